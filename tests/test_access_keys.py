@@ -46,7 +46,7 @@ def test_a_wrong_list_is_refused_without_showing_a_key(text: str, problem: str) 
 
 def test_a_key_is_of_one_role() -> None:
     """A key that may look and act at once would be an operator's by accident."""
-    with pytest.raises(SettingsError, match="TOCSIN_VIEWER_KEY: has a key of ADMIN_KEY"):
+    with pytest.raises(SettingsError, match="TOCSIN_VIEWER_KEY: shares a key with ADMIN_KEY"):
         read({"ADMIN_KEY": f"alice:{OLD}", "TOCSIN_VIEWER_KEY": f"carol:{OLD}"})
 
 

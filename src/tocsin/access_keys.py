@@ -1,4 +1,4 @@
-"""The keys that others must send to us: whose each one is, what it opens, and how a setting lists them. Pure."""
+"""The keys that others must send to us: their names and roles, and how a setting lists them. Pure."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from tocsin.setting_values import own_key
 
 Role: TypeAlias = Literal["operator", "viewer", "cron", "chainhook"]
 
-KEYS_MAX = 20  # of the people who may open the console
+KEYS_MAX = 20  # for people who may open the console
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
 
@@ -26,9 +26,9 @@ class AccessKey:
 
 
 def matching_key(sent: str, keys: Iterable[AccessKey]) -> AccessKey | None:
-    """The key that was sent, if it is one of these. Takes as long whatever was sent.
+    """The key that was sent, if it is one of these. The time it takes does not depend on what was sent.
 
-    Digests have one length, so that not even a key's length is revealed, and every key is compared.
+    Every key is compared, by digests of equal length, so not even the length of a key is revealed.
     """
     digest = _digest(sent)
     matching = [key for key in keys if compare_digest(digest, _digest(key.secret))]
@@ -38,12 +38,12 @@ def matching_key(sent: str, keys: Iterable[AccessKey]) -> AccessKey | None:
 def access_keys(
     role: Role, bare_name: str, keys_max: int, *, named: bool = True
 ) -> Callable[[str], tuple[AccessKey, ...]]:
-    """Reads `alice:KEY,bob:KEY` or bare keys, which are called `bare_name`. No error shows a part of the text."""
+    """Make a parser of `alice:KEY,bob:KEY` or bare keys, which get `bare_name`. No error shows any part of the text."""
 
     def parse(text: str) -> tuple[AccessKey, ...]:
         parts = [part.strip() for part in text.split(",")]
         if len(parts) > keys_max:
-            raise ValueError(f"has more than {keys_max} keys, which are separated by commas")
+            raise ValueError(f"has more than {keys_max} keys, separated by commas")
         found: list[AccessKey] = []
         for number, part in enumerate(parts, 1):
             try:
@@ -65,7 +65,7 @@ def _key(text: str, role: Role, bare_name: str, *, named: bool) -> AccessKey:
         return AccessKey(bare_name, role, own_key(text))
     if _NAME.fullmatch(name) is None:
         raise ValueError(
-            "has a colon, and what stands before it is not a name: give NAME:KEY with a name of at most 32 letters,"
+            "has a colon, but the text before it is not a name: give NAME:KEY with a name of at most 32 letters,"
             " digits, dots and dashes"
         )
     return AccessKey(name, role, own_key(secret))

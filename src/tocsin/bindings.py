@@ -1,7 +1,7 @@
-"""The ports: what Tocsin needs of the platform it runs on, with Cloudflare's names in Python's case.
+"""The ports: what Tocsin needs from its platform, with Cloudflare's names in Python's spelling.
 
-`platform/local` implements them on asyncio and SQLite, `platform/cloudflare` on Cloudflare's own. All other code uses
-these protocols and nothing below them.
+`platform/local` implements them with asyncio and SQLite, `platform/cloudflare` with Cloudflare's own bindings. All
+other code uses only these protocols.
 
 Storage calls take effect when they are *called*; awaiting one only fetches its result. Cloudflare's promises behave
 the same way, so `storage.put(...)` without `await` is a write.
@@ -13,21 +13,21 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 T = TypeVar("T")
 
-# What storage, RPC and logs carry. Integers have any size; `platform/shared/json_values.py` refuses the rest.
+# Values for storage, RPC and logs. Integers have any size; `platform/shared/json_values.py` rejects the rest.
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
-# A row of a query. SQL types its columns at run time: each query converts what it reads.
+# A row of a query. SQL columns have their types at run time only: each query converts what it reads.
 Row: TypeAlias = dict[str, Any]
 
 ALARM_LIMIT_MS = 15 * 60_000  # an alarm handler may run this long, on both platforms
-# A run must have ended, and the next alarm must ring, before the handler that started the run reaches its limit.
+# A run must end, and the next alarm must ring, before the handler that started the run reaches its limit.
 SLICE_MAX_MS = ALARM_AHEAD_MAX_MS = ALARM_LIMIT_MS - 60_000
 
 
 class Clock(Protocol):
     """The only source of time. Instants are wall-clock unix milliseconds; durations are monotonic.
 
-    `boot_id` names the stretch of time in which monotonic times can be compared, also between processes; it is empty
-    where that is unknown.
+    `boot_id` identifies the period in which monotonic times can be compared, even between processes; it is empty if
+    that is unknown.
     """
 
     @property
@@ -38,7 +38,7 @@ class Clock(Protocol):
 
 
 class Logger(Protocol):
-    """Structured lines: an event named `noun.verb_past`, and fields. It is a required argument everywhere."""
+    """Writes structured lines: an event named `noun.verb_past`, and fields. It is a required argument everywhere."""
 
     def debug(self, event: str, /, **fields: JSON) -> None: ...
     def info(self, event: str, /, **fields: JSON) -> None: ...
@@ -51,14 +51,14 @@ Level: TypeAlias = Literal["DEBUG", "INFO", "WARN", "ERROR"]
 
 
 def write_log(logger: Logger, level: Level, event: str, fields: Mapping[str, JSON]) -> None:
-    """Write a line whose level is a value."""
+    """Write a line at a level given as a value."""
     write = {"DEBUG": logger.debug, "INFO": logger.info, "WARN": logger.warn, "ERROR": logger.error}[level]
     write(event, **fields)
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One line on its way to a log service, which has a time of its own: `at` in the context is the line's."""
+    """One line for a log service. The service adds its own time; `at` in the context is the time of the line."""
 
     level: Level
     message: str
@@ -71,12 +71,12 @@ class Logs(Protocol):
     async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None: ...
 
 
-# An ASGI extension of our own server: `SendComplete` under this name in `scope["extensions"]`.
+# An ASGI extension of our own server: `scope["extensions"]` has a `SendComplete` under this name.
 SEND_COMPLETE = "tocsin.send_complete"
 
 
 class SendComplete(Protocol):
-    """Send a whole response at once, given as bytes; False if it must be sent by messages."""
+    """Sends a whole response at once, given as bytes; returns False if it must be sent as messages."""
 
     def __call__(self, status_line: bytes, rest: bytes) -> bool: ...
 
@@ -106,7 +106,7 @@ class Fetch(Protocol):
 
 
 class KV(Protocol):
-    """Text under keys, with expiry: Workers KV."""
+    """Text values by key, with expiry: Workers KV."""
 
     async def get(self, key: str) -> str | None: ...
     async def get_many(self, keys: Sequence[str]) -> dict[str, str]: ...
@@ -117,7 +117,7 @@ class KV(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KVList:
-    """A page of key names in byte order; `cursor` continues it, None when it is the last."""
+    """A page of key names in byte order; `cursor` leads to the next page, None if this is the last."""
 
     keys: list[str]
     cursor: str | None
@@ -135,7 +135,7 @@ class DBMeta:
 
 @dataclass(frozen=True, slots=True)
 class DBResult:
-    """Rows of one statement, and what it did."""
+    """The rows of one statement, and what it did."""
 
     results: list[Row]
     meta: DBMeta
@@ -151,7 +151,7 @@ class Statement(Protocol):
 
 
 class Database(Protocol):
-    """D1. There is no interactive transaction: what must be atomic is one `batch`."""
+    """D1. It has no interactive transactions: put statements that must be atomic into one `batch`."""
 
     def prepare(self, sql: str) -> Statement: ...
     async def batch(self, statements: Sequence[Any]) -> list[DBResult]: ...
@@ -159,7 +159,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AlarmInfo:
-    """The argument of `alarm()`. `scheduled_time` is the time that was set, on every retry."""
+    """The argument of `alarm()`. `scheduled_time` is the time that was set; retries have the same."""
 
     scheduled_time: int
     retry_count: int
@@ -170,7 +170,7 @@ class AlarmInfo:
 
 
 class Entries(Protocol):
-    """What storage and a transaction on it have in common."""
+    """What storage and its transactions have in common."""
 
     @overload
     def get(self, key: str, /) -> Awaitable[Any]: ...  # the caller knows what it stored
@@ -215,7 +215,7 @@ class Storage(Entries, Protocol):
 
 
 class ObjectId(Protocol):
-    """Names one object of one namespace; its text is 64 hex digits."""
+    """Identifies one object of one namespace; as text it is 64 hex digits."""
 
     @property
     def name(self) -> str | None: ...

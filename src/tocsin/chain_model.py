@@ -1,8 +1,7 @@
-"""What upstreams report, in types of our own: frozen, exact, and independent of any one API.
+"""Our own types for what upstreams report: frozen, exact, and independent of any one API.
 
-Amounts are integers in the token's smallest unit, of any size. Times of the chain are unix seconds, as the chain has
-them. A transaction id is always `0x` and 64 lower-case hex digits: one spelling, so that one transaction cannot be
-stored twice.
+Amounts are integers of any size in the token's smallest unit. Times of the chain are unix seconds, as on the chain. A
+transaction id is always `0x` and 64 lower-case hex digits: with only one form, one transaction cannot be stored twice.
 """
 
 import re
@@ -17,13 +16,13 @@ T = TypeVar("T")
 STX = "stx"  # the asset id of the native token; fungible tokens are `contract::asset`
 STX_DECIMALS = 6
 
-TXID_PATTERN = "^(?:0[xX])?([0-9a-fA-F]{64})$"  # as JSON Schema has it, too
+TXID_PATTERN = "^(?:0[xX])?([0-9a-fA-F]{64})$"  # also used in JSON Schema
 
 _TXID = re.compile(TXID_PATTERN)
 
 
 def canonical_txid(text: str) -> str:
-    """The canonical spelling of a transaction id; raises `UsageError` for any other text."""
+    """The canonical form of a transaction id; raises `UsageError` for any other text."""
     match = _TXID.fullmatch(text)
     if match is None:
         raise UsageError("A transaction id is 64 hex digits, with or without 0x before them.")
@@ -55,7 +54,7 @@ class MinedAt:
 
 @dataclass(frozen=True, slots=True)
 class AccountNonce:
-    """The number that a transaction has among all of an account's. The chain lets none be left out."""
+    """The number of a transaction among all transactions of an account. The chain allows no gaps."""
 
     account: str
     nonce: int
@@ -63,7 +62,7 @@ class AccountNonce:
 
 @dataclass(frozen=True, slots=True)
 class StxPayment:
-    """STX that a transaction brought somebody, in micro-STX."""
+    """STX that somebody received by a transaction, in micro-STX."""
 
     recipient: str
     amount: int
@@ -71,11 +70,11 @@ class StxPayment:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transaction as an upstream has it now.
+    """A transaction as an upstream reports it now.
 
-    `canonical` is true only when it was mined on the canonical chain, whatever `status` says: pending, dropped and
-    reorged transactions are not. The sender paid `fee` unless it is `sponsored`. `status` is the upstream's own word;
-    a word that is unknown today is passed on, not mapped.
+    `canonical` is true only if it was mined on the canonical chain, whatever its `status`: pending, dropped and reorged
+    transactions are not canonical. The sender paid `fee` unless it is `sponsored`. `status` is the upstream's own word;
+    unknown words are passed on, not mapped.
     """
 
     tx_id: str
@@ -87,9 +86,9 @@ class Transaction:
     contract_call: ContractCall | None
     mined: MinedAt | None
     canonical: bool
-    event_count: int | None  # None where the answer has none: rows of a principal, the mempool
-    nonces: tuple[AccountNonce, ...] = ()  # the sender's and the sponsor's; empty where the answer has none
-    # To whom a transfer went or, in a principal's list, what that principal received; None where the answer has none.
+    event_count: int | None  # None if the answer has none: rows of a principal, the mempool
+    nonces: tuple[AccountNonce, ...] = ()  # the sender's and the sponsor's; empty if the answer has none
+    # The payment of a transfer or, in a principal's list, what that principal received; None if the answer has none.
     payment: StxPayment | None = None
 
 
@@ -100,7 +99,7 @@ TransferKind: TypeAlias = Literal["transfer", "mint", "burn"]
 class TransferEvent:
     """A movement of STX or of a fungible token; NFTs, logs and locks are not part of a swap.
 
-    A mint has no sender, a burn no recipient. The amount is None where it cannot be read and is of no interest: the
+    A mint has no sender, a burn no recipient. The amount is None if it cannot be read and does not matter, because the
     transaction's sender is neither of the two.
     """
 
@@ -123,9 +122,9 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True)
 class TransactionWithEvents:
-    """A transaction and those of its events that the answer has; None when it has none that can be used.
+    """A transaction and the page of its events in the answer; None if the answer has no usable events.
 
-    `arguments` are those of its call by name, as Clarity prints them; None when they were not asked for.
+    `arguments` has the arguments of its call by name, as Clarity prints them; None if they were not requested.
     """
 
     transaction: Transaction
@@ -134,7 +133,7 @@ class TransactionWithEvents:
 
     @property
     def events(self) -> tuple[TransferEvent, ...] | None:
-        """Its transfers, mints and burns; None when the answer does not have all its events."""
+        """Its transfers, mints and burns; None if the answer does not have all its events."""
         page = self.page
         if page is None or (page.start, page.stop) != (0, self.transaction.event_count):
             return None
@@ -143,7 +142,7 @@ class TransactionWithEvents:
 
 @dataclass(frozen=True, slots=True)
 class BalanceChange:
-    """What one transaction did to one principal's balance of one asset. STX sent includes the fee."""
+    """The change of one principal's balance of one asset by one transaction. STX sent includes the fee."""
 
     tx_id: str
     asset: str
@@ -157,15 +156,15 @@ class BalanceChange:
 
 DECIMALS_MAX = 38
 PRICE_USD_MIN = 1e-18  # a dollar would buy 10^18 tokens
-PRICE_USD_MAX = 1e12  # beyond all the money there is
+PRICE_USD_MAX = 1e12  # more than all the money in the world
 POOL_USD_MAX = 1e15
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPrice:
-    """What a price source reports for a token. No price is None, never 0; decimals are never guessed.
+    """What a price source reports about a token. No price is None, never 0; decimals are never guessed.
 
-    `liquidity_usd` is what all its pools hold, `volume_usd` what was traded in the last day; None where it is not told.
+    `liquidity_usd` is what all its pools hold, `volume_usd` what was traded in the last day; None if not reported.
     """
 
     token_id: str
@@ -177,10 +176,10 @@ class TokenPrice:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Part of a list, newest first. `next_cursor` leads to older items, None when there are none.
+    """Part of a list, newest first. `next_cursor` leads to older items; None if there are none.
 
-    `unreadable` are the ids of transactions on this page whose rows break the upstream's contract. `total` is the
-    length of the whole list, where the upstream tells it.
+    `unreadable` has the ids of transactions on this page whose rows break the upstream's contract. `total` is the
+    length of the whole list, if the upstream reports it.
     """
 
     items: tuple[T, ...]
@@ -191,9 +190,9 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class HookStatus:
-    """How a hook of Chainhook is. `state` is Hiro's word: new, streaming, expired or interrupted."""
+    """The status of a Chainhook hook. `state` is Hiro's word: new, streaming, expired or interrupted."""
 
     state: str
     enabled: bool
-    last_block: int | None  # the height that it evaluated last
+    last_block: int | None  # the height of the last block that it evaluated
     occurrences: int

@@ -1,15 +1,15 @@
-"""Who a request counts for: an IPv4 address, or the network that an IPv6 client can take any address of. Pure."""
+"""The client that a request counts for: an IPv4 address, or the network of an IPv6 client. Pure."""
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 IPV6_PREFIX = 64  # what a household usually has
 IPV6_SITE_PREFIX = 48  # what an organisation usually has: 65,536 of them
-HOSTS_MAX = 10_000  # whose networks are remembered
+HOSTS_MAX = 10_000  # whose networks are cached
 
 
 def client_network(host: str, ipv6_prefix: int = IPV6_PREFIX) -> str:
-    """The address as it is for IPv4, also when it is written as IPv6; the network for IPv6; any other text as it is."""
+    """The IPv4 address, even if it is written as IPv6; the network of an IPv6 address; any other text unchanged."""
     address = _address(host)
     if isinstance(address, IPv6Address):
         bits = 128 - ipv6_prefix
@@ -19,7 +19,7 @@ def client_network(host: str, ipv6_prefix: int = IPV6_PREFIX) -> str:
 
 @lru_cache(maxsize=HOSTS_MAX)
 def client_networks(host: str) -> tuple[str, ...]:
-    """What a request counts for: the client, and for IPv6 also the /48 that it belongs to."""
+    """What a request counts for: the client, and for IPv6 also its /48."""
     network = client_network(host)
     return (
         (network, client_network(host, IPV6_SITE_PREFIX))

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 
 UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-DURATION_PATTERN = r"^\s*([0-9]{1,12})\s*(ms|s|m|h|d)\s*$"  # as JSON Schema has it, too
+DURATION_PATTERN = r"^\s*([0-9]{1,12})\s*(ms|s|m|h|d)\s*$"  # also used in JSON Schema
 
 _DURATION = re.compile(DURATION_PATTERN)
 _NAMES = {"s": "second", "m": "minute", "h": "hour", "d": "day"}
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds of "90s", "5m", "2h", "1d"; raises ValueError with what is wrong."""
+    """The milliseconds of "90s", "5m", "2h", "1d"; raises ValueError with what is wrong."""
     match = _DURATION.fullmatch(text)
     if match is None or int(match[1]) == 0:
         raise ValueError("is not a duration: a number and ms, s, m, h or d")

@@ -1,36 +1,36 @@
-"""Every error Tocsin raises on purpose, by what the caller can do about it.
+"""Every error that Tocsin raises on purpose, grouped by what the caller can do about it.
 
 TocsinError
-├── UsageError           the caller's mistake: the sentence says how to fix it
+├── UsageError           the caller's mistake: the sentence explains how to fix it
 │   └── ValueRefused     an argument that is not accepted; names it, its type and what is accepted
 ├── StartError           the process must not start: names the cause and the fix
 │   ├── DataDirInUse     another process holds the data directory
 │   ├── StoreUnusable    disk full or read-only, a corrupt file
 │   ├── SchemaMismatch   a newer or different schema than this code expects
-│   └── MigrationFailed  a migration did not apply; nothing of it was kept
+│   └── MigrationFailed  a migration did not apply; none of it was kept
 ├── BindingMissing       the platform lacks a binding that is needed: names it
-├── RequestRefused       an HTTP request that does not succeed; has its status and its code
+├── RequestRefused       an HTTP request that fails; has its status and its code
 ├── ImportRefused        a file that cannot be imported as it is; nothing was written
 ├── BackupRefused        a backup that cannot be made, read or restored: names the cause and the fix
-├── RoundFileError       a round's file that is not as it should be: names the line
+├── RoundFileError       an invalid file of a round: names the line
 ├── OtherNetwork         a push is about another chain or network than ours
 ├── TransactionUnreadable  there is no transaction to explain: no answer from Hiro, or none in the file
-├── ServiceUnreachable   a command found no running service: the sentence says how to start it
-├── RunStopped           a run must end at this checkpoint (paused, or its slice is nearly over); tasks let it pass
-├── ObjectError          a call to an object failed; look at its flags
-│   ├── ObjectReset      the object was reset (abort, failed commit, critical section): ask a new stub
-│   └── RemoteError      the object's own method raised something of its own
-├── StoreError           DB or KV refused a statement; nothing of the call was written
-│   ├── ConstraintViolated   a UNIQUE, FOREIGN KEY, CHECK or NOT NULL rule of the schema; look at `kind`
+├── ServiceUnreachable   a command found no running service: the sentence explains how to start it
+├── RunStopped           a run must end at this checkpoint (a pause, or the end of its slice); tasks must not catch it
+├── ObjectError          a call to an object failed; check its flags
+│   ├── ObjectReset      the object was reset (abort, failed commit, critical section): use a new stub
+│   └── RemoteError      the object's method raised an exception class of its own
+├── StoreError           DB or KV refused a statement; nothing was written
+│   ├── ConstraintViolated   a UNIQUE, FOREIGN KEY, CHECK or NOT NULL rule of the schema; check `kind`
 │   └── StoreUnavailable     full, locked, damaged or closed: the same call may work later
-├── LogsError            the log service did not accept a batch; look at `retryable`
+├── LogsError            the log service did not accept a batch; check `retryable`
 ├── FetchError           an HTTP exchange without a response
 │   ├── FetchTimeout     no complete response in time
 │   ├── FetchTooLarge    the body is larger than the cap
-│   └── FetchFailed      no connection, or it was cut
+│   └── FetchFailed      no connection, or it was lost
 ├── MalformedBody        a body that breaks its upstream's contract; names the field
-├── MalformedShape       a stored or sent value that is not the shape it should be; names the field
-└── NoAnswer             an upstream call ended without the fact that was needed; look at `answer`
+├── MalformedShape       a stored or sent value that does not have the expected shape; names the field
+└── NoAnswer             an upstream call ended without the needed fact; check `answer`
 """
 
 from collections.abc import Mapping
@@ -42,11 +42,11 @@ class TocsinError(Exception):
 
 
 class UsageError(TocsinError):
-    """The caller's mistake; the sentence says how to fix it."""
+    """The caller's mistake; the sentence explains how to fix it."""
 
 
 class ValueRefused(UsageError, TypeError):
-    """An argument that is not accepted; nothing of the call was written."""
+    """An argument that is not accepted; nothing was written."""
 
 
 class StartError(TocsinError):
@@ -66,7 +66,7 @@ class SchemaMismatch(StartError):
 
 
 class MigrationFailed(StartError):
-    """A migration did not apply; the database is as the one before it left it."""
+    """A migration did not apply; the database is in the state after the previous migration."""
 
 
 class BindingMissing(TocsinError):
@@ -103,7 +103,7 @@ class BackupRefused(TocsinError):
 
 
 class RoundFileError(TocsinError):
-    """The file of a round is not whole, or not as its format says."""
+    """The file of a round is incomplete, or violates its format."""
 
     def __init__(self, line: int | None, what: str) -> None:
         super().__init__(what if line is None else f"line {line}: {what}")
@@ -115,7 +115,7 @@ class OtherNetwork(TocsinError):
 
 
 class TransactionUnreadable(TocsinError):
-    """There is no transaction to explain: the sentence says why."""
+    """There is no transaction to explain; the sentence states why."""
 
 
 class ServiceUnreachable(TocsinError):
@@ -123,7 +123,7 @@ class ServiceUnreachable(TocsinError):
 
 
 class RunStopped(TocsinError):
-    """The run must end here; what it did so far is kept. `outcome` is how it is recorded."""
+    """The run must end here; the work done so far is kept. `outcome` is how it is recorded."""
 
     def __init__(self, reason: str, *, outcome: Literal["stopped", "partial"] = "stopped") -> None:
         super().__init__(reason)
@@ -140,7 +140,7 @@ class ObjectError(TocsinError):
 
 
 class ObjectReset(ObjectError):
-    """The object was reset; its unsent replies are void. A new stub reaches the next instance."""
+    """The object was reset; replies that it had not sent are lost. A new stub reaches the next instance."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class ObjectReset(ObjectError):
         super().__init__(message)
         self.overloaded = overloaded
         self.durable_object_reset = durable_object_reset
-        self.by_platform = by_platform  # the disk failed, not the object: no retry is counted for it
+        self.by_platform = by_platform  # the disk failed, not the object: it does not count as a retry
 
 
 class RemoteError(ObjectError):
@@ -163,7 +163,7 @@ class RemoteError(ObjectError):
 
 
 class StoreError(TocsinError):
-    """DB or KV refused a statement; nothing of the call was written."""
+    """DB or KV refused a statement; nothing was written."""
 
 
 ConstraintKind: TypeAlias = Literal["unique", "foreign_key", "check", "not_null", "other"]
@@ -182,7 +182,7 @@ class StoreUnavailable(StoreError):
 
 
 class LogsError(TocsinError):
-    """The log service did not accept a batch. If it is not `retryable`, it never will."""
+    """The log service did not accept a batch. Unless `retryable`, it never will."""
 
     def __init__(self, message: str, *, retryable: bool) -> None:
         super().__init__(message)
@@ -202,19 +202,19 @@ class FetchTooLarge(FetchError):
 
 
 class FetchFailed(FetchError):
-    """The connection could not be made, or was cut."""
+    """The connection could not be made, or was lost."""
 
 
 class MalformedBody(TocsinError):
-    """An upstream's body is not what its contract says; the sentence names the field."""
+    """An upstream's body breaks its contract; the sentence names the field."""
 
 
 class MalformedShape(TocsinError):
-    """A value is not the shape that it should be; the sentence names the field."""
+    """A value does not have the expected shape; the sentence names the field."""
 
 
 class ShareUsed(TocsinError):
-    """One client has used its share of the calls to an upstream; after `wait_s` it may ask again."""
+    """One client has used its share of the calls to an upstream; it may ask again after `wait_s`."""
 
     def __init__(self, wait_s: int) -> None:
         super().__init__(f"this client has used its share of the calls: wait {wait_s} s")

@@ -1,8 +1,8 @@
-"""Now, on two clocks, and how much time lies between two moments. Pure, but for `moment_of`.
+"""The current time on two clocks, and the time between two moments. Pure, except for `moment_of`.
 
 The wall clock may be set at any time. The monotonic clock only runs forward, and the processes of one machine share
-it until the machine is started again; `boot_id` names that stretch. So a duration between two processes is exact
-within a boot, whatever happens to the wall clock.
+it until the next reboot; `boot_id` identifies that period. So a duration between two processes is exact within a boot,
+whatever happens to the wall clock.
 """
 
 from typing import NamedTuple
@@ -11,9 +11,9 @@ from tocsin.bindings import Clock
 
 
 class Moment(NamedTuple):
-    """Now: the wall clock for months and for people, the monotonic one for everything else.
+    """A moment: the wall clock for months and for people, the monotonic clock for everything else.
 
-    `boot_id` is empty where it is unknown: then a moment of another process can be compared by the wall clock only.
+    `boot_id` is empty if it is unknown: then moments of another process can be compared only by the wall clock.
     """
 
     wall_ms: int
@@ -21,13 +21,13 @@ class Moment(NamedTuple):
     boot_id: str = ""
 
     def same_boot(self, earlier: "Moment") -> bool:
-        """Whether the monotonic times of the two can be compared."""
+        """Whether the monotonic times of the two moments can be compared."""
         return bool(self.boot_id) and (
             self.boot_id == earlier.boot_id and self.monotonic_ms >= earlier.monotonic_ms
         )
 
     def since(self, earlier: "Moment") -> int:
-        """Milliseconds since a moment of another process: exact within a boot, by the wall clock beyond it."""
+        """Milliseconds since a moment of another process: exact within a boot, otherwise by the wall clock."""
         if self.same_boot(earlier):
             return self.monotonic_ms - earlier.monotonic_ms
         return max(0, self.wall_ms - earlier.wall_ms)

@@ -1,4 +1,4 @@
-"""The forms in which a secret may come back in a text: plain, percent-encoded, or escaped as in JSON."""
+"""The forms in which a secret may appear in a text: plain, percent-encoded, or escaped as in JSON."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 
 
 def forms_of(secrets: Iterable[str]) -> list[str]:
-    """Every form of every secret, the longest first: one may be a prefix of another."""
+    """Every form of every secret, longest first, because one may be a prefix of another."""
     forms = {
         form
         for secret in secrets
@@ -18,5 +18,5 @@ def forms_of(secrets: Iterable[str]) -> list[str]:
 
 
 def pattern_of(forms: Iterable[str]) -> re.Pattern[str]:
-    """Finds any of the forms; of several at one place the first that was given."""
+    """A pattern that matches any of the forms; if several match at one position, the first one given."""
     return re.compile("|".join(map(re.escape, forms)) or r"(?!)")

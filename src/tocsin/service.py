@@ -1,7 +1,7 @@
-"""The service: everything of the local platform, put together, opened and closed in one place.
+"""The service: assembles, opens and closes all parts of the local platform in one place.
 
-End-to-end tests start this same object. Each step of `open` opens what the next ones need, and `close` goes the other
-way. Nothing else knows which implementation stands behind a binding.
+End-to-end tests start the same object. Each step of `open` opens what the next ones need; `close` closes everything in
+reverse order. Nothing else knows the implementation of a binding.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class Service:
         self._started_at_s = self.clock.now() / 1000
 
     async def open(self, pages: Sequence[BaseRoute] = (), simulator: str | None = None) -> None:
-        """Open everything, or nothing. `pages` are routes that come after the API's own; a demo has a simulator."""
+        """Open everything or nothing. `pages` are routes to add after those of the API; a demo has a simulator."""
         try:
             await self._open_data()
             await self._open_logs()
@@ -95,11 +95,11 @@ class Service:
         await self._stack.aclose()
 
     def scheduler(self) -> SchedulerClient:
-        """A client with a new stub: one that has seen its object reset is of no use any more."""
+        """A client with a new stub: a stub no longer works after its object was reset."""
         return SchedulerClient(self._namespace.get_by_name(self.settings.instance))
 
     def announce(self, text: str) -> None:
-        """Show a text to people, where the log is."""
+        """Show a text to people, in the same place as the log."""
         self._shown.write(f"{text}\n")
 
     def stop(self, *, failed: bool = False) -> None:
@@ -123,7 +123,7 @@ class Service:
         self._stack.callback(self._data.close)
 
     async def _lock_data(self) -> DataDir:
-        """The data directory. Under a supervisor, the process before this one has some time to leave it."""
+        """Lock the data directory. Under a supervisor, wait some time for the previous process to release it."""
         path, wait_s = Path(self.settings.data_dir), LOCK_WAIT_S if is_supervised(os.environ) else 0.0
         ends_at = self.clock.monotonic() + wait_s
         while True:
@@ -218,10 +218,10 @@ class Service:
         )
         await self._server.start(create_app(deps, [*page_routes(), *pages]))
         self._stack.push_async_callback(self._server.stop)
-        self._stack.callback(deps.closing.set)  # first of all, streams end
+        self._stack.callback(deps.closing.set)  # runs first: ends the event streams
 
     def _process_alerts(self) -> Callable[[HealthSnapshot], None]:
-        """Tells the receiver of alerts, if there is one, when the process itself does not work."""
+        """Make the function that alerts the receiver, if there is one, about problems of the process itself."""
         config = scheduler_config(self.settings)
         if config.alert_target is None:
             return lambda _: None
@@ -236,7 +236,7 @@ class Service:
         return made.look
 
     async def _begin(self) -> None:
-        """Set the scheduler's alarm: from here on it runs by itself."""
+        """Set the scheduler's alarm. From then on, the scheduler runs on its own."""
         await self.scheduler().arm()
         await self.health.look()
         watching = asyncio.create_task(self.health.watch())
@@ -259,7 +259,7 @@ class Service:
         self._stack.callback(supervisor.stopping)
 
     def _check_files(self) -> FileFault | None:
-        """Look for files that were deleted or replaced; while writes would be lost, refuse them all."""
+        """Check for files that were deleted or replaced; while writes would be lost, refuse all of them."""
         fault = self._data.fault()
         if fault != self._fault:
             self._fault = fault
@@ -272,7 +272,7 @@ class Service:
         return fault
 
     async def _arm_again(self, object_id: LocalObjectId, error: Exception) -> None:
-        """An alarm whose retries are exhausted must not be the end of all periodic work."""
+        """Set the alarm again after its retries are exhausted; otherwise all periodic work would stop."""
         self.logger.error("scheduler.rearmed", instance=object_id.name, error=repr(error))
         await self._namespace.get(object_id).arm()
 
@@ -280,7 +280,7 @@ class Service:
 def serve(
     *, as_demo: bool, bad_times: bool, host: str | None, port: int | None, data_dir: Path | None
 ) -> None:
-    """Run the service as the command does; ends the process with its exit code."""
+    """Run the service for the command; exits the process with its exit code."""
     demo_dir = None
     with ExitStack() as stack:
         if as_demo:
@@ -302,7 +302,7 @@ async def run(
     source: SettingsSource | None = None,
     bad_times: bool = False,
 ) -> int:
-    """Serve until it is stopped; returns the exit code. With `demo_dir`, against the bundled simulator."""
+    """Serve until stopped; returns the exit code. With `demo_dir`, run against the bundled simulator."""
     inherited, has_own_key = inherited_sockets(os.environ, os.getpid()), bool(settings.admin_key)
     server = HttpServer(settings.host, settings.port, settings.trusted_proxies, inherited)
     try:
@@ -311,7 +311,7 @@ async def run(
             service = Service(settings, stream=stream, server=server, source=source)
             await service.open()
         else:
-            from tocsin.commands import demo  # the simulator is a third of all that is loaded
+            from tocsin.commands import demo  # the simulator is a third of all loaded code
 
             made = demo.prepare(
                 settings, server.url, server.port, demo_dir, bad_times=bad_times, clock=SystemClock()
@@ -323,11 +323,11 @@ async def run(
     except BaseException:
         server.close()
         raise
-    gc.freeze()  # or a search for cycles would look at every module and class, and hold requests up for 60 ms
+    gc.freeze()  # otherwise garbage collection visits every module and class, and delays requests by 60 ms
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, service.stop)
-    if not _has_terminal():  # whose end is a SIGHUP too, and ends what was started in it
+    if not _has_terminal():  # closing a terminal sends SIGHUP too, which must end the process
         loop.add_signal_handler(signal.SIGHUP, service.reloader.reload_on_signal)
     say = service.announce if stream.isatty() else _say
     say(_welcome(server.url, settings, as_demo=demo_dir is not None, has_own_key=has_own_key))
@@ -339,7 +339,7 @@ async def run(
 
 
 def _refusal(fault: FileFault | None) -> str | None:
-    """Why nothing may be written, if a file was lost that holds data."""
+    """Why nothing may be written, if a file with data was lost."""
     return fault.sentence if fault is not None and fault.loses_writes else None
 
 
@@ -355,7 +355,7 @@ def _welcome(url: str, settings: Settings, *, as_demo: bool, has_own_key: bool) 
         key = "your ADMIN_KEY" if has_own_key else settings.admin_key[0].secret
         lines += [f"  admin key    {key}", f"  the truth    {url}/simulator/_truth"]
     elif not settings.admin_key:
-        lines += ["  ADMIN_KEY is not set: the console and the admin routes refuse."]
+        lines += ["  ADMIN_KEY is not set: the console and the admin routes refuse all requests."]
     return "\n".join(lines)
 
 
@@ -364,7 +364,7 @@ def _has_terminal() -> bool:
 
 
 def _say(text: str) -> None:
-    """To the person at the terminal, while the log goes elsewhere."""
+    """Show a text to the person at the terminal, while the log goes elsewhere."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -372,7 +372,7 @@ def _say(text: str) -> None:
 def _loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # not on every platform
+    except ImportError:  # not available on every platform
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop

@@ -1,4 +1,4 @@
-"""The values of settings: each function reads a text, or raises ValueError with what is wrong with it. Pure."""
+"""Parsers of setting values: each reads a text, or raises ValueError with what is wrong with it. Pure."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
 
 
 def limit(text: str) -> int | None:
-    """Calls of a plan: a number, or "none" where the plan has no such window."""
+    """Calls of a plan: a number, or "none" if the plan has no such limit."""
     return None if text.strip() == "none" else integer(1, 10**9)(text)
 
 
@@ -63,7 +63,7 @@ def cadence(text: str) -> int:
 
 
 def time_slice(text: str) -> int:
-    """Its upper bound depends on the cadence, and is checked with it."""
+    """A time slice. Its upper bound depends on the cadence, and is checked with it."""
     ms = parse_duration(text)
     if ms < SLICE_MIN_MS:
         raise ValueError(f"is not a duration of at least {SLICE_MIN_MS} ms")
@@ -73,7 +73,7 @@ def time_slice(text: str) -> int:
 def url(text: str) -> str:
     given = text.strip()
     if not re.fullmatch(r"[!-~]*", given):
-        raise ValueError("has a blank, a line break or another character that a URL cannot have")
+        raise ValueError("has a space, a line break or another character that a URL cannot have")
     if not re.match(r"https?://", given):
         raise ValueError("does not begin with https:// or http://")
     try:
@@ -85,21 +85,21 @@ def url(text: str) -> str:
         raise ValueError("has no host")
     if "@" in parts.netloc:
         raise ValueError(
-            "has a user name or a password, which Tocsin does not send: leave out all up to the @"
+            "has a user name or a password, which Tocsin does not send: leave out everything up to the @"
         )
     if parts.query or parts.fragment:
-        raise ValueError("has a query or a fragment: leave out all from the ? or # on")
+        raise ValueError("has a query or a fragment: leave out everything from the ? or # on")
     return given.rstrip("/")
 
 
 def api_url(own_path: str) -> Callable[[str], str]:
-    """Where an API is; the paths that Tocsin adds by itself are refused."""
+    """The URL of an API; paths that Tocsin adds itself are refused."""
 
     def parse(text: str) -> str:
         given = url(text)
         found = re.search(own_path, given)
         if found is not None:
-            raise ValueError(f"ends with {found[0]}, which Tocsin adds by itself: leave it out")
+            raise ValueError(f"ends with {found[0]}, which Tocsin adds itself: leave it out")
         return given
 
     return parse
@@ -110,7 +110,7 @@ tenero_url = api_url(r"/v1(?:/stacks)?$")
 
 
 def call_url(text: str) -> str:
-    """Where we send something: over TLS, or to this machine."""
+    """A URL that we send something to: over TLS, or on this machine."""
     stripped = text.strip()
     if not re.fullmatch(r"https?://[!-~]+", stripped) or not _is_safe_target(stripped):
         raise ValueError("is not an https URL, or an http URL of this machine")
@@ -145,12 +145,12 @@ def chainhook_path(text: str) -> str:
 
 def secret(text: str) -> str:
     if not 4 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
-        raise ValueError("must have 4 to 256 printable ASCII characters, and no blanks around them")
+        raise ValueError("must have 4 to 256 printable ASCII characters, and no spaces around them")
     return text
 
 
 def own_key(text: str) -> str:
-    """A key that others must send to us: nobody may guess it."""
+    """A key that others must send to us, which nobody must be able to guess."""
     if len(secret(text)) < OWN_KEY_MIN:
         raise ValueError(
             f"is too short: give at least {OWN_KEY_MIN} characters; `openssl rand -hex 16` makes a key"
@@ -180,7 +180,7 @@ def origins(text: str) -> tuple[str, ...]:
 def host_name(text: str) -> str:
     is_name = all(0 < len(label) < 64 for label in text.split("."))
     if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text) or not is_name:
-        raise ValueError("is not an address or a host's name")
+        raise ValueError("is not an address or a host name")
     return text
 
 
@@ -199,7 +199,7 @@ def log_level(text: str) -> Level:
 
 
 def without_credentials(text: str) -> str:
-    """For an error: without what may be a password before an @, or a key in a query."""
+    """A text for an error message, without a possible password before an @ or a key in a query."""
     head, slashes, rest = text.partition("//")
     if not slashes:
         head, rest = "", text

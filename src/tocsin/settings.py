@@ -1,7 +1,7 @@
-"""Every setting: its name, its values, its default and what it is for; docs/settings.md lists them.
+"""Every setting: its name, its values, its default and its purpose; docs/settings.md lists them.
 
-`read` takes the environment as a mapping and returns all settings, or raises with every problem at once: the name, what
-is wrong with the value (never a secret value itself), and an example. Defaults stand here and nowhere else.
+`read` takes the environment as a mapping and returns all settings, or raises an error that lists every problem: the
+name, what is wrong with the value (never a secret value itself), and an example. Defaults are defined only here.
 """
 
 import difflib
@@ -39,7 +39,7 @@ from tocsin.setting_values import (
 
 MINUTE_MS = 60_000
 OWN_PREFIX = "TOCSIN_"
-URL_FOR_COMMANDS = "TOCSIN_URL"  # where commands find the service; the service itself has no use for it
+URL_FOR_COMMANDS = "TOCSIN_URL"  # where commands find the service; the service itself does not use it
 
 
 class SettingsError(StartError):
@@ -51,11 +51,11 @@ class Setting:
     """One setting."""
 
     name: str
-    parse: Callable[[str], Any]  # each setting has a type of its own
+    parse: Callable[[str], Any]  # each setting has its own type
     example: str
     text: str
     secret: bool = False
-    reload: bool = False  # whether a reload applies it; if not, it needs a restart
+    reload: bool = False  # whether a reload applies it; otherwise it needs a restart
 
 
 def _setting(
@@ -75,52 +75,52 @@ def _setting(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings, typed. Field names are the settings' in lower case, without TOCSIN_."""
+    """All settings, typed. A field has the name of its setting in lower case, without TOCSIN_."""
 
     admin_key: tuple[AccessKey, ...] = _setting(
         "ADMIN_KEY", access_keys("operator", "admin", KEYS_MAX), (), "alice:a-long-random-text,bob:another-random-text",
-        "opens the console and the admin routes: one key, or several with names; without it they refuse",
+        "grants access to the console and the admin routes: one key, or several with names; without it, no access",
         is_secret=True, reload=True,
     )  # fmt: skip
     viewer_key: tuple[AccessKey, ...] = _setting(
         "TOCSIN_VIEWER_KEY", access_keys("viewer", "viewer", KEYS_MAX), (), "carol:a-third-random-text",
-        "opens the console and the admin routes to look only; every action is refused", is_secret=True, reload=True,
+        "grants read-only access to the console and the admin routes; actions are refused", is_secret=True, reload=True,
     )  # fmt: skip
     cron_secret: tuple[AccessKey, ...] = _setting(
         "CRON_SECRET", access_keys("cron", "cron", 2), (), "a-long-random-text",
-        "opens POST /api/competition/cron; two while one replaces the other; without it that route refuses",
+        "secret of POST /api/competition/cron; give two while replacing one; without it, the route refuses requests",
         is_secret=True, reload=True,
     )  # fmt: skip
     chainhook_secret: tuple[AccessKey, ...] = _setting(
         "CHAINHOOK_SECRET", access_keys("chainhook", "chainhook", 2, named=False), (),
         "a-long-random-text,the-one-before-it",
-        "bearer secret of POST /api/chainhook; two while one replaces the other", is_secret=True, reload=True,
+        "bearer secret of POST /api/chainhook; give two while replacing one", is_secret=True, reload=True,
     )  # fmt: skip
     hiro_api_key: str | None = _setting(
         "HIRO_API_KEY", secret, None, "0123456789abcdef", "raises Hiro's limits", is_secret=True
     )
     tenero_api_key: str | None = _setting(
         "TENERO_API_KEY", secret, None, "0123456789abcdef",
-        "Tenero's Starter plan; it lowers the limits to 10 calls a minute", is_secret=True,
+        "key of Tenero's Starter plan, which lowers the limits to 10 calls a minute", is_secret=True,
     )  # fmt: skip
     hiro_api_url: str = _setting(
-        "HIRO_API_URL", hiro_url, "https://api.mainnet.hiro.so", "https://api.mainnet.hiro.so", "where Hiro is"
+        "HIRO_API_URL", hiro_url, "https://api.mainnet.hiro.so", "https://api.mainnet.hiro.so", "URL of Hiro's API"
     )  # fmt: skip
     tenero_api_url: str = _setting(
-        "TENERO_API_URL", tenero_url, "https://api.tenero.io", "https://api.tenero.io", "where Tenero is"
+        "TENERO_API_URL", tenero_url, "https://api.tenero.io", "https://api.tenero.io", "URL of Tenero's API"
     )
     worker_logs_url: str | None = _setting(
-        "WORKER_LOGS_URL", url, None, "https://logs.aibtc.com", "the log service; without it lines go to stdout only"
+        "WORKER_LOGS_URL", url, None, "https://logs.aibtc.com", "the log service; without it, logs go to stdout only"
     )  # fmt: skip
     worker_logs_key: str | None = _setting(
-        "WORKER_LOGS_KEY", secret, None, "a-long-random-text", "the log service's key", is_secret=True
+        "WORKER_LOGS_KEY", secret, None, "a-long-random-text", "key of the log service", is_secret=True
     )
     competition_start: int = _setting(
         "COMPETITION_START", integer(0, 10**11), 1_778_700_600, "1778700600",
         "first second of the campaign, by burn block time", reload=True,
     )  # fmt: skip
     competition_end: int | None = _setting(
-        "COMPETITION_END", integer(0, 10**11), None, "1786476600", "second at which the campaign ends; none: open",
+        "COMPETITION_END", integer(0, 10**11), None, "1786476600", "second at which the campaign ends; none: no end",
         reload=True,
     )  # fmt: skip
     host: str = _setting("TOCSIN_HOST", host_name, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
@@ -129,7 +129,7 @@ class Settings:
     )
     trusted_proxies: tuple[str, ...] = _setting(
         "TOCSIN_TRUSTED_PROXIES", networks, (), "127.0.0.1,10.0.0.0/8",
-        "reverse proxies whose X-Forwarded headers count; without it all visitors behind a proxy count as one client",
+        "reverse proxies whose X-Forwarded headers count; without it, all visitors behind a proxy count as one client",
     )  # fmt: skip
     cors_origins: tuple[str, ...] = _setting(
         "TOCSIN_CORS_ORIGINS", origins, ("*",), "https://aibtc.com,https://www.aibtc.com",
@@ -137,17 +137,17 @@ class Settings:
     )  # fmt: skip
     reads_per_minute: int = _setting(
         "TOCSIN_READS_PER_MINUTE", integer(0, 10**9), 300, "300",
-        "how often one client may read the public API a minute; 0: no limit",
+        "how many times a minute one client may read the public API; 0: no limit",
     )  # fmt: skip
     data_dir: str = _setting("TOCSIN_DATA_DIR", str.strip, "data", "/var/lib/tocsin", "the data directory")
     log_level: Level = _setting(  # noqa: RUF009 - a field, like the others
         "TOCSIN_LOG_LEVEL", log_level, "INFO", "DEBUG", "lines below this are not written"
     )
     instance: str = _setting(
-        "TOCSIN_INSTANCE", word, "v1", "v2", "the scheduler instance that runs; others stop by themselves"
+        "TOCSIN_INSTANCE", word, "v1", "v2", "the active scheduler instance; all others stop"
     )
     tenero_enabled: bool = _setting(
-        "TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "whether prices are refreshed at all", reload=True
+        "TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "refresh prices", reload=True
     )
     tenero_cadence: int = _setting(
         "TOCSIN_TENERO_CADENCE", cadence, 5 * MINUTE_MS, "5m",
@@ -157,18 +157,18 @@ class Settings:
         "TOCSIN_TENERO_SLICE", time_slice, 4 * MINUTE_MS, "4m", "the longest a price refresh may take", reload=True
     )  # fmt: skip
     tenero_plan_minute: int | None = _setting(
-        "TOCSIN_TENERO_PLAN_MINUTE", limit, 100, "10", "Tenero calls a minute; the headers correct it"
+        "TOCSIN_TENERO_PLAN_MINUTE", limit, 100, "10", "Tenero calls a minute; corrected by its headers"
     )
     tenero_plan_month: int | None = _setting(
         "TOCSIN_TENERO_PLAN_MONTH", limit, 50_000, "10000", "Tenero calls a month; spread over the month"
     )
     tenero_plan_cap: bool = _setting(
         "TOCSIN_TENERO_PLAN_CAP", yes_or_no, False, "yes",
-        "never more Tenero calls than the plan, whatever the headers say: for a key that others use too",
+        "never make more Tenero calls than the plan has, whatever the headers report: for a key that others use too",
     )  # fmt: skip
     price_jump_factor: float = _setting(
         "TOCSIN_PRICE_JUMP_FACTOR", number(1.1, 1000), 5.0, "5",
-        "a price that moves by more than this is held back until it is seen twice, in a pool that is not thin",
+        "a price that moves by more than this factor is held back until it is seen twice, in a pool that is not thin",
         reload=True,
     )  # fmt: skip
     min_liquidity_usd: float = _setting(
@@ -177,23 +177,23 @@ class Settings:
     )  # fmt: skip
     min_day_volume_usd: float = _setting(
         "TOCSIN_MIN_DAY_VOLUME_USD", number(0, 1e12), 500.0, "500",
-        "a token of which less is traded in a day does not count; 0: no floor", reload=True,
+        "a token with a lower daily volume does not count; 0: no floor", reload=True,
     )  # fmt: skip
     history_hourly_days: int = _setting(
         "TOCSIN_HISTORY_HOURLY_DAYS", integer(1, 3_650), 90, "90",
-        "how many days of history are kept in full; of older ones a point a day of each agent, a price an hour",
+        "how many days of history are kept in full; after that, one point per agent a day and one price an hour",
         reload=True,
     )  # fmt: skip
     feed_enabled: bool = _setting(
         "TOCSIN_FEED_ENABLED", yes_or_no, True, "no",
-        "follow the network's list of transactions; without it every sweep reads every contract's list", reload=True,
+        "follow the network's list of transactions; if not, every sweep reads every contract's list", reload=True,
     )  # fmt: skip
     feed_cadence: int = _setting(
         "TOCSIN_FEED_CADENCE", cadence, MINUTE_MS, "1m",
-        "how often the network's list is looked at: about the time until a swap is found", reload=True,
+        "how often the network's list is read: about the time until a swap is found", reload=True,
     )  # fmt: skip
     sweep_enabled: bool = _setting(
-        "TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps at all", reload=True
+        "TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps", reload=True
     )
     sweep_cadence: int = _setting(
         "TOCSIN_SWEEP_CADENCE", cadence, 15 * MINUTE_MS, "15m",
@@ -211,34 +211,34 @@ class Settings:
     )
     hiro_plan_cap: bool = _setting(
         "TOCSIN_HIRO_PLAN_CAP", yes_or_no, False, "yes",
-        "never more Hiro calls than the plan, whatever the headers say: for a key that others use too",
+        "never make more Hiro calls than the plan has, whatever the headers report: for a key that others use too",
     )  # fmt: skip
     allowlist: str | None = _setting(
         "TOCSIN_ALLOWLIST", str.strip, None, "allowlist.json",
-        "contracts that count besides the built-in ones: a file, or the JSON itself", reload=True,
+        "contracts that count in addition to the built-in ones: a file, or the JSON itself", reload=True,
     )  # fmt: skip
     breaker_failures: int = _setting(
         "TOCSIN_BREAKER_FAILURES", integer(0, 1000), 0, "6",
-        "after this many failures in a row a task waits an hour before it tries again; 0: never",
+        "after this many failures in a row, a task waits an hour before it tries again; 0: never",
     )  # fmt: skip
     heartbeat_url: str | None = _setting(
         "TOCSIN_HEARTBEAT_URL", call_url, None, "https://hc-ping.com/your-check",
-        "called after each ring of the alarm while all is well, at most once a minute", is_secret=True,
+        "called after each ring of the alarm while the service is ready, at most once a minute", is_secret=True,
     )  # fmt: skip
     alert_url: str | None = _setting(
         "TOCSIN_ALERT_URL", call_url, None, "https://hooks.example.org/services/T0/B0/x1",
-        "told when the service becomes not ready, and when it is ready again", is_secret=True,
+        "gets a POST when the service becomes not ready, and when it is ready again", is_secret=True,
     )  # fmt: skip
     alert_format: str = _setting(
         "TOCSIN_ALERT_FORMAT", one_of("json", "slack", "pagerduty"), "json", "slack",
-        "what is sent there: json, slack or pagerduty",
+        "format of the alerts: json, slack or pagerduty",
     )  # fmt: skip
     alert_key: str | None = _setting(
         "TOCSIN_ALERT_KEY", secret, None, "0123456789abcdef",
         "json: the bearer secret; pagerduty: the routing key", is_secret=True,
     )  # fmt: skip
     alert_name: str = _setting(
-        "TOCSIN_ALERT_NAME", word, "tocsin", "tocsin-staging", "what alerts call this service"
+        "TOCSIN_ALERT_NAME", word, "tocsin", "tocsin-staging", "name of this service in alerts"
     )
     chainhook_id: str | None = _setting(
         "TOCSIN_CHAINHOOK_ID", chainhook_path, None, "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185",
@@ -249,7 +249,7 @@ class Settings:
         yes_or_no,
         False,
         "yes",
-        "enable that hook again when Hiro interrupted it",
+        "enable that hook again after Hiro interrupted it",
     )
 
 
@@ -262,7 +262,7 @@ ALL = tuple(setting_of(setting) for setting in fields(Settings))
 
 
 def read(environment: Mapping[str, str]) -> Settings:
-    """All settings, or every problem with them."""
+    """Read all settings; raises `SettingsError` with every problem."""
     problems: list[str] = []
     values: dict[str, Any] = {}
     for setting in fields(Settings):
@@ -289,7 +289,7 @@ def read(environment: Mapping[str, str]) -> Settings:
 
 
 def _cross_checks(values: Mapping[str, Any]) -> list[str]:
-    """Values that are fine alone and wrong together."""
+    """Problems with values that are valid alone but not together."""
     settings = Settings(**values)
     problems = []
     for task, cadence_ms, slice_ms in (
@@ -318,7 +318,7 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
         ),
         (
             settings.alert_url is not None or not alerts_half_set,
-            "TOCSIN_ALERT_URL: is not set, but other settings of alerts are. Set it, or remove them",
+            "TOCSIN_ALERT_URL: is not set, but other alert settings are. Set it, or remove them",
         ),
         (
             settings.alert_format != "pagerduty" or settings.alert_key is not None,
@@ -330,15 +330,15 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
         ),
         (
             settings.chainhook_id is not None or not settings.chainhook_reenable,
-            "TOCSIN_CHAINHOOK_REENABLE: names no hook. Set TOCSIN_CHAINHOOK_ID to its UUID",
+            "TOCSIN_CHAINHOOK_REENABLE: there is no hook to enable. Set TOCSIN_CHAINHOOK_ID to its UUID",
         ),
         (
             not {key.secret for key in settings.admin_key} & {key.secret for key in settings.viewer_key},
-            "TOCSIN_VIEWER_KEY: has a key of ADMIN_KEY. Give each role a key of its own",
+            "TOCSIN_VIEWER_KEY: shares a key with ADMIN_KEY. Give each role a key of its own",
         ),
         (
             bool(PurePath(settings.data_dir).name),
-            "TOCSIN_DATA_DIR: is not a directory's name. Example: TOCSIN_DATA_DIR=data",
+            "TOCSIN_DATA_DIR: is not the name of a directory. Example: TOCSIN_DATA_DIR=data",
         ),
     )
     problems += [sentence for fits, sentence in rules if not fits]
@@ -359,7 +359,7 @@ def secret_values(settings: Settings) -> list[str]:
 
 
 def read_env_file(content: bytes) -> dict[str, str]:
-    """NAME=value lines of a `.env` file; comments, blank lines, `export` and quotes are understood."""
+    """Read the NAME=value lines of a `.env` file; it may have comments, blank lines, `export` and quotes."""
     found: dict[str, str] = {}
     wrong: list[str] = []
     try:

@@ -1,9 +1,9 @@
 """Stacks mainnet addresses, and the ids that begin with one: contracts and tokens. Pure.
 
-An address is `S`, a version and 24 bytes in c32check: the 20 bytes of a hash and 4 bytes of checksum. Each zero byte in
-front is one `0`, and the rest has no zeros in front of it. So an address has 28 to 41 characters: three of four have
-41, one of 234 has 39. There is one spelling of each address. The letters that c32 would read as others (lower case,
-`O`, `I`, `L`) are refused, because a stored address is compared as text.
+An address is `S`, a version and 24 bytes in c32check: the 20 bytes of a hash and 4 bytes of checksum. Each leading zero
+byte is one `0`, and the rest has no leading zeros. So an address has 28 to 41 characters: three of four have 41, one of
+234 has 39. Each address has one spelling. Characters that c32 would read as others (lower case, `O`, `I`, `L`) are
+refused, because stored addresses are compared as text.
 """
 
 import re
@@ -23,7 +23,7 @@ _ADDRESS = "S[MP][0-9A-HJKMNP-TV-Z]{26,39}"
 _NAME = "[A-Za-z][A-Za-z0-9_-]{0,127}"
 _CONTRACT = rf"{_ADDRESS}\.{_NAME}"
 
-# What a pattern can check; the checksum is left to the functions below.
+# Everything that a pattern can check; the functions below check the checksum.
 ADDRESS_PATTERN = f"^{_ADDRESS}$"
 TOKEN_ID_PATTERN = f"^(?:{STX}|{_CONTRACT}(?:::{_NAME})?)$"
 

@@ -1,9 +1,9 @@
-"""The part of a text that can be seen, as `static/js/agent-name.js` has it. Pure."""
+"""The visible part of a text, by the same rules as `static/js/agent-name.js`. Pure."""
 
 import re
 import unicodedata
 
-# Default_Ignorable_Code_Point of Unicode: drawn as nothing, whatever their category is.
+# Unicode's Default_Ignorable_Code_Point: these are drawn as nothing, whatever their category.
 _IGNORED = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -13,7 +13,7 @@ _BLANK = "\u2800"  # an empty Braille pattern
 
 
 def visible(text: str | None) -> str:
-    """The text without what cannot be seen; empty when nothing can."""
+    """The text without invisible characters; empty if there is nothing visible."""
     spaced = re.sub(r"\s+", " ", text or "")
     seen = "".join(char for char in spaced if char in _JOINERS or not _is_hidden(char)).strip()
     return seen if any(_is_drawn(char) for char in seen) else ""

@@ -244,7 +244,7 @@ def test_what_is_this_machine() -> None:
         ("https://", "has no host"),
         ("https://example.org:0", "has the port 0"),
         ("https://example.org:99999", "its host or its port is wrong"),
-        ("https://exa mple.org", "has a blank"),
+        ("https://exa mple.org", "has a space"),
         ("", "does not begin with"),
     ],
 )
