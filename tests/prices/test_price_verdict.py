@@ -97,7 +97,7 @@ def test_a_jump_seen_twice_is_believed() -> None:
     [
         (9_999.9, "its pools hold 9,999.90 USD, less than 10,000.00"),
         (500.0, "its pools hold 500.00 USD, less than 10,000.00"),
-        (None, "the source does not tell what its pools hold"),
+        (None, "the source does not report what its pools hold"),
     ],
 )
 def test_a_jump_of_a_small_pool_is_never_believed(liquidity: float | None, why: str) -> None:

@@ -1,1 +1,1 @@
-"""What the past was: swaps valued at the time they were made, and the board hour by hour."""
+"""The past: swaps valued at the prices of their own time, and the board hour by hour."""

@@ -1,10 +1,10 @@
-"""The board hour by hour: what each agent had traded, was worth, and where it stood. In `agent_days`.
+"""The board hour by hour: each agent's trades, volume, P&L and rank. Stored in `agent_days`.
 
-One row holds an agent's UTC day: at most one point for each hour, appended and never changed. An hour without a point
-is a gap. Older days keep their last point only, and keep it for ever.
+One row holds an agent's UTC day, with at most one point per hour. Points are appended and never changed. An hour
+without a point is a gap. Older days keep only their last point, and keep it indefinitely.
 
-A point has the minute of the day, the rank, the trades, the cents of volume, P&L and P&L at trade time, and how many of
-the trades did not count because a token had no price or was thin.
+A point has the minute of the day, the rank, the number of trades, the volume, P&L and P&L at trade time in cents, and
+the number of trades that did not count because a token had no price or was thin.
 """
 
 import json
@@ -25,7 +25,7 @@ FROM json_each(?) p WHERE true
 ON CONFLICT (day, agent_id) DO UPDATE SET
   points = points || ',' || excluded.last_point, last_point = excluded.last_point, last_hour = excluded.last_hour
 WHERE last_hour < excluded.last_hour"""
-# The days as a list: each is looked up by the primary key, which begins with the day so that a run writes few pages.
+# The days as a list: each is found by the primary key, which begins with the day so that a run writes few pages.
 _OF_AGENT = """
 SELECT d.day, d.points FROM json_each(?) asked
 CROSS JOIN agent_days d ON d.day = asked.value AND d.agent_id = ?
@@ -42,7 +42,7 @@ WHERE (day, agent_id) IN (
 
 
 async def append(db: Database, rows: Sequence[BoardRow], at: int) -> int:
-    """Append a point for each agent; returns how many. An hour that has one already stays as it is."""
+    """Append a point for each agent; returns how many. An hour that already has a point stays as it is."""
     day, minute = at // DAY_MS, at % DAY_MS // MINUTE_MS
     points = [[row.erc8004_agent_id, _written(row, minute)] for row in rows]
     statement = db.prepare(_APPEND).bind(day, minute // 60, json.dumps(points))
@@ -50,7 +50,7 @@ async def append(db: Database, rows: Sequence[BoardRow], at: int) -> int:
 
 
 async def history_of(db: Database, agent_id: int, first_ms: int, last_ms: int) -> list[HistoryPoint]:
-    """The points of one agent within a time, oldest first."""
+    """The points of one agent in a period, oldest first."""
     first_day = max(first_ms // DAY_MS, await _first_day(db, last_ms // DAY_MS))
     days = json.dumps(list(range(first_day, last_ms // DAY_MS + 1)))
     rows = (await db.prepare(_OF_AGENT).bind(days, agent_id).all()).results
@@ -60,7 +60,7 @@ async def history_of(db: Database, agent_id: int, first_ms: int, last_ms: int) -
 async def history_of_all(
     db: Database, first_ms: int, last_ms: int, *, hourly: bool = False
 ) -> list[AgentHistory]:
-    """The points of every agent within a time: the last one of each day, or all."""
+    """The points of every agent in a period: the last one of each day, or all."""
     sql = _OF_ALL_HOURLY if hourly else _OF_ALL
     rows = (await db.prepare(sql).bind(first_ms // DAY_MS, last_ms // DAY_MS).all()).results
     found: dict[int, list[HistoryPoint]] = {}
@@ -71,7 +71,7 @@ async def history_of_all(
 
 
 async def thin_out(db: Database, first_day: int, before_day: int, limit: int) -> int:
-    """Keep only the last point of these days, of so many rows at most; returns how many rows changed."""
+    """Keep only the last point of these days, in at most `limit` rows; returns how many rows changed."""
     return (await db.prepare(_THIN_OUT).bind(first_day, before_day, limit).run()).meta.changes
 
 
@@ -81,7 +81,7 @@ async def _first_day(db: Database, default: int) -> int:
 
 
 def _written(row: BoardRow, minute: int) -> str:
-    """Money in cents: more digits say nothing on a curve."""
+    """A point as text. Money is in cents: more digits would not show on a curve."""
     usd = (row.volume_usd, row.pnl_usd, row.pnl_at_trade_usd)
     cents = [None if value is None else round(value * 100) for value in usd]
     point = [minute, row.rank, row.trade_count, *cents, row.uncounted_trade_count]

@@ -1,12 +1,11 @@
-"""What the board must know of the past: how each agent stood when a period began, and its last seven days.
+"""What the board needs from the past: the figures of each agent when a period began, and its last seven days.
 
-It is found once an hour, whenever the record of the time before changes (a swap that is found late, or withdrawn), and
-when other tokens count. It is published in KV, and the board is compared with it whenever it is published.
+It is computed once an hour, when the record before a period changes (a swap is found late or withdrawn), and when the
+set of tokens that count changes. It is published in KV, and every new board is compared with it.
 
-A period begins with the points that are nearest to the time that its name says, if there are some near it: nothing is
-put in the place of points that were not kept. The difference of two P&Ls is a gain only if both are of the same swaps.
-So it is not known for an agent of whom an old swap was found or withdrawn since, who has another wallet, or whose
-tokens lost or got a price.
+A period begins at the points nearest to its nominal start, if there are any near it; missing points are not replaced.
+The difference of two P&Ls is a gain only if both cover the same swaps. So the gain is unknown for an agent if one of
+its old swaps was found or withdrawn since, if it has another wallet, or if one of its tokens lost or got a price.
 """
 
 import json
@@ -27,12 +26,12 @@ MINUTE_MS = 60_000
 DAY_MINUTES = 24 * 60
 
 PERIOD_HOURS: dict[str, int] = {"24h": 24, "7d": 7 * 24, "30d": 30 * 24}
-NEAR_HOURS: dict[str, int] = {"24h": 2, "7d": 7, "30d": 30}  # how far a point may be from the start
+NEAR_HOURS: dict[str, int] = {"24h": 2, "7d": 7, "30d": 30}  # how far a point may be from its start
 SLOTS, SLOT_HOURS = 28, 6
-FOUND_LATE_S = 3_600  # a swap that is found sooner than that is not late
+FOUND_LATE_S = 3_600  # a swap found sooner is not late
 
 _DAY = "SELECT agent_id, points FROM agent_days WHERE day = ?"
-# What each wallet traded since each of some times. A swap has a value when both sides have one.
+# What each wallet traded since each of several times. A swap has a value if both sides have one.
 _SWAPS = """
 WITH counted AS MATERIALIZED (SELECT value AS token FROM json_each(?2))
 SELECT since.key AS number, s.sender, count(*) AS trades, count(v.txid) AS valued,
@@ -52,25 +51,25 @@ SELECT t.sender, t.trades, coalesce(v.valued, 0) AS valued, coalesce(v.given_mic
 FROM sender_totals t
 LEFT JOIN sender_values v ON v.sender = t.sender
 LEFT JOIN left_out l ON l.sender = t.sender"""
-# What each wallet traded just before each of some times.
+# What each wallet traded just before each of several times.
 _JUST_BEFORE = """
 SELECT since.key AS number, s.sender, count(*) AS trades
 FROM json_each(?1) since
 CROSS JOIN swaps s ON s.burn_block_time >= since.value - ?2 AND s.burn_block_time < since.value
 GROUP BY since.key, s.sender"""
-# What was recorded since, and whether some of it is older than a time or was taken back.
+# What was recorded since a change, and whether any of it is older than a time or was withdrawn.
 _CHANGES = """
 SELECT count(*) AS n, max(n.id) AS newest, max(n.kind = 'withdrawn' OR s.burn_block_time < ?2) AS are_old
 FROM news n LEFT JOIN swaps s ON n.kind = 'counted' AND s.txid = n.txid WHERE n.id > ?1"""
 _UNVALUED = """
 SELECT 1 AS waits FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid WHERE s.burn_block_time < ? LIMIT 1"""
-_RANK, _TRADES, _CENTS, _UNCOUNTED = 1, 2, 4, 6  # places in a point: see agent_days
+_RANK, _TRADES, _CENTS, _UNCOUNTED = 1, 2, 4, 6  # positions in a point: see agent_days
 _FIGURES = ("trades", "valued", "given", "received", "uncounted")
 
 
 @dataclass(frozen=True, slots=True)
 class PastPoint(Shape):
-    """An agent's P&L when a period began, and of how many trades: `uncounted` of them had no value."""
+    """An agent's P&L and number of trades when a period began; `uncounted` of the trades had no value."""
 
     pnl_usd: float | None
     trades: int
@@ -79,13 +78,13 @@ class PastPoint(Shape):
 
 @dataclass(frozen=True, slots=True)
 class BoardPast(Shape):
-    """How agents and wallets stood at the start of each period, by agent (`erc8004_agent_id`) or by wallet.
+    """The figures of agents and wallets at the start of each period, by agent (`erc8004_agent_id`) or by wallet.
 
-    `points` were kept then. `before` is what the record says now: what each wallet had traded by then (trades, those
-    with a known value, micro-USD given and received, trades with a token that does not count now). `just_before` has
-    how many of these trades may have been found after the point. `counted` are the tokens that count now. `ranks` are
-    those of a day ago. `news_id` is the newest change of the record that it includes; `unvalued` says that a swap of
-    the time before still waits for its value.
+    `points` were recorded then. `before` is from the current record: what each wallet had traded by then (trades, those
+    with a known value, micro-USD given and received, trades with a token that does not count now). `just_before` is how
+    many of these trades may have been found after the point. `counted` has the tokens that count now. `ranks` has the
+    ranks of a day ago. `news_id` is the newest change of the record that is included; `unvalued`: a swap from before a
+    period is still waiting for its value.
     """
 
     hour_at: int
@@ -101,7 +100,7 @@ class BoardPast(Shape):
 
 
 async def past_at(db: Database, now: int, counted: Collection[str]) -> BoardPast:
-    """Day by day: each is a short query, and a moment's work. `counted` are the tokens that count now."""
+    """Compute the past, one short query per day. `counted` has the tokens that count now."""
     hour_at, news_id = now // HOUR_MS * HOUR_MS, await newest_id(db)
     nearest = {
         period: _Nearest((hour_at - hours * HOUR_MS) // MINUTE_MS, NEAR_HOURS[period] * 60)
@@ -147,7 +146,7 @@ async def past_at(db: Database, now: int, counted: Collection[str]) -> BoardPast
 
 
 async def is_outdated(db: Database, past: BoardPast, counted: Collection[str]) -> bool:
-    """Whether the record of the time before its periods has changed, or may have, or other tokens count now."""
+    """Whether the record before its periods has changed or may have changed, or other tokens count now."""
     if past.unvalued or past.counted != sorted(counted):
         return True
     row = await db.prepare(_CHANGES).bind(past.news_id, _newest_start_s(past.since)).first() or {}
@@ -160,10 +159,10 @@ def _newest_start_s(since: Mapping[str, int]) -> int:
 
 
 class _Nearest:
-    """The points of all agents that are nearest to a minute, if they are near. They were kept at the same time."""
+    """The points of all agents nearest to a minute, if any are near. All have the same time."""
 
     def __init__(self, minute: int, near: int) -> None:
-        self.starts_minute = minute  # of the points; without any, the one that was wanted
+        self.starts_minute = minute  # the minute of the points; if there are none, the wanted one
         self._wanted, self._near = minute, near + 1
         self.days = range((minute - near) // DAY_MINUTES, (minute + near) // DAY_MINUTES + 1)
         self.points: dict[int, list[int]] = {}  # by agent
@@ -174,7 +173,7 @@ class _Nearest:
         minute = day_minute + point[0]
         if abs(minute - self._wanted) < self._near:
             self.starts_minute, self._near = minute, abs(minute - self._wanted)
-            self.points.clear()  # they are of another minute
+            self.points.clear()  # they are from another minute
         if minute == self.starts_minute:
             self.points[agent_id] = point
 
@@ -185,7 +184,7 @@ def _past_point(point: list[int]) -> PastPoint:
 
 
 class _Lines:
-    """Of each agent the last P&L of each slot."""
+    """The last P&L of each agent in each time slot."""
 
     def __init__(self, first_minute: int) -> None:
         self._first = first_minute
@@ -198,14 +197,14 @@ class _Lines:
         offset = day_minute - self._first
         cents = {
             (offset + point[0]) // (SLOT_HOURS * 60): point[_CENTS] for point in points
-        }  # the last one stays
+        }  # the last one wins
         for slot, value in cents.items():
             if 0 <= slot < SLOTS:
                 line[slot] = _four_digits(_usd(value))
 
 
 def _before(within: Sequence[Row], totals: Sequence[Row]) -> dict[str, dict[str, list[int]]]:
-    """What each wallet had traded before each period: all of it, less what was within."""
+    """What each wallet had traded before each period: its totals less its trades in the period."""
     recent = {(row["number"], row["sender"]): row for row in within}
     before: dict[str, dict[str, list[int]]] = {}
     for number, period in enumerate(PERIOD_HOURS):
@@ -217,7 +216,7 @@ def _before(within: Sequence[Row], totals: Sequence[Row]) -> dict[str, dict[str,
 
 
 def with_past(rows: Sequence[BoardRow], past: BoardPast) -> tuple[list[BoardRow], dict[str, PeriodFigures]]:
-    """The board's rows with what is known of their past, and what they did in each period."""
+    """The board's rows with their past, and their figures for each period."""
     compared = [
         replace(
             row,
@@ -251,9 +250,9 @@ def _figures(rows: Sequence[BoardRow], past: BoardPast, period: str) -> PeriodFi
 
 
 def _pnl_then(point: PastPoint | None, trades: int, uncounted: int, found_after: int) -> float | None:
-    """The P&L at the start of a period, if it is of the swaps that the record has of the time before."""
+    """The P&L at the start of a period, if it covers the same swaps as the current record before the period."""
     if trades == 0:
-        return 0.0  # who had not traded yet had no gain and no loss
+        return 0.0  # an agent without trades had no gain and no loss
     if point is None or not trades - found_after <= point.trades <= trades or point.uncounted != uncounted:
         return None
     return point.pnl_usd
@@ -262,7 +261,7 @@ def _pnl_then(point: PastPoint | None, trades: int, uncounted: int, found_after:
 def _in_period(
     trades: int, valued: int, now: float | None, then: float, *, least: float | None = None
 ) -> float | None:
-    """The sum of a period. Who did not trade has none; it is not known where no trade has a value."""
+    """The sum of a period: 0 without trades, None if no trade has a value."""
     if trades == 0:
         return 0.0
     if valued == 0 or now is None:
@@ -273,7 +272,7 @@ def _in_period(
 
 def _sums(before: Mapping[str, list[int]], wallets: Sequence[str]) -> list[int]:
     of_wallets = [before[wallet] for wallet in wallets if wallet in before]
-    if len(of_wallets) == 1:  # of nearly everybody
+    if len(of_wallets) == 1:  # the case of nearly every agent
         return of_wallets[0]
     return [sum(column) for column in zip(*of_wallets, strict=True)] if of_wallets else [0] * len(_FIGURES)
 
@@ -287,7 +286,7 @@ def _usd(cents: int | None) -> float | None:
 
 
 def _four_digits(usd: float | None) -> float | None:
-    """More say nothing on a small curve."""
+    """A number with four significant digits: more would not show on a small curve."""
     return None if usd is None else float(f"{usd:.4g}")
 
 
@@ -296,7 +295,7 @@ async def publish_past(kv: KV, past: BoardPast) -> None:
 
 
 async def read_past(kv: KV) -> BoardPast | None:
-    """What was published; None when there is nothing that can be read."""
+    """The published past; None if there is none or it is unreadable."""
     text = await kv.get(KEY)
     try:
         return None if text is None else BoardPast.from_json(json.loads(text))

@@ -1,4 +1,4 @@
-"""Every agent's P&L of the last 90 days, a point a day: one value in KV, found once an hour and sent as it is."""
+"""Every agent's P&L of the last 90 days, one point a day: one value in KV, computed once an hour and sent unchanged."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ KEY = "curves:v1"
 DAYS = 90
 DAY_MS = 86_400_000
 
-STEP_DAYS = 15  # of one query: none may keep others waiting
+STEP_DAYS = 15  # per query, so that none delays others
 
 _CURVES = """
 SELECT agent_id, json_group_array(json_array(day - ?1, json_extract(last_point, '$[4]'))) AS points
@@ -20,7 +20,7 @@ FROM agent_days WHERE day >= ?2 AND day < ?3 GROUP BY agent_id"""
 
 
 async def curves_at(db: Database, rows: Sequence[BoardRow], now: int) -> Curves:
-    """The curves of the agents on the board, in its order. The last point of today is the newest there is."""
+    """The curves of the agents on the board, in its order. Today's point is the newest one so far."""
     first_day = now // DAY_MS - DAYS + 1
     curves: dict[int, list[float | None]] = {}
     for day in range(first_day, first_day + DAYS, STEP_DAYS):
@@ -42,12 +42,12 @@ async def publish_curves(kv: KV, curves: Curves) -> None:
 
 
 async def published_curves(kv: KV) -> str | None:
-    """As they are sent: JSON of `Curves`, if `are_curves`."""
+    """The published text to send: JSON of `Curves`, if `are_curves`."""
     return await kv.get(KEY)
 
 
 def are_curves(text: str) -> bool:
-    """Whether a text from KV can be sent: it may be of another release, or damaged."""
+    """Whether a text from KV can be sent: it may be from another release, or damaged."""
     try:
         Curves.from_json(json.loads(text))
     except (ValueError, MalformedShape):

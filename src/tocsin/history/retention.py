@@ -1,6 +1,6 @@
-"""What is kept of the past: everything for some days, then one point of each agent a day and one price an hour.
+"""Thins out the past: keeps everything for some days, then one point per agent a day and one price an hour.
 
-A run does a bounded part. Where it stopped is remembered, so that what is done is not looked at again.
+A run does a limited part of the work and stores where it stopped, so that nothing is read twice.
 """
 
 import json
@@ -11,8 +11,8 @@ from tocsin.history import agent_days
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
-ROWS_MAX = 5_000  # that one run changes or removes, of each kind
-HOURS_MAX = 8  # of prices that one run looks at: it runs every hour, so it catches up
+ROWS_MAX = 5_000  # of each kind, that one run changes or removes
+HOURS_MAX = 8  # of prices that one run reads: it runs every hour, so it catches up
 STATE_KEY = "history_thinned"
 
 _STATE = "SELECT value FROM competition_state WHERE key = ?"
@@ -22,7 +22,7 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.up
 _FIRST_PRICE = """
 SELECT min(first) AS first
 FROM (SELECT (SELECT min(at) FROM price_points WHERE token = id) AS first FROM price_tokens)"""
-# Of each token and hour the last point stays. The window is an hour, so what is read is bounded, too.
+# The last point of each token and hour stays. The window is an hour, which also limits what is read.
 _THIN_PRICES = """
 DELETE FROM price_points WHERE (token, at) IN (
   SELECT p.token, p.at FROM price_tokens t
@@ -41,7 +41,7 @@ class Thinned:
 
 
 async def thin_out(db: Database, now: int, hourly_days: int) -> Thinned:
-    """Thin out what is older than so many days."""
+    """Thin out everything older than `hourly_days` days."""
     today = now // DAY_MS
     before_day = today - hourly_days
     row = await db.prepare(_STATE).bind(STATE_KEY).first()
@@ -58,7 +58,7 @@ async def thin_out(db: Database, now: int, hourly_days: int) -> Thinned:
 
 
 async def _thin_prices(db: Database, hour: int, before_hour: int) -> tuple[int, int]:
-    """Hours from `hour` on; returns how many points were removed, and the hour to go on with."""
+    """Thin out prices from `hour` on; returns how many points were removed, and the hour to continue with."""
     if hour == 0:
         first = await db.prepare(_FIRST_PRICE).first()
         if first is None or first["first"] is None:

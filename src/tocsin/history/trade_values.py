@@ -1,10 +1,10 @@
-"""What each swap was worth when it was made: both sides at the price in force at its burn block time.
+"""The value of each swap when it was made: both sides at the price in force at its burn block time.
 
-Where no price was in force, the first one of the hour after it is taken; where there is none either, the side is not
-known, and the swap is marked so. A token that was thin then is not known. Values have six digits after the point.
+If no price was in force, the first one in the next hour is used. If there is none either, the value of that side is
+unknown, and the swap is marked accordingly. A token that was thin then has no known value. Values have six decimals.
 
-A trigger queues every swap that is recorded, and one removes the value with the swap. So a run finds its work without
-looking at other swaps, and repeats nothing.
+A trigger queues every recorded swap, and another removes the value together with the swap. So a run finds its work
+without reading other swaps, and repeats nothing.
 """
 
 import json
@@ -18,10 +18,10 @@ from tocsin.prices.pricing import STALE_AFTER_MS, peg_of
 from tocsin.shapes.pool_floors import PoolFloors
 
 BATCH = 500
-BATCHES_MAX = 4  # of one call
-AFTER_MS = 3_600_000  # how long after a swap its first price may come
+BATCHES_MAX = 4  # per call
+AFTER_MS = 3_600_000  # how long after a swap a first price is accepted
 RETRY_MS = 300_000
-MICROS_MAX = 10**15  # no swap is worth more than a billion dollars: then a price or an amount is wrong
+MICROS_MAX = 10**15  # a swap of more than a billion dollars has a wrong price or amount
 
 _WORK = """
 WITH due AS MATERIALIZED (
@@ -50,7 +50,7 @@ SELECT s.*,
    WHERE t.token = s.token_out AND p.price_usd IS NOT NULL AND p.at > s.at AND p.at <= s.at + s.first_within
    ORDER BY p.at LIMIT 1) AS out_after
 FROM s"""
-# Only for the swap that was read: meanwhile it may have left, or moved to another block.
+# Only for the swap that was read: in between it may have been removed, or moved to another block.
 _VALUE = """
 INSERT INTO swap_values (txid, sender, given_micros, received_micros)
 SELECT s.txid, s.sender, json_extract(v.value, '$[2]'), json_extract(v.value, '$[3]')
@@ -66,7 +66,7 @@ INSERT INTO swaps_to_value (due_at, txid)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?) WHERE true
 ON CONFLICT DO NOTHING"""
 
-# micros: the value. None: it will not be known. "later": a price may still come.
+# micros: the value. None: it will never be known. "later": a price may still arrive.
 SideValue: TypeAlias = int | Literal["later"] | None
 
 
@@ -78,7 +78,7 @@ class _Point:
 
 
 async def value_swaps(db: Database, now: int, floors: PoolFloors) -> int:
-    """Value swaps that wait for it, a bounded number; returns how many got their value or are marked as unknown."""
+    """Value a limited number of queued swaps; returns how many got a value or were marked as unknown."""
     done = 0
     for _ in range(BATCHES_MAX):
         rows = (await db.prepare(_WORK).bind(now, BATCH, STALE_AFTER_MS, AFTER_MS).all()).results
@@ -111,7 +111,7 @@ async def _value_some(db: Database, rows: list[Row], now: int, floors: PoolFloor
 
 
 def _side(row: Row, side: Literal["in", "out"], now: int, floors: PoolFloors) -> SideValue:
-    """What was given or received was worth."""
+    """The value of one side of a swap."""
     token_id, amount = row[f"token_{side}"], int(row[f"amount_{side}"])
     peg = peg_of(token_id)
     if peg is not None:
@@ -137,7 +137,7 @@ def _point(token_id: str, text: str | None, floors: PoolFloors) -> _Point | None
 
 
 def _micros(amount: int, price_usd: Decimal, decimals: int) -> int | None:
-    """In millionths of a dollar, rounded once."""
+    """The value in millionths of a dollar, rounded once."""
     micros = EXACT.scaleb(usd_value(amount, price_usd, decimals), 6)
     if micros > MICROS_MAX:
         return None

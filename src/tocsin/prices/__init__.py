@@ -1,1 +1,1 @@
-"""Token prices: which tokens are priced, how they are refreshed, what they cost."""
+"""Token prices: which tokens are tracked, how prices are refreshed, and the price of a token."""

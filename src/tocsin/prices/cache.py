@@ -1,10 +1,10 @@
 """`tenero:price:{tokenId}` in KV: `{priceUsd, decimals, fetchedAt, rateLimit, liquidityUsd, volumeUsd}`.
 
-A null price means that the source says it has none. A missing entry means that it was never asked, or that a week has
-passed. `verdict.py` decides what replaces what.
+A null price means that the source has none. A missing entry means that the price was never requested, or a week has
+passed. `verdict.py` decides when a new price replaces the cached one.
 
 To change the shape of an entry, change `CachedPrice`. Entries of an older shape count as missing until the next refresh
-writes them again: it is a cache.
+writes them again, which is fine for a cache.
 """
 
 import json
@@ -17,19 +17,19 @@ from tocsin.chain_model import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_
 from tocsin.errors import MalformedShape
 from tocsin.shapes.base import Shape
 
-# Longer than any back-off of an upstream: a last good price outlives an outage, and its age is shown with it.
+# Longer than any back-off of an upstream: the last good price outlives an outage, and its age is shown with it.
 PRICE_TTL_S = 7 * 86_400
 
 TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 
 PRICE_PREFIX = "tenero:price:"
 
-_MANY = 100  # keys that KV takes at once
+_MANY = 100  # keys that KV accepts at once
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingCalls(Shape):
-    """Calls that remained when the price was fetched; null where the source did not say."""
+    """The calls that remained when the price was fetched; null if the source did not report them."""
 
     minute: int | None = None
     month: int | None = None
@@ -40,7 +40,7 @@ NOT_REPORTED = RemainingCalls()
 
 @dataclass(frozen=True, slots=True)
 class CachedPrice(Shape):
-    """What the source last said about a token and its pools, and when."""
+    """What the source last reported about a token and its pools, and when."""
 
     price_usd: float | None
     decimals: int | None
@@ -65,12 +65,12 @@ def price_key(token_id: str) -> str:
 
 
 async def get_cached_token_price(kv: KV, token_id: str) -> CachedPrice | None:
-    """The cached price of one token; None when there is none."""
+    """The cached price of one token; None if there is none."""
     return (await get_cached_token_prices(kv, [token_id])).get(token_id)
 
 
 async def get_cached_token_prices(kv: KV, token_ids: Sequence[str]) -> dict[str, CachedPrice]:
-    """The cached prices of those tokens that have one. An entry that cannot be read counts as missing."""
+    """The cached prices of those tokens that have one. An unreadable entry counts as missing."""
     prices: dict[str, CachedPrice] = {}
     for start in range(0, len(token_ids), _MANY):
         part = token_ids[start : start + _MANY]
@@ -89,7 +89,7 @@ async def put_token_price(kv: KV, token_id: str, price: CachedPrice) -> None:
 
 
 def read_price(text: str) -> CachedPrice | None:
-    """The price that an entry holds; None for an entry that cannot be read."""
+    """The price in an entry; None if the entry is unreadable."""
     try:
         value = json.loads(text)
         if not isinstance(value, dict) or isinstance(value.get("priceUsd"), str | bool):
@@ -101,6 +101,6 @@ def read_price(text: str) -> CachedPrice | None:
 
 
 def _is_plausible(price: CachedPrice) -> bool:
-    """An older release accepted prices of any size; such an entry would spoil every sum it is part of."""
+    """Whether the price is within bounds. An older release accepted any size, which would distort every sum."""
     usd = price.price_usd
     return (usd is None or PRICE_USD_MIN <= usd <= PRICE_USD_MAX) and 0 <= price.fetched_at <= TIME_MAX_MS

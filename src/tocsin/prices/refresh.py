@@ -1,12 +1,12 @@
-"""One refresh: the price of every tracked token, into KV. `tasks/refresh_prices.py` makes it a task.
+"""One refresh writes the price of every tracked token into KV. `tasks/refresh_prices.py` makes it a task.
 
-Accepted prices go into the price series, too.
+Accepted prices are also added to the price series.
 
-The list comes first, a hundred tokens a call; then single calls for what it lacks, a few in each refresh; none for
-stablecoins with a peg. What was learned is written at once, so a refresh that is cut off has kept it.
+A refresh first reads the list, a hundred tokens per call, then makes a few single calls for tokens that the list
+lacks. Stablecoins with a peg need no call. Results are written at once, so a refresh that is cut off keeps them.
 
-A token without a price is not a failure. A refresh in which no token has one is, and so is a list that failed. One in
-which some tokens had no answer is not complete.
+A token without a price is not a failure. A refresh in which no token has one is a failure, and so is a failed list. A
+refresh in which some tokens had no answer is not complete.
 
 Emits `prices.refreshed`, `prices.asking_failed`, `price.jump_held`, `price.jump_believed`, `price.gone_missing`,
 `prices.memory_unreadable`.
@@ -41,7 +41,7 @@ from tocsin.upstream.tenero import TeneroClient
 
 MEMORY_KEY = "tenero:memory"
 
-# A single call may wait this long for its permit and its answer; with less time left none is begun.
+# A single call may wait this long for its permit and its answer; with less time left, no call is begun.
 SINGLE_S = 80.0
 EMPTY_RESULT: FreeForm = {
     "tokensAttempted": 0,
@@ -61,7 +61,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class RefreshOptions:
-    """How much one refresh asks, from which factor on a price counts as a jump, and which pools make it plausible."""
+    """How many calls a refresh makes, which factor counts as a jump, and which pools make a jump plausible."""
 
     jump_factor: float
     slice_ms: int
@@ -94,7 +94,7 @@ async def refresh_prices(context: TaskContext, tracked: Sequence[str], options: 
 
 @dataclass(slots=True)
 class _Refresh:
-    """What is known, and what the refresh has done so far."""
+    """The state of one refresh: what is known, and what it has done so far."""
 
     context: TaskContext
     tenero: TeneroClient
@@ -111,7 +111,7 @@ class _Refresh:
     failures: dict[str, Failure] = field(default_factory=dict)
     asked_singly: set[str] = field(default_factory=set)
     list_failure: Failure | None = None
-    stopped: bool = False  # no further call makes sense in this refresh
+    stopped: bool = False  # make no further calls in this refresh
 
     async def ask_all(self) -> None:
         now, pages_max = self.context.clock.now(), self.options.pages_max
@@ -124,7 +124,7 @@ class _Refresh:
             await self._ask_singly(sorted([*plan.single, *unlisted], key=self._asked_at))
 
     async def _ask_list(self, token_ids: Sequence[str]) -> Sequence[str]:
-        """Take what the list has; returns the tokens that it lacks."""
+        """Take the prices of the list; returns the tokens that it lacks."""
         if self.stopped or not token_ids:
             return ()
         self.context.checkpoint()
@@ -157,13 +157,13 @@ class _Refresh:
             if not self.stopped:
                 self.asked_singly.add(token_id)
                 memory, now = self._remembered(token_id), self.context.clock.now()
-                missed_at = memory.missed_at if memory.unlisted else None  # it was asked for by itself
+                missed_at = memory.missed_at if memory.unlisted else None  # it now had its single call
                 self.memory[token_id] = replace(memory, asked_at=now, missed_at=missed_at)
             for price in answers.prices.values():
                 await self._take(price, answers.seen_at[token_id])
 
     async def _take(self, seen: TokenPrice, seen_at: int) -> None:
-        """Accept a price or hold it back, and write what is to be written."""
+        """Accept a price or hold it back, and write the result."""
         token_id = seen.token_id
         memory, cached = self.memory[token_id], self.cached.get(token_id)
         verdict = judge(
@@ -203,7 +203,7 @@ class _Refresh:
         self.context.progress(self._attempted(), len(self.token_ids), **self._counters())
 
     def _failed(self, failures: Mapping[str, Failure]) -> None:
-        """Count and report tokens without an answer; see whether to go on at all."""
+        """Count and report tokens without an answer; decide whether to continue."""
         if not failures:
             return
         self.failures |= failures
@@ -249,7 +249,7 @@ class _Refresh:
         return TaskResult(counters, error, self._limited_until(), kind)
 
     def _unanswered(self) -> str | None:
-        """What had no answer, as a sentence; None when everything that was asked for had one."""
+        """A sentence about tokens without an answer; None if all had one."""
         if not self.failures and self.list_failure is None:
             return None
         failure = self.list_failure or next(iter(self.failures.values()))
@@ -278,13 +278,13 @@ class _Refresh:
         return self.priced + self.unpriced + self.held + len(self.failures)
 
     def _failure(self) -> Failure | None:
-        """The answer that makes the refresh a failure, if one does."""
+        """The answer that makes the refresh a failure, if any."""
         if self.list_failure is not None and not (isinstance(self.list_failure, Limited) and self.priced):
             return self.list_failure
         return None if self.priced else next(iter(self.failures.values()), None)
 
     def _nothing_priced(self) -> str | None:
-        """Why a refresh without a failed answer is still a failure; None when it is not."""
+        """Why a refresh without a failed answer is still a failure; None if it is not."""
         if self.priced or not self._attempted():
             return None
         if self.held:
@@ -295,7 +295,7 @@ class _Refresh:
         )
 
     def _limited_until(self) -> int | None:
-        """When the source can be asked again, if it said so by a 429 or by its remaining calls."""
+        """When the source can be called again, if a 429 or its remaining calls limit us."""
         until = [failure.until for failure in self.failures.values() if isinstance(failure, Limited)]
         remaining, now = self._remaining_calls(), self.context.clock.now()
         if self.context.session.calls:

@@ -1,10 +1,10 @@
-"""Which tokens a refresh asks for, and in which order, so that none starves. Pure.
+"""Plans which tokens a refresh asks for, and in which order, so that none starves. Pure.
 
-Most tokens are in the source's list, a hundred for one call. Tokens that a complete list lacked are asked for one by
-one, a few in each refresh, and are looked for in the list again once a day; in every refresh when there are more of
-them than the list has pages, because then looking is cheaper. Tokens that a list did not reach, because it was cut
-short or partly unreadable, are asked for once by themselves before the list is tried again. When a refresh is cut
-short (a limit, a pause), the tokens that it did not reach are the ones asked longest ago, and come first in the next.
+Most tokens are in the source's list, which has a hundred per call. Tokens that a complete list lacked get single calls,
+a few in each refresh, and are searched in the list again once a day. If they outnumber the pages of the list, they are
+searched in every refresh, because that is cheaper. Tokens that a list did not reach, because it was cut short or partly
+unreadable, get one single call before the list is tried again. If a refresh is cut short (a limit, a pause), the tokens
+that it did not reach have waited longest, and come first in the next one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ RELIST_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class HeldPrice(Shape):
-    """A jump that was held back."""
+    """A price that jumped and was held back."""
 
     price_usd: float | None
     decimals: int | None
@@ -28,11 +28,11 @@ class HeldPrice(Shape):
 
 @dataclass(frozen=True, slots=True)
 class TokenMemory(Shape):
-    """What is remembered of a token between refreshes."""
+    """What is remembered about a token between refreshes."""
 
     asked_at: int = 0
-    missed_at: int | None = None  # when the list was last read and did not have it
-    unlisted: bool = False  # because it is not in the list
+    missed_at: int | None = None  # when the list was last read without finding it
+    unlisted: bool = False  # it was not found because it is not in the list
     held: HeldPrice | None = None
 
     def held_price(self, token_id: str) -> TokenPrice | None:
@@ -45,10 +45,10 @@ NEW = TokenMemory()
 
 @dataclass(frozen=True, slots=True)
 class RefreshPlan:
-    """Tokens to look for in the list, and tokens to ask for singly; in each, the one asked longest ago is first.
+    """Tokens to look for in the list, and tokens that get a single call; in each, the one that waited longest is first.
 
-    A token may be in both: asked for singly first, in case the list takes all calls there are, and then looked for, to
-    see whether it is back.
+    A token may be in both: it gets a single call first, in case the list uses up all calls, and is then searched in the
+    list, in case it is back.
     """
 
     listed: tuple[str, ...]
@@ -75,7 +75,7 @@ def plan_refresh(
 
 
 def _is_unlisted(token: TokenMemory, now: int) -> bool:
-    """Whether the list need not be searched for it."""
+    """Whether there is no need to search the list for this token."""
     return token.unlisted and token.missed_at is not None and 0 <= now - token.missed_at < RELIST_MS
 
 
@@ -84,7 +84,7 @@ def memory_to_json(memory: Mapping[str, TokenMemory]) -> JSON:
 
 
 def memory_from_json(stored: JSON, token_ids: Iterable[str]) -> dict[str, TokenMemory]:
-    """The memory of these tokens. Raises `MalformedShape` when it is something else."""
+    """The memory of these tokens; raises `MalformedShape` if the stored value is invalid."""
     if not isinstance(stored, dict):
         raise MalformedShape(f"expected an object, found {type(stored).__name__}")
     return {token_id: TokenMemory.from_json(stored[token_id]) for token_id in token_ids if token_id in stored}

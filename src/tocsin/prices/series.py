@@ -1,7 +1,7 @@
-"""The price series: every accepted price with its time, in `price_points`. Gaps are gaps: nothing is interpolated.
+"""The price series: every accepted price with its time, in `price_points`. Gaps stay gaps: nothing is interpolated.
 
-The price *in force* at a time is the newest point at or before it, if that is not older than a price may be. Pegs are
-not in the series: they are in force always.
+The price *in force* at a time is the newest point at or before it, unless that is stale. Pegs are not in the series:
+they are always in force.
 """
 
 import json
@@ -27,7 +27,7 @@ FROM json_each(?) p
 JOIN price_tokens t ON t.token = json_extract(p.value, '$[0]')
 WHERE true
 ON CONFLICT (token, at) DO NOTHING"""
-# CROSS JOIN keeps this order: the tokens that were asked for, then their points by the primary key.
+# CROSS JOIN keeps this order: first the requested tokens, then their points by the primary key.
 _BETWEEN = """
 SELECT t.token AS token_id, p.at, p.price_usd, p.decimals, p.source, p.liquidity_usd, p.volume_usd
 FROM json_each(?) asked
@@ -42,7 +42,7 @@ WHERE t.token = ? AND p.decimals IS NOT NULL ORDER BY p.at DESC LIMIT 1"""
 
 @dataclass(frozen=True, slots=True)
 class PricePoint:
-    """A price and when it was seen (unix ms). Numbers are exact decimal text. No price: the source had none then."""
+    """A price and when it was seen (unix ms). Numbers are exact decimal text; None: the source had no price then."""
 
     token_id: str
     at: int
@@ -54,7 +54,7 @@ class PricePoint:
 
 
 def accepted_point(seen: TokenPrice, decimals: int | None, at: int) -> PricePoint:
-    """The point of a price that was just accepted."""
+    """The point for a price that was just accepted."""
     price = None if seen.price_usd is None else decimal_text(decimal_of_float(seen.price_usd))
     return PricePoint(
         seen.token_id, at, price, decimals, SOURCE, _cents(seen.liquidity_usd), _cents(seen.volume_usd)
@@ -62,7 +62,7 @@ def accepted_point(seen: TokenPrice, decimals: int | None, at: int) -> PricePoin
 
 
 def append(db: Database, points: Sequence[PricePoint]) -> list[Statement]:
-    """Statements that append these points. A point that is there already stays as it is."""
+    """Statements that append these points. An existing point stays as it is."""
     if not points:
         return []
     rows = json.dumps(
@@ -72,7 +72,7 @@ def append(db: Database, points: Sequence[PricePoint]) -> list[Statement]:
 
 
 def ask_for_points(db: Database, token_ids: Collection[str], first_ms: int, last_ms: int) -> Statement:
-    """Rows for `points_of`: the points of these tokens within a time."""
+    """A query for `points_of`: the points of these tokens in a period."""
     return db.prepare(_BETWEEN).bind(json.dumps(sorted(set(token_ids))), first_ms, last_ms)
 
 
@@ -87,18 +87,18 @@ def points_of(rows: Iterable[Row]) -> dict[str, list[PricePoint]]:
 async def points_between(
     db: Database, token_ids: Collection[str], first_ms: int, last_ms: int
 ) -> dict[str, list[PricePoint]]:
-    """The points of these tokens within a time."""
+    """The points of these tokens in a period."""
     return points_of((await ask_for_points(db, token_ids, first_ms, last_ms).all()).results)
 
 
 async def newest_decimals(db: Database, token_id: str) -> int | None:
-    """How many decimals the token has, by the newest point that tells."""
+    """The token's decimals, from the newest point that has them."""
     row = await db.prepare(_NEWEST_DECIMALS).bind(token_id).first()
     return None if row is None else row["decimals"]
 
 
 def in_force(points: Sequence[PricePoint], at: int) -> PricePoint | None:
-    """Of one token's points, oldest first: the one in force at that time; None when that is not known."""
+    """The point in force at that time, out of one token's points, oldest first; None if there is none."""
     index = bisect_right(points, at, key=lambda point: point.at)
     if not index or at - points[index - 1].at > STALE_AFTER_MS:
         return None
@@ -110,5 +110,5 @@ def _point(row: Row) -> PricePoint:
 
 
 def _cents(usd: float | None) -> str | None:
-    """Pools are not known more exactly."""
+    """An amount rounded to cents: values of pools are not more exact."""
     return None if usd is None else decimal_text(decimal_of_float(round(usd, 2)))

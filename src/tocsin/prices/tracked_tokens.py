@@ -1,6 +1,6 @@
-"""Which tokens are priced: a few fixed ones, and those that agents trade.
+"""The tracked tokens: a few fixed ones, and those that agents trade.
 
-Each refresh finds the set and publishes it in KV, for readers.
+Each refresh determines the set and publishes it in KV for readers.
 """
 
 import json
@@ -19,13 +19,13 @@ STATIC_TOKENS: tuple[str, ...] = tuple(
 
 
 def tracked_tokens(traded: Iterable[str]) -> tuple[str, ...]:
-    """The static tokens, then the traded ones, of which the most traded come first. Anything else is left out."""
+    """The static tokens, then the traded ones, most traded first. Anything else is left out."""
     others = [token for token in traded if token not in STATIC_TOKENS and is_token_id(token)]
     return (*STATIC_TOKENS, *others[:TRADED_MAX])
 
 
 async def publish_tokens(kv: KV, token_ids: Sequence[str]) -> None:
-    """Publish the tokens that are priced; an unchanged set is not written again."""
+    """Publish the tracked tokens; an unchanged set is not written again."""
     text = json.dumps(list(token_ids))
     if await kv.get(TRACKED_KEY) != text:
         await kv.put(TRACKED_KEY, text)

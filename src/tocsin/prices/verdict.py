@@ -1,9 +1,9 @@
-"""What happens to a price that the source just gave: written, skipped, or held back. Pure.
+"""Decides whether a new price from the source is written, skipped, or held back. Pure.
 
-- A good price is never overwritten by none.
+- A missing price never overwrites a good one.
 - An unchanged price is not rewritten within an hour.
-- A jump beyond a factor, up or down, or other decimals, is held back until the next refresh sees it again and the
-  token's pools hold enough to make it plausible.
+- A jump by more than a factor, up or down, or a change of decimals, is held back until the next refresh sees it again
+  and the token's pools hold enough to make it plausible.
 """
 
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ PriceKind: TypeAlias = Literal["priced", "unpriced", "held"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`entry` is what to write, None when the cache stays as it is.
+    """`entry` is what to write; None if the cache stays as it is.
 
-    `jumped` marks a jump, held back or not; `why` says why it is held back.
+    `jumped` marks a jump, held back or not; `why` is the reason for holding it back.
     """
 
     kind: PriceKind
@@ -42,7 +42,7 @@ def judge(
     jump_factor: float,
     floors: PoolFloors,
 ) -> Verdict:
-    """`cached` is what readers see now, `held` what the last refresh held back."""
+    """Decide about a price. `cached` is what readers see now, `held` what the last refresh held back."""
     decimals = known_decimals(seen, cached)
     entry = CachedPrice(seen.price_usd, decimals, now, rate_limit, seen.liquidity_usd, seen.volume_usd)
     if seen.price_usd is None:
@@ -61,12 +61,12 @@ def judge(
 
 
 def known_decimals(seen: TokenPrice, cached: CachedPrice | None) -> int | None:
-    """Decimals that the source leaves out this time are kept."""
+    """The decimals of the source, or the cached ones if it omits them this time."""
     return seen.decimals if seen.decimals is not None or cached is None else cached.decimals
 
 
 def _thinned(cached: CachedPrice | None, seen: TokenPrice) -> CachedPrice | None:
-    """The price that is kept, with what its pools hold now: emptying a pool does not keep its price."""
+    """The cached price with the current values of its pools, so that a token with emptied pools becomes thin."""
     if cached is None or cached.liquidity_usd == seen.liquidity_usd:
         return None
     return replace(cached, liquidity_usd=seen.liquidity_usd, volume_usd=seen.volume_usd)
@@ -74,12 +74,12 @@ def _thinned(cached: CachedPrice | None, seen: TokenPrice) -> CachedPrice | None
 
 def _small_pool(liquidity_usd: float | None, floors: PoolFloors) -> str:
     if liquidity_usd is None:
-        return "the source does not tell what its pools hold"
+        return "the source does not report what its pools hold"
     return f"its pools hold {liquidity_usd:,.2f} USD, less than {floors.liquidity_usd:,.2f}"
 
 
 def _is_same(token_id: str, entry: CachedPrice, cached: CachedPrice | None, floors: PoolFloors) -> bool:
-    """Whether the cache has the same already, and not too old. Of the pools only thin or not thin matters."""
+    """Whether the cache already has the same, and is not too old. Of the pools, only thin or not thin matters."""
     return (
         cached is not None
         and (cached.price_usd, cached.decimals) == (entry.price_usd, entry.decimals)
