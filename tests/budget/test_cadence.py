@@ -38,35 +38,35 @@ def test_a_run_costs_what_the_newest_ones_did(most: float | None, recent: list[i
         (
             Quota(minute=10),
             Demand(60_000, 18),
-            Cadence(120_000, "stretched: 9 calls a minute are for tasks"),
+            Cadence(120_000, "stretched: tasks may make 9 calls a minute"),
         ),
         (Quota(minute=60_000, request_share=0), Demand(1, 1), Cadence(1, CONFIGURED)),
         (
             Quota(minute=59_999, request_share=0),
             Demand(1, 1),
-            Cadence(2, "stretched: 59999 calls a minute are for tasks"),
+            Cadence(2, "stretched: tasks may make 59999 calls a minute"),
         ),
         (Quota(month=1_000, request_share=0), Demand(864_000, 1), Cadence(864_000, CONFIGURED)),
         (Quota(month=1_000, request_share=0), Demand(864_000, 0), Cadence(864_000, CONFIGURED)),
         (
             Quota(month=1_000, request_share=0),
             Demand(432_000, 1),
-            Cadence(864_000, "stretched: 1000 of 1000 calls are left to tasks for 10.0 days"),
+            Cadence(864_000, "stretched: tasks have 1000 of 1000 calls left for 10.0 days"),
         ),
         (  # the month needs more than the minute
             Quota(minute=9, month=1_000, request_share=0),
             Demand(60_000, 18),
-            Cadence(15_552_000, "stretched: 1000 of 1000 calls are left to tasks for 10.0 days"),
+            Cadence(15_552_000, "stretched: tasks have 1000 of 1000 calls left for 10.0 days"),
         ),
         (  # the minute needs more than the month
             Quota(minute=52, month=1_000_000, request_share=0),
             Demand(864_000, 1_500),
-            Cadence(1_730_770, "stretched: 52 calls a minute are for tasks"),
+            Cadence(1_730_770, "stretched: tasks may make 52 calls a minute"),
         ),
         (  # a run that is rarer than the month is long is not made less rare
             Quota(month=1, request_share=0),
             Demand(900_000_000, 5),
-            Cadence(900_000_000, "stretched: 1 of 1 calls are left to tasks for 10.0 days"),
+            Cadence(900_000_000, "stretched: tasks have 1 of 1 calls left for 10.0 days"),
         ),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_cadence_is_stretched_to_what_the_tighter_window_allows(
 def test_an_empty_month_is_waited_for_however_few_calls_a_run_needs() -> None:
     budget = Budget.begin(Quota(month=1_000, request_share=0), NOW)
     empty = replace(budget, month=replace(budget.month, spent=1_000))
-    reason = "stretched: 0 of 1000 calls are left to tasks for 10.0 days"
+    reason = "stretched: tasks have 0 of 1000 calls left for 10.0 days"
     assert cadences(empty, {"a": Demand(432_000, 0.5)}, NOW) == {"a": Cadence(864_000_000, reason)}
 
 
@@ -88,7 +88,7 @@ def test_a_month_that_others_used_up_is_asked_for_every_hour(cadence_ms: int, ex
     """Only a call shows that the upstream has calls again; its month may begin on another day than ours."""
     budget = Budget.begin(Quota(month=1_000, request_share=0), NOW)
     empty = replace(budget, month=replace(budget.month, spent=21, used_by_others=979))
-    reason = "stretched: 0 of 1000 calls are left to tasks for 10.0 days"
+    reason = "stretched: tasks have 0 of 1000 calls left for 10.0 days"
     assert cadences(empty, {"a": Demand(cadence_ms, 1)}, NOW) == {"a": Cadence(expected_ms, reason)}
 
 

@@ -35,7 +35,7 @@ NOON = 1_778_673_600_000
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, ("ok", "tenero was complete 4s ago", False)),
+        ({}, ("ok", "tenero completed a run 4s ago", False)),
         (
             {"complete_ago_ms": None, "armed_ago_ms": 5},
             ("starting", "tenero has not completed a run yet", False),
@@ -61,7 +61,7 @@ NOON = 1_778_673_600_000
             {"complete_ago_ms": 600_001},
             ("overdue", "tenero is overdue, no complete run for 10m at a cadence of 5 minutes", True),
         ),
-        ({"complete_ago_ms": 600_000}, ("ok", "tenero was complete 10m ago", False)),
+        ({"complete_ago_ms": 600_000}, ("ok", "tenero completed a run 10m ago", False)),
         (
             {"complete_ago_ms": 660_000, "last_outcome": "limited", "last_reason": "no calls are left"},
             (
@@ -89,7 +89,7 @@ NOON = 1_778_673_600_000
                 "last_outcome": "failed",
                 "last_reason": "Limited: tenero said 429",
             },
-            ("failing", "tenero is failing, 3 times in a row: Limited: tenero said 429", True),
+            ("failing", "tenero has failed 3 times in a row: Limited: tenero said 429", True),
         ),
         (  # reruns within seconds do not make it failing
             {"failures": 9, "complete_ago_ms": 299_999, "last_outcome": "limited", "last_reason": "429"},
@@ -101,7 +101,7 @@ NOON = 1_778_673_600_000
         ),
         (
             {"failures": 3, "complete_ago_ms": 120_000, "cadence_ms": 60_000, "last_outcome": "failed"},
-            ("failing", "tenero is failing, 3 times in a row", True),
+            ("failing", "tenero has failed 3 times in a row", True),
         ),
         ({"enabled": False}, ("disabled", "tenero is disabled (TOCSIN_TENERO_ENABLED)", True)),
         (

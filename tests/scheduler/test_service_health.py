@@ -80,7 +80,7 @@ def test_a_task_is_overdue_after_two_cadences_or_its_own_bound(
         (
             {"status": scheduler_status(next_alarm_at=None)},
             0,
-            ["no alarm is set: nothing will run by itself"],
+            ["no alarm is set: no task will run"],
         ),
     ],
 )

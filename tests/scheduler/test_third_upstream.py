@@ -95,7 +95,7 @@ async def test_the_cadence_follows_the_quota_of_a_third_upstream(tmp_path: Path)
         task = (await made.client().status()).tasks["rates"]
 
     assert (task.upstream, task.effective_cadence_ms) == ("thirdparty", 2 * MINUTE)
-    assert task.cadence_reason == "stretched: 3 calls a minute are for tasks"
+    assert task.cadence_reason == "stretched: tasks may make 3 calls a minute"
     assert [line["upstream"] for line in made.log.named("budget.overdrawn")] == ["thirdparty"]
 
 

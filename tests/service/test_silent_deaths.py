@@ -91,7 +91,7 @@ async def test_8_an_object_whose_storage_was_wiped_goes_on(tmp_path: Path) -> No
         await asyncio.sleep(60)
         healed, runs = await made.health(), await made.runs("sweep")
 
-    assert told.reasons == ["no alarm is set: nothing will run by itself"]
+    assert told.reasons == ["no alarm is set: no task will run"]
     assert (healed.ready, healed.state) == (True, "ready")
     assert [run.outcome for run in runs] == ["ok"]  # of the new history
 

@@ -42,7 +42,7 @@ async def test_a_sweep_of_which_every_call_is_limited_is_not_a_success(tmp_path:
         "sweep is limited: 0 of 40 contracts' lists were read, one wallet's list was not; hiro"
     )
     assert told_s <= SWEEP_S
-    assert reason.startswith("sweep is failing, 3 times in a row: 0 of 40 contracts' lists were read")
+    assert reason.startswith("sweep has failed 3 times in a row: 0 of 40 contracts' lists were read")
     assert {run.outcome for run in during} == {"limited"}
     assert status.tasks["sweep"].last_success_at == complete_at
     assert (status.tasks["sweep"].failing, status.tasks["tenero"].condition) == (True, "ok")

@@ -136,7 +136,7 @@ CASES = {
     "failing": Case(
         "failing",
         False,
-        "sweep is failing, 3 times in a row: Limited: hiro said 429",
+        "sweep has failed 3 times in a row: Limited: hiro said 429",
         {
             **_sweep("consecutiveFailures", 3, 0),
             **_sweep("lastOutcome", "limited", "ok"),

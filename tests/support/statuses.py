@@ -47,7 +47,7 @@ def task_status(**changes: Any) -> TaskStatus:
         overdue=False,
         failing=False,
         condition="ok",
-        sentence="tenero was complete 4m ago",
+        sentence="tenero completed a run 4m ago",
         problem=None,
     )
     return replace(status, **changes)

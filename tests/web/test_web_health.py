@@ -47,7 +47,7 @@ async def test_a_healthy_service_is_ready(tmp_path: Path) -> None:
     [
         ({"loop_tick_age_s": 6.0}, {}, "broken", "the event loop has been stuck for 6 s"),
         ({"store_error": "disk is full"}, {}, "broken", "the store cannot be written: disk is full"),
-        ({}, {"next_alarm_at": None}, "broken", "no alarm is set: nothing will run by itself"),
+        ({}, {"next_alarm_at": None}, "broken", "no alarm is set: no task will run"),
         ({}, {"next_alarm_at": START_MS - 61_000}, "broken", "the alarm is 61 s late"),
         (
             {},

@@ -172,7 +172,7 @@ class Budget:
         if calls_left > 0:
             return f"paced: {calls_left} of {limit} calls are left until {until}"
         return (
-            f"all {limit} calls of the month are used until {until}, {month.used_by_others} of them by others"
+            f"all {limit} calls of the month until {until} are used, {month.used_by_others} of them by others"
         )
 
     def status(self, moment: Moment, waiting: WaitingCallers) -> BudgetStatus:

@@ -57,7 +57,7 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> d
         per_minute = lane_max(Lane.TASK, minute, budget.limits.request_share)
         if wanted * MINUTE_MS > per_minute:
             factor = wanted * MINUTE_MS / per_minute
-            reason = f"stretched: {per_minute} calls a minute are for tasks"
+            reason = f"stretched: tasks may make {per_minute} calls a minute"
     month_limit = budget.limits.month
     to_rollover_ms: int | None = None
     if month_limit is not None:
@@ -67,7 +67,7 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> d
         if wanted * to_rollover_ms > left * factor:
             factor = wanted * to_rollover_ms / max(left, 1e-9)
             reason = (
-                f"stretched: {int(left)} of {month_limit} calls are left to tasks for"
+                f"stretched: tasks have {int(left)} of {month_limit} calls left for"
                 f" {to_rollover_ms / 86_400_000:.1f} days"
             )
         if month.calls_left(month_limit) == 0 and budget.probes(month):

@@ -110,7 +110,7 @@ def task_health(facts: TaskFacts) -> TaskHealth:
         return TaskHealth("partial", f"the last run of {name} was not complete{why}")
     if facts.complete_ago_ms is None:
         return TaskHealth("starting", f"{name} has not completed a run yet")
-    return TaskHealth("ok", f"{name} was complete {short_duration(facts.complete_ago_ms)} ago")
+    return TaskHealth("ok", f"{name} completed a run {short_duration(facts.complete_ago_ms)} ago")
 
 
 def _problem(facts: TaskFacts) -> TaskHealth | None:
@@ -119,7 +119,7 @@ def _problem(facts: TaskFacts) -> TaskHealth | None:
     if not facts.enabled:
         return TaskHealth("disabled", f"{name} is disabled ({_switch(name)})", not_ready=True)
     if is_failing(facts):
-        sentence = f"{name} is failing, {facts.failures} times in a row{_because(facts.last_reason)}"
+        sentence = f"{name} has failed {facts.failures} times in a row{_because(facts.last_reason)}"
         return TaskHealth("failing", sentence, not_ready=True)
     if is_overdue(facts):
         return TaskHealth("overdue", _overdue(facts), not_ready=True)
@@ -192,7 +192,7 @@ def process_problems(
         if snapshot.scheduler_error is not None or not problems:
             problems.append(snapshot.scheduler_error or "the scheduler does not answer")
     elif status.next_alarm_at is None:
-        problems.append("no alarm is set: nothing will run by itself")
+        problems.append("no alarm is set: no task will run")
     elif now - status.next_alarm_at > ALARM_LATE_MAX_MS:
         problems.append(f"the alarm is {(now - status.next_alarm_at) / 1000:.0f} s late")
     return problems

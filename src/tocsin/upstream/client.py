@@ -279,7 +279,7 @@ class UpstreamClient:
         if call.method != "GET":
             return BadRequest(f"{name} redirects a change, which is not followed: check {setting}", status)
         if call.redirects >= REDIRECTS_MAX:
-            return BadRequest(f"{name} redirects in circles: check {setting}", status)
+            return BadRequest(f"{name} redirects in a loop: check {setting}", status)
         try:
             url = urljoin(call.url, location)
             same_host = urlsplit(url)[:2] == urlsplit(self._base)[:2]

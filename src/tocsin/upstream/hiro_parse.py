@@ -181,14 +181,14 @@ def _page_v3(
         raise MalformedBody("results: expected the newest first")
     cursor = _next_cursor(row)
     if cursor is not None and not items:
-        raise MalformedBody("cursor.next: an empty page leads nowhere")
+        raise MalformedBody("cursor.next: an empty page must not have one")
     return Parsed(Page(tuple(items), cursor, tuple(refused)), refused)
 
 
 def _listed_v3(row: JsonObject, latest_s: int, payment: StxPayment | None) -> Transaction:
     transaction = _summary_v3(row, latest_s, nonces=_nonces(row), payment=payment)
     if transaction.mined is None:
-        raise MalformedBody("block: a listed transaction without one")
+        raise MalformedBody("block: missing in a listed transaction")
     return transaction
 
 
@@ -353,7 +353,7 @@ def _amount_or_none(asset: JsonObject) -> int | None:
 def _balance_change(row: JsonObject, asked: Collection[str]) -> BalanceChange | None:
     tx_id = _txid(row)
     if tx_id not in asked:
-        raise MalformedBody("tx_id: not one of those asked for")
+        raise MalformedBody("tx_id: was not requested")
     asset = record(row, "asset")
     kind = text(asset, "type")
     if kind not in {"stx", "ft"}:

@@ -182,7 +182,7 @@ def token_address(token_id: str) -> str:
 def token_price(body: JSON, token_id: str, address: str) -> TokenPrice:
     row = record(as_record(body, "body"), "data")
     if text(row, "address") != address:
-        raise MalformedBody("address: another token than the one asked for")
+        raise MalformedBody("address: not the requested token")
     return _token_price(token_id, row)
 
 
