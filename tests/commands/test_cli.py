@@ -61,7 +61,7 @@ def test_status_shows_tasks_and_budgets(running: Running) -> None:
 def test_status_begins_with_the_verdict_and_check_exits_with_1(running: Running) -> None:
     """What /readyz says, in a line; with --check for scripts."""
     calm, soon = running.scheduler.shown, time.time_ns() // 1_000_000 + 60_000
-    problem = "sweep is overdue, no complete run for 31m"
+    problem = "sweep is overdue with no complete run for 31m"
     tasks = {**calm.tasks, "sweep": task_status(condition="overdue", problem=problem)}
     running.do(lambda: running.scheduler.show(next_alarm_at=soon))
     fine = tocsin("status", "--check", port=running.port)

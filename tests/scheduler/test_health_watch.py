@@ -59,14 +59,14 @@ NOON = 1_778_673_600_000
         ({"paused_until": NOON}, ("paused", "tenero is paused until 2026-05-13 12:00 UTC", False)),
         (
             {"complete_ago_ms": 600_001},
-            ("overdue", "tenero is overdue, no complete run for 10m at a cadence of 5 minutes", True),
+            ("overdue", "tenero is overdue with no complete run for 10m at a cadence of 5 minutes", True),
         ),
         ({"complete_ago_ms": 600_000}, ("ok", "tenero completed a run 10m ago", False)),
         (
             {"complete_ago_ms": 660_000, "last_outcome": "limited", "last_reason": "no calls are left"},
             (
                 "overdue",
-                "tenero is overdue, no complete run for 11m at a cadence of 5 minutes: no calls are left",
+                "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: no calls are left",
                 True,
             ),
         ),
@@ -74,13 +74,13 @@ NOON = 1_778_673_600_000
             {"complete_ago_ms": 660_000, "paused_until": NOON},
             (
                 "overdue",
-                "tenero is overdue, no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
+                "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
                 True,
             ),
         ),
         (
             {"complete_ago_ms": None, "armed_ago_ms": 600_001},
-            ("overdue", "tenero is overdue, no complete run yet at a cadence of 5 minutes", True),
+            ("overdue", "tenero is overdue with no complete run yet at a cadence of 5 minutes", True),
         ),
         (
             {

@@ -93,7 +93,7 @@ CASES = {
     "overdue": Case(
         "overdue",
         False,
-        "sweep is overdue, no complete run for 31m at a cadence of 15 minutes",
+        "sweep is overdue with no complete run for 31m at a cadence of 15 minutes",
         _sweep("lastSuccessAt", NOW - 31 * MINUTE, NOW - MINUTE),
     ),
     "a feed that is late, but not for as long as a sweep may be": Case(
@@ -109,13 +109,13 @@ CASES = {
     "a feed that is late for too long": Case(
         "overdue",
         False,
-        "feed is overdue, no complete run for 31m at a cadence of 1 minute",
+        "feed is overdue with no complete run for 31m at a cadence of 1 minute",
         _feed("lastSuccessAt", NOW - 31 * MINUTE, NOW - MINUTE),
     ),
     "paused for too long": Case(
         "overdue",
         False,
-        "tenero is overdue, no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
+        "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
         {
             "pausedUntil": NOW + 60 * MINUTE,
             "lastSuccessAt": {"tenero": NOW - 11 * MINUTE, "feed": NOW, "sweep": NOW},
@@ -124,13 +124,13 @@ CASES = {
     "never complete": Case(
         "overdue",
         False,
-        "sweep is overdue, no complete run yet at a cadence of 15 minutes",
+        "sweep is overdue with no complete run yet at a cadence of 15 minutes",
         _sweep("lastSuccessAt", None, NOW - MINUTE),
     ),
     "a success in the future": Case(
         "overdue",
         False,
-        "sweep is overdue, no complete run yet at a cadence of 15 minutes",
+        "sweep is overdue with no complete run yet at a cadence of 15 minutes",
         _sweep("lastSuccessAt", NOW + DAY, NOW - MINUTE),
     ),
     "failing": Case(

@@ -11,7 +11,7 @@ their share; beyond it, calls go in order of arrival. So neither lane can starve
 windows and back-offs continue exactly. After a reboot the elapsed time is unknown: the calls of the second and the
 minute count as just made, and a back-off continues for its remaining time by the wall clock.
 
-`feedback.py` applies answers to a budget. `stored.py` stores it.
+`feedback.py` applies answers to a budget. `stored.py` defines its stored form.
 """
 
 from dataclasses import dataclass, replace
@@ -145,7 +145,7 @@ class Budget:
         return self.month.at(moment, self.limits.month or 0, self.limits.request_share)
 
     def probes(self, month: Month) -> bool:
-        """Whether to keep probing a month with no calls left: others used it up, not we."""
+        """Whether to keep probing a month with no calls left: others used it up, not our own calls."""
         return self.plan.month is None or month.spent < self.plan.month
 
     def calls_left(self, lane: Lane, moment: Moment) -> float:

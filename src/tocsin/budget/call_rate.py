@@ -2,7 +2,7 @@
 
 The rate is that of our own calls since a mark. A new mark is set every 12 hours, two are kept, and the older one
 counts. It is 12 to 24 hours old once the service has run for that long; before that, it is at the first call. After a
-day without calls the marks start again, so the days before a service starts do not count.
+day without calls the marks start again, so days on which the service did not run do not count.
 """
 
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ class LimitReading:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """No permit now. `until` is the wall-clock time (unix ms) in `wait_ms`.
+    """No permit now. `until` is the wall-clock time (unix ms) after `wait_ms` have passed.
 
     `by_budget`: our own budget denied it, not an upstream that asked us to slow down.
     """

@@ -2,7 +2,7 @@
 
 `alarm()` decides which tasks are due, sets the next alarm, starts the tasks, and waits for them, but never beyond the
 next alarm, even if that moves to an earlier time. A run that takes longer continues in the background. So no task
-delays another, and if the process dies at any point, its alarm is set. docs/architecture.md describes the failure
+delays another, and whenever the process dies, the next alarm is set. docs/architecture.md describes the failure
 policies A to D: only the platform's own failures leave `alarm()` (A), a task's failure is a result (B), a limited
 upstream holds its task back, which then runs again (C), the breaker is a setting (D).
 

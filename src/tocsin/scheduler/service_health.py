@@ -205,7 +205,7 @@ def _overdue(facts: TaskFacts) -> str:
     age_ms = facts.complete_ago_ms
     since = "yet" if age_ms is None else f"for {short_duration(age_ms)}"
     cadence = f"at a cadence of {long_duration(facts.cadence_ms)}"
-    return f"{facts.name} is overdue, no complete run {since} {cadence}{why}"
+    return f"{facts.name} is overdue with no complete run {since} {cadence}{why}"
 
 
 def _switch(name: str) -> str:

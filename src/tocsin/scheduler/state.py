@@ -1,7 +1,7 @@
 """The state that the scheduler stores, under the keys that its users know.
 
 Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`, `nextRunAfter`, `lastSlotAt`,
-`lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `wakeAt`, `runCounts` (ever, by
+`lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `wakeAt`, `runCounts` (in total, by
 outcome), `lastRun` (its number), `interruptions`, `recentCalls`. For the scheduler: `version`, `pausedUntil`,
 `armedAt`, `savedAt`, `runSeq` (if it is more than any `lastRun`), `lastJobAt` (by request job), `alert`, `heartbeat`,
 `measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`, the audit log of `audit_log`.

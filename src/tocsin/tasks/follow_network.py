@@ -43,5 +43,5 @@ def _why(cadence_ms: int) -> str:
     quiet = f", {long_duration(quiet_ms)} while nobody trades" if quiet_ms > cadence_ms else ""
     return (
         f"a swap is on the board within {long_duration(cadence_ms)} of its block{quiet}; one page of the network's"
-        f" list in each run is {MONTH_MS // cadence_ms:,} calls in 30 days at most, and more only for swaps"
+        f" list per run is at most {MONTH_MS // cadence_ms:,} calls in 30 days, and more only for swaps"
     )

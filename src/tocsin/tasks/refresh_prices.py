@@ -35,6 +35,6 @@ def refresh_prices_task(settings: Settings) -> Task:
 
 def _why(cadence_ms: int) -> str:
     return (
-        f"a price on the board may be {long_duration(cadence_ms)} old; one page of Tenero's list in each run is"
+        f"a price on the board may be {long_duration(cadence_ms)} old; one page of Tenero's list per run is"
         f" {LONG_MONTH_MS // cadence_ms:,} calls in a month of 31 days"
     )

@@ -59,7 +59,7 @@ def rounds_task(settings: Settings, rules: Rules | None = None) -> Task:
         run=run,
         overdue_after_ms=TOO_LONG_MS - WAIT_MS,
         empty_result=EMPTY_RESULT,
-        why="a waiting round continues at most 5 minutes after it can; the alarm also rings at the end of each round",
+        why="a waiting round continues within 5 minutes once it can; the alarm also rings at the end of each round",
     )
 
 
@@ -88,7 +88,7 @@ class RoundsRun:
         await self._note_discrepancies()
         left, now = await round_store.load_unfinished(db), clock.now()
         if await self._prepare([each for each in left.rounds if may_be_prepared(each, now)]):
-            # That takes long. A round that an operator added or changed during it must not wait for the next slot.
+            # That takes time. A round that an operator added or changed during it must not wait for the next slot.
             left = await round_store.load_unfinished(db)
         self._counters["waiting"] = {
             each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason

@@ -38,10 +38,10 @@ def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
 def _why(cadence_ms: int, contracts: int, *, with_feed: bool) -> str:
     if with_feed:
         return (
-            f"the feed finds the swaps; one list in turn in each run is {MONTH_MS // cadence_ms:,} calls in 30 days,"
-            f" and all {contracts} contracts' lists are read when the feed does not find them"
+            f"the feed finds the swaps; one list per run, in turn, is {MONTH_MS // cadence_ms:,} calls in 30 days,"
+            f" and all {contracts} contracts' lists are read if the feed does not find the swaps"
         )
     return (
         f"a swap is on the board within {long_duration(cadence_ms)} of its block; one list for each of"
-        f" {contracts} contracts in each run is {contracts * MONTH_MS // cadence_ms:,} calls in 30 days"
+        f" {contracts} contracts per run is {contracts * MONTH_MS // cadence_ms:,} calls in 30 days"
     )

@@ -157,7 +157,7 @@ def principal_page_v3(body: JSON, latest_s: int, principal: str) -> Parsed[Page[
 
 
 def network_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
-    """A page of the list of all transactions. Its rows are like those of a principal's list, without its payments."""
+    """A page of the list of all transactions. Its rows lack the balance changes of a principal's list."""
     row = as_record(body, "body")
     parsed = _page_v3(row, each(row, "results", lambda item: (item, transferred(item))), latest_s)
     return replace(parsed, value=replace(parsed.value, total=whole(row, "total")))
