@@ -158,7 +158,7 @@ def _check(given: ImportRow, prefix: str = "") -> None:
     _check_btc_address(fields.get("btc_address"))
 
 
-def _check_kind(name: str, value: Any, kind: Kind) -> None:
+def _check_kind(name: str, value: object, kind: Kind) -> None:
     if value is None:
         return
     if kind == "whole":
@@ -200,7 +200,7 @@ def _found(fields: Mapping[str, Any], name: str) -> str:
     return f", found {_shown(fields[name])}" if name in fields else ""
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a short form: a hostile value may have megabytes, and Python cannot print a number of many digits."""
     if isinstance(value, str):
         return ascii(value[:40])

@@ -123,7 +123,7 @@ def parse(text: str, name: str) -> AllowList:
     return AllowList(contracts, dict.fromkeys(contracts, protocol), provider, frozenset(attribution))
 
 
-def _functions(contract: str, items: Any, name: str) -> frozenset[str]:
+def _functions(contract: str, items: object, name: str) -> frozenset[str]:
     if not is_contract_id(contract):
         raise UsageError(
             f"{name}: {contract[:80]!r} is not a contract id; one looks like SP….router-v-1-1."
@@ -137,7 +137,7 @@ def _functions(contract: str, items: Any, name: str) -> frozenset[str]:
     return frozenset(functions)
 
 
-def _texts(items: Any, key: str, name: str) -> Sequence[str]:
+def _texts(items: object, key: str, name: str) -> Sequence[str]:
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise UsageError(f"{name}: {key} must be a list of texts")
     return items

@@ -236,7 +236,7 @@ def _txid(transaction: Mapping[str, Any]) -> str | None:
         return None
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 

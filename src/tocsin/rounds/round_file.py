@@ -190,7 +190,7 @@ def _ended(lines: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def line_of(value: Any) -> str:
+def line_of(value: object) -> str:
     return encode(value)
 
 

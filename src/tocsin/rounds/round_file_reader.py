@@ -137,7 +137,7 @@ class _Reader:
             raise self._wrong("the bytes are not those of canonical JSON (RFC 8785)")
         return value
 
-    def _take_header(self, value: Any) -> None:
+    def _take_header(self, value: object) -> None:
         if self.header:
             raise self._wrong("there is only one header")
         counts = dict.fromkeys(self.found, int)
@@ -154,7 +154,7 @@ class _Reader:
         self._checked(check_rules, rules)
         self.header = {**value, "rules": rules}
 
-    def _take_value(self, kind: Kind, value: Any) -> None:
+    def _take_value(self, kind: Kind, value: object) -> None:
         place = KINDS.index(kind) if self.place < 0 or KINDS[self.place] is not kind else self.place
         if place < self.place or not self.header:
             after = KINDS[self.place].name if self.header else ""
@@ -188,7 +188,7 @@ class _Reader:
             raise self._wrong(f"the bytes of the file do not have this digest, but {self.hashed.hexdigest()}")
         self.digest = stated[1]
 
-    def _shape(self, shape: type[T], value: Any) -> T:
+    def _shape(self, shape: type[T], value: object) -> T:
         hints = _TYPES[shape]
         if not isinstance(value, dict) or value.keys() != hints.keys():
             raise self._wrong(f"the fields are {', '.join(sorted(hints))}")
@@ -197,7 +197,7 @@ class _Reader:
                 raise self._wrong(f"{name} cannot be {_shown(value[name])}")
         return shape(**value)
 
-    def _checked(self, check: Callable[[Any], None], value: Any) -> None:
+    def _checked(self, check: Callable[[Any], None], value: object) -> None:
         try:
             check(value)
         except UsageError as error:
@@ -207,7 +207,7 @@ class _Reader:
         return RoundFileError(self.number, what)
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: Any) -> bool:
     """Return whether a JSON value has exactly this type."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType}:
@@ -223,5 +223,5 @@ def _fits(value: Any, hint: Any) -> bool:
     return type(value) is hint
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return f"{encode(value):.60}"

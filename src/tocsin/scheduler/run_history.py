@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
-from tocsin.bindings import Logger, Storage
+from tocsin.bindings import JSON, Logger, Storage
 from tocsin.scheduler.stored_entries import EntryReader
 from tocsin.scheduler.upgrades import upgraded
 from tocsin.shapes.run_days import DayTotals, TaskTotals
@@ -113,7 +113,7 @@ def read_runs(reader: EntryReader, keys: Iterable[str]) -> dict[int, RunRecord]:
     return {record.id: record for record in records if record is not None}
 
 
-def _upgraded_runs(stored: Mapping[str, Any], storage: Storage, logger: Logger) -> dict[int, RunRecord]:
+def _upgraded_runs(stored: Mapping[str, JSON], storage: Storage, logger: Logger) -> dict[int, RunRecord]:
     """Runs in the current layout. Runs of an older release are upgraded on each read, because there may be many."""
     return read_runs(EntryReader(upgraded(stored, 1), stored, storage, logger), stored)
 
@@ -237,11 +237,11 @@ def _is_due(oldest: tuple[int, int], run_seq: int, now: int) -> bool:
     return _is_old((oldest[0] + REMOVED_MAX, oldest[1]), run_seq, now - HOUR_MS)
 
 
-def _first(stored: Mapping[str, Any]) -> tuple[int, int] | None:
+def _first(stored: Mapping[str, JSON]) -> tuple[int, int] | None:
     return next((_numbered(key, value) for key, value in stored.items()), None)
 
 
-def _numbered(key: str, value: Any) -> tuple[int, int]:
+def _numbered(key: str, value: JSON) -> tuple[int, int]:
     """A stored run's number and start; an unreadable run counts as started at 0."""
     started_at = value.get("startedAt") if isinstance(value, dict) else None
     return run_number(key), started_at if type(started_at) is int else 0

@@ -265,7 +265,7 @@ class Column:
         return value.to_json() if isinstance(value, LastError) else value
 
 
-def _recent_calls(value: Any) -> tuple[int, ...]:
+def _recent_calls(value: JSON) -> tuple[int, ...]:
     return tuple(whole_numbers(value)[-RECENT_MAX:])
 
 

@@ -1,9 +1,9 @@
 """Loads the scheduler's stored state, upgraded if an older release stored it, and its open runs."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeGuard
 
-from tocsin.bindings import Logger, Storage
+from tocsin.bindings import JSON, Logger, Storage
 from tocsin.budget.stored import StoredBudget
 from tocsin.moments import Moment
 from tocsin.scheduler.alerts import AlertState, HeartbeatState
@@ -125,7 +125,7 @@ def _read_state(
     state.heartbeat = reader.entry(HEARTBEAT_KEY, HeartbeatState.from_json, state.heartbeat)
     state.measured = Measurements(reader.entry(MEASURES_KEY, Measures.from_json, None))
     for key, column in COLUMNS.items():
-        values: dict[str, Any] = reader.entry(key, json_object, dict[str, Any]())
+        values: dict[str, JSON] = reader.entry(key, json_object, dict[str, JSON]())
         for name in tasks:
             if values.get(name) is not None:
                 value = reader.value(key, values[name], column.read, None)
@@ -145,7 +145,7 @@ def _read_state(
     return state
 
 
-def _numbers(last_runs: Any) -> list[int] | None:
+def _numbers(last_runs: JSON) -> list[int] | None:
     """The run numbers in this entry; None if it is missing or damaged. Reading it as a column reports the damage."""
     if not isinstance(last_runs, dict):
         return None
@@ -153,20 +153,20 @@ def _numbers(last_runs: Any) -> list[int] | None:
     return numbers if _are_numbers(numbers) else None
 
 
-def _are_numbers(numbers: list[Any]) -> bool:
+def _are_numbers(numbers: Sequence[JSON]) -> TypeGuard[list[int]]:
     """Whether these are valid run numbers, and few enough to read all of the runs."""
     return len(numbers) <= NEWEST_RUNS and all(
         type(number) is int and 0 < number < RUN_NUMBERS for number in numbers
     )
 
 
-async def _runs(storage: Storage, numbers: Iterable[int]) -> dict[str, Any]:
+async def _runs(storage: Storage, numbers: Iterable[int]) -> dict[str, JSON]:
     """These runs, oldest first."""
-    stored: dict[str, Any] = await storage.get([run_key(number) for number in sorted(numbers)])
+    stored: dict[str, JSON] = await storage.get([run_key(number) for number in sorted(numbers)])
     return stored
 
 
-async def _newest_runs(storage: Storage, stored: Mapping[str, Any]) -> dict[str, Any]:
+async def _newest_runs(storage: Storage, stored: Mapping[str, JSON]) -> dict[str, JSON]:
     """The newest runs, oldest first, and the open runs that an older release listed separately."""
     noted = stored.get(OPEN_RUNS_KEY)
     is_open = noted if isinstance(noted, list) and _are_numbers(noted) else []

@@ -1,9 +1,9 @@
 """Reads and validates stored entries. An unreadable entry is put aside and reported."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from tocsin.bindings import Logger, Storage
+from tocsin.bindings import JSON, Logger, Storage
 from tocsin.errors import MalformedShape
 from tocsin.moments import Moment
 
@@ -16,7 +16,7 @@ class EntryReader:
     """Reads entries; unreadable ones are put aside and reported."""
 
     def __init__(
-        self, entries: Mapping[str, Any], stored: Mapping[str, Any], storage: Storage, logger: Logger
+        self, entries: Mapping[str, JSON], stored: Mapping[str, JSON], storage: Storage, logger: Logger
     ) -> None:
         self.entries = entries
         self._stored = stored  # the entries as they were before an upgrade
@@ -24,10 +24,10 @@ class EntryReader:
         self._logger = logger
         self.put_aside: set[str] = set()
 
-    def entry(self, key: str, read: Callable[[Any], T], default: T) -> T:
+    def entry(self, key: str, read: Callable[[JSON], T], default: T) -> T:
         return self.value(key, self.entries[key], read, default) if key in self.entries else default
 
-    def value(self, key: str, value: Any, read: Callable[[Any], T], default: T) -> T:
+    def value(self, key: str, value: JSON, read: Callable[[JSON], T], default: T) -> T:
         """Read one entry, or one task's part of it."""
         try:
             return read(value)
@@ -44,52 +44,54 @@ class EntryReader:
             return default
 
 
-def whole_number(value: Any) -> int:
+def whole_number(value: JSON) -> int:
     if type(value) is not int:
         raise TypeError(f"expected a whole number, found {value!r:.60}")
     return value
 
 
-def whole_numbers(value: Any) -> list[int]:
+def whole_numbers(value: JSON) -> list[int]:
     if not isinstance(value, list):
         raise TypeError(f"expected a list, found {value!r:.60}")
     return [whole_number(number) for number in value]
 
 
-def optional_whole_number(value: Any) -> int | None:
+def optional_whole_number(value: JSON) -> int | None:
     return None if value is None else whole_number(value)
 
 
-def optional_whole_numbers(value: Any) -> dict[str, int | None]:
+def optional_whole_numbers(value: JSON) -> dict[str, int | None]:
     return {name: optional_whole_number(number) for name, number in json_object(value).items()}
 
 
-def stored_moment(value: Any) -> Moment:
+def stored_moment(value: JSON) -> Moment:
+    if not isinstance(value, list) or len(value) != 3:
+        raise TypeError(f"expected three values, found {value!r:.60}")
     wall_ms, monotonic_ms, boot_id = value
     return Moment(whole_number(wall_ms), whole_number(monotonic_ms), text(boot_id))
 
 
-def text(value: Any) -> str:
+def text(value: JSON) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected text, found {value!r:.60}")
     return value
 
 
-def truth(value: Any) -> bool:
+def truth(value: JSON) -> bool:
     if type(value) is not bool:
         raise TypeError(f"expected true or false, found {value!r:.60}")
     return value
 
 
-def json_object(value: Any) -> dict[str, Any]:
+def json_object(value: JSON) -> dict[str, JSON]:
     if not isinstance(value, dict):
         raise TypeError(f"expected an object, found {value!r:.60}")
     return value
 
 
-def optional_object(value: Any) -> dict[str, Any] | None:
+def optional_object(value: JSON) -> dict[str, JSON] | None:
     return None if value is None else json_object(value)
 
 
-def counts(value: Any) -> dict[str, int]:
+def counts(value: JSON) -> dict[str, int]:
     return {name: whole_number(count) for name, count in json_object(value).items()}

@@ -10,15 +10,17 @@ upgrade stays as it is; loading then reports it.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+
+from tocsin.bindings import JSON
+from tocsin.scheduler.stored_entries import json_object
 
 STATE_VERSION = 3
 VERSION_KEY = "version"
 
-Upgrade = Callable[[str, Any], Any]  # key and value of any stored entry
+Upgrade = Callable[[str, JSON], JSON]  # key and value of any stored entry
 
 
-def upgraded(entries: Mapping[str, Any], version: int) -> dict[str, Any]:
+def upgraded(entries: Mapping[str, JSON], version: int) -> dict[str, JSON]:
     """The entries in the current layout, given the version in which they were stored."""
     result = dict(entries)
     for step in range(version, STATE_VERSION):
@@ -26,20 +28,20 @@ def upgraded(entries: Mapping[str, Any], version: int) -> dict[str, Any]:
     return result
 
 
-def _tried(upgrade: Upgrade, key: str, value: Any) -> Any:
+def _tried(upgrade: Upgrade, key: str, value: JSON) -> JSON:
     try:
         return upgrade(key, value)
     except (KeyError, TypeError, AttributeError, ValueError):
         return value
 
 
-def _from_1(key: str, value: Any) -> Any:
+def _from_1(key: str, value: JSON) -> JSON:
     """Release 0.1.0 used other names in budgets, had no `reason` in runs, and at first no `calls`."""
     if key.startswith("run:"):
-        return {"calls": 0, "reason": None, **value}
+        return {"calls": 0, "reason": None, **json_object(value)}
     if key.startswith("budget:"):
-        budget = _renamed(value, {"strikes": "limitedInARow"})
-        budget["month"] = _renamed(value["month"], _MONTH_NAMES)
+        budget = _renamed(json_object(value), {"strikes": "limitedInARow"})
+        budget["month"] = _renamed(json_object(budget["month"]), _MONTH_NAMES)
         return budget
     return value
 
@@ -53,11 +55,11 @@ _MONTH_NAMES = {
 }
 
 
-def _renamed(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _renamed(value: Mapping[str, JSON], names: Mapping[str, str]) -> dict[str, JSON]:
     return {names.get(name, name): item for name, item in value.items()}
 
 
-def _from_2(_key: str, value: Any) -> Any:
+def _from_2(_key: str, value: JSON) -> JSON:
     """Version 2 did not store what it learned from the newest runs: `state_loading` derives it from them."""
     return value
 

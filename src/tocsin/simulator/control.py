@@ -1,17 +1,19 @@
 """The commands of `/_control`: JSON in, JSON out. Each changes what the simulator does next."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar, get_args
 
+from tocsin.bindings import JSON
 from tocsin.errors import UsageError
 from tocsin.simulator.chain import Chain, Fate
 from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.faults import FAULT_KINDS, BadTimes, SimulatedFault
 from tocsin.simulator.http_messages import UPSTREAM_NAMES
 from tocsin.simulator.rate_limits import LimitPlan
+from tocsin.simulator.simulated_tokens import Quoting
 from tocsin.simulator.simulator import Simulator
 
-CommandValues = Mapping[str, Any]
+CommandValues = Mapping[str, JSON]
 T = TypeVar("T")
 
 COUNT_MAX = 1_000  # transactions of one command
@@ -34,7 +36,7 @@ SWITCHES = (
 )
 
 
-def state(simulator: Simulator) -> dict[str, Any]:
+def state(simulator: Simulator) -> dict[str, JSON]:
     """The chain's progress, and the faults and switches that are on."""
     simulator.advance()
     chain = simulator.chain
@@ -58,19 +60,19 @@ def state(simulator: Simulator) -> dict[str, Any]:
     }
 
 
-def fault(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def fault(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     simulator.faults.add(SimulatedFault.of(values))
     return state(simulator)
 
 
-def calm(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def calm(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     """Clear all faults and the schedule of faults."""
     _check_names(values)
     simulator.faults.clear()
     return state(simulator)
 
 
-def bad_times(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def bad_times(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     _check_names(values, "seed", "every_s", "lasting_s", "share", "kinds")
     kinds = tuple(_get(values, "kinds", list, list(FAULT_KINDS)))
     if not kinds or not set(kinds) <= set(FAULT_KINDS):
@@ -85,7 +87,7 @@ def bad_times(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     return state(simulator)
 
 
-def switch(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def switch(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     _check_names(values, *SWITCHES)
     hiro, rate_limit = simulator.hiro, simulator.hiro_rate_limit
     hiro.deprecated_gone = _get(values, "deprecated_gone", bool, hiro.deprecated_gone)
@@ -101,13 +103,10 @@ def switch(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     return state(simulator)
 
 
-def limits(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def limits(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     """Change an upstream's plans, or spend calls as another caller with the same key or address would."""
     _check_names(values, "upstream", "keyed", "anonymous", "spend", "key")
-    upstream = values.get("upstream")
-    if upstream not in UPSTREAM_NAMES:
-        raise UsageError(f"upstream must be one of {', '.join(UPSTREAM_NAMES)}")
-    rate_limit = simulator.rate_limit(upstream)
+    rate_limit = simulator.rate_limit(_choice(values, "upstream", UPSTREAM_NAMES))
     rate_limit.keyed = _plan(values, "keyed", rate_limit.keyed)
     rate_limit.anonymous = _plan(values, "anonymous", rate_limit.anonymous)
     spent = _integer(values, "spend", 0, high=CALLS_MAX)
@@ -115,7 +114,7 @@ def limits(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     return state(simulator)
 
 
-def price(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def price(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     """Change how Tenero quotes a token, or fix its price (null: let it drift again).
 
     `liquidity` and `volume` fix what its pools hold and trade in a day (null: Tenero does not report it).
@@ -124,7 +123,7 @@ def price(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     token = _get(values, "token", str, "")
     simulator.tenero.price(token, simulator.chain.now_ms)  # raises for an unknown token
     if "quoting" in values:
-        simulator.tenero.quote(token, values["quoting"])
+        simulator.tenero.quote(token, _choice(values, "quoting", get_args(Quoting)))
     if "usd" in values:
         usd = None if values["usd"] is None else _number(values, "usd", 0.0, high=USD_MAX)
         simulator.tenero.set_price(token, usd)
@@ -137,7 +136,7 @@ def price(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     return state(simulator)
 
 
-def swap(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def swap(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     """Broadcast `count` calls (default 1) of a wallet (number or address). Amounts are decimal text."""
     _check_names(values, "wallet", "kind", "count", "token_in", "token_out", "amount_in", "amount_out")
     simulator.advance()
@@ -147,8 +146,8 @@ def swap(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
         chain.swap(
             wallet,
             kind,
-            token_in=values.get("token_in"),
-            token_out=values.get("token_out"),
+            token_in=_optional_text(values, "token_in"),
+            token_out=_optional_text(values, "token_out"),
             amount_in=_amount(values, "amount_in"),
             amount_out=_amount(values, "amount_out"),
         )
@@ -156,44 +155,42 @@ def swap(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
     )
 
 
-def dust(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def dust(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     _check_names(values, "wallet", "count")
     simulator.advance()
     chain = simulator.chain
     return _tx_ids(chain.dust(_wallet(chain, values), _integer(values, "count", 30, low=1, high=COUNT_MAX)))
 
 
-def mine(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def mine(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     """Mine a block now with all waiting transactions."""
     _check_names(values)
     simulator.advance()
     return _tx_ids(simulator.chain.mine().transactions)
 
 
-def reorg(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def reorg(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     _check_names(values, "depth", "fate")
-    fate = values.get("fate", "mixed")
-    if fate not in get_args(Fate):
-        raise UsageError(f"fate must be one of {', '.join(get_args(Fate))}")
+    fate = _choice(values, "fate", get_args(Fate), "mixed")
     simulator.advance()
     return _tx_ids(simulator.chain.reorg(_integer(values, "depth", 3, low=1, high=DEPTH_MAX), fate))
 
 
-def drop(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def drop(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     _check_names(values, "txid", "status")
     tx = _transaction(simulator, values)
     simulator.chain.drop(tx, _get(values, "status", str, "dropped_replace_by_fee"))
     return _tx_ids([tx])
 
 
-def rebroadcast(simulator: Simulator, values: CommandValues) -> dict[str, Any]:
+def rebroadcast(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     _check_names(values, "txid")
     tx = _transaction(simulator, values)
     simulator.chain.rebroadcast(tx)
     return _tx_ids([tx])
 
 
-COMMANDS: Mapping[str, Callable[[Simulator, CommandValues], dict[str, Any]]] = {
+COMMANDS: Mapping[str, Callable[[Simulator, CommandValues], dict[str, JSON]]] = {
     "fault": fault,
     "calm": calm,
     "bad-times": bad_times,
@@ -209,7 +206,7 @@ COMMANDS: Mapping[str, Callable[[Simulator, CommandValues], dict[str, Any]]] = {
 }
 
 
-def run(simulator: Simulator, name: str, values: Any) -> dict[str, Any]:
+def run(simulator: Simulator, name: str, values: JSON) -> dict[str, JSON]:
     """Run a command and return its result. A UsageError lists what is accepted."""
     if name not in COMMANDS:
         raise UsageError(f"unknown command {name!r}; the commands are {', '.join(COMMANDS)}")
@@ -229,6 +226,18 @@ def _get(values: CommandValues, name: str, kind: type[T], default: T) -> T:
     if type(value) is not kind:
         raise UsageError(f"{name} must be {kind.__name__}, not {value!r}")
     return value
+
+
+def _optional_text(values: CommandValues, name: str) -> str | None:
+    return None if values.get(name) is None else _get(values, name, str, "")
+
+
+def _choice(values: CommandValues, name: str, choices: Sequence[T], default: T | None = None) -> T:
+    value = values.get(name, default)
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise UsageError(f"{name} must be one of {', '.join(map(str, choices))}")
 
 
 def _integer(values: CommandValues, name: str, default: int, *, low: int = 0, high: int) -> int:
@@ -279,5 +288,5 @@ def _transaction(simulator: Simulator, values: CommandValues) -> ChainTransactio
     return simulator.chain.transactions[tx_id]
 
 
-def _tx_ids(transactions: Iterable[ChainTransaction]) -> dict[str, Any]:
+def _tx_ids(transactions: Iterable[ChainTransaction]) -> dict[str, JSON]:
     return {"txids": [tx.tx_id for tx in transactions]}

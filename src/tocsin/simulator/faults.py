@@ -93,12 +93,12 @@ class SimulatedFault:
         return in_time and self.upstream in {None, upstream} and self.path in request.path
 
 
-def _check_number(name: str, value: Any) -> None:
+def _check_number(name: str, value: object) -> None:
     if value is None and name in NULLABLE:
         return
     low, high = NUMBERS[name]
-    is_number = type(value) is int or (type(value) is float and name in FRACTIONS)
-    if not is_number or not low <= value <= high:
+    allowed = (int, float) if name in FRACTIONS else (int,)
+    if not isinstance(value, allowed) or isinstance(value, bool) or not low <= value <= high:
         raise UsageError(f"{name} must be a number from {low} to {high}, not {value!r:.40}")
 
 
@@ -245,7 +245,7 @@ def _with_wrong_types(body: bytes, rng: Random) -> bytes:
     return json.dumps([value] if changed == value else changed).encode()
 
 
-def _change_types(value: Any, rng: Random) -> Any:
+def _change_types(value: object, rng: Random) -> object:
     if rng.random() < 1 / 6:
         replacements = [None, True, -1, 1.5, "text", [], {}, [value], {"value": value}, 10**40]
         return rng.choice([other for other in replacements if type(other) is not type(value)])

@@ -316,7 +316,7 @@ def _gone() -> SimulatedReply:
     return json_reply(410, {"error": "Gone", "message": GONE}, {"warning": DEPRECATED})
 
 
-def _tagged(body: Any, etag: str) -> SimulatedReply:
+def _tagged(body: object, etag: str) -> SimulatedReply:
     headers = {"etag": f'"{etag}"', "cache-control": "public, no-cache, must-revalidate"} if etag else {}
     return json_reply(200, body, headers)
 

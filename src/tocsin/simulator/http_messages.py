@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 UpstreamName: TypeAlias = Literal["hiro", "tenero"]
@@ -43,7 +43,7 @@ class SimulatedReply:
         return replace(self, headers={**self.headers, **headers})
 
 
-def json_reply(status: int, value: Any, headers: Mapping[str, str] | None = None) -> SimulatedReply:
+def json_reply(status: int, value: object, headers: Mapping[str, str] | None = None) -> SimulatedReply:
     body = json.dumps(value, separators=(",", ":")).encode()
     return SimulatedReply(
         status, body, {"content-type": "application/json; charset=utf-8", **(headers or {})}
