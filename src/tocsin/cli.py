@@ -1,8 +1,8 @@
 """The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-Those in `commands/data_commands.py`, and `serve`, `import`, `explain`, `recount`, `rebuild` and `simulate`, work
-without a running service. All others ask it over HTTP. Imports are inside the commands, so that none waits for what it
-does not use.
+The commands in `commands/data_commands.py`, and `serve`, `import`, `explain`, `recount`, `rebuild` and `simulate`, work
+without a running service. All others call it over HTTP. Imports are inside the commands, so that each command loads
+only the modules that it uses.
 """
 
 import sys
@@ -44,12 +44,12 @@ def tocsin(
 
 @app.command(cls=LocalCommand)
 def serve(
-    demo: Annotated[bool, typer.Option("--demo", help="Against the bundled simulator.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Use the bundled simulator.")] = False,
     bad_times: Annotated[
-        bool, typer.Option("--bad-times", help="The demo, with upstreams that fail every minute.")
+        bool, typer.Option("--bad-times", help="Run the demo with upstreams that fail every minute.")
     ] = False,
-    host: Annotated[str | None, typer.Option(help="Listen here (TOCSIN_HOST).")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 picks a free one.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on (TOCSIN_HOST).")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 picks a free port.")] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run the service."""
@@ -68,7 +68,7 @@ def status(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Show whether the service is ready, what the scheduler does and when its alarm rings next."""
+    """Show whether the service is ready, what the scheduler is doing and when its alarm rings next."""
     from tocsin.commands import render
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.scheduler import SchedulerOverview
@@ -88,16 +88,18 @@ app.add_typer(round_commands.app, name="round")
 @app.command()
 def runs(
     task: Annotated[str | None, typer.Option(help="Only this task's runs.")] = None,
-    outcome: Annotated[str | None, typer.Option(help="Only runs that ended so, such as failed.")] = None,
+    outcome: Annotated[str | None, typer.Option(help="Only runs with this outcome, such as failed.")] = None,
     since: Annotated[
         str | None, typer.Option(help="2d, 2026-05-13T21:30, or unix ms.", metavar="TIME")
     ] = None,
-    until: Annotated[str | None, typer.Option(help="The same: not later.", metavar="TIME")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="The latest start, in the same format.", metavar="TIME")
+    ] = None,
     trigger: Annotated[
-        str | None, typer.Option(help="Only runs started so: alarm, refresh or rerun.")
+        str | None, typer.Option(help="Only runs with this trigger: alarm, refresh or rerun.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 20,
-    daily: Annotated[bool, typer.Option("--daily", help="The totals of each day and task.")] = False,
+    daily: Annotated[bool, typer.Option("--daily", help="Show the totals of each day and task.")] = False,
     as_json: AsJson = False,
     url: Url = None,
     host: Host = None,
@@ -110,7 +112,7 @@ def runs(
     client = service_client(url, host, port)
     if daily:
         if task or outcome or since or until or trigger:
-            raise UsageError("--daily shows all tasks and outcomes: give it with --limit only.")
+            raise UsageError("--daily shows all tasks and outcomes: it can be combined with --limit only.")
         days = list_runs.list_days(client, min(limit, 400))
         print_answer(days.to_json(), as_json, render.days(days))
         return
@@ -168,7 +170,7 @@ def import_(
         Path | None, typer.Option("--d1-sql", help="Write SQL for D1 to this file instead.", metavar="OUT")
     ] = None,
 ) -> None:
-    """Import agents and claims from a file: all of them or, if one is refused, none."""
+    """Import agents and claims from a file. If one is refused, nothing is imported."""
     from tocsin.commands import render
     from tocsin.commands.import_agents import import_agents
     from tocsin.commands.import_for_d1 import write_d1_sql
@@ -193,16 +195,18 @@ def import_(
 
 @app.command(cls=LocalCommand)
 def explain(
-    txid: Annotated[str | None, typer.Argument(help="Ask Hiro about this one.", metavar="TXID")] = None,
+    txid: Annotated[
+        str | None, typer.Argument(help="Look up this transaction at Hiro.", metavar="TXID")
+    ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="A response of Hiro that you saved, v1 or v3."),
+        typer.Option(exists=True, dir_okay=False, help="A saved response from Hiro, v1 or v3."),
     ] = None,
     as_: Annotated[Tier | None, typer.Option("--as", help="Assume that the sender has this tier.")] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Show what the verifier makes of a transaction, step by step; nothing is stored."""
+    """Show step by step how the verifier judges a transaction. Nothing is stored."""
     from tocsin.commands import render
     from tocsin.commands.explain_transaction import explain_command
 
@@ -212,14 +216,14 @@ def explain(
 
 @app.command(cls=LocalCommand)
 def recount(
-    source: Annotated[str, typer.Argument(help="The file of a round, or its URL.", metavar="FILE|URL")],
+    source: Annotated[str, typer.Argument(help="A round's file, or its URL.", metavar="FILE|URL")],
     digest: Annotated[
         str | None,
-        typer.Option(help="Compare with this digest, such as one that was published.", metavar="HEX"),
+        typer.Option(help="Compare with this digest, such as a published one.", metavar="HEX"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was counted as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the recount as JSON.")] = False,
 ) -> None:
-    """Count a finalized round again from its file alone. Exit with 1 when something else comes out."""
+    """Compute the result of a finalized round again from its file alone. Exit with 1 if it differs."""
     from tocsin.commands import render
     from tocsin.commands.recount import recount_source
 
@@ -227,35 +231,37 @@ def recount(
     print_answer(counted.to_json(), as_json, render.recounted(file.inputs.agents, counted))
     another = digest is not None and digest.lower() != counted.digest
     if another:
-        typer.echo(
-            f"The digest of this file is {counted.digest}: it is not the file that you mean.", err=True
-        )
+        typer.echo(f"The digest of this file is {counted.digest}, not the one that you gave.", err=True)
     if another or not counted.same:
         raise typer.Exit(1)
 
 
 @app.command(cls=LocalCommand)
 def rebuild(data_dir: DataDir = None) -> None:
-    """Compare the board's totals with the swaps, and count them again."""
+    """Compare the board's totals with the swaps, and compute them again."""
     from tocsin.commands.rebuild_totals import rebuild_totals
 
     drifted = rebuild_totals(data_dir)
     for totals, rows in drifted.items():
         typer.echo(f"{totals}: {rows} rows differed")
-    typer.echo("Counted again." if drifted else "All totals agree with the swaps.")
+    typer.echo("Computed again." if drifted else "All totals agree with the swaps.")
 
 
 @app.command(cls=LocalCommand)
 def simulate(
-    host: Annotated[str, typer.Option(help="Listen here.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free one.")] = 8790,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free port.")] = 8790,
     seed: Annotated[int, typer.Option(help="The same seed gives the same chain.")] = 1,
-    speed: Annotated[float, typer.Option(min=0, max=10_000, help="Chain time per real time.")] = 1.0,
+    speed: Annotated[
+        float, typer.Option(min=0, max=10_000, help="Speed of the chain; 1 is real time.")
+    ] = 1.0,
     wallets: Annotated[int, typer.Option(min=1, help="How many agents are registered.")] = 430,
-    history_hours: Annotated[float, typer.Option(min=0, help="Traffic before the start.")] = 6.0,
-    campaign_start_s: Annotated[int | None, typer.Option(help="Unix time; default: the real one.")] = None,
-    limits: Annotated[bool, typer.Option(help="Limit rates as the real upstreams do.")] = True,
-    bad_times: Annotated[bool, typer.Option(help="Inject faults by a seeded schedule.")] = False,
+    history_hours: Annotated[float, typer.Option(min=0, help="Hours of traffic before the start.")] = 6.0,
+    campaign_start_s: Annotated[
+        int | None, typer.Option(help="Unix time; the real start by default.")
+    ] = None,
+    limits: Annotated[bool, typer.Option(help="Apply the rate limits of the real upstreams.")] = True,
+    bad_times: Annotated[bool, typer.Option(help="Inject faults on a seeded schedule.")] = False,
 ) -> None:
     """Run only the simulator: a Hiro and a Tenero on loopback."""
     import asyncio
@@ -278,7 +284,7 @@ def simulate(
 
 
 def main() -> None:
-    """The entry point: every error is a sentence and an exit code."""
+    """Run the command; every error becomes a sentence and an exit code."""
     try:
         app()
     except RequestRefused as refusal:

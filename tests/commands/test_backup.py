@@ -117,7 +117,7 @@ def test_a_restore_waits_for_no_service(tmp_path: Path) -> None:
     data = data_dir(tmp_path / "data")
     target = saved(tmp_path, data)
     held = DataDir(data, load_migrations(), now=NOW, logger=CapturedLog())
-    with pytest.raises(BackupRefused, match=r"in use by a running service. Stop that first"):
+    with pytest.raises(BackupRefused, match=r"in use by a running service. Stop it first"):
         restore(target, data_dir=data, force=True, now=NOW)
     held.close()
 
@@ -199,8 +199,8 @@ def _flip(members: dict[str, Any]) -> None:
         (_climb, "'../evil', which its manifest does not list as a file"),
         (_listed_climb, "'../evil.sqlite', which is not the name of a database"),
         (_newer, r"made by a newer Tocsin \(format 2\)"),
-        (_flip, "content of db.sqlite is not what was backed up"),
-        (lambda members: members.pop("kv.sqlite"), "kv.sqlite is missing: it is cut off"),
+        (_flip, "content of db.sqlite has changed since the backup"),
+        (lambda members: members.pop("kv.sqlite"), "kv.sqlite is missing: it is truncated"),
         (lambda members: members.pop("manifest.json"), "its first file is not manifest.json"),
         (lambda members: members.clear(), "its first file is not manifest.json"),
         (
@@ -241,8 +241,8 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
     ("destination", "data", "sentence"),
     [
         ("nowhere/x.tar", "data", "is not a directory. Make it first"),
-        ("data", "data", "lost together with it"),
-        ("there.tar", "data", "there.tar exists already"),
+        ("data", "data", "would be lost with it"),
+        ("there.tar", "data", "there.tar already exists"),
         (".", "nowhere", "There is no db.sqlite and no kv.sqlite.*Cloudflare.*time-travel"),
     ],
 )

@@ -55,7 +55,7 @@ def test_each_problem_is_a_finding_with_its_fix(changes: dict[str, Any], text: s
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [
-        (lambda data: data.write_text(""), "is not a directory that can be written"),
+        (lambda data: data.write_text(""), "is not a writable directory"),
         (lambda data: (data.mkdir(), (data / "db.sqlite").write_text("what")), "db.sqlite"),
         (
             lambda data: (data.mkdir(), (data / "kv.sqlite-wal").write_bytes(b"x" * 99)),
@@ -78,8 +78,8 @@ def test_a_directory_that_cannot_be_made_is_a_finding() -> None:
     """Also for root, who may write everywhere."""
     (finding,) = findings(replace(FINE, data_dir="/proc/x"), load_migrations())
 
-    assert finding.startswith("/proc/x cannot be made in /proc (")
-    assert finding.endswith("Choose another: TOCSIN_DATA_DIR")
+    assert finding.startswith("/proc/x cannot be created (")
+    assert finding.endswith("Choose another directory: TOCSIN_DATA_DIR")
 
 
 def test_a_port_in_use_is_no_finding(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_the_service_tells_the_outside_is_shown_without_secrets() -> None:
 
     assert called_out(FINE) == []
     assert called_out(settings) == [
-        "Heartbeats go to hc-ping.com while all is well (TOCSIN_HEARTBEAT_URL).",
+        "Heartbeats go to hc-ping.com while the service is ready (TOCSIN_HEARTBEAT_URL).",
         "Alerts go to hooks.example.org as slack, from tocsin (TOCSIN_ALERT_URL).",
-        f"The hook {settings.chainhook_id} is reported when Hiro interrupted it (TOCSIN_CHAINHOOK_ID).",
+        f"The hook {settings.chainhook_id} is reported when Hiro interrupts it (TOCSIN_CHAINHOOK_ID).",
     ]

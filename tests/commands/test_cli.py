@@ -182,7 +182,7 @@ def test_more_runs_than_one_answer_holds_are_listed(running: Running) -> None:
     assert re.search(r"2026-05-13 +tenero +3 +failed=1 ok=2 +27 +9 +200ms", days.stdout)
     assert (both.returncode, both.stderr) == (
         2,
-        "--daily shows all tasks and outcomes: give it with --limit only.\n",
+        "--daily shows all tasks and outcomes: it can be combined with --limit only.\n",
     )
 
 
@@ -219,7 +219,7 @@ def test_prices_and_board_need_no_key(running: Running) -> None:
         (("pause", "--until", "soon"), {}, 2, "'soon' is not a time: write 2026-05-13T21:30"),
         (("pause", "--until", "1"), {}, 2, "That time is past"),
         (("status",), {"ADMIN_KEY": ""}, 2, "set ADMIN_KEY"),
-        (("status",), {"ADMIN_KEY": "wrong"}, 1, "That is not a key of the service at"),
+        (("status",), {"ADMIN_KEY": "wrong"}, 1, "does not accept this key: set ADMIN_KEY"),
         (("status",), {"TOCSIN_PORT": "ninety"}, 2, "such as 8787"),
         (("nonsense",), {}, 2, "No such command"),
         (("runs", "--limit", "0"), {}, 2, "limit"),
@@ -260,7 +260,7 @@ def test_another_program_on_the_port_is_not_taken_for_the_service() -> None:
         _, errors = command.communicate(timeout=PATIENCE_S)
 
     assert command.returncode == 1
-    assert "does not answer in HTTP" in errors
+    assert "does not speak HTTP" in errors
 
 
 def test_the_environment_comes_before_the_file_and_options_before_both(tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
     done = (refreshed, paused, status, runs, prices, board, resumed)
     assert [one.returncode for one in done] == [0] * len(done)
     assert "tenero: ok" in refreshed.stdout
-    assert re.fullmatch(rf"Paused until {UTC_TIME}. `tocsin resume` ends it.\n", paused.stdout)
+    assert re.fullmatch(rf"Paused until {UTC_TIME}. `tocsin resume` ends the pause.\n", paused.stdout)
     assert "Paused until" in status.stdout
     limit = rf"Give one at most 7 days ahead, {UTC_MINUTE} at the latest\.\n"
     assert re.fullmatch(rf"That time is past: it is {UTC_MINUTE} now\. {limit}", past.stderr)

@@ -249,7 +249,7 @@ async def test_a_receiver_of_alerts_is_connected_to_and_hears_nothing() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "verdict", "text"),
     [
-        (200, {"ready": True, "state": "ready", "reasons": [], "notes": []}, "ok", "is ready"),
+        (200, {"ready": True, "state": "ready", "reasons": [], "notes": []}, "ok", "running and ready"),
         (503, {"ready": False, "reasons": ["sweep is overdue"]}, "problem", "not ready: sweep is overdue"),
         (200, ["something else"], "problem", "another program answers"),
     ],

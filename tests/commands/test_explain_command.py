@@ -73,7 +73,7 @@ def test_a_hiro_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
         (("0x12",), 2, "64 hex digits"),
         (("--file", "absent.json"), 2, "does not exist"),
         (("--file", str(SWAP), "--as", "nobody"), 2, "is not one of"),
-        (("--file", __file__), 1, "is not a transaction as Hiro sends it: not JSON"),
+        (("--file", __file__), 1, "is not a transaction in Hiro's format: not JSON"),
         (("--file", str(SWAP)), 0, ""),
     ],
 )

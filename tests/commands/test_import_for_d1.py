@@ -212,5 +212,5 @@ def test_a_data_directory_an_empty_file_and_a_bad_name_are_refused(tmp_path: Pat
     with pytest.raises(ImportRefused, match="holds no agents and no claims"):
         write_d1_sql(file, tmp_path / "x.sql", lambda _: None)
     file.write_text(line(1))
-    with pytest.raises(UsageError, match="is not a file that can be replaced"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         write_d1_sql(file, tmp_path, lambda _: None)

@@ -53,7 +53,7 @@ def test_another_server_that_answers_json_is_not_taken_for_the_service(
         server.shutdown()
 
     assert ended.value.code == 1
-    assert f"The server at {where} answers, but not as this version of Tocsin does" in capsys.readouterr().err
+    assert f"The server at {where} does not answer like this version of Tocsin" in capsys.readouterr().err
 
 
 def test_a_row_with_an_impossible_time_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ def test_a_file_that_is_right_prints_the_ranking(file: Path) -> None:
     assert lines[2] == ["2", "SPB", "1", "200.00", "0.00", "0.00", "200.00", "volume"]
     before = content().rpartition(b'["digest"')[0]
     assert lines[3] == ["Digest:", hashlib.sha256(before).hexdigest()]
-    assert "The same: round week-1 gives the results, rewards and flags of the file." in out
+    assert "The same: the recount of week-1 has the file's results, rewards and flags." in out
 
 
 def test_json_has_exact_figures(file: Path) -> None:
@@ -113,11 +113,11 @@ def test_a_result_that_does_not_follow_is_named(tmp_path: Path) -> None:
     path.write_bytes(content(INPUTS, wrong))
     code, out, _ = run(str(path))
     assert code == 1
-    assert 'result of agent 1, volume_usd: the file has "99", counted is "100"' in out
-    assert 'result of agent 1, pnl_usd: the file has "11", counted is "10.0000005"' in out
-    assert 'reward for overall_pnl, stx_address: the file has "SPB", counted is "SPA"' in out
-    assert "reward for volume: the file has none, counted is" in out
-    assert "Different: round week-1 does not give what the file states" in out
+    assert 'result of agent 1, volume_usd: "99" in the file, "100" by the recount' in out
+    assert 'result of agent 1, pnl_usd: "11" in the file, "10.0000005" by the recount' in out
+    assert 'reward for overall_pnl, stx_address: "SPB" in the file, "SPA" by the recount' in out
+    assert "reward for volume: none in the file, " in out
+    assert "Different: the recount of week-1 differs from the file" in out
 
 
 def test_a_published_digest_is_compared(file: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_published_digest_is_compared(file: Path) -> None:
     digest = json.loads(content().splitlines()[-1])[2]
     assert run(str(file), "--digest", digest.upper())[0] == 0
     code, _, error = run(str(file), "--digest", "0" * 64)
-    assert (code, error) == (1, f"The digest of this file is {digest}: it is not the file that you mean.\n")
+    assert (code, error) == (1, f"The digest of this file is {digest}, not the one that you gave.\n")
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_damaged_file_is_unusable(tmp_path: Path, damaged: bytes, sentence: st
     path.write_bytes(damaged)
     code, out, error = run(str(path))
     assert (code, out) == (2, "")
-    assert error.startswith(f"This is not a whole, unchanged file of a round: {sentence}")
+    assert error.startswith(f"This is not a complete, unchanged file of a round: {sentence}")
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_read_is_an_error(
     assert (code, "cannot be read: No such file or directory." in error) == (2, True)
     assert run(str(tmp_path))[0] == 2
     monkeypatch.setattr(recount, "FILE_MAX", 1_000)
-    assert run(str(file))[2].endswith("is larger than 1,000 bytes: it is no file of a round.\n")
+    assert run(str(file))[2].endswith("is larger than 1,000 bytes: it is not a round's file.\n")
 
 
 @contextmanager
@@ -203,15 +203,19 @@ def test_a_url_works_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert absent == (
         2,
         "",
-        "The server answers 404 instead of the file. A round has one when it is finalized.\n",
+        "The server answers 404 instead of the file. A round has a file once it is finalized.\n",
     )
-    assert moved == (2, "", "The server redirects. Give the address that has the file itself.\n")
+    assert moved == (
+        2,
+        "",
+        "The server redirects, and redirects are not followed. Give the final URL of the file.\n",
+    )
     assert large == (
         2,
         "",
-        f"The file was not loaded: GET {url}{path}: the body is larger than 1000 bytes.\n",
+        f"The file could not be downloaded: GET {url}{path}: the body is larger than 1000 bytes.\n",
     )
-    assert (gone[0], gone[2].startswith(f"The file was not loaded: GET {url}{path}: ")) == (2, True)
+    assert (gone[0], gone[2].startswith(f"The file could not be downloaded: GET {url}{path}: ")) == (2, True)
     assert "secret" not in gone[2]
     assert run("http://[::1/file")[0] == 2
 

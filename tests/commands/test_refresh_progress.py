@@ -57,14 +57,17 @@ def test_all_tasks_are_one_bar() -> None:
     ("budget", "words"),
     [
         (budget_status(minute=(500, 500), month=(9, 100)), None),
-        (budget_status(minute=(450, 500), month=(9, 100), waiting=WAITING), "the 500 calls a minute of hiro are used"),
+        (
+            budget_status(minute=(450, 500), month=(9, 100), waiting=WAITING),
+            "the 500 calls a minute to hiro are used up",
+        ),
         (
             budget_status(minute=(1, 500), month=(9, 100), waiting=WAITING),
             "the calls to hiro are paced over the month",
         ),
         (
             budget_status(minute=(1, 500), month=(9, 100), closed_until=START_MS + 40_000),
-            "hiro answered 429, goes on in 40s",
+            "hiro answered 429, resumes in 40s",
         ),
     ],
 )  # fmt: skip
@@ -113,4 +116,4 @@ def test_ctrl_c_says_that_the_run_goes_on(tmp_path: Path) -> None:
 
     assert code == 130
     assert b"33%" in shown
-    assert b"The run goes on: the service does it. `tocsin runs --task tenero` shows how it ends." in shown
+    assert b"The run continues in the service. `tocsin runs --task tenero` shows how it ends." in shown

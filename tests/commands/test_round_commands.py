@@ -159,7 +159,7 @@ def test_the_list_says_what_a_round_waits_for() -> None:
 
     text = printed(render_rounds.rounds(listed))
 
-    assert "follow each other every 7 days, from 2027-01-15 08:00:00 UTC on" in text
+    assert "follow each other every 7 days, starting 2027-01-15 08:00:00 UTC" in text
     assert "transactions that wait to be verified: 2" in text
     assert "2027-01-22 08:00:00 UTC (in 7d)" in text
 

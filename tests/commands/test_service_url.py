@@ -213,7 +213,7 @@ def test_a_key_is_not_sent_unencrypted_to_another_machine(
     code, _, error = command("status", *arguments, **{"ADMIN_KEY": "", name: "the-key-of-alice"})
 
     assert code == 2
-    assert error.startswith("The key would travel to 198.51.100.1:80 unencrypted. Give --url with https://")
+    assert error.startswith("The key would be sent to 198.51.100.1:80 unencrypted. Give --url with https://")
     assert "alice" not in error
 
 
@@ -261,7 +261,7 @@ def test_a_url_that_will_not_do_is_refused_and_not_repeated(
 
 
 def test_a_host_name_that_cannot_be_is_a_sentence(command: Command) -> None:
-    assert "has a host name that cannot be" in command("prices", "--url", "https://a..b")[2]
+    assert "has an invalid host name" in command("prices", "--url", "https://a..b")[2]
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_tocsin_url_means_nothing_to_the_service_and_to_commands_of_this_machine
     assert read({"TOCSIN_URL": "not a URL"}) == Settings()
     assert command("rebuild", TOCSIN_URL="not a URL")[::2] == (
         2,
-        "There is no data/db.sqlite: give --data-dir.\n",
+        "There is no data/db.sqlite: set --data-dir.\n",
     )
 
 

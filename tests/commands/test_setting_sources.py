@@ -71,7 +71,7 @@ def test_an_upstreams_key_is_not_combined_with_an_address_of_the_env_file(
     with pytest.raises(SettingsError) as caught:
         read_settings()
 
-    rule = "a key is sent only to an address from the same place. Set both in one of them"
+    rule = "a key is sent only to an address from the same source. Set both in one of them"
     assert str(caught.value).splitlines()[1:] == [
         f"  HIRO_API_KEY comes from the environment and HIRO_API_URL from .env: {rule}",
         f"  TOCSIN_ALERT_KEY comes from the environment and TOCSIN_ALERT_URL from .env: {rule}",

@@ -176,7 +176,9 @@ def test_a_file_that_is_not_a_transaction_is_refused(body: bytes, message: str, 
     file = tmp_path / "tx.json"
     file.write_bytes(body)
 
-    with pytest.raises(TransactionUnreadable, match=r"tx\.json is not a transaction as Hiro ") as raised:
+    with pytest.raises(
+        TransactionUnreadable, match=r"tx\.json is not a transaction in Hiro's format"
+    ) as raised:
         explain_file(Settings(), file, "eligible")
 
     assert message in str(raised.value)
@@ -315,7 +317,7 @@ async def test_the_sender_is_looked_up_in_the_directory_and_nothing_is_left_ther
     explanation = explain_file(settings, file, None)
 
     assert without_database[0] == "not_registered"
-    assert "give --data-dir, or assume a tier with --as" in without_database[1]
+    assert "set --data-dir, or assume a tier with --as" in without_database[1]
     assert with_service == [("eligible", ""), ("not_registered", "")]
     assert without_service == ("eligible", "")
     assert explanation.code == "sender_not_registered"

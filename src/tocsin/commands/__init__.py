@@ -1,6 +1,6 @@
-"""What the commands do. `cli.py` parses their arguments.
+"""The work of the commands. `cli.py` parses their arguments.
 
-Those that ask the running service use `service_client.py`, `refresh_progress.py`, `render.py` (tables) and `times.py`.
-The others work on this machine: `check.py`, `import_agents.py`, `explain_transaction.py`, `rebuild_totals.py` and
-`demo.py`.
+Commands that call the running service use `service_client.py`, `refresh_progress.py`, `render.py` (tables) and
+`times.py`. The others work on this machine: `check.py`, `import_agents.py`, `explain_transaction.py`,
+`rebuild_totals.py` and `demo.py`.
 """

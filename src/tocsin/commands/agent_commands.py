@@ -1,4 +1,4 @@
-"""The commands that show an agent, what was refused, and what happens."""
+"""The commands that show agents, refusals and events."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ import typer
 
 from tocsin.commands.options import AsJson, Host, Port, Url, print_answer, service_client
 
-agents = typer.Typer(no_args_is_help=True, help="Look at agents.")
+agents = typer.Typer(no_args_is_help=True, help="Show agents.")
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +23,7 @@ def show(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Show an agent: tier and what is missing, ranks, values, the last refusals."""
+    """Show an agent: its tier, the steps that are missing, ranks, values and latest refusals."""
     from urllib.parse import quote
 
     from tocsin.commands import render_agents
@@ -36,7 +36,9 @@ def show(
 
 def refusals(
     code: Annotated[str | None, typer.Option(help="Only this reason, such as tx_failed.")] = None,
-    sender: Annotated[str | None, typer.Option(help="Only this wallet's.", metavar="ADDRESS")] = None,
+    sender: Annotated[
+        str | None, typer.Option(help="Only refusals of this wallet.", metavar="ADDRESS")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 20,
     as_json: AsJson = False,
     url: Url = None,
@@ -61,7 +63,7 @@ def events(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Show the latest events of the scheduler; with --follow also new ones."""
+    """Show the latest events of the scheduler, and with --follow new ones as they happen."""
     from tocsin.commands import render, render_agents
     from tocsin.commands.service_client import SCHEDULER
 

@@ -1,4 +1,4 @@
-"""`tocsin backup`: all databases of a data directory as they are at one instant, in one file. The service may run."""
+"""`tocsin backup`: all databases of a data directory at one instant, in one file. The service may be running."""
 
 import os
 import sqlite3
@@ -16,14 +16,14 @@ from tocsin.platform.local.sqlite.snapshot import copy, one_instant, row_counts
 from tocsin.platform.local.sqlite.sqlite_file import sync_directory
 from tocsin.shapes.backup_manifest import BackupFile, BackupManifest
 
-# Locked in this order. The objects' writer is the event loop itself: it must wait for nothing.
+# Locked in this order. The event loop itself writes the objects' database, so it must never wait.
 LOCK_ORDER = (DB_FILE, KV_FILE, OBJECTS_FILE)
 
 
 def backup(
     destination: Path | None, *, data_dir: Path | None, clock: Callable[[], int]
 ) -> tuple[Path, BackupManifest]:
-    """Write a backup that appears complete or not at all. Returns where it is and what it holds."""
+    """Write a backup that appears complete or not at all. Returns its path and its manifest."""
     directory = Path(read_settings(data_dir=data_dir).data_dir)
     databases = _databases(directory)
     target = _target(destination, directory, clock())
@@ -38,7 +38,7 @@ def backup(
             sync_directory(target.parent)
     except sqlite3.Error as error:
         raise BackupRefused(
-            f"{directory} cannot be backed up ({error}). See what is wrong with it: tocsin doctor"
+            f"{directory} cannot be backed up ({error}). To find out why: tocsin doctor"
         ) from error
     except StoreUnavailable as error:
         raise BackupRefused(f"No backup was made: {error}.") from error
@@ -54,7 +54,7 @@ def _databases(directory: Path) -> list[Path]:
     missing = [name for name in LOCK_ORDER if not (directory / name).is_file()]
     if missing:
         raise UsageError(
-            f"There is no {' and no '.join(missing)} in {directory}: give --data-dir. {CLOUDFLARE_BACKUP}."
+            f"There is no {' and no '.join(missing)} in {directory}: set --data-dir. {CLOUDFLARE_BACKUP}."
         )
     others = sorted(file.name for file in directory.glob("*.sqlite") if file.name not in LOCK_ORDER)
     return [directory / name for name in (*others, *LOCK_ORDER)]
@@ -67,18 +67,18 @@ def _target(destination: Path | None, directory: Path, now: int) -> Path:
     if not target.parent.is_dir():
         raise UsageError(f"{target.parent} is not a directory. Make it first: mkdir -p {target.parent}")
     if target.parent.resolve() == directory.resolve():
-        raise UsageError("A backup in the data directory is lost together with it: give another directory.")
+        raise UsageError("A backup in the data directory would be lost with it: choose another directory.")
     if os.path.lexists(target):
         raise _exists(target)
     return target
 
 
 def _exists(target: Path) -> UsageError:
-    return UsageError(f"{target} exists already, and a backup overwrites nothing. Give another name.")
+    return UsageError(f"{target} already exists, and a backup overwrites nothing. Choose another name.")
 
 
 def _copy_all(databases: list[Path], into: Path, clock: Callable[[], int]) -> BackupManifest:
-    """Copy the databases of one instant. The objects come first: their log cannot restart while it is read."""
+    """Copy the databases as of one instant. The objects come first: their log cannot restart while it is read."""
     files = {}
     with one_instant(databases) as readers:
         taken_at = clock()

@@ -1,7 +1,7 @@
-"""The archive of a backup: a tar with `manifest.json` first, then the databases. Anything else in it is refused.
+"""The archive of a backup: a tar with `manifest.json` first, then the databases. Anything else is refused.
 
-Nothing is extracted by name: a file of the archive goes only to a name that the manifest lists and that is a plain
-database name, so a path with `..`, a link or a device leads nowhere.
+A file is extracted only if the manifest lists its name and the name is a plain database name, so a path with `..`, a
+link or a device is never followed.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def _member(name: str, size: int, manifest: BackupManifest) -> tarfile.TarInfo:
 
 
 def unpack(path: Path, into: Path) -> BackupManifest:
-    """Write the databases of an archive into a directory. Raises unless they are exactly what its manifest lists."""
+    """Write the databases of an archive into a directory. Raises unless they match its manifest exactly."""
     try:
         with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             manifest = _read_manifest(path, archive)
@@ -57,16 +57,18 @@ def unpack(path: Path, into: Path) -> BackupManifest:
                 if name == MANIFEST and member.offset == 0:
                     continue
                 if name not in manifest.files or name in found or not member.isreg():
-                    raise _refused(path, f"it has {name[:80]!r}, which its manifest does not list as a file")
+                    raise _refused(
+                        path, f"it contains {name[:80]!r}, which its manifest does not list as a file"
+                    )
                 found.add(name)
                 _unpack_one(path, archive, member, into / name, manifest)
     except tarfile.TarError as error:
-        raise _refused(path, f"it is not a tar archive, or is cut off ({error})") from error
+        raise _refused(path, f"it is not a tar archive, or it is truncated ({error})") from error
     except OSError as error:
         raise BackupRefused(f"{path} cannot be read: {error.strerror or error}.") from error
     missing = sorted(manifest.files.keys() - found)
     if missing:
-        raise _refused(path, f"{', '.join(missing)} is missing: it is cut off")
+        raise _refused(path, f"{', '.join(missing)} is missing: it is truncated")
     return manifest
 
 
@@ -108,7 +110,7 @@ def _unpack_one(
         file.flush()
         os.fsync(file.fileno())
     if left or digest.hexdigest() != expected.sha256:
-        raise _refused(path, f"the content of {member.name} is not what was backed up (its hash differs)")
+        raise _refused(path, f"the content of {member.name} has changed since the backup (its hash differs)")
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:

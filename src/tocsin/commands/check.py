@@ -1,4 +1,4 @@
-"""`tocsin check`: everything that would stop or harm a start, each with its fix. It leaves nothing behind."""
+"""`tocsin check`: every problem that would prevent or harm a start, with its fix. It leaves nothing behind."""
 
 import os
 import socket
@@ -22,14 +22,14 @@ from tocsin.upstream.registry import upstreams
 FINE = {
     "keys": "the keys fit the plans",
     "address": "this machine has the address to listen on",
-    "databases": "sound, of a schema that this release can use, and can be written",
-    "tasks": "something is refreshed",
+    "databases": "intact, writable, and with a schema that this release can use",
+    "tasks": "at least one task is enabled",
     "plans": "the calls of all tasks fit the plans",
 }
 
 
 def check() -> list[str]:
-    """What stands in the way of a good start, with the fix for each."""
+    """Every problem that would prevent or harm a start, each with its fix."""
     try:
         settings = read_settings()
     except SettingsError as error:
@@ -38,7 +38,7 @@ def check() -> list[str]:
 
 
 def calls_out() -> list[str]:
-    """What the service tells the outside by itself, and what it watches there; no secret is shown."""
+    """What the service sends to other services, and the hook that it watches; no secret is shown."""
     try:
         settings = read_settings()
     except SettingsError:
@@ -50,14 +50,14 @@ def called_out(settings: Settings) -> list[str]:
     lines = []
     if settings.heartbeat_url is not None:
         host = urlsplit(settings.heartbeat_url).hostname
-        lines.append(f"Heartbeats go to {host} while all is well (TOCSIN_HEARTBEAT_URL).")
+        lines.append(f"Heartbeats go to {host} while the service is ready (TOCSIN_HEARTBEAT_URL).")
     if settings.alert_url is not None:
         host, name = urlsplit(settings.alert_url).hostname, settings.alert_name
         lines.append(f"Alerts go to {host} as {settings.alert_format}, from {name} (TOCSIN_ALERT_URL).")
     if settings.chainhook_id is not None:
         then = "enabled again" if settings.chainhook_reenable else "reported"
         hook = settings.chainhook_id
-        lines.append(f"The hook {hook} is {then} when Hiro interrupted it (TOCSIN_CHAINHOOK_ID).")
+        lines.append(f"The hook {hook} is {then} when Hiro interrupts it (TOCSIN_CHAINHOOK_ID).")
     return lines
 
 
@@ -66,7 +66,7 @@ def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list
 
 
 def findings_by_subject(settings: Settings, schemas: Mapping[str, list[Migration]]) -> dict[str, list[str]]:
-    """What is wrong, by what it is about; `FINE` has the same subjects."""
+    """The problems by subject; `FINE` has the same subjects."""
     return {
         "keys": _keys(settings),
         "address": _address(settings),
@@ -80,24 +80,24 @@ def _keys(settings: Settings) -> list[str]:
     findings = []
     if not settings.admin_key:
         findings.append(
-            "ADMIN_KEY is not set: the console and the admin routes will refuse. Set a long random text."
+            "ADMIN_KEY is not set: the console and the admin routes will refuse all requests. Set a long random text."
         )
     if settings.hiro_api_key is None and (settings.hiro_plan_minute or 0) > 50:
         findings.append(
-            "HIRO_API_KEY is not set, but the plan counts on more than 50 calls a minute: set the key."
+            "HIRO_API_KEY is not set, but the plan allows more than 50 calls a minute: set the key."
         )
     without_key = Settings()
     plan = settings.tenero_plan_minute, settings.tenero_plan_month
     if settings.tenero_api_key and plan == (without_key.tenero_plan_minute, without_key.tenero_plan_month):
         findings.append(
-            "TENERO_API_KEY is set, and a key has limits of its own (Starter: 10 a minute, 10,000 a month),"
-            " but the plan is the one without a key: set TOCSIN_TENERO_PLAN_MINUTE and _MONTH to yours."
+            "TENERO_API_KEY is set, and a key has its own limits (Starter: 10 a minute, 10,000 a month),"
+            " but the plan is the one without a key: set TOCSIN_TENERO_PLAN_MINUTE and _MONTH to your limits."
         )
     return findings
 
 
 def _address(settings: Settings) -> list[str]:
-    """Whether this machine has the address. Its port is not tried: the running service may have it."""
+    """Whether this machine has the address. The port is not tried: the running service may be using it."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -106,7 +106,7 @@ def _address(settings: Settings) -> list[str]:
         reason = getattr(error, "strerror", None) or str(error)
         sentence = (
             f"TOCSIN_HOST: this machine cannot listen on {settings.host} ({reason})."
-            " Give one of its own addresses: 127.0.0.1 for itself only, 0.0.0.0 for all."
+            " Use one of its own addresses: 127.0.0.1 for this machine only, 0.0.0.0 for all interfaces."
         )
         return [sentence]
     return []
@@ -116,7 +116,7 @@ def _enabled(settings: Settings) -> list[str]:
     if settings.tenero_enabled or settings.sweep_enabled:
         return []
     sentence = (
-        "Both tasks are disabled, so nothing would ever be refreshed:"
+        "Both tasks are disabled, so nothing would be refreshed:"
         " set TOCSIN_TENERO_ENABLED or TOCSIN_SWEEP_ENABLED to yes."
     )
     return [sentence]
@@ -127,14 +127,14 @@ def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[st
     if not path.exists():
         parent = path.absolute().parent
         if not parent.is_dir():
-            return [f"{path}: the directory above it does not exist. Make it: mkdir -p {path.parent}"]
+            return [f"{path}: its parent directory does not exist. Create it: mkdir -p {path.parent}"]
         try:
             with TemporaryDirectory(prefix=".tocsin-check-", dir=parent):
                 return []
         except OSError as error:
-            return [f"{path} cannot be made in {parent} ({error.strerror}). Choose another: TOCSIN_DATA_DIR"]
+            return [f"{path} cannot be created ({error.strerror}). Choose another directory: TOCSIN_DATA_DIR"]
     if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-        return [f"{path} is not a directory that can be written. Choose another: TOCSIN_DATA_DIR"]
+        return [f"{path} is not a writable directory. Choose another: TOCSIN_DATA_DIR"]
     try:
         try_to_write(path)
     except StartError as error:

@@ -1,4 +1,4 @@
-"""The commands for one who looks after an installation: export, backup, verify, restore, check and doctor.
+"""The commands for maintaining an installation: export, backup, verify, restore, check and doctor.
 
 They work on the settings and the data directory, whether the service runs or not.
 """
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="The data directory (TOCSIN_DATA_DIR).")]
-Backup = Annotated[Path, typer.Argument(help="A backup that `tocsin backup` made.", metavar="BACKUP")]
+Backup = Annotated[Path, typer.Argument(help="A backup made by `tocsin backup`.", metavar="BACKUP")]
 
 
 @app.command(cls=LocalCommand)
 def backup(
     destination: Annotated[
-        Path | None, typer.Argument(help="A directory or a new file; here by default.", metavar="DEST")
+        Path | None,
+        typer.Argument(help="A directory or a new file; the current directory by default.", metavar="DEST"),
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Save all data as it is at one instant, while the service runs or not."""
+    """Save all data as of one instant. The service may be running."""
     from tocsin.commands import backup as backing_up
 
     target, manifest = backing_up.backup(destination, data_dir=data_dir, clock=_now)
@@ -36,7 +37,7 @@ def backup(
 
 @app.command(cls=LocalCommand)
 def verify(archive: Backup) -> None:
-    """Check that a backup is whole and that this release can restore it."""
+    """Check that a backup is complete and that this release can restore it."""
     from tocsin.commands import restore as restoring
 
     manifest = restoring.verify(archive)
@@ -48,19 +49,19 @@ def restore(
     archive: Backup,
     data_dir: DataDir = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Move what is in the directory aside; nothing is deleted.")
+        bool, typer.Option("--force", help="Move existing databases aside; nothing is deleted.")
     ] = False,
 ) -> None:
-    """Put a backup into a data directory, while the service does not run."""
+    """Restore a backup into a data directory. Stop the service first."""
     from tocsin.commands import restore as restoring
 
     directory, manifest, aside = restoring.restore(archive, data_dir=data_dir, force=force, now=_now())
     typer.echo(f"Restored to {directory}: {_described(manifest)}")
     if aside is not None:
-        typer.echo(f"The databases that were there are in {aside} now. Delete them when all is well.")
+        typer.echo(f"The previous databases are now in {aside}. Delete them when everything works.")
     typer.echo(
-        f"Next: start the service on {directory}, then see `tocsin status`. It goes on from the time of the backup, "
-        "and the next runs fetch what happened since."
+        f"Next: start the service on {directory}, then run `tocsin status`. It resumes from the time of the backup, "
+        "and the next runs fetch everything since then."
     )
 
 
@@ -79,11 +80,11 @@ def check() -> None:
 
 @app.command(cls=LocalCommand)
 def doctor(
-    offline: Annotated[bool, typer.Option("--offline", help="Ask nobody over the network.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not use the network.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Look for anything that is wrong or soon will be: settings, keys, upstreams, clock, disk, limits."""
+    """Look for present and imminent problems: settings, keys, upstreams, clock, disk, limits."""
     from tocsin.commands import doctor as examining
 
     report = examining.doctor(data_dir, offline=offline, clock=_now)
@@ -111,14 +112,14 @@ def export(
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write agents, swaps, refusals or prices as JSON lines or CSV, while the service runs or not."""
+    """Write agents, swaps, refusals or prices as JSON lines or CSV. The service may be running."""
     from tocsin.commands import export_rows
 
     report = export_rows.export(what, form, output, data_dir=data_dir, now=_now())
     if output is not None:
         typer.echo(f"{output}: {report.rows:,} {what}.")
     if report.unreadable:
-        typer.echo(f"{report.unreadable:,} entries cannot be read and were left out.", err=True)
+        typer.echo(f"{report.unreadable:,} entries could not be read and were left out.", err=True)
 
 
 def _now() -> int:

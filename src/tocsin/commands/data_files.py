@@ -20,7 +20,7 @@ DB_FILE = "db.sqlite"
 KV_FILE = "kv.sqlite"
 
 CLOUDFLARE_BACKUP = (
-    "A service on Cloudflare has no such files: its database is restored with Time Travel "
+    "A service on Cloudflare has no such files: restore its database with Time Travel "
     "(npx wrangler d1 time-travel info DB)"
 )
 
@@ -35,7 +35,7 @@ def load_migrations() -> dict[str, list[Migration]]:
 def read_settings(
     *, host: str | None = None, port: int | None = None, data_dir: Path | None = None
 ) -> Settings:
-    """From `.env` in the working directory, the environment, and the command line: the later wins."""
+    """Read the settings from `.env` in the working directory, environment and command line; the last wins."""
     return read(environment_of(host=host, port=port, data_dir=data_dir))
 
 
@@ -51,5 +51,5 @@ def setting_sources() -> SettingSources:
 
 
 def command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:
-    """A command prints to stdout; what goes wrong on the way is a line on stderr."""
+    """A logger to stderr: stdout is for the command's output."""
     return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min=level_min)

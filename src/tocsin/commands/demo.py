@@ -43,7 +43,7 @@ BAD_TIMES = BadTimes(seed=1, every_s=60.0, lasting_s=20.0, share=0.8)
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What the service needs to be a demo."""
+    """Everything that turns the service into a demo."""
 
     settings: Settings
     adjusted: Callable[[Settings], Settings]  # what a reload makes of the settings
@@ -81,14 +81,14 @@ def demo_settings(settings: Settings, url: str, data_dir: str, key: str) -> Sett
         feed_cadence=10_000,
         sweep_cadence=60_000,
         sweep_slice=50_000,
-        heartbeat_url=None,  # nobody outside is to hear of a demo
+        heartbeat_url=None,  # a demo must not call anybody outside
         alert_url=None,
         chainhook_id=None,
     )
 
 
 def build(clock: Clock, began_at: int, *, bad_times: bool = False) -> Simulator:
-    """A chain and a market: three quiet weeks before the demo began, then busy; with bad times also unreliable."""
+    """A chain and a market: quiet for three weeks before the demo began, then busy; with bad times also unreliable."""
     options = SimulatorOptions(
         seed=1,
         wallets=WALLETS,
@@ -104,12 +104,12 @@ def build(clock: Clock, began_at: int, *, bad_times: bool = False) -> Simulator:
 
 
 def mount(simulator: Simulator, control_keys: tuple[AccessKey, ...]) -> Mount:
-    """The simulator's routes; to control it takes the demo's own key."""
+    """The simulator's routes; controlling it requires the demo's own key."""
     return Mount(PATH, simulator_app(simulator, asyncio.Event(), control_keys))
 
 
 def add_past(connection: sqlite3.Connection, settings: Settings, simulator: Simulator, now: int) -> None:
-    """Weekly rounds, one that ended a while ago and one that runs, and the history that they rest on."""
+    """Add weekly rounds, one that has ended and one that is running, and the history that they are computed from."""
     starts_at = now // 1000 - 12 * DAY_S
     prizes = {"overall_pnl": 50_000, "volume": 25_000, "return": 25_000}
     rule = RoundRule(starts_at - starts_at % DAY_S, rewards=prizes)

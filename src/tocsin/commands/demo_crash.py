@@ -1,7 +1,7 @@
-"""Crashes of the demo: the process is replaced at once, as `kill -9` and a new start would do.
+"""Crashes of the demo: the process is replaced at once, as with `kill -9` and a restart.
 
-Nothing is flushed, closed or told to anybody. The new process has the same id, so the terminal keeps it. It finds the
-data directory, the key and the chain of the one before: a chain depends only on its seed and on when it began.
+Nothing is flushed, closed or reported. The new process has the same id, so it stays attached to the terminal. It uses
+the data directory, the key and the chain of the one before: a chain depends only on its seed and its start time.
 """
 
 import json
@@ -18,7 +18,7 @@ from tocsin.simulator.control_access import refusal_of
 
 
 def crash(directory: str, port: int) -> None:
-    """Replace this process by a new one. Does not return."""
+    """Replace this process with a new one. Does not return."""
     environment = {**os.environ, AGAIN: json.dumps({"directory": directory, "port": str(port)})}
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command again
 

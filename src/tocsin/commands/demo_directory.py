@@ -22,7 +22,7 @@ from tocsin.platform.local.sqlite.data_dir import DataDir
 
 AGAIN = "DEMO_AGAIN"  # in the environment of a process that replaced another: its temporary directory and its port
 FILE = "demo.json"
-AGE_MAX_MS = 6 * 3_600_000  # an older demo starts over: to catch up would take its chain too long
+AGE_MAX_MS = 6 * 3_600_000  # an older demo starts over: its chain would take too long to catch up
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class DemoBeginning:
 
 @contextmanager
 def chosen_directory(chosen: Path | None, port: int | None) -> Iterator[tuple[str, int | None]]:
-    """The chosen directory, or one that is removed after the demo, and the port; after a crash, those of before."""
+    """The chosen directory, or one that is removed after the demo, and the port; after a crash, the same as before."""
     again: dict[str, str] = json.loads(os.environ.pop(AGAIN, "{}"))
     port = int(again["port"]) if again else port
     if chosen is not None:
@@ -53,9 +53,9 @@ def chosen_directory(chosen: Path | None, port: int | None) -> Iterator[tuple[st
 def opened_demo(
     directory: Path, *, now: int, logger: Logger
 ) -> Iterator[tuple[DemoBeginning, sqlite3.Connection]]:
-    """The demo in this directory, or a new one, and its database. A new one is found again only if this ends well.
+    """The demo in this directory, or a new one, and its database. A new one is kept only if the block succeeds.
 
-    A new demo begins in an empty store: what an older one left is deleted. Raises `StartError`, with nothing changed,
+    A new demo begins in an empty store: data of an older one is deleted. Raises `StartError`, with nothing changed,
     if another process uses the directory or if it holds real data.
     """
     begun = DemoBeginning(now, "", is_new=True)
@@ -80,11 +80,11 @@ def opened_demo(
 
 
 def refuse_demo(directory: Path) -> None:
-    """A real service does not go on with what a demo invented, and would lose its data to the next demo."""
+    """A real service must not build on a demo's invented data, and the next demo would delete the service's data."""
     if (directory / FILE).exists():
         raise StoreUnusable(
             f"{directory} holds a demo. Choose another directory with --data-dir, "
-            "or go on with the demo with: tocsin serve --demo"
+            "or continue the demo with: tocsin serve --demo"
         )
 
 
@@ -100,7 +100,7 @@ def _refuse_real_data(directory: Path) -> None:
 
 
 def _beginning(directory: Path, now: int) -> DemoBeginning:
-    """Of the demo in this directory, or of a new one."""
+    """The beginning of the demo in this directory, or of a new one."""
     try:
         stored = json.loads((directory / FILE).read_text())
         began_at, key = int(stored["beganAt"]), str(stored["key"])

@@ -1,6 +1,6 @@
-"""The past of the demo: what a service that had run all along would have kept. The simulator knows all of it.
+"""The past of the demo: the history that a service running all along would have kept. The simulator knows all of it.
 
-Prices and the board of every hour, and prices of every five minutes before the end of a round.
+It has prices and the board for every hour, and prices every five minutes before the end of a round.
 """
 
 import json
@@ -29,7 +29,7 @@ ON CONFLICT (day, agent_id) DO NOTHING"""
 
 
 def seed_history(connection: sqlite3.Connection, simulator: Simulator, ends: Sequence[int], now: int) -> None:
-    """Write it; `ends` are the ends of rounds (seconds). Before the first sweep, which finds the same swaps."""
+    """Write the history before the first sweep, which finds the same swaps. `ends` are the ends of rounds (seconds)."""
     chain = simulator.chain
     with connection:
         connection.executemany(_ADD, [(token,) for token in sorted(PRICED)])
@@ -81,7 +81,7 @@ def _days(simulator: Simulator, start_ms: int, now: int) -> Iterator[tuple[int, 
 
 
 class _Position:
-    """What an agent gave and received so far, of tokens with a price."""
+    """The tokens with a price that an agent has given and received so far."""
 
     def __init__(self) -> None:
         self.trades = 0

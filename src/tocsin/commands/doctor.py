@@ -1,4 +1,4 @@
-"""`tocsin doctor`: what an operator would ask, one line each. It contains `tocsin check` and leaves nothing behind."""
+"""`tocsin doctor`: one line for each check of an installation. It includes `tocsin check` and leaves nothing behind."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def doctor(
     clock: Callable[[], int],
     statvfs: Callable[[Path], DiskFigures] = os.statvfs,
 ) -> DoctorReport:
-    """Look at everything. With `offline`, nothing that needs a network or the running service."""
+    """Run every check. With `offline`, skip those that need a network or the running service."""
     try:
         settings = read_settings(data_dir=data_dir)
     except SettingsError as error:
@@ -64,7 +64,7 @@ def _report(checks: list[DoctorCheck]) -> DoctorReport:
 
 
 async def _ask_all(asks: list[Ask]) -> list[DoctorCheck]:
-    """All at once: one that does not answer holds up no other."""
+    """Run all at once, so that a slow one does not delay the others."""
     return [one for found in await asyncio.gather(*[ask.run() for ask in asks]) for one in found]
 
 
@@ -97,11 +97,11 @@ def disk(directory: Path, statvfs: Callable[[Path], DiskFigures]) -> DoctorCheck
     try:
         figures = statvfs(there)
     except OSError as error:
-        return DoctorCheck("disk", "problem", f"{there} cannot be looked at: {error.strerror}.")
+        return DoctorCheck("disk", "problem", f"the disk of {there} cannot be checked: {error.strerror}.")
     free = figures.f_bavail * figures.f_frsize
     shown = f"{free / 1e9:,.1f} GB are free at {there}"
     if free < FREE_MIN:
-        return DoctorCheck("disk", "problem", f"only {shown}: free some, or every write is refused soon.")
+        return DoctorCheck("disk", "problem", f"only {shown}: free some space, or writes will soon fail.")
     if figures.f_files and figures.f_favail < INODES_MIN:
         return DoctorCheck(
             "disk", "problem", f"only {figures.f_favail} inodes are free at {there}: delete files."
@@ -114,11 +114,13 @@ def disk(directory: Path, statvfs: Callable[[Path], DiskFigures]) -> DoctorCheck
 
 
 def permissions(directory: Path, user: int) -> list[DoctorCheck]:
-    """Whose the directory is and who else may read it."""
+    """Who owns the directory and who else may read it."""
     name = "permissions"
     if not directory.is_dir():
         return [
-            DoctorCheck(name, "ok", f"{directory} does not exist yet: the start makes it for this user only")
+            DoctorCheck(
+                name, "ok", f"{directory} does not exist yet: the service creates it for this user only"
+            )
         ]
     found, status = [], directory.stat()
     if user not in {0, status.st_uid}:
@@ -128,42 +130,44 @@ def permissions(directory: Path, user: int) -> list[DoctorCheck]:
             )
         )
     if status.st_mode & 0o077:
-        found.append(DoctorCheck(name, "warning", f"others can enter {directory}: chmod 700 {directory}"))
+        found.append(
+            DoctorCheck(name, "warning", f"other users can enter {directory}: chmod 700 {directory}")
+        )
     for file in sorted(directory.glob("*.sqlite*")):
         if file.is_symlink():
             found.append(
-                DoctorCheck(name, "problem", f"{file} is a symbolic link: put the file itself there.")
+                DoctorCheck(name, "problem", f"{file} is a symbolic link: replace it with the file itself.")
             )
         elif file.stat().st_mode & 0o077:
-            found.append(DoctorCheck(name, "warning", f"others can read {file}: chmod 600 {file}"))
+            found.append(DoctorCheck(name, "warning", f"other users can read {file}: chmod 600 {file}"))
     return found or [DoctorCheck(name, "ok", f"only its owner can enter {directory}")]
 
 
 def open_files(hard: int) -> DoctorCheck:
-    """Each visitor needs a descriptor, and so does each database. The service raises its soft limit by itself."""
+    """Each visitor and each database needs a file descriptor. The service raises its soft limit itself."""
     shown = "no limit" if hard == resource.RLIM_INFINITY else f"at most {hard:,} open files here"
     name, fix = "open files", "raise it: LimitNOFILE=65536 in the unit, or ulimit -n 65536"
     if hard != resource.RLIM_INFINITY and hard < OPEN_FILES_MIN:
-        return DoctorCheck(name, "problem", f"{shown}, which a few hundred visitors use up: {fix}")
+        return DoctorCheck(name, "problem", f"{shown}, too few for some hundred visitors: {fix}")
     if hard != resource.RLIM_INFINITY and hard < OPEN_FILES_GOOD:
         return DoctorCheck(name, "warning", f"{shown}: {fix}")
     return DoctorCheck(name, "ok", shown)
 
 
 def proxy(settings: Settings) -> DoctorCheck:
-    """A service that others reach needs TLS, and must know whom to believe about a visitor's address."""
+    """A service that others can reach needs TLS, and must know which proxies to trust for a visitor's address."""
     name = "proxy"
     if _is_loopback(settings.host):
         trusted = ", ".join(settings.trusted_proxies) or "none"
         return DoctorCheck(
-            name, "ok", f"only this machine reaches {settings.host}; trusted proxies: {trusted}"
+            name, "ok", f"only this machine can reach {settings.host}; trusted proxies: {trusted}"
         )
     if not settings.trusted_proxies:
         return DoctorCheck(
             name,
             "warning",
-            f"others reach {settings.host} without TLS: listen on 127.0.0.1 behind a proxy with TLS, and put the"
-            " proxy's address into TOCSIN_TRUSTED_PROXIES, or all visitors count as one.",
+            f"others can reach {settings.host} without TLS: listen on 127.0.0.1 behind a proxy with TLS, and put the"
+            " proxy's address into TOCSIN_TRUSTED_PROXIES, or all visitors count as one client.",
         )
     return DoctorCheck(
         name, "ok", f"listens on {settings.host}; trusted proxies: {', '.join(settings.trusted_proxies)}"

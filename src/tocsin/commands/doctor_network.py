@@ -1,7 +1,7 @@
-"""What `tocsin doctor` asks over the network: each upstream once, with its key, and who else is called.
+"""The network checks of `tocsin doctor`: one call to each upstream, with its key, and a connection to each receiver.
 
-Receivers of alerts, heartbeats and log lines are only connected to, TLS included: nothing is sent, so that nobody is
-woken by a false alert.
+For receivers of alerts, heartbeats and log lines it only opens a connection, including TLS. It sends nothing, so that
+nobody is woken by a false alert.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ TARGETS = {"hiro": "/extended/v3/transactions?limit=1", "tenero": "/v1/stacks/to
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question that needs the network."""
+    """A check that needs the network."""
 
     name: str
     run: Callable[[], Awaitable[list[DoctorCheck]]]
 
 
 def network_checks(settings: Settings, clock: Callable[[], int]) -> list[Ask]:
-    """Every question that these settings lead to."""
+    """Every network check that applies to these settings."""
     asks = [
         Ask(name, lambda upstream=upstream: ask_upstream(upstream, clock))  # type: ignore[misc]  # bound at once
         for name, upstream in upstreams(settings).items()
@@ -55,7 +55,7 @@ def network_checks(settings: Settings, clock: Callable[[], int]) -> list[Ask]:
 
 
 async def ask_upstream(upstream: Upstream, clock: Callable[[], int]) -> list[DoctorCheck]:
-    """One cheap call with the key: whether it is accepted, which plan the headers show, and how our clock differs."""
+    """One cheap call with the key: whether it is accepted, which plan the headers show, and how wrong our clock is."""
     name, headers = upstream.name, {"accept": "application/json", "user-agent": f"tocsin/{__version__}"}
     if upstream.key is not None:
         headers[upstream.key_header] = upstream.key
@@ -73,7 +73,7 @@ async def ask_upstream(upstream: Upstream, clock: Callable[[], int]) -> list[Doc
 
 
 def upstream_check(upstream: Upstream, response: FetchResponse) -> DoctorCheck:
-    """What the answer says about the key and the plan."""
+    """What the answer shows about the key and the plan."""
     limits = upstream.read_limits(response.headers)
     plan = _shown_plan({"second": limits.second, "minute": limits.minute, "month": limits.month})
     refusal = _refusal(upstream, response)
@@ -91,7 +91,7 @@ def upstream_check(upstream: Upstream, response: FetchResponse) -> DoctorCheck:
 
 
 def _refusal(upstream: Upstream, response: FetchResponse) -> str | None:
-    """Why an answer is none that we can use."""
+    """Why an answer cannot be used; None if it can."""
     if response.status in {401, 403}:
         return f"it refuses our key ({response.status}): check {upstream.key_setting}."
     if response.status not in {200, 429}:
@@ -105,7 +105,7 @@ def _refusal(upstream: Upstream, response: FetchResponse) -> str | None:
 
 
 def _shown_plan(windows: Mapping[str, WindowReading]) -> str:
-    """What the headers say is left: `; 499 of 500 left this minute`."""
+    """The calls left according to the headers: `; 499 of 500 left this minute`."""
     shown = [
         f"{_shown(window.remaining)} of {_shown(window.limit)} left this {unit}"
         for unit, window in windows.items()
@@ -129,7 +129,9 @@ def clock_check(name: str, response: FetchResponse, now: int) -> list[DoctorChec
         return [DoctorCheck("clock", "ok", f"agrees with {name}'s")]
     direction = "ahead of" if offset_s > 0 else "behind"
     verdict = "warning" if abs(offset_s) <= CLOCK_MAX_S else "problem"
-    sentence = f"it is {abs(offset_s):,.0f} s {direction} {name}'s: set it, and keep it set (timedatectl set-ntp true)."
+    sentence = (
+        f"it is {abs(offset_s):,.0f} s {direction} {name}'s: synchronise it (timedatectl set-ntp true)."
+    )
     return [DoctorCheck("clock", verdict, sentence)]  # type: ignore[arg-type]  # one of two words
 
 
@@ -151,7 +153,7 @@ async def reach(name: str, url: str, setting: str) -> list[DoctorCheck]:
 
 
 async def ask_service(settings: Settings) -> list[DoctorCheck]:
-    """Whether the service runs and is ready."""
+    """Whether the service is running and ready."""
     host = ANYWHERE.get(settings.host, settings.host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/readyz"
     fetch = HttpFetch()
@@ -162,7 +164,7 @@ async def ask_service(settings: Settings) -> list[DoctorCheck]:
     except FetchError:
         where = f"{host}:{settings.port}"
         return [
-            DoctorCheck("service", "warning", f"it does not run at {where}: start it with `tocsin serve`.")
+            DoctorCheck("service", "warning", f"it is not running at {where}: start it with `tocsin serve`.")
         ]
     except (ValueError, KeyError, TypeError):
         return [
@@ -173,9 +175,9 @@ async def ask_service(settings: Settings) -> list[DoctorCheck]:
     finally:
         await fetch.close()
     if ready:
-        return [DoctorCheck("service", "ok", "it runs and is ready")]
+        return [DoctorCheck("service", "ok", "it is running and ready")]
     return [
         DoctorCheck(
-            "service", "problem", f"it runs and is not ready: {'; '.join(reasons)}. See: tocsin status"
+            "service", "problem", f"it is running but not ready: {'; '.join(reasons)}. See: tocsin status"
         )
     ]

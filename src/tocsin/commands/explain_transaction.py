@@ -1,6 +1,6 @@
-"""`tocsin explain`: a transaction of the chain or of a file, judged as the verifier would. Nothing is stored.
+"""`tocsin explain`: judges a transaction from the chain or from a file as the verifier would. Nothing is stored.
 
-Whether its sender is registered is read from the data directory, without a service and without a lock.
+It reads the sender's tier from the data directory, without a service and without a lock.
 """
 
 import asyncio
@@ -40,17 +40,17 @@ from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.registry import upstreams
 from tocsin.upstream.saved_transaction import any_transaction
 
-FILE_MAX = 16_000_000  # bytes; the longest routes have some thousand events
+FILE_MAX = 16_000_000  # bytes; the longest routes have a few thousand events
 PATIENCE_S = 20.0
 
-# A sender's tier, and a note about where it comes from.
+# A sender's tier, and a note on its source.
 TierOf: TypeAlias = Callable[[str], tuple[Tier, str]]
 
 
 def explain_command(
     *, txid: str | None, file: Path | None, tier: Tier | None, data_dir: Path | None
 ) -> Explanation:
-    """Explain a transaction of a file, or by its id."""
+    """Explain a transaction given as a file or by its id."""
     settings = read_settings(data_dir=data_dir)
     if (txid is None) == (file is None):
         raise UsageError("Name one transaction: `tocsin explain TXID`, or `tocsin explain --file tx.json`.")
@@ -61,7 +61,7 @@ def explain_command(
 
 
 def explain_file(settings: Settings, file: Path, tier: Tier | None) -> Explanation:
-    """Explain a body of Hiro's that was saved; raises `TransactionUnreadable` when there is none in the file.
+    """Explain a saved response from Hiro; raises `TransactionUnreadable` if the file holds no transaction.
 
     A transaction whose events are missing or cannot be read is explained without a verdict.
     """
@@ -73,7 +73,7 @@ def explain_file(settings: Settings, file: Path, tier: Tier | None) -> Explanati
             raise MalformedBody(f"more than {FILE_MAX} bytes")  # noqa: TRY301 - reported below
         saved = any_transaction(decode(body.removeprefix(b"\xef\xbb\xbf")))
     except (MalformedBody, OSError) as error:
-        raise TransactionUnreadable(f"{file} is not a transaction as Hiro sends it: {error}") from error
+        raise TransactionUnreadable(f"{file} is not a transaction in Hiro's format: {error}") from error
     transaction = saved.transaction
     sender_tier, note = tier_of(transaction.sender)
     moves = None if saved.events is None else moves_of_events(transaction.sender, saved.events)
@@ -90,10 +90,10 @@ def explain_file(settings: Settings, file: Path, tier: Tier | None) -> Explanati
 def explain_txid(
     settings: Settings, txid: str, tier: Tier | None, *, logger: Logger, budget_logger: Logger
 ) -> Explanation:
-    """Explain a transaction by what Hiro says now, and by what is on record.
+    """Explain a transaction from Hiro's present answer and from the record.
 
-    Raises `TransactionUnreadable` when Hiro cannot be asked and nothing is on record.
-    What the budget reports is of use to a service, not at a terminal: it has a logger of its own.
+    Raises `TransactionUnreadable` when Hiro does not answer and nothing is on record. The budget has its own logger,
+    because its reports are useful to a service but not at a terminal.
     """
 
     async def ask() -> Explanation:
@@ -126,7 +126,7 @@ async def explained(
     logger: Logger,
     budget_logger: Logger,
 ) -> Explanation:
-    """The same with the caller's clock and HTTP client."""
+    """Do the work of `explain_txid` with the caller's clock and HTTP client."""
     row = recorded_swap(settings, tx_id)
     client = _client(settings, fetch, clock, chance, budget_logger)
     tier_of = tier_lookup(settings, tier)
@@ -142,7 +142,7 @@ async def explained(
 async def explain_of_chain(
     client: HiroClient, tx_id: str, rules: Rules, tier_of: TierOf, logger: Logger
 ) -> Explanation:
-    """With the calls that the verifier would make, and no others."""
+    """Explain it with the calls that the verifier would make, and no others."""
     session = request_session(logger, patience_s=PATIENCE_S)
     found = (value_or_raise(await client.transactions_with_events([tx_id], session)) or {}).get(tx_id)
     if found is None:
@@ -156,7 +156,7 @@ async def explain_of_chain(
 def _client(
     settings: Settings, fetch: Fetch, clock: Clock, chance: Callable[[], float], logger: Logger
 ) -> HiroClient:
-    """With a budget for this process alone: a few calls, within the plan's limits per second and minute."""
+    """A client with a budget for this process alone: a few calls, within the plan's limits per second and minute."""
     upstream = upstreams(settings)["hiro"]
     budget = restored_budget(upstream.quota, None, clock)
     limiter = BudgetLimiter("hiro", budget, clock, chance, logger, lambda _budget: None)
@@ -166,14 +166,14 @@ def _client(
 
 
 def tier_lookup(settings: Settings, assumed: Tier | None) -> TierOf:
-    """Asks the data directory's database, if there is one and nothing is assumed."""
+    """A lookup in the data directory's database, if there is one and no tier is assumed."""
     path = Path(settings.data_dir) / DB_FILE
 
     def tier_of(sender: str) -> tuple[Tier, str]:
         if assumed is not None:
             return assumed, "assumed"
         if not path.is_file():
-            return "not_registered", f"there is no {path}: give --data-dir, or assume a tier with --as"
+            return "not_registered", f"there is no {path}: set --data-dir, or assume a tier with --as"
         with sqlite_file.store_errors(f"{path}"), closing(sqlite_file.connect_to_read(path)) as connection:
             row = connection.execute(TIER, (sender,)).fetchone()
         return ("not_registered" if row is None else row[0]), ""
@@ -182,7 +182,7 @@ def tier_lookup(settings: Settings, assumed: Tier | None) -> TierOf:
 
 
 def recorded_swap(settings: Settings, tx_id: str) -> Row | None:
-    """The swap as it is on record in the data directory, if it is."""
+    """The swap as recorded in the data directory, if it is."""
     path = Path(settings.data_dir) / DB_FILE
     if not path.is_file():
         return None
@@ -198,6 +198,6 @@ def _lacking(transaction: Transaction) -> str:
     count = transaction.event_count
     how_many = "how many events it has" if count is None else f"all of its {count} events"
     return (
-        f"the file does not hold {how_many}, so what tokens moved is not known; save the body with all of them,"
-        f" or have Hiro asked: tocsin explain {transaction.tx_id}"
+        f"the file does not hold {how_many}, so it is not known which tokens moved; save the body with all of them,"
+        f" or look it up at Hiro: tocsin explain {transaction.tx_id}"
     )

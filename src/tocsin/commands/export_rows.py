@@ -1,6 +1,7 @@
-"""`tocsin export`: agents, swaps, refusals or prices as JSON lines or CSV, row by row, while the service runs or not.
+"""`tocsin export`: writes agents, swaps, refusals or prices as JSON lines or CSV, row by row.
 
-A read transaction sees the state of one instant, and holds up nobody. Amounts are text, as they are stored.
+The service may be running: a read transaction sees the state of one instant and blocks nobody. Amounts are text, as
+they are stored.
 """
 
 import csv
@@ -38,7 +39,7 @@ class ExportReport:
 
 CLAIM = [name for name in COLUMNS["claims"] if name != "btc_address"]
 _CLAIMS = ", ".join(f"c.{name} AS claim_{name}" for name in CLAIM)
-# In an order that an index gives: nothing has to be sorted in memory.
+# In the order of an index, so that nothing has to be sorted in memory.
 _ROWS = {
     "agents": f"""
 SELECT a.*, {_CLAIMS} FROM agents a LEFT JOIN claims c ON c.btc_address = a.btc_address ORDER BY a.btc_address""",  # noqa: S608 - names of our own
@@ -49,7 +50,7 @@ _PRICES = """
 SELECT substr(key, ?), value FROM entries
 WHERE key >= ? AND key < ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY key"""
 PRICE_COLUMNS = ["token_id", "price_usd", "decimals", "fetched_at"]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the begin of a formula
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a cell that starts so for a formula
 
 
 def export(
@@ -59,7 +60,7 @@ def export(
     name = KV_FILE if what == "prices" else DB_FILE
     path = Path(read_settings(data_dir=data_dir).data_dir) / name
     if not path.is_file():
-        raise UsageError(f"There is no {path}: give --data-dir. A service on Cloudflare has no such file.")
+        raise UsageError(f"There is no {path}: set --data-dir. A service on Cloudflare has no such file.")
     report = ExportReport()
     with _reading(path) as connection, _opened(output) as stream:
         if what == "prices":
@@ -83,7 +84,7 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
         pending = check(connection, load_migrations()[path.name], str(path))
         if pending:
             raise SchemaMismatch(
-                f"{path} is of an older release: it lacks {pending[0].name}. Start the service of this release once,"
+                f"{path} is from an older release: it lacks {pending[0].name}. Start the service of this release once,"
                 " or export with that release."
             )
         yield connection
@@ -111,7 +112,7 @@ def _counted(rows: Iterable[Row], report: ExportReport) -> Iterator[Row]:
 
 
 def _nested(row: Row) -> Row:
-    """An agent as `tocsin import` reads it: its claim is an object of its own."""
+    """An agent as `tocsin import` reads it: with its claim as a nested object."""
     agent = {name: value for name, value in row.items() if not name.startswith("claim_")}
     claim = {name: row[f"claim_{name}"] for name in CLAIM}
     return {**agent, "claim": None if claim["status"] is None else claim}
@@ -134,5 +135,5 @@ def _write(
 
 
 def _cell(value: JSON) -> JSON:
-    """Agents choose their names: none of them may become a formula when the file is opened in a spreadsheet."""
+    """Agents choose their names, so a name must not become a formula when a spreadsheet opens the file."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -1,8 +1,8 @@
-"""`tocsin import`: a file of agents and claims into the data directory's database, all of it or nothing.
+"""`tocsin import`: imports a file of agents and claims into the data directory's database, all of it or nothing.
 
-Without a running service the directory is opened as a service would open it, under its lock. With a running one the
-rows go straight into its `db.sqlite`: SQLite lets one writer in at a time, both sides wait for each other for some
-seconds, and the next sweep reads who is registered. Checking a file takes no lock; only the last step does, which
+Without a running service, it opens the directory as a service would, under its lock. With a running one, it writes the
+rows straight into the service's `db.sqlite`: SQLite lets one writer in at a time, both sides wait a few seconds for
+each other, and the next sweep reads who is registered. Checking a file takes no lock; only the last step does, which
 writes all rows at once.
 """
 
@@ -27,7 +27,7 @@ from tocsin.settings import Settings
 
 LINE_MAX = 1_000_000  # bytes of one agent
 CHUNK = 1_000_000  # characters of SQL read at once
-ERRORS_MAX = 100  # that are listed; the others are counted
+ERRORS_MAX = 100  # as many are listed; the others are only counted
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -42,7 +42,7 @@ class TableCounts:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What was imported; nothing, if any row was refused."""
+    """The counts of an import; nothing was imported if any row was refused."""
 
     imported: dict[Table, TableCounts] = field(default_factory=dict)
     refused: list[RowError] = field(default_factory=list)
@@ -57,7 +57,7 @@ class ImportReport:
 def import_file(
     connection: sqlite3.Connection, file: Path, on_progress: Callable[[int], None]
 ) -> ImportReport:
-    """Import all of a file, or nothing of it. `on_progress` gets the number of bytes read."""
+    """Import a whole file or nothing. `on_progress` gets the number of bytes read."""
     report = import_rows(connection, read_rows(file, on_progress))
     if not report.refused and not any(counts != TableCounts(0, 0, 0) for counts in report.imported.values()):
         raise no_rows(file)
@@ -87,7 +87,7 @@ def import_rows(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowEr
 
 
 def stage(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError], report: ImportReport) -> None:
-    """Collect rows in a temporary table, which locks nothing, and refusals in the report."""
+    """Collect rows in a temporary table, without locking anything, and refusals in the report."""
     connection.execute(agent_rows.INCOMING)
     connection.execute("BEGIN")
     connection.executemany(agent_rows.STAGE, _staged(rows, report))
@@ -138,7 +138,7 @@ def read_rows(file: Path, on_progress: Callable[[int], None]) -> Iterator[Import
 
 
 def _lines(file: Path, on_progress: Callable[[int], None]) -> Iterator[tuple[int, bytes | None]]:
-    """Lines with their numbers, without empty ones; None for a line that is too long."""
+    """The lines that are not empty, with their numbers; None for a line that is too long."""
     with file.open("rb") as stream:
         number = done = 0
         while raw := stream.readline(LINE_MAX + 1):
@@ -162,7 +162,7 @@ def _chunks(file: Path, on_progress: Callable[[int], None]) -> Iterator[str]:
 
 
 def import_agents(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> ImportReport:
-    """Agents and claims of a file into the data directory of the settings, which is not made for a wrong file."""
+    """Import agents and claims into the data directory of the settings. A wrong file does not create the directory."""
     settings = read_settings(data_dir=data_dir)
     if not Path(settings.data_dir).exists():
         report = ImportReport()
@@ -184,7 +184,7 @@ def open_agents(settings: Settings) -> AbstractContextManager[sqlite3.Connection
 def opened(
     data_dir: Path, schemas: Mapping[str, Sequence[Migration]], *, now: int, logger: Logger
 ) -> Iterator[sqlite3.Connection]:
-    """The directory's database: opened for us alone, or beside a running service that has the same schema."""
+    """The directory's database: locked for this command, or shared with a running service that has the same schema."""
     try:
         data = DataDir(data_dir, schemas, now=now, logger=logger)
     except DataDirInUse:
@@ -201,7 +201,7 @@ def opened(
 
 
 def _check_schema(connection: sqlite3.Connection, migrations: Sequence[Migration], path: Path) -> None:
-    """A running service may be of another version than this command."""
+    """A running service may have another version than this command."""
     with sqlite_file.store_errors("import"):
         pending = check(connection, migrations, str(path))
     if pending:

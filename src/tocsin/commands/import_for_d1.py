@@ -1,7 +1,7 @@
-"""`tocsin import --d1-sql`: a file of agents and claims, checked as by an import, as SQL for a database on Cloudflare.
+"""`tocsin import --d1-sql`: checks a file of agents and claims like an import, and writes it as SQL for D1.
 
-What is registered there is not known here. What conflicts with it is refused by D1 itself, by the constraints of the
-tables, and then D1 writes nothing of the file.
+The rows in D1 are not known here. If one of them conflicts with the file, the constraints of the tables make D1 refuse
+the whole file.
 """
 
 import json
@@ -29,7 +29,7 @@ class D1Report:
 
 
 def write_d1_sql(file: Path, output: Path, on_progress: Callable[[int], None]) -> D1Report:
-    """Write all of a file as SQL, or nothing. `on_progress` gets the number of bytes read."""
+    """Write a whole file as SQL, or nothing. `on_progress` gets the number of bytes read."""
     report = D1Report(ImportReport())
     with (
         sqlite_file.store_errors("import"),
@@ -49,14 +49,14 @@ def write_d1_sql(file: Path, output: Path, on_progress: Callable[[int], None]) -
 
 
 def _bounded(rows: Iterable[ImportRow | RowError]) -> Iterator[ImportRow | RowError]:
-    """Without rows that no statement of D1 can hold."""
+    """Refuse rows that are too long for a statement of D1."""
     room = {table: d1_sql.row_max(table) for table in TABLES}
     for row in rows:
         size = len(d1_sql.row_of(row.fields).encode()) if isinstance(row, ImportRow) else 0
         if isinstance(row, ImportRow) and size > room[row.table]:
             yield RowError(
                 row.line,
-                f"it takes {size:,} bytes of SQL, and D1 takes {room[row.table]:,}: shorten its texts",
+                f"it takes {size:,} bytes of SQL, and D1 accepts {room[row.table]:,}: shorten its texts",
             )
         else:
             yield row

@@ -1,4 +1,4 @@
-"""`tocsin runs`: asks the service page by page, because 30 days of runs are more than one answer holds."""
+"""`tocsin runs`: asks the service page by page, because one answer cannot hold 30 days of runs."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ PAGE_MAX = 500
 
 
 def list_runs(client: ServiceClient, filters: Mapping[str, str | int | None], limit: int) -> RunList:
-    """The newest runs that fit, at most `limit`; `next` is where the list continues."""
+    """The newest matching runs, at most `limit`; `next` is where the list continues."""
     asked = {name: str(value) for name, value in filters.items() if value is not None}
     runs: list[RunRecord] = []
     cursor: int | None = None

@@ -1,4 +1,4 @@
-"""The commands with which an operator acts on the running service, and the log of what operators did."""
+"""The commands for an operator's actions on the running service, and the audit log."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ def refresh(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Run a task now, or join its run, and wait for its end."""
+    """Run a task now, or join the run under way, and wait until it ends."""
     from tocsin.commands import render
     from tocsin.commands.refresh_progress import refresh_with_progress
     from tocsin.shapes.scheduler import Refreshed, RefreshResult
@@ -39,7 +39,7 @@ def refresh(
 
 
 def recheck(
-    txid: Annotated[str, typer.Argument(help="A transaction that is recorded or refused.", metavar="TXID")],
+    txid: Annotated[str, typer.Argument(help="A recorded or refused transaction.", metavar="TXID")],
     as_json: AsJson = False,
     reason: Reason = None,
     url: Url = None,
@@ -84,7 +84,7 @@ def pause(
     client = service_client(url, host, port)
     answer = client.post(SCHEDULER, {"action": "pause", **end, **_why(reason)})
     paused = client.read(Paused, answer)
-    sentence = f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends it."
+    sentence = f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends the pause."
     print_answer(answer, as_json, [sentence])
 
 

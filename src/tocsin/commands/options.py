@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url", help="Where the service is, such as https://host/prefix (TOCSIN_URL).", metavar="URL"
-    ),
+    typer.Option("--url", help="The service's URL, such as https://host/prefix (TOCSIN_URL).", metavar="URL"),
 ]
-Host = Annotated[str | None, typer.Option("--host", help="Its host, without TLS (TOCSIN_HOST).")]
-Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Its port (TOCSIN_PORT).")]
+Host = Annotated[str | None, typer.Option("--host", help="The service's host, without TLS (TOCSIN_HOST).")]
+Port = Annotated[
+    int | None, typer.Option("--port", min=1, max=65_535, help="The service's port (TOCSIN_PORT).")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")]
 
 
 class LocalCommand(TyperCommand):
-    """A command that works on this machine. Somebody who gives it a URL gets told so."""
+    """A command that works on this machine. With --url it fails and explains why."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         options = args[: args.index("--")] if "--" in args else args
         if any(option == "--url" or option.startswith("--url=") for option in options):
             raise UsageError(
                 f"`tocsin {self.name}` works on this machine and has no --url: run it where the service runs."
-                " docs/cloudflare.md says what there is for a service on Cloudflare."
+                " For a service on Cloudflare, see docs/cloudflare.md."
             )
         return super().parse_args(ctx, args)
 

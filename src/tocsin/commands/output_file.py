@@ -1,4 +1,4 @@
-"""A file that a command writes: only for this user, and complete or not there at all."""
+"""A file that a command writes: readable by this user only, and complete or not there at all."""
 
 import os
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from tocsin.platform.local.sqlite.sqlite_file import sync_directory
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[BinaryIO]:
-    """What is written gets the name, and replaces a file that has it, at the end of a block without an error."""
+    """A stream whose content replaces the file, or creates it, when the block ends without an error."""
     target = path.resolve()
     if target.exists() and not target.is_file():
-        raise UsageError(f"{path} is not a file that can be replaced. Give the name of a file.")
+        raise UsageError(f"{path} exists and is not a regular file. Choose another name.")
     try:
         with TemporaryDirectory(prefix=".tocsin-output-", dir=target.parent) as made:
             draft = Path(made) / target.name
@@ -29,5 +29,5 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
             sync_directory(target.parent)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {error.strerror or error}. Give another file."
+            f"{path} cannot be written: {error.strerror or error}. Choose another file."
         ) from error

@@ -19,13 +19,13 @@ BYTES_STEP = 100_000  # a bar that moves less is not worth drawing
 
 
 def described_progress() -> Progress:
-    """A bar whose words say how far the work is."""
+    """A bar with a description that tells how far the work is."""
     return _progress(TaskProgressColumn())
 
 
 @contextmanager
 def byte_progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar; call what it yields with the number of bytes done."""
+    """A bar; call the yielded function with the number of bytes done."""
     with _progress(DownloadColumn(binary_units=False)) as progress:
         bar = progress.add_task(name, total=total)
         shown = 0

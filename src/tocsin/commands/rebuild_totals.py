@@ -1,4 +1,4 @@
-"""`tocsin rebuild`: compares the totals with the swaps, and counts them again."""
+"""`tocsin rebuild`: compares the totals with the swaps, and computes them again."""
 
 import asyncio
 from pathlib import Path
@@ -10,10 +10,10 @@ from tocsin.platform.local.sqlite.database import SqliteDatabase
 
 
 def rebuild_totals(data_dir: Path | None) -> dict[str, int]:
-    """Count the totals again; returns how many rows of each table differed."""
+    """Compute the totals again; returns how many rows of each table differed."""
     path = Path(read_settings(data_dir=data_dir).data_dir) / DB_FILE
     if not path.is_file():
-        raise UsageError(f"There is no {path}: give --data-dir.")
+        raise UsageError(f"There is no {path}: set --data-dir.")
 
     async def count() -> dict[str, int]:
         db = SqliteDatabase(path)

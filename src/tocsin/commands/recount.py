@@ -1,4 +1,4 @@
-"""`tocsin recount`: reads the file of a round, from disk or from a URL, and counts the round again.
+"""`tocsin recount`: reads a round's file, from disk or from a URL, and computes the result again.
 
 It needs no settings, no database and no service: the file is enough.
 """
@@ -24,18 +24,18 @@ _ROUND = re.compile(r".*/api/competition/rounds/[^/]+")
 
 
 def recount_source(source: str) -> tuple[RoundFile, RecountReport]:
-    """Raises `UsageError` for a file that cannot be had, is damaged, or is no file of a round."""
+    """Recount a file. Raises `UsageError` if it cannot be read, is damaged, or is not a round's file."""
     is_url = source.startswith(("http://", "https://"))
     try:
         pieces = _pieces(_downloaded(source)) if is_url else _read(Path(source))
         file = read_round_file(lines_of(_decoded(pieces)))
         return file, recount(file)
     except RoundFileError as error:
-        raise UsageError(f"This is not a whole, unchanged file of a round: {error}.") from None
+        raise UsageError(f"This is not a complete, unchanged file of a round: {error}.") from None
 
 
 def file_url(url: str) -> str:
-    """Where the file is, for the address of the file or of the round in the API."""
+    """The URL of the file, given that of the file or of the round in the API."""
     parts = urlsplit(url)
     is_round = _ROUND.fullmatch(parts.path)
     return urlunsplit(parts._replace(path=f"{parts.path}/file")) if is_round else url
@@ -48,7 +48,7 @@ def _read(path: Path) -> Iterator[bytes]:
             while piece := stream.read(PIECE_BYTES):
                 size += len(piece)
                 if size > FILE_MAX:
-                    raise UsageError(f"{path} is larger than {FILE_MAX:,} bytes: it is no file of a round.")
+                    raise UsageError(f"{path} is larger than {FILE_MAX:,} bytes: it is not a round's file.")
                 yield piece
     except OSError as error:
         raise UsageError(
@@ -64,7 +64,7 @@ def _downloaded(url: str) -> bytes:
             "This URL cannot be read. Give one like https://host/api/competition/rounds/ID/file."
         ) from None
     except FetchError as error:
-        raise UsageError(f"The file was not loaded: {error}.") from None
+        raise UsageError(f"The file could not be downloaded: {error}.") from None
 
 
 async def _fetched(url: str) -> bytes:
@@ -76,10 +76,12 @@ async def _fetched(url: str) -> bytes:
     finally:
         await fetch.close()
     if 300 <= response.status < 400:
-        raise UsageError("The server redirects. Give the address that has the file itself.")
+        raise UsageError(
+            "The server redirects, and redirects are not followed. Give the final URL of the file."
+        )
     if response.status != 200:
         raise UsageError(
-            f"The server answers {response.status} instead of the file. A round has one when it is finalized."
+            f"The server answers {response.status} instead of the file. A round has a file once it is finalized."
         )
     return response.body
 

@@ -1,7 +1,7 @@
-"""`tocsin refresh`: asks for the refresh in a thread, and shows its progress from the status meanwhile.
+"""`tocsin refresh`: requests the refresh in a thread, and meanwhile shows its progress from the status.
 
-There is one bar, for one task or for all. It never runs backwards: what is left to do may grow while a run finds more,
-and then the bar waits. The words beside it say how far each task is, and what it waits for.
+There is one bar, for one task or for all. It never runs backwards: when a run finds more work, the bar waits. The words
+beside it tell how far each task is, and what it waits for.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ INTERRUPTED = 130  # as a shell reports Ctrl-C
 
 @dataclass(frozen=True, slots=True)
 class RefreshView:
-    """What is shown: a share of the work from 0 to 1, None while that is not known, and words."""
+    """What is shown: words, and the share of the work that is done, from 0 to 1, None while unknown."""
 
     share: float | None = None
     words: str = "asking"
@@ -34,7 +34,7 @@ class RefreshView:
     )  # the runs of each task, as they were last seen
 
     def after(self, status: Status, wanted: str) -> "RefreshView":
-        """What is shown after a look at the status."""
+        """The view after this status."""
         running = {
             name: task.running
             for name, task in status.tasks.items()
@@ -51,7 +51,7 @@ class RefreshView:
 
 
 def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, why: Mapping[str, str]) -> JSON:
-    """The service's response. Progress goes to stderr, and only to a terminal."""
+    """Refresh, and return the service's response. Progress goes to stderr, and only to a terminal."""
     answer: Future[JSON] = Future()
 
     def ask() -> None:
@@ -73,7 +73,7 @@ def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, why: 
                 progress.update(bar, description=view.words, completed=view.share or 0.0, total=total)
     except KeyboardInterrupt:
         which = "" if task == "all" else f" --task {task}"
-        typer.echo(f"The run goes on: the service does it. `tocsin runs{which}` shows how it ends.", err=True)
+        typer.echo(f"The run continues in the service. `tocsin runs{which}` shows how it ends.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     return answer.result()
 
@@ -90,7 +90,7 @@ def _looked(client: ServiceClient, wanted: str, view: RefreshView) -> RefreshVie
     try:
         overview = SchedulerOverview.from_json(client.get(SCHEDULER, keyed=True))
     except TocsinError:
-        return replace(view, words="the service gives no status")  # the refresh itself will report it
+        return replace(view, words="the service sends no status")  # the refresh itself will report the error
     return view.after(overview.status, wanted)
 
 
@@ -108,16 +108,16 @@ def _words(name: str, progress: Progress, status: Status) -> str:
 
 
 def why_it_waits(upstream: str, budget: BudgetStatus | None, now: int) -> str | None:
-    """What calls to this upstream wait for at the moment; None if they do not."""
+    """Why calls to this upstream have to wait at the moment; None if they do not."""
     if budget is None:
         return None
     if budget.closed_until is not None and budget.closed_until > now:
-        return f"{upstream} answered 429, goes on {shown_until(budget.closed_until, now)}"
+        return f"{upstream} answered 429, resumes {shown_until(budget.closed_until, now)}"
     if budget.waiting.task == 0:
         return None
     for window in ("second", "minute"):
         limit, spent = getattr(budget.limits, window), getattr(budget.spent, window)
         tasks_max = None if limit is None else limit - int(limit * budget.limits.request_share)
         if tasks_max is not None and spent >= tasks_max:
-            return f"the {limit:,} calls a {window} of {upstream} are used"
+            return f"the {limit:,} calls a {window} to {upstream} are used up"
     return f"the calls to {upstream} are paced over the month"

@@ -1,4 +1,4 @@
-"""A reload: reads the settings again, and applies what needs no restart, or nothing if something is wrong.
+"""A reload: reads the settings again and applies those that need no restart, or none if one is wrong.
 
 Emits `settings.reloaded`, `settings.refused` and `settings.not_reloaded`.
 """
@@ -29,9 +29,9 @@ ALLOWLIST = "TOCSIN_ALLOWLIST"
 
 @dataclass(frozen=True, slots=True)
 class SettingsSource:
-    """Where the settings of a process come from: `.env`, its environment, and these options of its command.
+    """The sources of a process's settings: `.env`, its environment, and these options of its command.
 
-    A process cannot see a change of its own environment, so only what `.env` and the allow-list say can change.
+    A process cannot see a change of its own environment, so only `.env` and the allow-list can change.
     """
 
     host: str | None = None
@@ -40,7 +40,7 @@ class SettingsSource:
     adjusted: Callable[[Settings], Settings] = lambda settings: settings  # the demo has settings of its own
 
     def read(self) -> Settings:
-        """The settings as they are now, or every problem with them and with the allow-list."""
+        """Read the settings; raises with every problem of them and of the allow-list."""
         try:
             environment = self._environment()
         except OSError as error:
@@ -82,7 +82,7 @@ class ReloadPlan:
 
 
 def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
-    """Which changes take effect. The settings that do depend on no setting that does not. Pure."""
+    """Which changes take effect. No setting that a reload applies depends on one that needs a restart. Pure."""
     changed = [
         setting for setting in fields(Settings) if getattr(old, setting.name) != getattr(new, setting.name)
     ]
@@ -118,7 +118,7 @@ class Reloader:
         self._on_signal: set[asyncio.Task[None]] = set()
 
     async def reload(self) -> Reloaded:
-        """Refuses settings that are wrong, with every problem; the old ones stay in force then."""
+        """Apply the settings. If any is wrong, refuse with every problem; the old ones stay in force."""
         async with self._one_at_a_time:
             try:
                 plan = plan_reload(self._settings, self._source.read())
@@ -158,7 +158,7 @@ class Reloader:
             self._logger.error("settings.not_reloaded", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
 
     async def _change_tasks(self, made: Sequence[Task], jobs: Mapping[str, RequestJob]) -> None:
-        """Both or, if the object cannot take them over, neither."""
+        """Change both or, if the object refuses them, neither."""
         before = self._env.tasks, self._env.request_jobs
         self._env.tasks, self._env.request_jobs = made, jobs
         try:

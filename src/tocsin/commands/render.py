@@ -1,4 +1,4 @@
-"""What commands print: tables and lines made of the service's shapes."""
+"""The output of commands: tables and lines made from the service's shapes."""
 
 import shlex
 import sys
@@ -34,7 +34,7 @@ OUTCOME_COLOURS = {
     "interrupted": "red",
     "stopped": "dim",
 }
-PIPE_WIDTH = 200  # a file or a pipe has no edge: cut nothing
+PIPE_WIDTH = 200  # columns; a file or a pipe has no width of its own
 
 
 def console() -> Console:
@@ -46,7 +46,7 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
     yield verdict(health)
     yield f"Next alarm: {shown_until(status.next_alarm_at, now)} ({shown_instant(status.next_alarm_at)})"
     if status.paused_until is not None and status.paused_until > now:
-        yield f"[bold yellow]Paused until {shown_instant(status.paused_until)}[/]: `tocsin resume` ends it"
+        yield f"[bold yellow]Paused until {shown_instant(status.paused_until)}[/]: `tocsin resume` ends the pause"
     tasks = table_of("task", "state", "last complete", "next", "every", "failures", "last error")
     for name, task in status.tasks.items():
         tasks.add_row(
@@ -77,7 +77,7 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
 
 
 def verdict(health: Health) -> str:
-    """The service in a line: what `/readyz` says."""
+    """The state of the service in one line, as `/readyz` reports it."""
     sentences = escape("; ".join([*health.reasons, *health.notes]))
     if not health.ready:
         return f"[bold red]Not ready[/] ({health.state}): {sentences}"
@@ -97,7 +97,7 @@ def refreshed(results: Mapping[str, RefreshResult]) -> Iterable[RenderableType]:
 
 
 def runs(runs: RunList) -> Iterable[RenderableType]:
-    """In 80 columns the details are cut, and nothing else."""
+    """The runs. In 80 columns only the details are cut."""
     table = table_of("started", "task", "trigger", "outcome", ">took", "details", cut_last=True)
     for run in runs.runs:
         details = " ".join(
@@ -112,7 +112,7 @@ def runs(runs: RunList) -> Iterable[RenderableType]:
             "-" if run.duration_ms is None else short_duration(run.duration_ms),
             escape(details),
         )
-    yield table if runs.runs else "No such runs."
+    yield table if runs.runs else "No matching runs."
 
 
 def days(days: DayList) -> Iterable[RenderableType]:
@@ -145,14 +145,14 @@ def audit(audit: AuditList) -> Iterable[RenderableType]:
             escape(record.detail or ""),
             escape(record.reason or ""),
         )
-    yield table if audit.records else "Nobody has done anything yet."
+    yield table if audit.records else "No actions yet."
 
 
 def reloaded(reloaded: Reloaded) -> Iterable[str]:
     yield (
         f"Applied: {', '.join(reloaded.applied)}."
         if reloaded.applied
-        else "Nothing changed that a reload applies."
+        else "No setting that a reload applies has changed."
     )
     if reloaded.needs_restart:
         yield f"[bold yellow]Needs a restart[/]: {', '.join(reloaded.needs_restart)}."
@@ -196,8 +196,8 @@ def board(board: Board) -> Iterable[RenderableType]:
     yield table
     prices = "the end of the competition" if board.final else "now"
     yield (
-        f"P&L is at the prices of {prices}, and in per cent of the capital used;"
-        " at trade takes each swap at the prices of its own time."
+        f"P&L is at the prices of {prices}, and P&L % is per cent of the capital used;"
+        " at trade values each swap at the prices of its own time."
     )
     thin = sorted({token for row in board.rows for token in row.thin_tokens})
     if thin:
@@ -229,11 +229,13 @@ def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[
     yield table if counted.results else "Nobody traded in this round."
     yield f"Digest: {counted.digest}"
     for one in counted.differences:
-        yield escape(f"{one.where}: the file has {one.in_file or 'none'}, counted is {one.counted or 'none'}")
+        yield escape(
+            f"{one.where}: {one.in_file or 'none'} in the file, {one.counted or 'none'} by the recount"
+        )
     yield (
-        f"[bold green]The same[/]: round {escape(counted.round_id)} gives the results, rewards and flags of the file."
+        f"[bold green]The same[/]: the recount of {escape(counted.round_id)} has the file's results, rewards and flags."
         if counted.same
-        else f"[bold red]Different[/]: round {escape(counted.round_id)} does not give what the file states, as listed."
+        else f"[bold red]Different[/]: the recount of {escape(counted.round_id)} differs from the file, as listed."
     )
 
 
@@ -268,7 +270,7 @@ def imported(report: ImportReport) -> Iterable[str]:
 
 
 def prepared_for_d1(report: D1Report, output: str) -> Iterable[str]:
-    """What was written, and the command that loads it."""
+    """The counts of what was written, and the command that loads it."""
     rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items())
     yield f"{output}: {rows}, in {report.statements:,} statements. Nothing is loaded yet. Next:"
     yield f"npx wrangler d1 execute tocsin --remote --file {shlex.quote(output)}"
@@ -283,12 +285,12 @@ def import_refused(file: str, errors: Sequence[RowError], count: int) -> Iterabl
 
 
 def escape(text: str) -> str:
-    """Text from outside, such as an agent's name: without markup, and without control characters."""
+    """Text from outside, such as an agent's name, without markup and control characters."""
     return without_markup(printable(text))
 
 
 def shown_name(address: str, *names: str | None) -> str:
-    """The first of an agent's names that can be seen, or its address."""
+    """The first of an agent's names that is visible, or its address."""
     return escape(next(filter(None, map(visible, names)), address))
 
 
@@ -297,7 +299,7 @@ def printable(text: str) -> str:
 
 
 def table_of(*columns: str, cut_last: bool = False) -> Table:
-    """A table with these columns; figures of one that begins with > stand at its right.
+    """A table with these columns; a column whose name begins with > is right-aligned.
 
     With `cut_last` each row is one line: on a terminal its last column is cut at the edge.
     """
@@ -330,7 +332,7 @@ def _next(task: TaskStatus, not_before: int | None, now: int) -> str:
 
 
 def _counters(result: FreeForm) -> str:
-    """The numbers of a result that say something: not zeros, nor the times, which have columns of their own."""
+    """The counters of a result, without zeros and without times, which have their own columns."""
     numbers = {name: value for name, value in result.items() if value and type(value) in {int, float}}
     return " ".join(
         f"{name}={value}" for name, value in numbers.items() if name not in {"startedAt", "durationMs"}

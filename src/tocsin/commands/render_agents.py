@@ -1,4 +1,4 @@
-"""What the commands about agents, refusals and events print."""
+"""The output of the commands about agents, refusals and events."""
 
 import json
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ def _refusals(listed: Iterable[RecentRefusal]) -> RenderableType:
 
 
 def event(text: str) -> str:
-    """One line for one event, which came as JSON."""
+    """One line for an event in JSON."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What `tocsin round` prints."""
+"""The output of `tocsin round`."""
 
 from collections.abc import Iterable
 
@@ -12,12 +12,12 @@ from tocsin.shapes.rounds import RoundOutcome, RoundReward
 
 def rounds(listed: RoundList) -> Iterable[RenderableType]:
     if listed.rule is None:
-        yield "No rule adds rounds: `tocsin round every 7d --start …` sets one."
+        yield "There is no rule that adds rounds: `tocsin round every 7d --start …` sets one."
     else:
         rule = listed.rule
         first = shown_instant(rule.first_starts_at * 1000)
         days = f"{rule.period_s / 86_400:g} days"
-        yield f"Rounds {escape(rule.prefix)}-… follow each other every {days}, from {first} on."
+        yield f"Rounds {escape(rule.prefix)}-… follow each other every {days}, starting {first}."
     shown = table_of("round", "status", "starts", "ends", "version", "differs", "waits for")
     for each in listed.rounds:
         round_ = each.round

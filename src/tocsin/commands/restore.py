@@ -1,8 +1,8 @@
-"""`tocsin verify` and `tocsin restore`: whether a backup is whole, and putting it into a data directory.
+"""`tocsin verify` and `tocsin restore`: check a backup, and put it into a data directory.
 
-A restore writes into the directory itself, which may be a mount point or below a directory of another user. The files
-that were there are moved into a directory beside the new ones. Until the last file is in place an empty database named
-MARKER lies in the directory, and a start refuses that: a restore that was cut off cannot be mistaken for a whole one.
+A restore writes into the directory itself, which may be a mount point or below a directory of another user. It moves
+the old files into a directory beside the new ones. Until the last file is in place, the directory holds an empty
+database named MARKER, and the service refuses to start: an interrupted restore cannot be mistaken for a complete one.
 """
 
 import os
@@ -26,7 +26,7 @@ MARKER = "restore-unfinished.sqlite"
 
 
 def verify(archive: Path) -> BackupManifest:
-    """Read all of a backup and check it. Raises `BackupRefused` with what is wrong; returns what it holds."""
+    """Read a whole backup and check it. Raises `BackupRefused` with the problem; returns the manifest."""
     with TemporaryDirectory(prefix="tocsin-verify-") as made:
         return _unpack_checked(archive, Path(made))
 
@@ -34,7 +34,7 @@ def verify(archive: Path) -> BackupManifest:
 def restore(
     archive: Path, *, data_dir: Path | None, force: bool, now: int
 ) -> tuple[Path, BackupManifest, Path | None]:
-    """Verify, then put the databases in place. Returns the data directory, and where the old files are now."""
+    """Verify, then put the databases in place. Returns the data directory, and the new place of the old files."""
     directory = Path(read_settings(data_dir=data_dir).data_dir)
     created = _prepare(directory, force=force)
     try:
@@ -53,7 +53,7 @@ def restore(
 
 def _unpack_checked(archive: Path, into: Path) -> BackupManifest:
     if not archive.is_file():
-        raise UsageError(f"{archive} is not a file. Give a backup: a .tar that `tocsin backup` made.")
+        raise UsageError(f"{archive} is not a file. Give a backup: a .tar made by `tocsin backup`.")
     manifest = backup_archive.unpack(archive, into)
     schemas = load_migrations()
     missing = sorted(schemas.keys() - manifest.files.keys())
@@ -69,7 +69,7 @@ def _unpack_checked(archive: Path, into: Path) -> BackupManifest:
 
 
 def _fault(path: Path, migrations: Sequence[Migration] | None, rows: dict[str, int]) -> str | None:
-    """What is wrong with a database. One that is older than this release is fine: a start migrates it."""
+    """What is wrong with a database. A database of an older release is fine: the service migrates it at the start."""
     try:
         with closing(connect_to_read(path)) as connection:
             (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
@@ -88,7 +88,7 @@ def _fault(path: Path, migrations: Sequence[Migration] | None, rows: dict[str, i
 
 
 def _prepare(directory: Path, *, force: bool) -> bool:
-    """Make the directory if it does not exist. Raises if it is in use, or has something in it and `force` is off."""
+    """Create the directory if it does not exist. Raises if it is in use, or if it is not empty and `force` is off."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:
@@ -96,19 +96,19 @@ def _prepare(directory: Path, *, force: bool) -> bool:
             raise UsageError(f"{directory} is not a directory. Choose another with --data-dir.") from None
     except FileNotFoundError:
         raise UsageError(
-            f"The directory above {directory} does not exist. Make it: mkdir -p {directory.parent}"
+            f"The parent directory of {directory} does not exist. Create it: mkdir -p {directory.parent}"
         ) from None
     except OSError as error:
-        raise BackupRefused(f"{directory} cannot be made: {error.strerror}.") from error
+        raise BackupRefused(f"{directory} cannot be created: {error.strerror}.") from error
     else:
         return True
     if is_in_use(directory):
-        raise BackupRefused(f"{directory} is in use by a running service. Stop that first, then restore.")
+        raise BackupRefused(f"{directory} is in use by a running service. Stop it first, then restore.")
     there = [entry.name for entry in directory.iterdir() if entry.name not in {LOCK_NAME, "lost+found"}]
     if there and not force:
         raise BackupRefused(
-            f"{directory} is not empty ({', '.join(sorted(there)[:3])}). Give --force to move its databases aside "
-            "and restore, or choose another with --data-dir."
+            f"{directory} is not empty ({', '.join(sorted(there)[:3])}). Use --force to move its databases aside "
+            "and restore, or choose another directory with --data-dir."
         )
     return False
 
@@ -150,7 +150,7 @@ def _move_aside(directory: Path, now: int) -> Path | None:
 
 
 def _give_to_owner(path: Path, directory: Path) -> None:
-    """Root restores for the user that runs the service: the owner of the directory."""
+    """When root restores, give the file to the user that runs the service: the owner of the directory."""
     if os.geteuid() == 0:
         owner = directory.stat()
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

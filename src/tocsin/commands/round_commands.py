@@ -1,4 +1,4 @@
-"""`tocsin round …`: rounds of the running service. It closes, captures and finalizes them by itself."""
+"""`tocsin round …`: rounds of the running service, which closes, captures and finalizes them itself."""
 
 from typing import Annotated, Any
 
@@ -10,15 +10,13 @@ from tocsin.errors import UsageError
 
 PATH = "/api/admin/competition/finalize"
 
-app = typer.Typer(no_args_is_help=True, help="Rounds: add, look, close, decide, pay.")
+app = typer.Typer(no_args_is_help=True, help="Add, show, close, correct and pay rounds.")
 
 RoundId = Annotated[str, typer.Argument(metavar="ROUND", help="Such as week-1-2026-05-13.")]
-Dry = Annotated[bool, typer.Option("--dry-run", help="Compute and show it, and write nothing.")]
-Grace = Annotated[
-    str, typer.Option(help="How long after the end swaps are still looked for.", metavar="DURATION")
-]
-MinVolume = Annotated[str, typer.Option(help="Volume in USD that the prize for the return needs.")]
-MinTrades = Annotated[int, typer.Option(help="Priced trades that the prize for the return needs.")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="Show the result without writing anything.")]
+Grace = Annotated[str, typer.Option(help="How long to look for swaps after the end.", metavar="DURATION")]
+MinVolume = Annotated[str, typer.Option(help="Volume in USD required for the return prize.")]
+MinTrades = Annotated[int, typer.Option(help="Priced trades required for the return prize.")]
 Reward = Annotated[
     list[str] | None,
     typer.Option(help="overall_pnl=50000, volume=…, return=…: sats.", metavar="CATEGORY=SATS"),
@@ -29,7 +27,7 @@ Reward = Annotated[
 def add(
     round_id: RoundId,
     start: Annotated[str, typer.Option(help="2026-05-13T00:00Z, or unix ms.", metavar="TIME")],
-    end: Annotated[str, typer.Option(help="As the start; no longer part of the round.", metavar="TIME")],
+    end: Annotated[str, typer.Option(help="Like the start; not part of the round.", metavar="TIME")],
     grace: Grace = "1h",
     min_volume: MinVolume = "50",
     min_trades: MinTrades = 3,
@@ -51,12 +49,12 @@ def add(
 
 @app.command()
 def every(
-    period: Annotated[str | None, typer.Argument(help="Such as 7d; leave it out with --end.")] = None,
+    period: Annotated[str | None, typer.Argument(help="Such as 7d; omit it with --end.")] = None,
     start: Annotated[
-        str | None, typer.Option(help="When the first one starts: 2026-05-13T00:00Z.", metavar="TIME")
+        str | None, typer.Option(help="When the first round starts: 2026-05-13T00:00Z.", metavar="TIME")
     ] = None,
-    prefix: Annotated[str, typer.Option(help="Ids begin with it.")] = "week",
-    number: Annotated[int, typer.Option(help="The number of the first one.")] = 1,
+    prefix: Annotated[str, typer.Option(help="The first part of each id.")] = "week",
+    number: Annotated[int, typer.Option(help="The number of the first round.")] = 1,
     grace: Grace = "1h",
     min_volume: MinVolume = "50",
     min_trades: MinTrades = 3,
@@ -68,7 +66,7 @@ def every(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Let rounds follow each other by a rule: `tocsin round every 7d --start 2026-05-13T00:00Z`."""
+    """Set a rule that adds rounds one after another: `tocsin round every 7d --start 2026-05-13T00:00Z`."""
     where = (url, host, port)
     if end:
         _act("rule", None, dry_run, reason, {}, where)
@@ -89,7 +87,7 @@ def every(
 
 @app.command("list")
 def list_(as_json: AsJson = False, url: Url = None, host: Host = None, port: Port = None) -> None:
-    """List all rounds, newest first, with what they wait for."""
+    """List all rounds, newest first, and what each waits for."""
     from tocsin.commands import render_rounds
     from tocsin.shapes.round_views import RoundList
 
@@ -129,14 +127,14 @@ def close(
 @app.command()
 def snapshot(
     round_id: RoundId,
-    force: Annotated[bool, typer.Option("--force", help="Although the record is not complete.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Capture even if the record is incomplete.")] = False,
     dry_run: Dry = False,
     reason: Reason = None,
     url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Capture agents, swaps and the prices of the end of a closed round."""
+    """Capture the agents, swaps and prices of the end of a closed round."""
     _act("snapshot", round_id, dry_run, reason, {"force": True} if force else {}, (url, host, port))
 
 
@@ -149,7 +147,7 @@ def finalize(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Write the result of a captured round; with --dry-run also of one that still runs."""
+    """Write the result of a captured round. With --dry-run, the round may still be running."""
     _act("finalize", round_id, dry_run, reason, {}, (url, host, port))
 
 
@@ -162,7 +160,7 @@ def void(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Make a round void: it has no result. It needs a reason."""
+    """Void a round: it will have no result. Needs a reason."""
     _act("void", round_id, dry_run, reason, {}, (url, host, port))
 
 
@@ -175,7 +173,7 @@ def reopen(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Have the result of a round computed again, as its next version. It needs a reason."""
+    """Have the result of a round computed again, as its next version. Needs a reason."""
     _act("reopen", round_id, dry_run, reason, {}, (url, host, port))
 
 
@@ -185,7 +183,7 @@ def price(
     token: Annotated[str, typer.Argument(help="stx, or SP….contract::asset.")],
     usd: Annotated[str, typer.Argument(help="Such as 0.85.")],
     decimals: Annotated[
-        int | None, typer.Option(help="Of the token, if no price of it was ever seen.")
+        int | None, typer.Option(help="The token's decimals, if it has never had a price.")
     ] = None,
     dry_run: Dry = False,
     reason: Reason = None,
@@ -193,7 +191,7 @@ def price(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Set the price of a token at the end of a round that is not captured yet. It needs a reason."""
+    """Set the price of a token at the end of a round that is not captured yet. Needs a reason."""
     fields: dict[str, JSON] = {
         "tokenId": token,
         "priceUsd": usd,
@@ -205,7 +203,7 @@ def price(
 @app.command()
 def flag(
     round_id: RoundId,
-    agent: Annotated[int, typer.Argument(help="The number of its on-chain identity.")],
+    agent: Annotated[int, typer.Argument(help="The number of the agent's on-chain identity.")],
     decision: Annotated[str, typer.Argument(help="clear or exclude.")],
     kind: Annotated[str | None, typer.Option(help="Only this kind of flag.")] = None,
     dry_run: Dry = False,
@@ -214,7 +212,7 @@ def flag(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Decide about an agent's flags in a round that is not captured yet. It needs a reason."""
+    """Decide on an agent's flags in a round that is not captured yet. Needs a reason."""
     fields: dict[str, JSON] = {
         "agentId": agent,
         "decision": decision,
@@ -235,7 +233,7 @@ def pay(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Note that a prize was paid."""
+    """Record that a prize was paid."""
     fields: dict[str, JSON] = {
         "category": category,
         "status": status,

@@ -1,4 +1,4 @@
-"""Where the running service is: by URL, or by host and port. And whether a key may travel there."""
+"""The address of the running service, by URL or by host and port, and whether a key may be sent there."""
 
 import socket
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """A host and a port, and for a URL the path before all of ours."""
+    """A host and a port, and for a URL the prefix of every path."""
 
     host: str
     port: int
@@ -29,11 +29,11 @@ class ServiceAddress:
 
 
 def parse_url(text: str, name: str) -> ServiceAddress:
-    """The address of a URL. `name` says where the URL was given; its value is not repeated: it may have a password."""
+    """The address of a URL. `name` tells where it was given; the URL is not repeated, as it may hold a password."""
     try:
         parts = urlsplit(url(text))
         if parts.port == 0:
-            raise ValueError("has the port 0")  # noqa: TRY301 - one sentence for all that is wrong
+            raise ValueError("has the port 0")  # noqa: TRY301 - one sentence for every problem
     except ValueError as error:
         raise UsageError(f"{name} {error}. Example: https://tocsin.example.org/prefix") from None
     tls = parts.scheme == "https"
@@ -44,7 +44,7 @@ def parse_url(text: str, name: str) -> ServiceAddress:
 def address_of(
     known: Mapping[str, str], *, address_url: str | None, host: str | None, port: int | None
 ) -> tuple[ServiceAddress, list[str]]:
-    """By options, else by settings: a URL comes before host and port. Also the names of the settings that were used."""
+    """The address by options, else by settings; a URL wins over host and port. Also the names of the settings used."""
     if address_url is not None:
         if host is not None or port is not None:
             raise UsageError("Give --url, or --host and --port, but not both.")
@@ -60,7 +60,7 @@ def address_of(
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether what is sent to this host stays on this machine. Sends nothing, except to look up a name."""
+    """Whether data sent to this host stays on this machine. Sends nothing, except to look up a name."""
     try:
         found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError):
@@ -69,7 +69,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def _is_own(family: int, address: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]) -> bool:
-    """A loopback address, or one of ours: the kernel calls those from the very same address."""
+    """A loopback address, or one of this machine's: the kernel connects to those from the same address."""
     if ip_address(str(address[0]).partition("%")[0]).is_loopback:
         return True
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

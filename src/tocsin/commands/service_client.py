@@ -1,7 +1,8 @@
-"""Calls the running service: over HTTP or HTTPS, on this machine, behind a proxy or on Cloudflare.
+"""Calls the running service over HTTP or HTTPS: on this machine, behind a proxy or on Cloudflare.
 
-Certificates are checked against the system's, or those of SSL_CERT_FILE; nothing turns that off. A key goes only to an
-address from the same place as the key, over TLS or within this machine. No redirect is followed: a key would go along.
+Certificates are checked against the system's, or those of SSL_CERT_FILE; nothing turns that off. A key is sent only to
+an address from the same source as the key, over TLS or within this machine. Redirects are not followed: they would
+receive the key.
 """
 
 import json
@@ -23,7 +24,7 @@ AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
 ANSWER_S = 15.0
 REFRESH_S = 1_800.0  # longer than any time slice
-FOLLOW_S = 60.0  # a stream says something every 15 seconds
+FOLLOW_S = 60.0  # a stream sends something every 15 seconds
 QUIET_S = 1.0
 SCHEDULER = "/api/admin/scheduler"
 GIVE_ADDRESS = "Give its --url, or its --host and --port."
@@ -31,7 +32,7 @@ GIVE_ADDRESS = "Give its --url, or its --host and --port."
 
 @dataclass(frozen=True, slots=True)
 class ServiceClient:
-    """Raises `ServiceUnreachable`, or `RequestRefused` with the sentence of the service."""
+    """Calls raise `ServiceUnreachable`, or `RequestRefused` with the service's own sentence."""
 
     address: ServiceAddress
     key: str | None = field(repr=False)
@@ -67,12 +68,12 @@ class ServiceClient:
             connection.close()
 
     def read(self, shape: type[AnyShape], answer: JSON) -> AnyShape:
-        """The answer as the shape that Tocsin sends."""
+        """The answer as this shape."""
         try:
             return shape.from_json(answer)
         except MalformedShape as error:
             raise ServiceUnreachable(
-                f"The server at {self.address} answers, but not as this version of Tocsin does ({error})."
+                f"The server at {self.address} does not answer like this version of Tocsin ({error})."
                 " If it is another program, give the --url or the --port of Tocsin; if it is Tocsin, update both."
             ) from error
 
@@ -114,7 +115,7 @@ class ServiceClient:
         match error:
             case TimeoutError():
                 sentence = (
-                    f"The service at {self.address} gave no answer in {timeout_s:.0f} s: look at its log."
+                    f"The service at {self.address} did not answer within {timeout_s:.0f} s: see its log."
                 )
             case ssl.SSLCertVerificationError():
                 sentence = (
@@ -130,13 +131,13 @@ class ServiceClient:
                     " Start it with `tocsin serve`, or give its --url, or its --host and --port."
                 )
             case UnicodeError():
-                sentence = f"{self.address} has a host name that cannot be. {GIVE_ADDRESS}"
+                sentence = f"{self.address} has an invalid host name. {GIVE_ADDRESS}"
             case _:
-                sentence = f"The program at {self.address} does not answer in HTTP. {GIVE_ADDRESS}"
+                sentence = f"The program at {self.address} does not speak HTTP. {GIVE_ADDRESS}"
         return ServiceUnreachable(sentence)
 
     def _redirected(self, location: str) -> ServiceUnreachable:
-        """Only the host and the scheme of where it leads: the rest may have a secret."""
+        """An error that names only the scheme and host of the target: the rest may hold a secret."""
         try:
             to = urlsplit(location)
             origin = f"{to.scheme}://{to.hostname}" if to.scheme in {"http", "https"} and to.hostname else ""
@@ -144,8 +145,8 @@ class ServiceClient:
             origin = ""
         leads = f" to {origin[:100]}" if origin.isascii() and origin.isprintable() and origin else ""
         return ServiceUnreachable(
-            f"The server at {self.address} redirects{leads}. Redirects are not followed, so that no key goes"
-            " elsewhere: give the address that answers itself as --url or TOCSIN_URL."
+            f"The server at {self.address} redirects{leads}. Redirects are not followed, because they could"
+            " send the key elsewhere: give the final address as --url or TOCSIN_URL."
         )
 
     def _read(self, status: int, body: bytes) -> JSON:
@@ -154,15 +155,15 @@ class ServiceClient:
         except ValueError as error:
             if status >= 500:
                 raise ServiceUnreachable(
-                    f"The server at {self.address} answers {status} without a reason: a proxy did not reach the"
-                    " service, or did not wait for its answer. Try `tocsin status`."
+                    f"The server at {self.address} answers {status} without a reason: a proxy could not reach"
+                    " the service, or did not wait for its answer. Try `tocsin status`."
                 ) from error
             raise ServiceUnreachable(f"The server at {self.address} is not Tocsin. {GIVE_ADDRESS}") from error
         if status < 400:
             return value
         if status == 401:
             wrong = (
-                f"That is not a key of the service at {self.address}: set ADMIN_KEY to the one that it has."
+                f"The service at {self.address} does not accept this key: set ADMIN_KEY to the service's key."
             )
             raise RequestRefused(status, "unauthorised", wrong)
         body_fields = value if isinstance(value, dict) else {}
@@ -182,7 +183,7 @@ class ServiceClient:
             raise UsageError("ADMIN_KEY must be printable ASCII.")
         if not (self.address.tls or is_this_machine(self.address.host)):
             raise UsageError(
-                f"The key would travel to {self.address} unencrypted. Give --url with https://, or use a tunnel:"
+                f"The key would be sent to {self.address} unencrypted. Give --url with https://, or use a tunnel:"
                 f" ssh -L 8787:127.0.0.1:8787 {self.address.host}, then --port 8787."
             )
         return {"X-Admin-Key": self.key}
@@ -196,7 +197,7 @@ def client_of(
     host: str | None = None,
     port: int | None = None,
 ) -> ServiceClient:
-    """By options, else by the environment, else by the `.env` file, else by default."""
+    """A client configured by options, else by the environment, else by the `.env` file, else by default."""
     sources = SettingSources(environment, dotenv)
     known = sources.values
     address, used = address_of(known, address_url=url, host=host, port=port)
@@ -211,5 +212,5 @@ def _data_of(answer: HTTPResponse) -> Iterator[str]:
 
 
 def _first_key(keys: str) -> str | None:
-    """Without its name. A viewer's key will do to look."""
+    """The first key, without its name. A viewer's key is enough to read."""
     return keys.split(",", maxsplit=1)[0].strip().rpartition(":")[2] or None

@@ -1,7 +1,7 @@
-"""Settings from `.env` and from the environment: the environment wins, and a key stays with its address.
+"""Settings from `.env` and from the environment: the environment wins, and a key is tied to its address.
 
-A `.env` file may come with a directory that somebody else made. If it could name the address for a key that is set in
-the environment, that key would be sent there.
+A `.env` file may come from a directory that somebody else created. If it could set the address for a key from the
+environment, that key would be sent there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ ADDRESS_OF_KEY = {
 
 
 class SettingSources:
-    """What is set, and where."""
+    """The settings and their sources."""
 
     def __init__(self, environment: Mapping[str, str], file: Path) -> None:
         self.in_file: Mapping[str, str] = read_env_file(file.read_bytes()) if file.is_file() else {}
@@ -34,17 +34,17 @@ class SettingSources:
         return ENVIRONMENT if name in self._environment else FILE
 
     def parted(self, key: str, addresses: Iterable[str]) -> str | None:
-        """A sentence if the key and a part of its address come from different places."""
+        """A sentence if the key and a part of its address come from different sources."""
         for address in addresses:
             if self.of(key) and self.of(address) not in (None, self.of(key)):
                 return (
                     f"{key} comes from {self.of(key)} and {address} from {self.of(address)}:"
-                    " a key is sent only to an address from the same place. Set both in one of them"
+                    " a key is sent only to an address from the same source. Set both in one of them"
                 )
         return None
 
     def checked(self) -> Mapping[str, str]:
-        """All values for the service; refuses a key whose address comes from elsewhere."""
+        """All values for the service; refuses a key whose address comes from another source."""
         problems = [self.parted(key, [address]) for key, address in ADDRESS_OF_KEY.items()]
         lines = [f"  {problem}" for problem in problems if problem]
         if lines:

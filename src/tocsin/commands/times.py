@@ -1,4 +1,4 @@
-"""Times as people write and read them. Pure: now is passed in."""
+"""Times as people write and read them. Pure: the current time is an argument."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ INSTANT_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 def check_duration(text: str) -> str:
-    """The text, if it is a duration as in the settings: `90s`, `15m`, `2h`, `1d`."""
+    """The text, if it is a duration in the format of the settings: `90s`, `15m`, `2h`, `1d`."""
     try:
         parse_duration(text)
     except ValueError as error:
@@ -30,7 +30,7 @@ def parse_instant_ms(text: str) -> int:
 
 
 def parse_past_ms(text: str, now: int) -> int:
-    """A duration before now, such as `2d`, or a time as `parse_instant_ms` takes it."""
+    """A duration before now, such as `2d`, or a time that `parse_instant_ms` accepts."""
     try:
         return max(0, now - parse_duration(text))
     except ValueError:
@@ -48,7 +48,7 @@ def shown_until(at_ms: int | None, now: int) -> str:
 
 
 def shown_instant(at_ms: int | None) -> str:
-    """In the local zone; a time beyond all years, which an upstream may have reported, is unknown."""
+    """In the local zone; a time after the year 9999, which an upstream may have reported, is unknown."""
     if at_ms is None:
         return "-"
     if not 0 <= at_ms <= INSTANT_MAX_MS:
