@@ -26,7 +26,11 @@ async def test_wrong_totals_are_counted_again(tmp_path: Path) -> None:
 
     first, again = rebuild(tmp_path), rebuild(tmp_path)
 
-    assert first == (0, "sender_totals: 2 rows differed\ntoken_totals: 2 rows differed\nComputed again.\n", "")
+    assert first == (
+        0,
+        "sender_totals: 2 rows differed\ntoken_totals: 2 rows differed\nComputed again.\n",
+        "",
+    )
     assert again == (0, "All totals agree with the swaps.\n", "")
 
 

@@ -31,7 +31,7 @@ VIEW = AgentView(
     as_of=0,
 )
 FACTS = AgentFacts(VIEW, [], {}, [], 0, TradingStats(19, 1, 1.0, 3_600))
-NO_HISTORY = "The history begins with the next full hour."
+NO_HISTORY = "The history starts at the next full hour."
 
 
 def text_of(facts: AgentFacts) -> str:
@@ -42,7 +42,7 @@ def test_the_win_rate_names_the_trades_that_it_is_a_share_of() -> None:
     """Nineteen were closed; of one the values are known."""
     text = text_of(FACTS)
 
-    assert "Closed trades of known value that won 100% of 1 " in text
+    assert "Winning closed trades of known value 100% of 1 " in text
     assert "100% of 19" not in text
 
 
@@ -51,9 +51,9 @@ def test_figures_say_how_far_they_reach() -> None:
     busy = replace(FACTS, view=replace(VIEW, row=replace(ROW, trade_count=1_001)))
 
     assert "newest 1,000 trades" not in text_of(FACTS)
-    assert "that won, newest 1,000 trades" in text_of(busy)
+    assert "of known value, newest 1,000 trades" in text_of(busy)
     assert "Mean holding time, newest 1,000 trades" in text_of(busy)
-    assert "Deepest fall of P&amp;L in 30 days" in text_of(FACTS)
+    assert "Largest P&amp;L drawdown in 30 days" in text_of(FACTS)
 
 
 def test_a_page_without_a_curve_says_why() -> None:
@@ -62,7 +62,7 @@ def test_a_page_without_a_curve_says_why() -> None:
     quiet = replace(FACTS, view=replace(VIEW, row=None, ranks=None))
 
     assert NO_HISTORY in text_of(FACTS)
-    assert "The curve begins with the second hour" in text_of(replace(FACTS, curve=one, hours=1))
+    assert "The curve starts with the second hour" in text_of(replace(FACTS, curve=one, hours=1))
     unknown = text_of(replace(FACTS, hours=700))
     assert "P&amp;L of these hours is not known: a token that the agent traded had no price." in unknown
     assert NO_HISTORY not in unknown

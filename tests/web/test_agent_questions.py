@@ -70,7 +70,7 @@ async def test_questions_about_taking_part(tmp_path: Path) -> None:
         await add(made.world.db, rules, made.site.clock.now()).run()
         stranger = await agent.ask("what is missing", address=address_of("somebody"))
         allowed = await agent.ask("contracts and functions that count")
-        rounds = await agent.ask("round that runs now")
+        rounds = await agent.ask("The current round")
         prices = await agent.ask("Token prices", tokens="stx")
 
         assert stranger["missing"][0].startswith("register the wallet")

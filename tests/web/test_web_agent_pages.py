@@ -154,7 +154,7 @@ async def test_an_address_that_is_not_registered_has_no_page(tmp_path: Path) -> 
             assert b"<script>" not in missing.body
         page = await made.get(f"/agents/{quiet.address}")
         assert page.status == 200
-        assert b"No trade of this agent counts yet." in page.body
+        assert b"This agent has no trade that counts yet." in page.body
         assert (await made.post(f"/agents/{quiet.address}", {})).status == 405
 
 

@@ -1,9 +1,9 @@
-"""`/api/admin/scheduler`: the object's methods over HTTP, for those with a key.
+"""`/api/admin/scheduler`: the object's methods over HTTP, for callers with a key.
 
-A viewer's key may look. An operator's may act, and every action is in the audit log.
+A viewer's key may only read. An operator's key may act, and every action is in the audit log.
 
-Emits `refusals.not_counted` when the database does not answer; the status is shown without them. Emits `auth.forbidden`
-when a viewer wants to act.
+Emits `refusals.not_counted` when the database does not answer; the status is then shown without refusals. Emits
+`auth.forbidden` when a viewer tries to act.
 """
 
 import re
@@ -48,7 +48,7 @@ ACTIONS = (
 REASON_MAX = 200  # characters
 AUDIT_MAX = sum(KEPT_MAX.values())
 
-TARGET_MAX = 80  # characters of what a caller sends, which may be anything
+TARGET_MAX = 80  # characters of a caller's text, which may be anything
 DEPLOYMENT = (
     "On Cloudflare a change of settings is a deployment: run `wrangler secret put NAME` for a secret, and deploy again"
     " for everything else."
@@ -56,7 +56,7 @@ DEPLOYMENT = (
 
 AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
-# What belongs to each action; with another action's parameter, something else is meant.
+# The parameters of each action. A parameter of another action is refused: the caller must have meant something else.
 PARAMETERS: Mapping[str, frozenset[str]] = {
     "pause": frozenset({"until", "for"}),
     "resume": frozenset(),
@@ -89,7 +89,7 @@ class AdminRoutes:
         condition = StatusCondition.from_json(status)
         health = health_of(await deps.health(), deps.clock.now(), condition)
         counted = await self._count()
-        # A `SchedulerOverview`. A `Status` would be made of the status only to be taken apart again.
+        # This is a `SchedulerOverview`, written without building a `Status` that would be taken apart again.
         overview: FreeForm = {
             "name": deps.instance,
             "status": status,
@@ -109,7 +109,7 @@ class AdminRoutes:
         return _respond(await audited(deps.scheduler, deps.logger, entry, action.work, detail_of))
 
     def _action(self, request: Request) -> "_Action":
-        """What the request asks for; refuses what it does not say clearly, before anything is recorded."""
+        """The action of the request. Refuses an unclear request before anything is recorded."""
         name, deps = request.query_params.get("action"), self._deps
         own = PARAMETERS.get(name or "", frozenset())
         foreign = next((each for each in request.query_params if each in ACTION_PARAMETERS - own), None)
@@ -216,7 +216,7 @@ class AdminRoutes:
             ) from None
 
     async def _count(self) -> "_Counted":
-        """What the database knows; nothing when it does not answer: the status matters most just then."""
+        """The counts from the database; none when it does not answer, because the status matters most just then."""
         deps, now_s = self._deps, self._deps.clock.monotonic()
         if now_s - self._counted.at_s < COUNTED_AGE_S:
             return self._counted
@@ -237,12 +237,12 @@ class AdminRoutes:
 
 
 def require_viewer(request: Request, deps: WebDeps) -> AccessKey:
-    """The key of somebody who may look."""
+    """The key, if it may read."""
     return require_key(request, "X-Admin-Key", deps.keys.admin, "ADMIN_KEY")
 
 
 def require_operator(request: Request, deps: WebDeps) -> AccessKey:
-    """The key of somebody who may act."""
+    """The key, if it may act."""
     key = require_viewer(request, deps)
     if key.role != "operator":
         deps.logger.warn("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
@@ -253,7 +253,7 @@ def require_operator(request: Request, deps: WebDeps) -> AccessKey:
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """What an operator wants to be done, with its target: a task or a transaction."""
+    """An operator's action, with its target: a task or a transaction."""
 
     name: str
     target: str | None
@@ -262,7 +262,7 @@ class _Action:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What the database knew at a (monotonic) time."""
+    """The counts from the database at a (monotonic) time."""
 
     at_s: float
     refusals: FreeForm | None = None
@@ -274,7 +274,7 @@ def _respond(shape: SnakeShape) -> Response:
 
 
 def detail_of(done: SnakeShape) -> str | None:
-    """What was done, in a few words, for the audit log."""
+    """The result of an action in a few words, for the audit log."""
     match done:
         case Paused():
             return f"until {utc_time(done.paused_until)}"
@@ -292,7 +292,7 @@ def detail_of(done: SnakeShape) -> str | None:
 
 
 def _refused_as(code: str, ask: Callable[[], Awaitable[AnyShape]]) -> Callable[[], Awaitable[AnyShape]]:
-    """The object does not know which parameter its argument came from; the code names it."""
+    """Give a refusal this code: the object does not know which parameter its argument came from."""
 
     async def asked() -> AnyShape:
         try:

@@ -1,4 +1,4 @@
-"""The documentation of the operations for programs that take part, for `/openapi.json` and `/api/docs`."""
+"""The documentation of the operations for participating programs, for `/openapi.json` and `/api/docs`."""
 
 from tocsin.chain_model import TXID_PATTERN
 from tocsin.competition import page_token
@@ -30,8 +30,8 @@ VERDICT = OperationDoc(
     operation_id="getVerdict",
     tag="competition",
     summary="Whether a transaction counts, and why, step by step. Nothing is stored.",
-    description="What is recorded, refused or queued is answered from there; for anything else the chain is asked, out"
-    " of your share of the calls.",
+    description="Recorded, refused and queued transactions are answered from the database. For any other, the service"
+    " asks the chain, with calls from your share.",
     parameters=(
         Parameter(
             "txid",
@@ -45,32 +45,32 @@ VERDICT = OperationDoc(
     responses={
         200: ResponseDoc("the verdict", (TradeVerdict,)),
         404: ResponseDoc(
-            "tx_not_found: Hiro does not know it; if it was just broadcast, ask again", (ErrorBody,)
+            "tx_not_found: Hiro does not know it; if it was just broadcast, try again", (ErrorBody,)
         ),
         429: ResponseDoc(
             "too_many_requests: too many reads, or this client has used its share of the calls to Hiro",
             (ErrorBody,),
         ),
-        502: ResponseDoc("tx_fetch_failed: Hiro could not be asked now", (ErrorBody,)),
+        502: ResponseDoc("tx_fetch_failed: Hiro cannot be reached now", (ErrorBody,)),
     },
 )
 CSV = OperationDoc(
     operation_id="getBoardCsv",
     tag="competition",
     summary="The whole leaderboard by P&L, as CSV for a spreadsheet.",
-    responses={200: ResponseDoc("a line for each agent; what is unknown is empty", media_type="text/csv")},
+    responses={200: ResponseDoc("a line for each agent; unknown values are empty", media_type="text/csv")},
 )
 GUIDE = OperationDoc(
     operation_id="getGuide",
     tag="service",
-    summary="How a program takes part in the competition, as text.",
+    summary="How a program takes part in the competition, as plain text.",
     responses={200: ResponseDoc("the guide", media_type="text/plain")},
     store=False,
 )
 CARD = OperationDoc(
     operation_id="getAgentCard",
     tag="service",
-    summary="What this service offers to programs.",
+    summary="What this service offers programs.",
     responses={200: ResponseDoc("the card", (AgentCard,))},
     store=False,
 )
@@ -90,12 +90,14 @@ MCP = OperationDoc(
         },
     },
     body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
-    parameters=(Parameter("MCP-Protocol-Version", {"type": "string"}, "what initialize answered", "header"),),
+    parameters=(
+        Parameter("MCP-Protocol-Version", {"type": "string"}, "as initialize returned it", "header"),
+    ),
     responses={
         200: ResponseDoc("the result, or an error of the protocol", (McpMessage,)),
-        202: ResponseDoc("a notification was taken"),
+        202: ResponseDoc("a notification was accepted"),
         400: ResponseDoc(
-            "not one message of JSON-RPC, or of an unsupported version; malformed_body: not JSON",
+            "not a single JSON-RPC message, or an unsupported version; malformed_body: not JSON",
             (McpMessage, ErrorBody),
         ),
     },
@@ -111,23 +113,23 @@ REFUSALS = OperationDoc(
             {"enum": ["", *(str(code) for code, meaning in MEANINGS.items() if meaning.final)]},
             "only this reason",
         ),
-        Parameter("sender", {"type": "string"}, "only this wallet's; not together with code"),
+        Parameter("sender", {"type": "string"}, "only refusals of this wallet; not together with code"),
         Parameter("limit", {"type": "number"}, f"{PAGE_DEFAULT} by default, {PAGE_MAX} at most"),
-        Parameter("cursor", {"type": "string", "pattern": page_token.PATTERN}, "`next` of the page before"),
+        Parameter("cursor", {"type": "string", "pattern": page_token.PATTERN}, "`next` of the previous page"),
     ),
     responses={200: ResponseDoc("a page", (RefusalPage,))},
 )
 EVENTS = OperationDoc(
     operation_id="streamNews",
     tag="competition",
-    summary="Server-sent events: swaps that are counted or withdrawn, and each new board; of one agent, all about it.",
-    description="Each event's `data` is `News`. With an address also `refused` and `outranked`. A comment comes every"
-    " 15 s while nothing happens. `Last-Event-ID` goes on after a break.",
+    summary="Server-sent events: swaps that are counted or withdrawn, and each new board; or all events of one agent.",
+    description="Each event's `data` is `News`. With an address there are also `refused` and `outranked`. While nothing"
+    " happens, a comment is sent every 15 s. `Last-Event-ID` continues after an interruption.",
     parameters=(
         Parameter(
             "address",
             {"type": "string"},
-            "only what concerns this agent, and all of that",
+            "only events of this agent, of every kind",
             example=EXAMPLE_SENDER,
         ),
     ),

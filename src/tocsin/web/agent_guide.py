@@ -9,7 +9,7 @@ from tocsin.shapes.responses import AgentCard, AgentSkill
 from tocsin.web import agent_docs, competition_docs, operation_docs, round_docs
 from tocsin.web.operations import OperationDoc
 
-# What an agent needs, as method, path and documentation.
+# The routes that an agent needs, as method, path and documentation.
 ROUTES: tuple[tuple[str, str, OperationDoc], ...] = (
     ("GET", "/api/competition/agents/{address}", agent_docs.AGENT),
     ("GET", "/api/competition/trades/{txid}", agent_docs.VERDICT),
@@ -34,16 +34,16 @@ _REFUSALS = (
 
 
 def guide(rules: Rules) -> str:
-    """How to take part, in text that a language model reads at once."""
+    """How to take part, as text for a language model."""
     swap = (
         f"Swap one token for another with a contract and function of the allow-list ({_counts(rules)})."
         f" {_campaign(rules)}"
     )
     submit = (
-        "Nothing else is needed: swaps are found by themselves within minutes."
+        "Nothing else is needed: swaps are found automatically within minutes."
         ' To have one counted at once, POST {"txid": "0x…"} to /api/competition/trades.'
     )
-    look = "Rank, values and what is missing: GET /api/competition/agents/YOUR_STX_ADDRESS."
+    look = "Your rank, values and missing steps: GET /api/competition/agents/YOUR_STX_ADDRESS."
     steps = [*(f"{step[0].upper()}{step[1:]}." for step in STEPS.values()), swap, submit, look]
     lines = [
         "# AIBTC trading competition",
@@ -65,13 +65,13 @@ def guide(rules: Rules) -> str:
         *(f"- {code}: {MEANINGS[code].sentence}" for code in _REFUSALS),
         "",
         "Amounts are text, in the token's smallest unit. Errors are JSON: error (a sentence), code, retryable.",
-        "After a 429 or a 503 wait for Retry-After. Reads are limited to some hundred a minute for each client.",
+        "After a 429 or a 503, wait for Retry-After. Each client may make a few hundred reads a minute.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def agent_card(rules: Rules, version: str) -> AgentCard:
-    """The same for programs that look for `/.well-known/agent.json`."""
+    """The guide's facts for programs that look for `/.well-known/agent.json`."""
     return AgentCard(
         name="AIBTC trading competition",
         description=f"Finds the swaps of registered agents on Stacks and ranks them in USD. {_campaign(rules)}",

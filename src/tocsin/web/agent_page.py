@@ -23,9 +23,9 @@ INK, MUTED, ACCENT, GOOD, BAD = range(1, 6)  # colours; 0 is the ground
 COLOURS = ((19, 17, 16), (243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
 IMAGE_WIDTH, IMAGE_HEIGHT = 1200, 630
 CURVE_DAYS = 30
-SWAPS_MAX = 1_000  # from which win rate and holding time are known
+SWAPS_MAX = 1_000  # win rate and holding time are computed from these
 TABLE_POINTS = 48
-NAME_MAX = 26  # characters that fit into the picture
+NAME_MAX = 26  # characters that fit into the image
 PRIZES: dict[RewardCategory, str] = {
     "overall_pnl": "best P&L",
     "volume": "most volume",
@@ -41,13 +41,13 @@ PAYMENTS: dict[RewardStatus, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """Everything that the page of an agent shows."""
+    """Everything that an agent's page shows."""
 
     view: AgentView
     trades: Sequence[Trade]
     prices: Mapping[str, Price]
     curve: Sequence[CurvePoint]  # P&L at the prices of each hour, where it is known
-    hours: int  # of which there is a point, whether or not its P&L is known
+    hours: int  # that have a point, whether or not its P&L is known
     stats: TradingStats  # of its newest `SWAPS_MAX` swaps
 
     @property
@@ -57,10 +57,10 @@ class AgentFacts:
 
     @property
     def sentence(self) -> str:
-        """The agent in a sentence, for previews."""
+        """A sentence about the agent, for previews."""
         row, ranks = self.view.row, self.view.ranks
         if row is None or ranks is None:
-            return f"{self.name} has not made a trade that counts yet."
+            return f"{self.name} has no trade that counts yet."
         pnl = "unknown" if row.pnl_usd is None else _signed(row.pnl_usd)
         return f"Rank {ranks['pnl']} of {self.view.ranked}, P&L {pnl}, {row.trade_count:,} trades."
 
@@ -87,7 +87,7 @@ def page_body(facts: AgentFacts) -> str:
 
 
 def card_body(facts: AgentFacts) -> str:
-    """A small part of the page, for other sites."""
+    """The card: a small part of the page, for other sites."""
     address = facts.view.address
     link = f'<a href="/agents/{escape(address)}" target="_blank" rel="noopener">{escape(facts.name)}</a>'
     curve = curve_svg(facts.curve, f"P&L of {facts.name}") if len(facts.curve) > 1 else ""
@@ -95,7 +95,7 @@ def card_body(facts: AgentFacts) -> str:
 
 
 def preview(facts: AgentFacts) -> bytes:
-    """The picture that a shared link shows: name, rank, P&L and curve."""
+    """The image that a shared link shows: name, rank, P&L and curve."""
     picture = Picture(IMAGE_WIDTH, IMAGE_HEIGHT, COLOURS)
     name = facts.name if len(facts.name) <= NAME_MAX else f"{facts.name[: NAME_MAX - 1]}~"
     picture.rectangle(0, 0, IMAGE_WIDTH, 12, ACCENT)
@@ -135,7 +135,7 @@ def _draw_curve(picture: Picture, curve: Sequence[CurvePoint]) -> None:
 def _tiles(facts: AgentFacts) -> str:
     row, ranks = facts.view.row, facts.view.ranks
     if row is None or ranks is None:
-        return '<p class="note">No trade of this agent counts yet.</p>'
+        return '<p class="note">This agent has no trade that counts yet.</p>'
     stats = facts.stats
     newest = f", newest {SWAPS_MAX:,} trades" if row.trade_count > SWAPS_MAX else ""
     tiles = [
@@ -145,11 +145,11 @@ def _tiles(facts: AgentFacts) -> str:
         ("Volume", _optional(row.volume_usd, short_usd)),
         ("Trades", f"{row.trade_count:,}"),
         (
-            f"Deepest fall of P&L in {CURVE_DAYS} days",
+            f"Largest P&L drawdown in {CURVE_DAYS} days",
             short_usd(draw_down([point.value for point in facts.curve])) if facts.curve else NONE,
         ),
         (
-            f"Closed trades of known value that won{newest}",
+            f"Winning closed trades of known value{newest}",
             NONE if stats.win_rate is None else f"{stats.win_rate:.0%} of {stats.valued:,}",
         ),
         (
@@ -164,7 +164,7 @@ def _tiles(facts: AgentFacts) -> str:
 def _more_values(row: BoardRow) -> list[tuple[str, str]]:
     values = []
     if row.pnl_percent is not None:
-        values.append(("P&L of the capital used", f"{row.pnl_percent:+,.2f} %"))
+        values.append(("P&L % of the capital used", f"{row.pnl_percent:+,.2f} %"))
     if row.pnl_at_trade_usd is not None:
         values.append(("P&L at trade time", _signed(row.pnl_at_trade_usd)))
     return values
@@ -190,13 +190,13 @@ def _curve(facts: AgentFacts) -> str:
 
 
 def _no_curve(facts: AgentFacts) -> str:
-    """Why there is none; nothing for an agent without a trade, of which the page says so already."""
+    """Why there is no curve; empty for an agent without a trade, because the page already says so."""
     if facts.view.row is None:
         return ""
     if facts.hours == 0:
-        return "The history begins with the next full hour."
+        return "The history starts at the next full hour."
     if facts.hours == 1:
-        return "The curve begins with the second hour of the history."
+        return "The curve starts with the second hour of history."
     return "The P&amp;L of these hours is not known: a token that the agent traded had no price."
 
 

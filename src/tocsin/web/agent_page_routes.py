@@ -1,4 +1,4 @@
-"""The pages of agents: `/agents/{address or id}`, its card for other sites, and its picture."""
+"""The pages of agents: `/agents/{address or id}`, its card for other sites, and its image."""
 
 import re
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ _FRAMED = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'
 
 
 class AgentPages:
-    """Reads what is stored, as the API's routes do. An agent is one identity: all its wallets count."""
+    """Reads stored data, as the API's routes do. An agent is one identity: all its wallets count."""
 
     def __init__(self, deps: WebDeps, agents: AgentRoutes, limits: ClientLimits) -> None:
         self._deps = deps
@@ -91,7 +91,7 @@ class AgentPages:
         return preview(facts)
 
     async def _facts(self, who: str) -> AgentFacts | None:
-        """Everything about the agent; None when nobody is registered so."""
+        """Everything about the agent; None if no agent is registered with that address or id."""
         deps, now = self._deps, self._deps.clock.now()
         address = await self._address(who)
         if address is None:
@@ -125,7 +125,7 @@ class AgentPages:
         return sorted(refused, key=lambda each: (each.refused_at, each.txid))[: -REFUSALS_MAX - 1 : -1]
 
     async def _newest_swaps(self, wallets: Sequence[str]) -> list[ValuedSwap]:
-        """In the order of the chain."""
+        """The newest swaps, in the order of the chain."""
         newest = self._deps.db.prepare(_NEWEST_SWAPS)
         found = [await newest.bind(wallet, SWAPS_MAX).all() for wallet in wallets]
         rows = [row for result in found for row in result.results]
@@ -151,7 +151,7 @@ class AgentPages:
 
 
 class _Page:
-    """Counts as a read of its client."""
+    """A page that counts as a read of its client."""
 
     def __init__(self, handler: Handler, limits: ClientLimits) -> None:
         self._handler = handler
@@ -175,6 +175,6 @@ def _usd(micros: int | None) -> float | None:
 
 
 def _origin(request: Request) -> str:
-    """Where the page is, for previews, which need whole addresses. A host that cannot be one is left out."""
+    """The origin of the page, for previews, which need absolute URLs. An invalid host is left out."""
     host = request.headers.get("host", "")
     return f"{request.url.scheme}://{host}" if _HOST.fullmatch(host) else ""

@@ -1,4 +1,4 @@
-"""What programs that take part ask for: one agent, the verdict on one transaction, and how to take part at all."""
+"""The routes for participating programs: one agent, the verdict on one transaction, and how to take part."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ ROUNDS_SHOWN = 12
 
 
 class AgentRoutes:
-    """Reads come from what is stored; only for a verdict on an unknown transaction the object asks the chain."""
+    """Reads stored data. Only for a verdict on an unknown transaction does the object ask the chain."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
@@ -49,7 +49,7 @@ class AgentRoutes:
         return json_response(verdict.to_json(), headers=aged(VERDICT_AGE_S))
 
     async def board(self) -> PublishedBoard:
-        """What the object published; computed here only while nothing is."""
+        """The board that the object published; computed here only until it has published one."""
         deps = self._deps
         return await self._published.read() or await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules)
 
@@ -63,7 +63,7 @@ class AgentRoutes:
         return replace(view, rounds=rounds)
 
     async def verdict_on(self, text: str, client: Sequence[str]) -> TradeVerdict:
-        """Raises `RequestRefused` when there is none."""
+        """The verdict on a transaction. Raises `RequestRefused` when there is none."""
         deps, txid = self._deps, canonical_txid(text)
         known = await known_verdict(deps.db, txid, deps.rules)
         if known is None:

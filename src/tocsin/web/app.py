@@ -156,7 +156,7 @@ def operations(
 
 
 def admin_operations(deps: WebDeps, admin: AdminRoutes) -> list[Operation]:
-    """What operators see and do, with the exception of rounds."""
+    """The routes for operators, except those for rounds."""
     scheduler = "/api/admin/scheduler"
     return [
         Operation("GET", "/api/admin/competition/refusals", RefusalRoutes(deps).show, agent_docs.REFUSALS),
@@ -174,7 +174,7 @@ def admin_operations(deps: WebDeps, admin: AdminRoutes) -> list[Operation]:
 
 
 class _App(Starlette):
-    """Sends cached prices and boards without routing: that halves the cost of the routes that are asked for most."""
+    """Sends cached prices and boards without routing, which halves the cost of the busiest routes."""
 
     def __init__(
         self,

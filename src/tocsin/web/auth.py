@@ -1,4 +1,4 @@
-"""Keys in headers: compared in constant time with all that are configured, and refused while none is."""
+"""Keys in headers: compared in constant time with all configured keys, and refused while none is configured."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from tocsin.errors import RequestRefused
 
 
 def require_key(request: Request, header: str, keys: Sequence[AccessKey], setting: str) -> AccessKey:
-    """The key that the header holds; refuses the request when it holds none of these."""
+    """The key in the header; refuses the request if it is none of these."""
     found = _found(request.headers.get(header, ""), keys, setting)
     if found is None:
         raise _unauthorised(f"Send the value of {setting} in the header {header}.")
@@ -17,7 +17,7 @@ def require_key(request: Request, header: str, keys: Sequence[AccessKey], settin
 
 
 def require_secret(request: Request, keys: Sequence[AccessKey], setting: str) -> AccessKey:
-    """The secret as a bearer token, or in the header of Chainhook."""
+    """The secret, sent as a bearer token or in Chainhook's header."""
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         sent = request.headers.get("x-chainhook-consumer-secret", "")
@@ -29,7 +29,7 @@ def require_secret(request: Request, keys: Sequence[AccessKey], setting: str) ->
 
 def _found(sent: str, keys: Sequence[AccessKey], setting: str) -> AccessKey | None:
     if not keys:
-        sentence = f"This route is switched off: set {setting} and start the service again."
+        sentence = f"This route is switched off: set {setting} and restart the service."
         raise RequestRefused(503, "key_not_configured", sentence, headers={"Retry-After": "60"})
     return matching_key(sent, keys)
 

@@ -10,7 +10,7 @@ from tocsin.errors import RequestRefused
 
 
 async def json_body(request: Request) -> JSON:
-    """The body. Refuses what is not JSON in UTF-8."""
+    """The body as JSON. Refuses anything that is not JSON in UTF-8."""
     check_media_type(request)
     body = await request.body()
     try:
@@ -21,9 +21,9 @@ async def json_body(request: Request) -> JSON:
 
 
 def check_media_type(request: Request) -> None:
-    """Refuse a page of another site that sends a body without a preflight.
+    """Refuse a body that a page of another site sends without a preflight.
 
-    Browsers send `Origin`, and ask for permission first when the media type is JSON. Programs need no media type.
+    Browsers send `Origin`, and send a preflight when the media type is JSON. Programs need no media type.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = media_type == "application/json" or media_type.endswith("+json")

@@ -1,4 +1,4 @@
-"""`POST /api/chainhook`: blocks that Hiro pushes. It responds when what they name is stored, not before.
+"""`POST /api/chainhook`: blocks that Hiro pushes. It responds only when their transactions are stored.
 
 Emits `queue.verify_failed`.
 """
@@ -20,7 +20,7 @@ BODY_MAX = 40 * 1024 * 1024  # as much as Hiro's own receiver accepts; it is rea
 
 
 class ChainhookRoute:
-    """Keeps the sender waiting for the database only, never for Hiro."""
+    """Makes the sender wait for the database only, never for Hiro."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
@@ -43,7 +43,7 @@ class ChainhookRoute:
         return response
 
     async def _verify(self) -> None:
-        """Verify it now. If this fails, the next sweep finds the queue as it is."""
+        """Verify the queue now. If this fails, the next sweep verifies it."""
         try:
             await self._deps.scheduler().run_job(VERIFY_QUEUED, None)
         except TocsinError as error:

@@ -1,10 +1,10 @@
-"""What one client may do: reads, posts, and guesses of a key.
+"""Limits on one client's reads, posts and guesses of a key.
 
-A client that has used up its guesses is refused before its next key is compared, so that guessing on is no use. The log
-has a line for it, once a minute and client.
+A client that has used up its guesses is refused before its next key is compared, so further guesses are useless. The
+log reports it once a minute for each client.
 
-Reads have a limit too, but not for those who send the admin key. It is compared only when the limit is reached, and a
-wrong one is a guess like any other.
+Reads are limited too, except for clients that send the admin key. The key is compared only when the limit is reached,
+and a wrong one counts as a guess.
 
 Emits `auth.refused`.
 """
@@ -44,7 +44,7 @@ class ClientLimits:
         self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()  # when, and how many since then
 
     def before_read(self, scope: Scope) -> None:
-        """Counts a read; refuses a client that has read too often, unless it sends the admin key."""
+        """Count a read. Refuses a client over its limit, unless it sends the admin key."""
         networks = networks_of(scope)
         try:
             self.reads.count(networks)
@@ -57,7 +57,7 @@ class ClientLimits:
                 raise
 
     def before_key(self, networks: Networks) -> None:
-        """Refuses a client that has guessed too often, whatever it sends now."""
+        """Refuse a client that has guessed too often, whatever it sends now."""
         self._guesses.check(networks)
 
     def wrong_key(self, networks: Networks, path: str) -> None:

@@ -51,7 +51,7 @@ _ADDRESS = Parameter(
     example=EXAMPLE_SENDER,
 )
 _CURSOR = Parameter(
-    "cursor", {"type": "string", "pattern": page_token.PATTERN}, "the cursor that the page before gave"
+    "cursor", {"type": "string", "pattern": page_token.PATTERN}, "the cursor from the previous page"
 )
 
 
@@ -62,7 +62,7 @@ def _limit(default: int, largest: int) -> Parameter:
 
 def _submit_responses() -> dict[int, ResponseDoc]:
     """One entry per status, with every code that has it."""
-    responses = {200: ResponseDoc("it counts, and was not known before", (Trade,), _TRADE)}
+    responses = {200: ResponseDoc("it counts, and is new", (Trade,), _TRADE)}
     for status in sorted({meaning.status for meaning in MEANINGS.values()} - {500}):
         codes = [(code, meaning) for code, meaning in MEANINGS.items() if meaning.status == status]
         text = " · ".join(f"{code}: {meaning.sentence}" for code, meaning in codes)
@@ -76,13 +76,13 @@ BOARD = OperationDoc(
     tag="competition",
     summary=(
         "The leaderboard. `pnlUsd` is unrealised, at current prices or, after the competition, at those of its end;"
-        " `pnlAtTradeUsd` takes each trade at the prices of its own time."
+        " `pnlAtTradeUsd` values each trade at the prices of its own time."
     ),
     parameters=(
         Parameter(
             "period",
             {"enum": list(board.PERIODS)},
-            "what the figures are of: `all` by default; `round` is the round that runs, or the last one",
+            "the period of the figures: `all` by default; `round` is the current round, or else the last one",
         ),
         Parameter("sort", {"enum": list(board.SORTS)}, f"{board.SORT_DEFAULT} by default"),
         Parameter("dir", {"enum": list(board.DIRECTIONS)}, "desc by default"),
@@ -91,7 +91,7 @@ BOARD = OperationDoc(
     ),
     responses={
         200: ResponseDoc(
-            "a page; `next` is the cursor of the one after it",
+            "a page; `next` is the cursor of the next page",
             (Board,),
             Board(
                 rows=[
@@ -129,14 +129,14 @@ BOARD = OperationDoc(
 HISTORY = OperationDoc(
     operation_id="getHistory",
     tag="competition",
-    summary="How an agent did over time: the board's row of it at each hour. Hours that were not kept are left out.",
+    summary="An agent's history: its row of the board at each hour. Hours without a point are left out.",
     parameters=(
         _ADDRESS,
         Parameter("period", {"enum": list(PERIODS)}, f"{PERIOD_DEFAULT} by default"),
     ),
     responses={
         200: ResponseDoc(
-            "the points, oldest first; of days long ago the last one only",
+            "the points, oldest first; old days have only their last one",
             (HistoryView,),
             HistoryView(
                 address=EXAMPLE_SENDER,
@@ -152,10 +152,10 @@ HISTORY = OperationDoc(
 CURVES = OperationDoc(
     operation_id="getCurves",
     tag="competition",
-    summary="The P&L of all agents at the end of each of the last 90 UTC days. Days that were not kept are null.",
+    summary="The P&L of all agents at the end of each of the last 90 UTC days. Days without a point are null.",
     responses={
         200: ResponseDoc(
-            "one curve for each agent that has one, in the order of the board; found again every hour",
+            "one curve for each agent that has one, in the order of the board; computed every hour",
             (Curves,),
             Curves(
                 as_of=1778787060000,
@@ -170,9 +170,9 @@ CURVES = OperationDoc(
 TRADES = OperationDoc(
     operation_id="listTrades",
     tag="competition",
-    summary="Swaps that count, newest first: of one agent, or of everybody.",
+    summary="Swaps that count, newest first: those of one agent, or of all.",
     parameters=(
-        replace(_ADDRESS, required=False, description="of this agent only"),
+        replace(_ADDRESS, required=False, description="only swaps of this agent"),
         _limit(trades.PAGE_DEFAULT, trades.PAGE_MAX),
         _CURSOR,
     ),
@@ -185,7 +185,7 @@ TRADES = OperationDoc(
 SUBMIT = OperationDoc(
     operation_id="submitTrade",
     tag="competition",
-    summary="Submit a swap. It is verified on chain while you wait; the sweep would find it by itself.",
+    summary="Submit a swap. It is verified on chain while you wait. The service would also find it without this.",
     body=TradeSubmission,
     body_example={"txid": EXAMPLE_TXID},
     responses=_submit_responses(),
@@ -206,7 +206,7 @@ ALLOWLIST = OperationDoc(
     operation_id="getAllowlist",
     tag="competition",
     summary="The contracts and functions that count.",
-    responses={200: ResponseDoc("the list; its version changes whenever it does", (AllowListView,))},
+    responses={200: ResponseDoc("the list; its version changes with it", (AllowListView,))},
     store=False,
 )
 TRACKED = OperationDoc(
@@ -226,12 +226,12 @@ CHAINHOOK = OperationDoc(
     body_example={"event": {"apply": [], "rollback": []}},
     responses={
         200: ResponseDoc(
-            "what it names is stored and will be verified; for `refused` the queue has no room",
+            "its transactions are stored and will be verified; `refused` ones did not fit into the queue",
             (PushCounts,),
             PushCounts(queued=1, already_known=0, ignored=3, rolled_back=0),
         ),
         422: ResponseDoc(
-            "malformed_push: not a push of Chainhook; the sentence names the place."
+            "malformed_push: not a push from Chainhook; the sentence names the place."
             " wrong_network: about another network than Stacks mainnet",
             (ErrorBody,),
         ),

@@ -1,4 +1,4 @@
-"""The competition: what agents ask for, what they submit, and what visitors see."""
+"""The routes of the competition, for agents and visitors."""
 
 import asyncio
 import re
@@ -42,7 +42,7 @@ from tocsin.web.security import RawHeaders
 
 BOARD_AGE_S = 5
 STATUS_AGE_S = 10
-AGENTS_MAX = 1_000  # whose status is kept: 1 kB each
+AGENTS_MAX = 1_000  # cached statuses, 1 kB each
 LIST_AGE_S = 3600
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+([.][0-9]*)?")
 
 
 class CompetitionRoutes:
-    """Reads come from the database; only `submit` calls the object, which asks the chain."""
+    """Reads the database; only `submit` calls the object, which asks the chain."""
 
     def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
         self._deps = deps
@@ -123,7 +123,7 @@ class CompetitionRoutes:
         return AgentStatus.from_json({**counts.to_json(), **newest})
 
     async def _board(self, query: BoardQuery) -> Board:
-        """A page of what the object published."""
+        """A page of the board that the object published."""
         deps, now, period = self._deps, self._deps.clock.now(), query.period
         published = await self._read(period, now)
         page = board.page_of(self._rows.of(published, period), query)
@@ -147,7 +147,7 @@ class CompetitionRoutes:
         )
 
     async def _read(self, period: BoardPeriod, now: int) -> PublishedBoard:
-        """What the object published. The board is computed here only while nothing is; a round never is."""
+        """The board that the object published; computed here only until it has published one, and never for a round."""
         if period == "round":
             return await self._of_round.read() or PublishedBoard([], now, None, final=False)
         deps = self._deps
@@ -171,7 +171,7 @@ def _board_query(query: QueryParams) -> BoardQuery:
 
 
 def _swept_at(status: Status) -> int | None:
-    """Until when swaps are on the board: the feed's last complete look, or the last complete sweep if that finds them.
+    """Until when the board has all swaps: the feed's last complete look, or the last complete sweep if that finds them.
 
     Before the first complete sweep nothing is known about older swaps.
     """
@@ -197,7 +197,7 @@ def _first_sweep(status: Status | None) -> SweepProgress | None:
 
 
 def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
-    """The object's answer as a response. A new swap is its row, as the site's clients expect."""
+    """The object's answer as a response. For a new swap this is its row, as the site's clients expect."""
     headers = dict(NO_STORE)
     if answer.retryable:
         usual_s = MEANINGS[Code(answer.code)].retry_s if answer.code else RETRY_S
@@ -216,7 +216,7 @@ def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
 
 
 def page_limit(query: QueryParams, default: int, largest: int) -> int:
-    """Any number is accepted, and the nearest limit that there is, is used: clients of the site rely on that."""
+    """The allowed limit nearest to the number that was sent: clients of the site rely on that."""
     text = query.get("limit", "").strip() or str(default)
     if not _NUMBER.fullmatch(text):
         raise UsageError(f"limit is a number such as {default}, not {text[:40]!r}.")

@@ -1,16 +1,16 @@
-"""Compresses large responses that are made for one request; a `PreparedResponse` is compressed once for all."""
+"""Compresses large responses that are made for one request; a `PreparedResponse` is compressed only once."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tocsin.web.prepared_response import PACKET_BYTES, accepts_gzip, zipped
 
 STREAM = b"text/event-stream"
-KEPT_BYTES_MAX = 2_000_000  # of bodies and what became of them, such as the OpenAPI document
+KEPT_BYTES_MAX = 2_000_000  # of bodies and their compressed forms, such as the OpenAPI document
 BODY_BYTES_MAX = 400_000  # a larger one is not kept
 
 
 class CompressedBodies:
-    """Bodies that were compressed, those asked for last, in bounded memory."""
+    """The most recently requested bodies and their compressed forms, in bounded memory."""
 
     def __init__(self, bytes_max: int = KEPT_BYTES_MAX, body_bytes_max: int = BODY_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -19,7 +19,7 @@ class CompressedBodies:
         self.bytes_kept = 0
 
     def compressed(self, body: bytes) -> bytes:
-        """The compressed body; kept, if it is not too large."""
+        """The compressed body, which is kept if it is not too large."""
         if len(body) > self._body_bytes_max:
             return zipped(body)
         made = self._kept.pop(body, None)
@@ -64,7 +64,7 @@ class Compressing:
 def _compressed(
     start: Message, message: Message, scope: Scope, bodies: CompressedBodies
 ) -> tuple[Message, Message]:
-    """The two messages, smaller if the client accepts that. Caches are told in any case."""
+    """The two messages, compressed if the client accepts that. `Vary` is set in any case, for caches."""
     headers = [*start["headers"], (b"vary", b"accept-encoding")]
     body: bytes = message["body"]
     if scope["method"] != "HEAD" and accepts_gzip(dict(scope["headers"]).get(b"accept-encoding", b"")):

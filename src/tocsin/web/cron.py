@@ -1,6 +1,6 @@
-"""`/api/competition/cron`, for those who still call it.
+"""`/api/competition/cron`, for clients that still call it.
 
-Why it is kept: docs/decisions/0002-keep-the-cron-route.md.
+docs/decisions/0002-keep-the-cron-route.md explains why it is kept.
 """
 
 from starlette.requests import Request
@@ -28,7 +28,7 @@ class CronRoutes:
             does="POST with the header X-Cron-Secret runs the competition sweep now, or joins the one that is"
             " running, and returns its counters.",
             needed=False,
-            why="The scheduler sweeps by itself; this asks it to do so now.",
+            why="The scheduler sweeps on its own; this only makes it sweep now.",
             instead="POST /api/admin/scheduler?action=refresh&task=sweep",
         )
         return json_response(description.to_json())

@@ -1,4 +1,4 @@
-"""Which pages of other sites may read the public API (CORS). Cookies and keys are never allowed with it."""
+"""Which pages of other sites may read the public API (CORS). Credentials are never allowed."""
 
 from collections.abc import Sequence
 
@@ -23,13 +23,13 @@ class CrossOrigin:
 
     @property
     def fixed_headers(self) -> RawHeaders:
-        """What every public response has."""
+        """The headers of every public response."""
         if self._is_any:
             return [(b"access-control-allow-origin", b"*"), READABLE]
         return [(b"vary", b"origin")] if self._origins else []
 
     def own_headers(self, headers: RawHeaders) -> RawHeaders:
-        """What the response to a request with these headers has besides."""
+        """The additional headers of the response to a request with these headers."""
         if self._is_any or not self._origins:
             return ()
         for name, value in headers:
@@ -38,7 +38,7 @@ class CrossOrigin:
         return ()
 
     def allowing(self, scope: Scope, send: Send) -> Send:
-        """`send` that adds the headers to a response that lacks them. A page of another site may not see a post's."""
+        """A `send` that adds missing headers to a response, except for posts, which other sites may not read."""
         asks = scope["method"] in READS or self.is_preflight(scope)
         if not asks or self.paths.find(scope["path"]) is None:
             return send
@@ -53,7 +53,7 @@ class CrossOrigin:
         return send_allowing
 
     def is_preflight(self, scope: Scope) -> bool:
-        """Whether a browser asks if it may read. Browsers post without asking for the method, so a post gets no yes."""
+        """Whether a browser asks if it may read. A preflight for POST must fail: POST needs no permission by name."""
         if scope["method"] != "OPTIONS" or not self._origins or self.paths.find(scope["path"]) is None:
             return False
         wanted = dict(scope["headers"]).get(b"access-control-request-method", b"")

@@ -45,7 +45,7 @@ class CsvRoute:
 
 
 def csv_of(board: PublishedBoard) -> bytes:
-    """A line for each agent, best first; what is unknown is empty."""
+    """A line for each agent, best first; unknown values are empty."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(COLUMNS)

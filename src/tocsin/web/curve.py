@@ -1,4 +1,4 @@
-"""A curve as SVG, with axes that people can read. Pure. Its colours are those of the page's style sheet."""
+"""A curve as SVG, with readable axes. Pure. Its colours come from the page's style sheet."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 8, 10, 26
 GRID_LINES = 4
 CENT = 0.01  # smaller differences are not drawn
-GAP_S = 9_000  # there is a point each hour, at any minute of it: two and a half hours without one are a gap
+GAP_S = 9_000  # each hour has a point, at any minute: two and a half hours without one are a gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class CurvePoint:
 
 
 def segments(points: Sequence[CurvePoint]) -> list[list[CurvePoint]]:
-    """The parts of a curve between gaps: what is not known is not drawn."""
+    """The parts of a curve between gaps, which are not drawn."""
     if not points:
         return []
     parts = [[points[0]]]
@@ -45,7 +45,7 @@ def ticks(low: float, high: float, wanted: int = GRID_LINES) -> list[float]:
 
 
 def curve_svg(points: Sequence[CurvePoint], title: str) -> str:
-    """The curve; `title` is read to those who do not see it."""
+    """The curve; screen readers read `title`."""
     values = [point.value for point in points]
     marks = ticks(min(values), max(values))
     scale = _Scale(points[0].at_s, points[-1].at_s, marks[0], marks[-1])

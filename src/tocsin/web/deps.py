@@ -1,4 +1,4 @@
-"""What the routes need of the service around them."""
+"""What the routes need from the service."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +15,7 @@ from tocsin.shapes.operators import Reloaded
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What callers must know. Without a key the routes behind it refuse."""
+    """The keys that callers must send. Routes whose key is not set refuse every request."""
 
     admin: tuple[AccessKey, ...] = ()  # of operators and of viewers
     cron: tuple[AccessKey, ...] = ()
@@ -28,7 +28,7 @@ def keys_of(settings: Settings) -> Keys:
 
 @dataclass(slots=True)
 class InForce:
-    """What a reload replaces while the service runs."""
+    """The parts that a reload replaces while the service runs."""
 
     keys: Keys
     rules: Rules
@@ -45,17 +45,17 @@ class WebDeps:
     logger: Logger
     in_force: InForce
     health: Callable[[], Awaitable[HealthSnapshot]]
-    measured_health: Callable[[], Awaitable[HealthSnapshot]] | None = None  # None: `health` asks nobody
+    measured_health: Callable[[], Awaitable[HealthSnapshot]] | None = None  # None: `health` makes no call
     version: str
     instance: str = "v1"
-    runtime_metrics: Callable[[], Mapping[str, float]] | None = None  # None: the platform counts for itself
+    runtime_metrics: Callable[[], Mapping[str, float]] | None = None  # None: the platform has its own metrics
     posts_per_minute_max: int = 60  # of one client
     reads_per_minute_max: int = 300  # of one client; 0: no limit
     store_fault: Callable[[], str | None] = lambda: None  # why nothing may be written at the moment
-    origins: tuple[str, ...] = ("*",)  # of pages that may read the public API from another site
-    compress: bool = False  # Cloudflare does it by itself
-    simulator: str | None = None  # of a demo: where its routes are
-    in_one_loop: bool = False  # all requests share one event loop, so one may wait for what another began
+    origins: tuple[str, ...] = ("*",)  # other sites whose pages may read the public API
+    compress: bool = False  # Cloudflare compresses responses itself
+    simulator: str | None = None  # the path of a demo's simulator
+    in_one_loop: bool = False  # all requests share one event loop, so one may wait for another's work
     reload: Callable[[], Awaitable[Reloaded]] | None = (
         None  # None: the platform gives settings to a new deployment
     )

@@ -1,4 +1,4 @@
-"""`/api/docs` for people: every route with its parameters, its body, its answers and an example."""
+"""`/api/docs` for people: every route with its parameters, body, responses and an example."""
 
 import json
 import re
@@ -12,7 +12,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 def docs_body(version: str, tags: Mapping[str, str], operations: Sequence[Operation]) -> str:
-    """The page without its frame; tags are its chapters."""
+    """The body of the page; tags are its chapters."""
     by_tag = {tag: [each for each in operations if each.doc.tag == tag] for tag in tags}
     contents = "".join(f'<li><a href="#{tag}">{_title(tag)}</a>: {_text(tags[tag])}</li>' for tag in tags)
     chapters = "\n".join(_chapter(tag, each) for tag, each in by_tag.items())
@@ -82,5 +82,5 @@ def _title(tag: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped; what is between backticks is code."""
+    """Escaped text; text between backticks is code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))

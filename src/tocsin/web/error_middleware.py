@@ -1,6 +1,6 @@
 """The outermost layer: security headers on every response, one shape for every error, no writes to a lost store.
 
-Emits `request.failed` for every 5xx; for a defect of ours, with its traceback.
+Emits `request.failed` for every 5xx, with a traceback if the cause is a bug.
 """
 
 import asyncio

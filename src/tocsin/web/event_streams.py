@@ -15,11 +15,11 @@ HEARTBEAT_MS = 15_000
 STREAMS_MAX = 16
 EVERYBODY = "everybody"
 AGAIN_S = 1.0  # after the object was reset
-POLLS_MAX = 500  # of a stream: an invocation on Cloudflare must end; the client reconnects
+POLLS_MAX = 500  # per stream: an invocation on Cloudflare must end; the client reconnects
 
 
 class OpenStreams:
-    """How many streams are open, of all clients and of each."""
+    """How many streams are open, in all and for each client."""
 
     def __init__(self, total_max: int, per_client_max: int) -> None:
         self._total_max = total_max
@@ -41,7 +41,7 @@ class OpenStreams:
 
 
 class EventStreams:
-    """All open streams. They are bounded: each costs a waiting call."""
+    """All open streams. Their number is limited, because each holds a waiting call."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
@@ -90,7 +90,7 @@ class EventStreams:
 class EventResponse(StreamingResponse):
     """Closes its generator when the client disconnects, not whenever it is garbage-collected.
 
-    `on_end` is called then, also when the client left before the first event.
+    Then it calls `on_end`, even if the client left before the first event.
     """
 
     body_iterator: AsyncGenerator[bytes, None]

@@ -1,6 +1,6 @@
-"""Is the process alive, and does it do its work? `/healthz` and `/readyz`.
+"""`/healthz` and `/readyz`: whether the process is alive, and whether the service is ready.
 
-Readiness is decided from a snapshot that needs no answer of the scheduler: see `HealthSnapshot`.
+Readiness is decided from a snapshot that needs no answer from the scheduler: see `HealthSnapshot`.
 """
 
 from starlette.requests import Request

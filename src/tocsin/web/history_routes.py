@@ -1,4 +1,4 @@
-"""The past, as visitors ask for it."""
+"""The routes for the history of agents."""
 
 from typing import get_args
 
@@ -53,7 +53,7 @@ def history_cache(deps: WebDeps, headers: RawHeaders) -> ResponseCache[tuple[str
 
 
 class CurvesRoute:
-    """`GET /api/competition/curves`: what the object published, prepared once for each publication."""
+    """`GET /api/competition/curves`: the curves that the object published, prepared once for each publication."""
 
     def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
         self._deps = deps
@@ -62,8 +62,8 @@ class CurvesRoute:
             *SECURITY_HEADERS,
             *headers,
         ]
-        self._published: str | None = None  # the newest that can be sent
-        self._refused: str | None = None  # the newest that cannot
+        self._published: str | None = None  # the newest usable text
+        self._refused: str | None = None  # the newest unusable one
         self._prepared: PreparedResponse | None = None
 
     async def show(self, _request: Request) -> ASGIApp:

@@ -1,4 +1,4 @@
-"""Pages that are written here, not by scripts: readable without JavaScript, with a title and a preview of their own."""
+"""Pages rendered by the server: readable without JavaScript, each with its own title and preview."""
 
 from dataclasses import dataclass
 from html import escape
@@ -11,7 +11,7 @@ SITE = "AIBTC trading competition"
 
 @dataclass(frozen=True, slots=True)
 class PageHead:
-    """What a page says about itself. `image` and `url` are for previews of links."""
+    """The metadata of a page. `image` and `url` are for link previews."""
 
     title: str
     description: str
@@ -28,7 +28,7 @@ def html_page(
     bare: bool = False,
     script: str | None = None,
 ) -> Response:
-    """A whole page around this body, which is HTML already; a `bare` one has no navigation. `script` is optional."""
+    """A whole page around this HTML body; a `bare` one has no navigation. `script` is optional."""
     document = _document(head, body if bare else _framed(body), script)
     return Response(document, status, headers or {}, "text/html; charset=utf-8")
 
@@ -40,7 +40,7 @@ def not_found_page(sentence: str) -> Response:
 
 
 def is_for_people(scope: Scope) -> bool:
-    """Whether a browser asks for a page, not a program for data."""
+    """Whether a browser asks for a page, rather than a program for data."""
     if scope["path"].startswith("/api/"):
         return False
     accepted = dict(scope["headers"]).get(b"accept", b"")
@@ -48,7 +48,7 @@ def is_for_people(scope: Scope) -> bool:
 
 
 def _framed(body: str) -> str:
-    """Between the navigation and the footer."""
+    """The body between the navigation and the footer."""
     return f"""<header class="top">
 <a class="brand" href="/leaderboard"><img src="/static/icon.svg" alt="" width="28" height="28">Tocsin</a>
 <nav aria-label="Pages"><a href="/leaderboard">Leaderboard</a></nav>

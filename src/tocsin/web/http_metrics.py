@@ -1,7 +1,7 @@
-"""Counts requests by route and status, in the memory of this process: a restart begins at zero.
+"""Counts requests by route and status, in the memory of this process: a restart resets the counts.
 
 On Cloudflare each isolate counts for itself, so the numbers there are samples.
-The values of labels are bounded: a path that is none of ours counts as `other`, a file of the pages as `/static`.
+The values of labels are bounded: an unknown path counts as `other`, a file of the pages as `/static`.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ OTHER = "other"
 
 
 class HttpMetrics:
-    """What was answered so far."""
+    """The responses so far."""
 
     def __init__(self, clock: Clock) -> None:
         self.now = clock.monotonic
@@ -29,7 +29,7 @@ class HttpMetrics:
         self._seconds = {OTHER: Histogram([*BOUNDS_S])}
 
     def know(self, paths: Iterable[str]) -> None:
-        """These are ours: each is counted by itself, files of the pages together."""
+        """Add known paths: each is counted separately, files of the pages together."""
         known = list(paths)
         self._paths = PathPatterns(known)
         self._routes = {path: STATIC if path.startswith(f"{STATIC}/") else path for path in known}
@@ -43,7 +43,7 @@ class HttpMetrics:
         self._seconds[route].add(self.now() - began_s)
 
     def counted(self, path: str, send: Send) -> Send:
-        """`send` that counts the response when it begins, so that a stream counts, too."""
+        """A `send` that counts the response when it begins, so that streams are counted too."""
         began_s = self.now()
 
         async def send_counted(message: Message) -> None:

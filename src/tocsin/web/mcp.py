@@ -1,7 +1,7 @@
-"""`POST /mcp`: the Model Context Protocol, for language models that take part (streamable HTTP, stateless).
+"""`POST /mcp`: the Model Context Protocol, for participating language models (streamable HTTP, stateless).
 
-A request is one JSON-RPC message, and so is its response: no sessions, no streams. The protocol's own SDK would bring
-thirty packages, some compiled, for these five tools; the tests and `make mcp` use its client.
+A request is one JSON-RPC message, and so is its response: no sessions, no streams. The protocol's own SDK would add
+thirty packages, some of them compiled, for these five tools; the tests and `make mcp` use its client.
 """
 
 import json
@@ -28,7 +28,7 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_response, refusal_of
 
-# Of the protocol, newest first. Older ones have batches, or another transport.
+# Versions of the protocol, newest first. Older ones have batches, or another transport.
 VERSIONS = ("2025-11-25", "2025-06-18")
 INVALID_MESSAGE, UNKNOWN_METHOD, INVALID_PARAMETERS = -32600, -32601, -32602
 TAKEN = {None, Code.PENDING, Code.TXID_ALREADY_VERIFIED}  # codes of a submission that did not fail
@@ -39,7 +39,7 @@ Arguments: TypeAlias = Mapping[str, JSON]
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """Something that a model may call. `texts` are its arguments, with their patterns; all of them are text."""
+    """A tool that a model may call. `texts` are its arguments, with their patterns; all of them are text."""
 
     name: str
     description: str
@@ -73,7 +73,7 @@ class _RpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A message that wants an answer."""
+    """A message that expects a response."""
 
     number: JSON
     method: str
@@ -81,23 +81,23 @@ class _Call:
 
 
 class McpRoute:
-    """Answers with what the routes of the API answer."""
+    """Gives the same answers as the routes of the API."""
 
     def __init__(self, deps: WebDeps, agents: AgentRoutes, competition: CompetitionRoutes) -> None:
         self._deps = deps
         self._agents = agents
         self._competition = competition
         tools = (
-            McpTool("status", "How the service is, and until when swaps are known.", {}, self._status),
+            McpTool("status", "The state of the service, and until when swaps are known.", {}, self._status),
             McpTool(
                 "rank",
-                "An agent's tier and what is missing, its rank in every order, its values, its last refusals.",
+                "An agent's tier, missing steps, rank in every order, values and latest refusals.",
                 {"address": ADDRESS_PATTERN},
                 self._rank,
             ),
             McpTool(
                 "submit",
-                "Submit a swap, so that it counts at once. It would be found by itself within minutes.",
+                "Submit a swap, so that it counts at once. Without this, it is found within minutes.",
                 {"txid": TXID_PATTERN},
                 self._submit,
                 reads=False,
@@ -110,7 +110,7 @@ class McpRoute:
             ),
             McpTool(
                 "allow_list",
-                "The contracts and functions that count; or whether one of them does.",
+                "The contracts and functions that count, or whether a given one counts.",
                 {"contract_id": "^[^ ]{1,200}$", "function_name": "^[^ ]{1,128}$"},
                 self._allow_list,
                 required=False,
@@ -219,13 +219,13 @@ class McpRoute:
 
 
 def _content(value: JSON, *, is_error: bool) -> JSON:
-    """A tool's result, as text and as what it is."""
+    """A tool's result, as text and as structured content."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return {"content": [{"type": "text", "text": text}], "structuredContent": value, "isError": is_error}
 
 
 def _call_of(message: JSON, version: str) -> _Call | None:
-    """What a message asks for; None for a notification and for a response, which have no answer."""
+    """The call of a message; None for a notification or a response, which get no response."""
     if isinstance(message, list):
         raise _RpcError(INVALID_MESSAGE, "Batches are not supported: send one message at a time.")
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
@@ -233,7 +233,7 @@ def _call_of(message: JSON, version: str) -> _Call | None:
     number, method, parameters = message.get("id"), message.get("method"), message.get("params")
     if method != "initialize" and version not in VERSIONS:
         known = " or ".join(VERSIONS)
-        raise _RpcError(INVALID_MESSAGE, f"MCP-Protocol-Version must be {known}, as initialize says.")
+        raise _RpcError(INVALID_MESSAGE, f"MCP-Protocol-Version must be {known}, as initialize returned it.")
     if "id" not in message or (method is None and not message.keys().isdisjoint(("result", "error"))):
         return None
     if type(number) not in {int, str}:

@@ -1,6 +1,6 @@
 """Prometheus text: families of gauges, counters and histograms as lines. Pure.
 
-Why there is no library for this: docs/decisions/0006-write-metrics-ourselves.md.
+docs/decisions/0006-write-metrics-ourselves.md explains why this uses no library.
 """
 
 from collections.abc import Iterable, Iterator
@@ -52,7 +52,7 @@ class HistogramFamily:
 
 
 def label(**labels: str) -> str:
-    """Labels as they stand behind a name; nothing when there are none."""
+    """Labels in the form that follows a name; empty when there are none."""
     escaped = {
         name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
         for name, value in labels.items()

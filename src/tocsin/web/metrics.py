@@ -1,6 +1,6 @@
-"""`GET /metrics`: what Prometheus reads. A scrape makes one call to the scheduler.
+"""`GET /metrics`: metrics for Prometheus. A scrape makes one call to the scheduler.
 
-Locally the status is known already, and the call asks for the measures. On Cloudflare it asks for both.
+Locally the status is already known, and the call asks for the measures. On Cloudflare it asks for both.
 
 Emits `metrics.incomplete` when the scheduler or the database does not answer.
 """
@@ -31,13 +31,13 @@ from tocsin.web.metric_text import MEDIA_TYPE, HistogramFamily, MetricFamily, la
 DAY_MS = 86_400_000
 MEASURES_WAIT_S = 2.0
 
-# What the local platform counts. Cloudflare has metrics of its own.
+# The counters of the local platform. Cloudflare has its own metrics.
 RUNTIME = {
     "calls": ("object_calls_total", "calls to objects since the process started"),
     "alarms_rung": ("alarms_rung_total", "alarms whose handler succeeded since the process started"),
     "alarms_failed": ("alarms_failed_total", "alarms whose handler failed since the process started"),
-    "alarms_exhausted": ("alarms_exhausted_total", "alarms given up after all retries, and set again"),
-    "objects_reset": ("objects_reset_total", "objects that broke and were built again"),
+    "alarms_exhausted": ("alarms_exhausted_total", "alarms whose retries were exhausted"),
+    "objects_reset": ("objects_reset_total", "objects that were reset"),
     "log_lines_dropped": ("log_lines_dropped_total", "log lines that could not be written in time"),
     "connections_dropped": (
         "http_connections_dropped_total",
@@ -49,7 +49,7 @@ RUNTIME = {
 
 
 class MetricsRoute:
-    """Reads everything for each scrape. When the scheduler does not answer, its part is left out."""
+    """Reads everything for each scrape, without the scheduler's part when it does not answer."""
 
     def __init__(self, deps: WebDeps, http: HttpMetrics) -> None:
         self._deps = deps
@@ -66,7 +66,7 @@ class MetricsRoute:
         loop_age = snapshot.loop_tick_age_s
         families: list[MetricFamily | HistogramFamily] = [
             MetricFamily("info", "the version", [(label(version=deps.version), 1)]),
-            MetricFamily("ready", "1 when /readyz says so", [("", health.ready)]),
+            MetricFamily("ready", "1 when the service is ready", [("", health.ready)]),
             MetricFamily(
                 "state",
                 "1 for the state that the service is in",
@@ -105,12 +105,12 @@ def _of_measures(measures: Measures) -> list[HistogramFamily]:
     return [
         HistogramFamily(
             "run_duration_seconds",
-            "how long runs took that ended by themselves",
+            "how long runs took, without interrupted ones",
             [({"task": task}, counted) for task, counted in measures.run_seconds.items()],
         ),
         HistogramFamily(
             "upstream_call_duration_seconds",
-            "attempts of calls by upstream and class of answer",
+            "call attempts by upstream and class of answer",
             [
                 ({"upstream": upstream, "answer": kind}, counted)
                 for upstream, kinds in measures.call_seconds.items()
@@ -125,8 +125,8 @@ def _of_record(size: RecordSize, refused: Mapping[str, int], now: int) -> list[M
     oldest_s = None if size.queue_oldest_at is None else (now - size.queue_oldest_at) / 1000
     return [
         MetricFamily("swaps_recorded", "swaps on record; a reorg may remove some", [("", size.swaps)]),
-        MetricFamily("queue_length", "transactions that wait to be verified", [("", size.queue_length)]),
-        MetricFamily("queue_oldest_seconds", "how long the oldest of them has waited", [("", oldest_s)]),
+        MetricFamily("queue_length", "transactions waiting to be verified", [("", size.queue_length)]),
+        MetricFamily("queue_oldest_seconds", "how long the oldest transaction has waited", [("", oldest_s)]),
         MetricFamily(
             "refusals_last_day",
             "transactions refused in the last 24 hours, by code",
@@ -182,12 +182,12 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
         ),
         MetricFamily(
             "task_overdue",
-            "1 when late by its own cadence",
+            "1 when the task is overdue",
             [(label, task.overdue) for label, task in tasks.items()],
         ),
         MetricFamily(
             "task_condition",
-            "1 for the condition that it is in",
+            "1 for the condition that the task is in",
             [
                 (label(task=name, condition=condition), task.condition == condition)
                 for name, task in status.tasks.items()
@@ -196,22 +196,22 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
         ),
         MetricFamily(
             "task_running",
-            "1 while it runs",
+            "1 while the task runs",
             [(label, task.running is not None) for label, task in tasks.items()],
         ),
         MetricFamily(
             "task_last_success_timestamp_seconds",
-            "end of its last complete run",
+            "end of the task's last complete run",
             [(label, _seconds(task.last_success_at)) for label, task in tasks.items()],
         ),
         MetricFamily(
             "task_next_due_timestamp_seconds",
-            "its next slot",
+            "the task's next slot",
             [(label, _seconds(task.next_due_at)) for label, task in tasks.items()],
         ),
         MetricFamily(
             "task_cadence_seconds",
-            "its effective cadence",
+            "the task's effective cadence",
             [(label, _seconds(task.effective_cadence_ms)) for label, task in tasks.items()],
         ),
         MetricFamily("task_consecutive_failures", "failed runs in a row", failures),
@@ -219,12 +219,12 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
         *_of_budgets(status),
         MetricFamily(
             "chainhook_last_push_timestamp_seconds",
-            "when the last push of Chainhook was received",
+            "when the last push from Chainhook was received",
             [("", _seconds(pushed_at))],
         ),
         MetricFamily(
             "chainhook_push_age_seconds",
-            "since the last push of Chainhook was received",
+            "since the last push from Chainhook was received",
             [("", None if pushed_at is None else max(0, now - pushed_at) / 1000)],
         ),
         *_of_feed(status.last_result.get("feed") or {}),
@@ -236,7 +236,7 @@ def _of_budgets(status: Status) -> list[MetricFamily]:
     return [
         MetricFamily(
             "budget_month_left",
-            "calls left of the month",
+            "calls left this month",
             [(label, budget.left.month) for label, budget in budgets.items()],
         ),
         MetricFamily(
@@ -249,7 +249,7 @@ def _of_budgets(status: Status) -> list[MetricFamily]:
         ),
         MetricFamily(
             "budget_month_limit",
-            "calls that the month has",
+            "the monthly limit of calls",
             [(label, budget.limits.month) for label, budget in budgets.items()],
         ),
         MetricFamily(
@@ -261,7 +261,7 @@ def _of_budgets(status: Status) -> list[MetricFamily]:
 
 
 def _of_feed(result: FreeForm) -> list[MetricFamily]:
-    """How far the network's list was read; nothing while it is not followed."""
+    """How far the network's list has been read; empty while it is not followed."""
     shown = {name: value for name, value in result.items() if type(value) is int}
     return [
         MetricFamily(
@@ -275,12 +275,14 @@ def _of_feed(result: FreeForm) -> list[MetricFamily]:
         MetricFamily(
             "feed_missing_nonces", "transactions that no list has shown", [("", shown.get("missingNonces"))]
         ),
-        MetricFamily("network_transactions_per_day", "of everybody", [("", shown.get("transactionsPerDay"))]),
+        MetricFamily(
+            "network_transactions_per_day", "of the whole network", [("", shown.get("transactionsPerDay"))]
+        ),
     ]
 
 
 def _runs(status: Status) -> list[tuple[str, float | None]]:
-    """All outcomes of all tasks: a counter that exists from the start can be seen to rise."""
+    """All outcomes of all tasks: a rise is visible only if the counter exists from the start."""
     return [
         (label(task=name, outcome=outcome), task.run_counts.get(outcome, 0))
         for name, task in status.tasks.items()

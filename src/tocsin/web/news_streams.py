@@ -1,8 +1,8 @@
-"""`GET /api/competition/events`: what changes, as server-sent events, for everybody.
+"""`GET /api/competition/events`: changes as server-sent events, for everybody.
 
-Each stream looks once a second from where it was; streams that are at the same place share one look, so a thousand of
-them cost one query a second. Nothing is kept for a stream that does not read. After some minutes a stream ends, because
-an invocation on Cloudflare must; the client comes back and goes on where it was.
+Each stream looks for news once a second, from its last position. Streams at the same position share one look, so a
+thousand streams cost one query a second. Nothing is buffered for a stream that does not read. A stream ends after some
+minutes, because an invocation on Cloudflare must end; the client reconnects and continues from its position.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from tocsin.web.request_limits import networks_of
 from tocsin.web.respond import json_bytes
 
 LOOK_EVERY_S = 1.0
-LOOKS_MAX = 400  # of a stream; on Cloudflare each is two subrequests
-SILENT_LOOKS = 15  # then a comment says that the stream is alive
+LOOKS_MAX = 400  # per stream; on Cloudflare each is two subrequests
+SILENT_LOOKS = 15  # then a comment shows that the stream is alive
 STREAMS_MAX = 1_000
 STREAMS_PER_CLIENT = 20
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -35,7 +35,7 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What there was after a number, the number to go on from, and the board. `at_s` is monotonic."""
+    """The news after a number, the number to continue from, and the board. `at_s` is monotonic."""
 
     at_s: float
     after: int
@@ -88,7 +88,7 @@ class NewsStreams:
             try:
                 look = await self._look(after)
             except (StoreError, BindingMissing):
-                return  # the client comes back, and goes on where it was
+                return  # the client reconnects and continues from its position
             told = [news for news in look.news if _concerns(news, address)]
             after = look.next
             if look.board is not None and look.board is not board:
@@ -105,7 +105,7 @@ class NewsStreams:
             await self._deps.clock.sleep(LOOK_EVERY_S)
 
     async def _look(self, after: int) -> _Look:
-        """What there is after this number; one who looked just now, from the same place, has seen it."""
+        """The news after this number; shared with a stream that has just looked from the same position."""
         async with AsyncExitStack() as stack:
             if self._deps.in_one_loop:
                 await stack.enter_async_context(self._looking)
@@ -123,7 +123,7 @@ class NewsStreams:
 
 
 def _concerns(news: News, address: str | None) -> bool:
-    """Whether somebody who watches this agent, or everything, is told. A refusal concerns its sender alone."""
+    """Whether a stream for this agent, or for everything, gets these news. A refusal goes to its sender alone."""
     return news.address == address or (address is None and news.kind in {"counted", "withdrawn"})
 
 

@@ -1,4 +1,4 @@
-"""`/openapi.json` and `/api/docs`: both are derived from the operations and their shapes, so neither can lag behind."""
+"""`/openapi.json` and `/api/docs`: derived from the operations and their shapes, so neither can be outdated."""
 
 from collections.abc import Iterable, Sequence
 
@@ -24,7 +24,7 @@ CACHED = {"Cache-Control": "public, max-age=300"}
 
 
 class ApiDocs:
-    """The API for machines and for people. The list of operations may grow: these two are in it themselves."""
+    """The API for machines and for people. The list of operations may grow, because it includes these two."""
 
     def __init__(self, version: str, operations: Sequence[Operation]) -> None:
         self._version = version
@@ -37,7 +37,7 @@ class ApiDocs:
         return json_response(self._document, headers=CACHED)
 
     async def human(self, _request: Request) -> ASGIApp:
-        head = PageHead("API", "Every route of the service: parameters, bodies, answers and examples.")
+        head = PageHead("API", "Every route of the service: parameters, bodies, responses and examples.")
         return html_page(head, docs_body(self._version, TAGS, self._operations), headers=CACHED)
 
 

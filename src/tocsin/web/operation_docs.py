@@ -1,4 +1,4 @@
-"""The documentation of every operation but the competition's, for `/openapi.json` and `/api/docs`."""
+"""The documentation of all operations except the competition's, for `/openapi.json` and `/api/docs`."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ PRICES = OperationDoc(
             {"type": "array", "items": _TOKEN_ID_OR_NONE, "maxItems": TOKENS_MAX},
             f"ids, separated by commas, {TOKENS_MAX} at most",
         ),
-        Parameter("token", _TOKEN_ID, "one id, for a short answer; `tokens` is ignored then"),
+        Parameter("token", _TOKEN_ID, "one id, for a short answer; `tokens` is then ignored"),
         Parameter("If-None-Match", TEXT, "the ETag that you have: 304 if it is unchanged", "header"),
     ),
     responses={
@@ -69,8 +69,8 @@ PRICES = OperationDoc(
 PRICE_HISTORY = OperationDoc(
     operation_id="getPriceHistory",
     tag="prices",
-    summary="What a token cost over time.",
-    description=f"At most {POINTS_MAX} points and one more, the last of each stretch. Pegs have no history.",
+    summary="The price of a token over time.",
+    description=f"At most {POINTS_MAX} points plus one, the last of each interval. Pegs have no history.",
     key="X-Admin-Key",
     parameters=(
         Parameter("token", _TOKEN_ID, "a token id", required=True, example="stx"),
@@ -130,7 +130,7 @@ ACT = OperationDoc(
     operation_id="controlScheduler",
     tag="scheduler",
     summary="Pause, resume, refresh, recheck or reload.",
-    description=f"One of: {ACTIONS}. The audit log has each action, before it is done and when it has ended.",
+    description=f"One of: {ACTIONS}. The audit log records each action before it starts and when it ends.",
     key="X-Admin-Key",
     parameters=(
         Parameter(
@@ -146,12 +146,12 @@ ACT = OperationDoc(
         Parameter("reason", {"type": "string", "maxLength": REASON_MAX}, "why, for the audit log"),
     ),
     responses={
-        403: ResponseDoc("read_only_key: the key of a viewer may not act", (ErrorBody,)),
+        403: ResponseDoc("read_only_key: a viewer's key may not act", (ErrorBody,)),
         409: ResponseDoc(
-            "reload_is_a_deployment: on Cloudflare settings change with a deployment", (ErrorBody,)
+            "reload_is_a_deployment: on Cloudflare, settings change with a deployment", (ErrorBody,)
         ),
         422: ResponseDoc(
-            "settings_refused: the new settings are wrong, and the old ones stay in force", (ErrorBody,)
+            "settings_refused: the new settings are invalid; the old ones stay in force", (ErrorBody,)
         ),
         200: ResponseDoc(
             "what was done",
@@ -173,17 +173,17 @@ RUNS = OperationDoc(
     parameters=(
         Parameter("task", {**TASK, "pattern": f"^$|{TASK_PATTERN}"}, "only runs of this task"),
         Parameter(
-            "outcome", {"type": "string", "enum": ["", "running", *OUTCOMES]}, "only runs that ended so"
+            "outcome", {"type": "string", "enum": ["", "running", *OUTCOMES]}, "only runs with this outcome"
         ),
-        Parameter("trigger", {"type": "string", "enum": ["", *TRIGGERS]}, "only runs that were started so"),
+        Parameter("trigger", {"type": "string", "enum": ["", *TRIGGERS]}, "only runs with this trigger"),
         Parameter(
-            "since", {"type": "integer", "minimum": 0}, "only runs that started then or later, unix ms"
+            "since", {"type": "integer", "minimum": 0}, "only runs that started at or after it, unix ms"
         ),
         Parameter(
-            "until", {"type": "integer", "minimum": 0}, "only runs that started then or earlier, unix ms"
+            "until", {"type": "integer", "minimum": 0}, "only runs that started at or before it, unix ms"
         ),
         Parameter("limit", {"type": "integer", "minimum": 1, "maximum": RUNS_PAGE_MAX}, "50 by default"),
-        Parameter("cursor", {"type": "integer", "minimum": 0}, "`next` of the page before"),
+        Parameter("cursor", {"type": "integer", "minimum": 0}, "`next` of the previous page"),
     ),
     responses={200: ResponseDoc("runs", (RunList,))},
 )
@@ -200,7 +200,7 @@ RUN = OperationDoc(
     ),
     responses={
         200: ResponseDoc("the run", (RunDetail,)),
-        404: ResponseDoc("unknown_run: never begun, or older than runs are kept", (ErrorBody,)),
+        404: ResponseDoc("unknown_run: it never began, or its record has expired", (ErrorBody,)),
     },
 )
 DAYS = OperationDoc(
@@ -227,25 +227,25 @@ EVENTS = OperationDoc(
     operation_id="streamEvents",
     tag="scheduler",
     summary="Server-sent events: runs, alarms, pauses, changes of budgets.",
-    description="Each event's `data` is a `SchedulerEvent`. A comment comes every 15 s while nothing happens.",
+    description="Each event's `data` is a `SchedulerEvent`. While nothing happens, a comment is sent every 15 s.",
     key="X-Admin-Key",
     parameters=(Parameter("Last-Event-ID", TEXT, "continue after this event", "header"),),
     responses={
-        200: ResponseDoc("a stream without an end", (SchedulerEvent,), media_type="text/event-stream"),
+        200: ResponseDoc("a stream that does not end", (SchedulerEvent,), media_type="text/event-stream"),
         429: ResponseDoc("too_many_streams: close one", (ErrorBody,)),
     },
 )
 HEALTHZ = OperationDoc(
     operation_id="getHealth",
     tag="service",
-    summary="The process is alive.",
+    summary="Whether the process is alive.",
     responses={200: ResponseDoc("it is", (Alive,))},
     store=False,
 )
 READYZ = OperationDoc(
     operation_id="getReadiness",
     tag="service",
-    summary="The service does its work.",
+    summary="Whether the service is ready.",
     responses={
         200: ResponseDoc("it is ready", (Health,), Health(ready=True, state="ready", reasons=[], notes=[])),
         503: ResponseDoc(
@@ -271,7 +271,7 @@ OPENAPI = OperationDoc(
 SITE_OPENAPI = OperationDoc(
     operation_id="getSiteOpenApi",
     tag="service",
-    summary="The same document, where clients of the site look for it.",
+    summary="The same document, at the path that the site's clients use.",
     responses={200: ResponseDoc("a document")},
     store=False,
 )
@@ -283,5 +283,5 @@ DOCS = OperationDoc(
     store=False,
 )
 
-# Shapes that no response has by itself, but that a reader of the API needs.
+# Shapes that are not responses themselves, but that a reader of the API needs.
 OTHER_SHAPES = (EventBatch, News)

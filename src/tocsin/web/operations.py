@@ -25,7 +25,7 @@ Tag: TypeAlias = Literal["prices", "competition", "scheduler", "service"]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a caller may send, in the path or besides it: `schema` is JSON Schema."""
+    """A parameter in the path, the query or a header. `schema` is JSON Schema."""
 
     name: str
     schema: dict[str, JSON]
@@ -47,7 +47,7 @@ class ResponseDoc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationDoc:
-    """What a reader of the API must know. `responses` need not list errors: see `all_responses`."""
+    """The documentation of an operation. `responses` need not list errors: see `all_responses`."""
 
     operation_id: str
     tag: Tag
@@ -57,7 +57,7 @@ class OperationDoc:
     parameters: tuple[Parameter, ...] = ()
     key: str | None = None  # the header that carries a secret
     body: type[SnakeShape] | None = None
-    body_schema: dict[str, JSON] = field(default_factory=dict)  # of a body that has no shape of ours
+    body_schema: dict[str, JSON] = field(default_factory=dict)  # for a body without a shape
     body_example: JSON = None
     store: bool = True  # reads or writes the store or the scheduler, which may be unavailable
 
@@ -79,16 +79,16 @@ class Operation:
 
     @property
     def is_limited_read(self) -> bool:
-        """Whether it counts as a read of its client: what visitors ask for, not what supervisors do."""
+        """Whether it counts as a read of its client. Routes for visitors do, routes for supervisors do not."""
         return self.method == "GET" and self.doc.key is None and self.path.startswith("/api/")
 
 
 def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     """Every status that an operation can end with: the documented ones, and the errors that follow from its kind."""
     doc = operation.doc
-    errors: dict[int, str] = {500: "internal_error: a defect of the service; its log has the reason"}
+    errors: dict[int, str] = {500: "internal_error: a bug in the service; its log has the cause"}
     if doc.parameters or doc.has_body or is_public(operation):
-        errors[400] = "the request is wrong; the sentence says what is accepted"
+        errors[400] = "the request is invalid; the sentence states what is accepted"
     if doc.has_body:
         errors |= {
             408: "body_too_slow: the body did not arrive in time",
@@ -99,7 +99,7 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
         errors |= {
             401: "unauthorised: the key is missing or wrong",
             429: "too_many_requests: too many wrong keys from this client; see Retry-After",
-            503: "key_not_configured: the key of this route is not set",
+            503: "key_not_configured: the service has no key for this route",
         }
     elif operation.method == "POST":
         errors[429] = "too_many_requests: too many posts from this client; see Retry-After"
@@ -119,9 +119,9 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
 def routes_of(
     operations: Iterable[Operation], limits: ClientLimits, *, compress: bool = False
 ) -> list[Route]:
-    """One Starlette route per path. It distinguishes methods itself, so that a 405 names all of them.
+    """One Starlette route per path. It handles methods itself, so that a 405 names all of them.
 
-    With `compress`, large responses are compressed; a `PreparedResponse` does that by itself.
+    With `compress`, large responses are compressed; a `PreparedResponse` compresses itself.
     """
     listed, by_path = list(operations), dict[str, list[Operation]]()
     for operation in listed:
@@ -141,7 +141,7 @@ def is_public(operation: Operation) -> bool:
 
 
 def describes_itself(operation: Operation) -> bool:
-    """Agents of the site ask the competition's routes what they are."""
+    """Whether `?docs=1` describes the route: the site's agents use it on the competition's routes."""
     return is_public(operation) and operation.doc.tag == "competition"
 
 
@@ -155,7 +155,7 @@ def query_names(operations: Iterable[Operation]) -> set[str]:
 
 
 def foreign_names(operations: Sequence[Operation], path: str) -> set[str]:
-    """Parameters of other public routes: with one of them, something else is meant."""
+    """Parameters of other public routes. A request with one of them must be meant for another route."""
     own = query_names(operation for operation in operations if operation.path == path)
     return query_names(filter(is_public, operations)) - own
 
@@ -183,7 +183,7 @@ def description_of(operations: Iterable[Operation]) -> RouteDescription:
 class _Path:
     """All operations of one path, as an ASGI app.
 
-    A client has a limited number of reads and posts where no key is needed, and of wrong keys where one is.
+    Where no key is needed, a client's reads and posts are limited; where one is, its wrong keys are.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class _Path:
         await response(scope, receive, send)
 
     def _check_names(self, names: Iterable[str]) -> None:
-        """Refuses a parameter that other routes know and this one does not: the answer would not be what is meant."""
+        """Refuse a parameter that other routes know and this one does not: the answer would be misleading."""
         foreign = next((name for name in names if name in self._foreign), None)
         if foreign is not None:
             known = ", ".join(sorted(query_names(self._operations))) or "no parameters"

@@ -1,4 +1,4 @@
-"""Which of our paths a request means: `/api/competition/rounds/week-1` is `/api/competition/rounds/{round_id}`."""
+"""Matches a path to a route: `/api/competition/rounds/week-1` is `/api/competition/rounds/{round_id}`."""
 
 from collections.abc import Iterable
 from re import Pattern
@@ -7,7 +7,7 @@ from starlette.routing import compile_path
 
 
 class PathPatterns:
-    """Paths as routes have them. A path without parameters is found without looking at the others."""
+    """The paths of routes. A path without parameters is found without trying the others."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._plain: set[str] = set()
@@ -19,7 +19,7 @@ class PathPatterns:
                 self._plain.add(path)
 
     def find(self, path: str) -> str | None:
-        """The path as its route has it; None when it is none of these."""
+        """The matching route's path; None when there is none."""
         if path in self._plain:
             return path
         return next((known for pattern, known in self._patterns if pattern.match(path)), None)

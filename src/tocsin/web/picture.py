@@ -1,7 +1,7 @@
-"""A picture of a few colours, drawn here and written as PNG: for previews of links, where no SVG is shown.
+"""An image of a few colours, drawn here and written as PNG, for link previews, which do not show SVG.
 
-Rectangles, lines and text of a small built-in font are all that a preview needs. Pure Python, so that it runs on
-Cloudflare too.
+A preview needs only rectangles, lines and text in a small built-in font. Pure Python, so that it also runs on
+Cloudflare.
 """
 
 import itertools
@@ -35,7 +35,7 @@ _FIRST, _LAST, _UNKNOWN = ord(" "), ord("~"), ord("?")
 
 
 class Picture:
-    """Drawn with numbers of colours: `colours[0]` is the ground."""
+    """An image whose pixels are indexes into `colours`; `colours[0]` is the background."""
 
     def __init__(self, width: int, height: int, colours: Sequence[Colour]) -> None:
         self.width = width
@@ -44,7 +44,7 @@ class Picture:
         self._rows = [bytearray(width) for _ in range(height)]
 
     def rectangle(self, left: int, top: int, width: int, height: int, colour: int) -> None:
-        """What lies outside of the picture is left out."""
+        """Fill a rectangle. Parts outside the image are left out."""
         first, last = max(0, left), min(self.width, left + width)
         if first >= last:
             return
@@ -53,7 +53,7 @@ class Picture:
             row[first:last] = line
 
     def text(self, left: int, top: int, text: str, size: int, colour: int) -> None:
-        """One line; `size` is how many pixels a dot of the font has. What the font lacks is a question mark."""
+        """Write one line; `size` is the pixels per dot of the font. A missing character becomes a question mark."""
         for number, char in enumerate(text):
             code = ord(char) if _FIRST <= ord(char) <= _LAST else _UNKNOWN
             start = (code - _FIRST) * GLYPH_WIDTH
@@ -64,7 +64,7 @@ class Picture:
                         self.rectangle(x, top + dot * size, size, size, colour)
 
     def line(self, points: Sequence[tuple[int, int]], thickness: int, colour: int) -> None:
-        """From point to point, left to right."""
+        """Draw a line from point to point, left to right."""
         for (x0, y0), (x1, y1) in itertools.pairwise(points):
             steps = max(1, x1 - x0)
             for step in range(steps + 1):

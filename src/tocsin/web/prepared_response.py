@@ -1,4 +1,4 @@
-"""A response that many clients get: encoded once, compressed once, and sent as it is."""
+"""A response for many clients: encoded and compressed once, and sent unchanged."""
 
 import gzip
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ STATUS_LINES = {
     304: b"HTTP/1.1 304 Not Modified\r\n",
     429: b"HTTP/1.1 429 Too Many Requests\r\n",
 }
-PACKET_BYTES = 1_400  # what fits into one packet is not worth compressing
+PACKET_BYTES = 1_400  # a body that fits into one packet is not worth compressing
 LEVEL = 6
-LEVEL_LARGE = 1  # a sixth of the time, and a fifth more bytes
-LARGE_BYTES = 200_000  # others wait while it is compressed
+LEVEL_LARGE = 1  # a sixth of the time for a fifth more bytes
+LARGE_BYTES = 200_000  # other requests wait while a body is compressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Form:
 
 
 class PreparedResponse:
-    """An ASGI app of two messages: the body, plain or compressed, or a 304 for a client that has it.
+    """An ASGI app that sends two messages: the body, plain or compressed, or a 304 for a client that has it.
 
     `etag` is that of the content. The compressed body is another representation of it, so its ETag is a weak one.
     """
@@ -73,7 +73,7 @@ class PreparedResponse:
         await send(form.body)
 
     def _compressed(self) -> tuple[Form, Form]:
-        """With the body, and without it. Made when somebody asks for it first."""
+        """The compressed forms, with the body and without it. Made on first use."""
         if self._zipped is None:
             weak = b"W/" + self.etag
             body = zipped(self._body)

@@ -1,6 +1,6 @@
-"""`/api/admin/prices/history`: what a token cost over time, for those with a key.
+"""`/api/admin/prices/history`: the price of a token over time, for callers with a key.
 
-It reads thousands of rows of a month, so it is not for everybody.
+For a month it reads thousands of rows, so it is not public.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class PriceHistoryRoute:
 
 
 def thinned(points: Sequence[PricePoint], every_ms: int) -> list[PastPrice]:
-    """The last point of each stretch of this length."""
+    """The last point of each interval of this length."""
     last = {point.at // every_ms: point for point in points}
     return [
         PastPrice(point.at, None if point.price_usd is None else float(point.price_usd))

@@ -1,6 +1,6 @@
 """`GET /api/prices`: from the cache, never from an upstream.
 
-`app.py` looks into this cache before any routing: no route is asked for as often.
+`app.py` checks this cache before any routing, because this is the busiest route.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ def price_cache(deps: WebDeps, headers: RawHeaders) -> ResponseCache[PriceQuery]
 
 
 def price_query(query: QueryParams) -> PriceQuery:
-    """What is asked for. Refuses what is not a token, also where it is not needed."""
+    """The query. Refuses anything that is not a token id, even in a parameter that is not used."""
     one, some = query.get("token"), tuple(_ids(query))
     if one is not None:
         _check([one])
@@ -71,7 +71,7 @@ async def _prices(deps: WebDeps, query: PriceQuery) -> PriceList | OnePrice:
 
 
 def _whole_id(token_id: str, supported: Iterable[str]) -> str:
-    """A contract alone stands for its token, if it has exactly one that is known."""
+    """The full id. A contract alone stands for its token, if exactly one of its tokens is known."""
     of_contract = [each for each in supported if each.partition("::")[0] == token_id]
     return of_contract[0] if len(of_contract) == 1 else token_id
 
@@ -79,7 +79,7 @@ def _whole_id(token_id: str, supported: Iterable[str]) -> str:
 def _ids(query: QueryParams) -> list[str]:
     ids = [each for each in dict.fromkeys(",".join(query.getlist("tokens")).split(",")) if each]
     if len(ids) > TOKENS_MAX:
-        sentence = f"At most {TOKENS_MAX} tokens can be asked for at once, not {len(ids)}: ask in parts."
+        sentence = f"At most {TOKENS_MAX} tokens can be requested at once, not {len(ids)}: split the request."
         raise RequestRefused(400, "too_many_tokens", sentence)
     _check(ids)
     return ids

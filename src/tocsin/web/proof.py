@@ -1,4 +1,4 @@
-"""Until which block the record is proven complete, for the board and the console; read again after some seconds."""
+"""The block up to which the record is proven complete, for the board and the console; cached for a few seconds."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ NO_DATABASE = Completeness(None, None, None, "the database does not answer")
 
 
 class ProofReader:
-    """Asks the database. Without an answer nothing is claimed."""
+    """Asks the database. Without an answer, nothing is proven."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps

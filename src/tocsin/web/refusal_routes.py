@@ -1,4 +1,4 @@
-"""`/api/admin/competition/refusals`: what was refused, newest first, for those with a key."""
+"""`/api/admin/competition/refusals`: refusals, newest first, for callers with a key."""
 
 from starlette.requests import Request
 from starlette.types import ASGIApp

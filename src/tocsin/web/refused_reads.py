@@ -1,4 +1,4 @@
-"""Responses to reads over the limit, without routing: to refuse a flood must not cost more than to answer it."""
+"""Responses to reads over the limit, without routing: refusing a flood must not cost more than answering it."""
 
 from tocsin.errors import RequestRefused
 from tocsin.web.prepared_response import Form, form_of
@@ -9,7 +9,7 @@ FORMS_MAX = 256
 
 
 class RefusedReads:
-    """Each sentence is made into a response once; there are few, because they differ by the seconds to wait."""
+    """Builds one response for each sentence. There are few, because they differ only in the seconds to wait."""
 
     def __init__(self, headers: RawHeaders) -> None:
         self._headers = headers

@@ -1,4 +1,4 @@
-"""Bounds on what a client may send: the size of a body, and the number of requests."""
+"""Limits on the size of a client's bodies and on the number of its requests."""
 
 import asyncio
 from collections import OrderedDict
@@ -13,10 +13,10 @@ from tocsin.errors import RequestRefused
 
 BODY_MAX = 64 * 1024
 BODY_WAIT_S = 30
-CLIENTS_MAX = 10_000  # remembered at once; the one that was quiet longest is forgotten first
-CLIENTS_PER_SITE = 10  # what a whole /48 may do, in clients
+CLIENTS_MAX = 10_000  # remembered at once; the one that has been quiet longest is forgotten first
+CLIENTS_PER_SITE = 10  # a whole /48 may do as much as this many clients
 
-Networks: TypeAlias = tuple[str, ...]  # the client, and the larger network that it belongs to, if it has one
+Networks: TypeAlias = tuple[str, ...]  # the client, and the larger network that it belongs to, if any
 
 
 class ClientRateLimit:
@@ -32,7 +32,7 @@ class ClientRateLimit:
         self._left: OrderedDict[str, list[float]] = OrderedDict()  # how many are left, as of then
 
     def allows(self, networks: Networks) -> bool:
-        """Count one, if the client has one left; what is refused is not counted."""
+        """Count a request if the client has one left; refused ones are not counted."""
         if not self._bursts[0]:
             return True
         now, kept, allowed = self._clock.monotonic(), self._left, True
@@ -53,12 +53,12 @@ class ClientRateLimit:
         return allowed
 
     def count(self, networks: Networks) -> None:
-        """Count one; refuses it when the client has none left."""
+        """Count a request; refuses it when the client has none left."""
         if not self.allows(networks):
             raise self._refusal(networks)
 
     def check(self, networks: Networks) -> None:
-        """Refuses when the client has none left; counts nothing."""
+        """Refuse when the client has none left; counts nothing."""
         if self._bursts[0] and min(self._lefts(networks, self._clock.monotonic())) < 1:
             raise self._refusal(networks)
 
@@ -87,13 +87,13 @@ class ClientRateLimit:
 
 
 def networks_of(scope: Scope) -> Networks:
-    """What a request counts for: an IPv4 address, or an IPv6 /64 and its /48."""
+    """The networks that a request counts for: an IPv4 address, or an IPv6 /64 and its /48."""
     client = scope.get("client")
     return client_networks(client[0]) if client else ("unknown",)
 
 
 def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
-    """`receive` that refuses a body that is too large, as soon as that is known, or too slow."""
+    """A `receive` that refuses a body that is too slow, or too large, as soon as that is known."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value[:18]) > body_max:
             raise _too_large(body_max)
@@ -120,4 +120,4 @@ def capped(scope: Scope, receive: Receive, body_max: int) -> Receive:
 
 
 def _too_large(body_max: int) -> RequestRefused:
-    return RequestRefused(413, "body_too_large", f"A body may have {body_max} bytes at most.")
+    return RequestRefused(413, "body_too_large", f"A body may have at most {body_max} bytes.")

@@ -1,7 +1,7 @@
 """How responses are written: JSON, one shape for every error, ETags.
 
-An error is an `ErrorBody`. One table says which exception becomes which status; what is not in it is a defect of ours,
-which is logged for the operator and not shown to the client.
+An error is an `ErrorBody`. One table maps exceptions to statuses. Any other exception is a bug: it is logged for the
+operator and not shown to the client.
 """
 
 import json
@@ -19,12 +19,12 @@ from tocsin.shapes.responses import ErrorBody
 RETRY_S = 5
 SITE_UNAVAILABLE = "transient_d1_unavailable"
 
-# Made once, and without looking for cycles: no response contains itself.
+# Made once, and without the check for cycles: no response contains itself.
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 class _ErrorResponse(NamedTuple):
-    """How a client sees an exception. Without a sentence, it sees the exception's own."""
+    """The response to an exception. Without a sentence, it has the exception's own."""
 
     status: int
     code: str
@@ -44,12 +44,12 @@ TABLE: tuple[tuple[type[Exception], _ErrorResponse], ...] = (
     ),
     (
         ObjectError,
-        _ErrorResponse(503, "scheduler_unavailable", "The scheduler gave no answer: try again soon."),
+        _ErrorResponse(503, "scheduler_unavailable", "The scheduler did not answer: try again soon."),
     ),
     (BindingMissing, _ErrorResponse(503, "not_configured")),
     (
         Exception,
-        _ErrorResponse(500, "internal_error", "Something went wrong here; the service's log has the reason."),
+        _ErrorResponse(500, "internal_error", "Something went wrong in the service; its log has the cause."),
     ),
 )
 
@@ -63,7 +63,7 @@ def json_response(value: JSON, status: int = 200, headers: dict[str, str] | None
 
 
 def refusal_of(error: Exception) -> RequestRefused:
-    """The exception as a client may see it."""
+    """The refusal that a client gets for an exception."""
     if isinstance(error, RequestRefused):
         return error
     if isinstance(error, HTTPException):
@@ -76,7 +76,7 @@ def refusal_of(error: Exception) -> RequestRefused:
 
 
 def in_site_shape(refusal: RequestRefused) -> RequestRefused:
-    """An unavailable database as the site's competition routes say it; the sentence is in `message`."""
+    """An unavailable database in the form of the site's competition routes, with the sentence in `message`."""
     fields: dict[str, JSON] = {
         "error": SITE_UNAVAILABLE,
         "message": str(refusal),
@@ -102,6 +102,6 @@ def etag_of(body: bytes) -> bytes:
 
 
 def is_known(if_none_match: bytes, etag: bytes) -> bool:
-    """Whether the client's `If-None-Match` says that it has this body."""
+    """Whether the client has this body, by its `If-None-Match`."""
     known = [part.strip().removeprefix(b"W/") for part in if_none_match.split(b",")]
     return etag in known or known == [b"*"]

@@ -1,4 +1,4 @@
-"""Responses that many clients ask for: encoded once, kept for a second, and sent as they are."""
+"""Responses for many clients: encoded once, kept for a second, and sent unchanged."""
 
 from collections.abc import Awaitable, Callable, Hashable
 from collections.abc import Set as AbstractSet
@@ -35,10 +35,10 @@ class CachedResponse:
 
 
 class ResponseCache(Generic[K]):
-    """The newest responses to one path, by what is asked for, however that is written.
+    """The newest responses of one path, by the meaning of the query, however it is written.
 
-    `parse` reads the query; what it does not know has no effect. Where requests share a loop (`in_one_loop`), each
-    response is computed once however many wait for it, and the one before is sent while a newer one is computed.
+    `parse` reads the query; unknown parameters have no effect. Where requests share a loop (`in_one_loop`), each
+    response is computed once however many wait for it, and the previous one is sent while a newer one is computed.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class ResponseCache(Generic[K]):
         self._responses: SharedResults[K | None, CachedResponse] = SharedResults(
             responses_max, in_one_loop=in_one_loop
         )
-        self._keys: dict[bytes, K | None] = {}  # what queries ask for, by their text
+        self._keys: dict[bytes, K | None] = {}  # the meaning of queries, by their text
 
     def fresh(self, query: bytes) -> PreparedResponse | None:
-        """What is kept for this query, however it is written; None if it must be computed, refused or explained."""
+        """The cached response to this query; None if it must be computed, refused or explained."""
         key = self._keys[query] if query in self._keys else self._key_of(self._relevant(query))
         cached = self._responses.get(key)
         if cached is None:
@@ -83,17 +83,17 @@ class ResponseCache(Generic[K]):
         return cached.prepared if is_shown else None
 
     def _relevant(self, query: bytes) -> bytes:
-        """Without what has no effect: random parameters must not cost more than none."""
+        """The query without parameters that have no effect: random ones must not cost more than none."""
         if self.names is None or not query:
             return query
         return b"&".join(part for part in query.split(b"&") if self._has_effect(part.partition(b"=")[0]))
 
     def _has_effect(self, name: bytes) -> bool:
         assert self.names is not None
-        return name in self.names or b"%" in name or b"+" in name  # an encoded name may be any
+        return name in self.names or b"%" in name or b"+" in name  # an encoded name may be any name
 
     def _key_of(self, query: bytes) -> K | None:
-        """What a query asks for; None if it must be refused or explained. Each text is parsed once."""
+        """The meaning of a query; None if it must be refused or explained. Each text is parsed once."""
         if query not in self._keys:
             keep(self._keys, query, self._parsed(QueryParams(query)), QUERIES_MAX)
         return self._keys[query]
@@ -107,7 +107,7 @@ class ResponseCache(Generic[K]):
             return None
 
     def forget(self) -> None:
-        """What they show has changed."""
+        """Drop all responses, because their data has changed."""
         self._responses.forget()
 
     async def show(self, request: Request) -> ASGIApp:

@@ -28,14 +28,14 @@ from tocsin.web.respond import json_response
 
 DRY_RUN = "dry-run"
 TASK = "rounds"
-LOOK_AT = ("add", "reopen", "price", "rule")  # may make something due before the task looks again
+LOOK_AT = ("add", "reopen", "price", "rule")  # they may make something due before the task looks again
 
 _FIELDS = {camel_case(each.name): each for each in fields(RoundAction)}
 _WORDS: dict[Any, str] = {str: "text", int: "a whole number", bool: "true or false"}
 
 
 class RoundAdminRoutes:
-    """A viewer's key may look, an operator's may act."""
+    """A viewer's key may only read, an operator's may act."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
@@ -69,7 +69,7 @@ class RoundAdminRoutes:
         return response
 
     async def _look(self) -> None:
-        """Have the task look at the rounds now: it knows only what there was when it last did."""
+        """Run the task now: it only knows the rounds of its last run."""
         try:
             await self._deps.scheduler().refresh(TASK)
         except TocsinError as error:
@@ -83,15 +83,15 @@ def _truth(text: str) -> bool:
 
 
 def _action(body: JSON) -> RoundAction:
-    """The body; refuses what is not one, with the name of the field."""
+    """The action in the body. Refuses a wrong field by its name."""
     if not isinstance(body, dict):
         raise UsageError('The body is an object such as {"action": "close", "roundId": "week-1-2026-05-13"}.')
     for name, value in body.items():
         if name not in _FIELDS:
-            raise UsageError(f"There is no {name[:40]!r}. The fields are: {', '.join(_FIELDS)}.")
+            raise UsageError(f"There is no field {name[:40]!r}. The fields are: {', '.join(_FIELDS)}.")
         _check(name, value, _FIELDS[name].type)
     if any(each.default is MISSING and name not in body for name, each in _FIELDS.items()):
-        raise UsageError("Give the action: what is to be done.")
+        raise UsageError("The field action is missing: give the action to perform.")
     action = RoundAction.from_json(body)
     reason = checked_reason(action.reason or "")
     return RoundAction.from_json({**body, "reason": reason})

@@ -71,10 +71,10 @@ ROUNDS = OperationDoc(
 CURRENT = OperationDoc(
     operation_id="getCurrentRounds",
     tag="competition",
-    summary="The round that runs now, the next one, rounds that wait for their result, and the newest result.",
+    summary="The current round, the next one, rounds that wait for their result, and the newest result.",
     responses={
         200: ResponseDoc(
-            "times are unix seconds; `waiting_reason` says why a round that is over has no result yet",
+            "times are unix seconds; `waiting_reason` tells why a round that is over has no result yet",
             (CurrentRounds,),
             CurrentRounds(
                 1779240000,
@@ -89,14 +89,14 @@ CURRENT = OperationDoc(
 ROUND = OperationDoc(
     operation_id="getRound",
     tag="competition",
-    summary="A round with its results, prizes, prices of its end, flags and discrepancies.",
+    summary="A round with its results, prizes, prices of the end, flags and discrepancies.",
     parameters=(_ROUND_ID,),
     responses={200: ResponseDoc("the round", (RoundDetail,)), 404: _NOT_FOUND},
 )
 PLACED = OperationDoc(
     operation_id="getRoundResult",
     tag="competition",
-    summary="How an agent did in a round, by any of its wallets.",
+    summary="An agent's result in a round, by the address of any of its wallets.",
     parameters=(
         _ROUND_ID,
         Parameter(
@@ -120,7 +120,7 @@ PLACED = OperationDoc(
 FILE = OperationDoc(
     operation_id="getRoundFile",
     tag="competition",
-    summary="All that a result was computed from, and the result: `tocsin recount` computes it again.",
+    summary="The inputs of a result, and the result: `tocsin recount` computes it again.",
     parameters=(_ROUND_ID, Parameter("version", _NUMBER, "an earlier version; the newest by default")),
     responses={
         200: ResponseDoc("JSON lines; the last one has the digest", media_type=FILE_TYPE),
@@ -130,21 +130,21 @@ FILE = OperationDoc(
 ALL = OperationDoc(
     operation_id="listAllRounds",
     tag="scheduler",
-    summary="Rounds of every status, newest first, and the rule by which they follow each other.",
+    summary="Rounds of every status, newest first, and the rule that adds them.",
     key="X-Admin-Key",
     responses={200: ResponseDoc("the rounds", (RoundList,))},
 )
 ACT = OperationDoc(
     operation_id="controlRounds",
     tag="scheduler",
-    summary="Add, close, capture (snapshot), finalize, void, reopen or pay a round; decide about prices and flags.",
+    summary="Add, close, capture (snapshot), finalize, void, reopen or pay a round; set prices and decide on flags.",
     description=(
-        "The scheduler closes, captures and finalizes by itself; by hand it is only needed when a round waits."
-        " The audit log has each action."
+        "The scheduler closes, captures and finalizes rounds itself. Do it by hand only when a round waits."
+        " The audit log records each action."
     ),
     key="X-Admin-Key",
     parameters=(
-        Parameter(DRY_RUN, {"enum": ["true", "false"]}, "true: compute and answer, and write nothing"),
+        Parameter(DRY_RUN, {"enum": ["true", "false"]}, "true: compute and respond, but write nothing"),
     ),
     body=RoundAction,
     body_example={"roundId": _ID, "action": "close"},
@@ -154,16 +154,16 @@ ACT = OperationDoc(
             (RoundAnswer,),
             RoundAnswer(ok=True, action="close", dry_run=False, detail="closed"),
         ),
-        403: ResponseDoc("read_only_key: the key of a viewer may not act", (ErrorBody,)),
+        403: ResponseDoc("read_only_key: a viewer's key may not act", (ErrorBody,)),
         404: ResponseDoc("round_not_found: there is no such round", (ErrorBody,)),
         409: ResponseDoc(
-            "wrong_status: the round is in another one. grace_period_active: it cannot be closed yet."
-            " data_incomplete: not everything is recorded. wrong_decimals: prices have others."
+            "wrong_status: the round has another status. grace_period_active: it cannot be closed yet."
+            " data_incomplete: not everything is recorded. wrong_decimals: the token's prices have other decimals."
             " round_exists, already_paid, no_open_reward",
             (ErrorBody,),
         ),
         503: ResponseDoc(
-            "empty_price_cache: prices of the end are not known; or the store is unavailable", (ErrorBody,)
+            "empty_price_cache: prices of the end are unknown; or the store is unavailable", (ErrorBody,)
         ),
     },
 )

@@ -1,4 +1,4 @@
-"""Rounds as everybody sees them: only those with a result, and what runs now. All of it is read from the database."""
+"""The public routes of rounds: those with a result, and the current ones. Everything is read from the database."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Security headers of pages and responses. Nothing here needs a web server: Cloudflare serves files by itself."""
+"""Security headers of pages and responses. They need no web server of ours: Cloudflare serves files itself."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ SECURITY_HEADERS: Final[RawHeaders] = (
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
 )
-# For a year, browsers use https only. It is sent over https only: over http it could have been forged.
+# For a year, browsers use https only. Sent over https only: over http it could be forged.
 STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
 PAGE_POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -22,12 +22,12 @@ REVALIDATED: Final = (b"cache-control", b"no-cache")  # cached, but revalidated:
 
 
 def is_https(scope: Mapping[str, object]) -> bool:
-    """Whether the client uses https, as Cloudflare or a trusted proxy says (`X-Forwarded-Proto`)."""
+    """Whether the client uses https, according to Cloudflare or a trusted proxy (`X-Forwarded-Proto`)."""
     return scope.get("scheme") == "https"
 
 
 def with_security(headers: RawHeaders, *, https: bool) -> list[tuple[bytes, bytes]]:
-    """The headers, and the security headers that they lack; pages get a policy for their content too."""
+    """The headers, plus missing security headers; pages also get a content security policy."""
     names = {name.lower() for name, _ in headers}
     may_be_framed = any(
         name.lower() == b"content-security-policy" and b"frame-ancestors *" in value
@@ -44,7 +44,7 @@ def with_security(headers: RawHeaders, *, https: bool) -> list[tuple[bytes, byte
 
 
 def static_headers() -> str:
-    """The same for files that Cloudflare serves by itself: the text of its `_headers` file."""
+    """The headers for files that Cloudflare serves itself: the text of its `_headers` file."""
     common = [*SECURITY_HEADERS, STRICT_TRANSPORT, REVALIDATED]
     page = [*common, (b"content-security-policy", PAGE_POLICY)]
     rules = {f"/{name}": page for name in PAGES} | {"/static/*": common}

@@ -1,4 +1,4 @@
-"""Results that many ask for at the same time: each is computed once, and kept."""
+"""Results that many requests need at the same time: each is computed once and kept."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -9,10 +9,10 @@ V = TypeVar("V")
 
 
 class SharedResults(Generic[K, V]):
-    """The newest results, by what was asked for.
+    """The newest results, by key.
 
-    Where requests share a loop (`in_one_loop`), those who ask at the same time wait for one computation. Elsewhere a
-    request must not wait for what another one began, so each computes its own.
+    Where requests share a loop (`in_one_loop`), simultaneous requests wait for one computation. Elsewhere a request
+    must not wait for work that another one began, so each computes its own.
     """
 
     def __init__(self, count_max: int, *, in_one_loop: bool) -> None:
@@ -29,7 +29,7 @@ class SharedResults(Generic[K, V]):
         return key in self._computing
 
     def start(self, key: K, compute: Callable[[], Coroutine[Any, Any, V]]) -> None:
-        """Compute it for those who ask later. Only where requests share a loop."""
+        """Compute a result for later requests. Only where requests share a loop."""
         self._task(key, compute)
 
     async def computed(self, key: K, compute: Callable[[], Coroutine[Any, Any, V]]) -> V:
@@ -43,7 +43,7 @@ class SharedResults(Generic[K, V]):
         return value
 
     def forget(self) -> None:
-        """They are outdated, also those that are being computed: they may not know of the change."""
+        """Drop all results. Those being computed are outdated too: they may have missed the change."""
         self._forgotten += 1
         self._kept.clear()
         self._computing.clear()
@@ -56,7 +56,7 @@ class SharedResults(Generic[K, V]):
         return task
 
     def _ended(self, key: K, task: "asyncio.Task[V]") -> None:
-        """Keep the result, unless it was outdated meanwhile. An error is for those who wait."""
+        """Keep the result, unless it has become outdated. An error is raised in the waiting requests."""
         failed = task.cancelled() or task.exception() is not None
         if self._computing.get(key) is task:
             del self._computing[key]

@@ -1,4 +1,4 @@
-"""The pages that people look at: static files, fed only by our own API.
+"""The pages: static files that get their data from our own API only.
 
 Each file is a route of its own and is read once, so errors have the same shape as everywhere else.
 """
@@ -53,12 +53,12 @@ class ReadOnly:
 
 
 def _file(path: Path) -> ASGIApp:
-    """A file that clients revalidate: scripts and styles must be of the same version as their page."""
+    """A file that clients revalidate: scripts and styles must have the same version as their page."""
     return PreparedResponse(path.read_bytes(), MEDIA_TYPES[path.suffix], [REVALIDATED], compress=True)
 
 
 class _Redirect:
-    """Redirects to a path of ours with the same query, whatever the Host header says."""
+    """Redirects to a path of ours with the same query, whatever the Host header is."""
 
     def __init__(self, target: str) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""Names of tokens for people. `tokens.js` has the same table for the pages that scripts draw."""
+"""Names of tokens for people. `tokens.js` has the same table for pages drawn by scripts."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ SYMBOLS: Final = {
 
 
 def token_name(token: str) -> str:
-    """Its symbol, or else its asset's name, with that of its contract where it looks like a symbol."""
+    """Its symbol, or else its asset's name, followed by its contract's name if it looks like a symbol."""
     contract, _, asset = token.partition("::")
     if contract in SYMBOLS:
         return SYMBOLS[contract]
