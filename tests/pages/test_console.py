@@ -66,7 +66,7 @@ def test_lock_forgets_the_key(page: Page) -> None:
     """After Lock a reload asks for the key again."""
     open_console(page, KEY)
     page.get_by_role("button", name="Lock").click()
-    expect(page.get_by_role("alert")).to_contain_text("the key is forgotten")
+    expect(page.get_by_role("alert")).to_contain_text("The key was deleted")
     page.reload()
 
     expect(page.locator("#desk")).to_be_hidden()
@@ -149,7 +149,7 @@ def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
 
     hiro = page.locator("#budgets li").filter(has_text="hiro")
     expect(hiro).to_contain_text("140,000 of 150,000 calls")
-    expect(hiro).to_contain_text("At this rate it is used up on")
+    expect(hiro).to_contain_text("At this rate the budget runs out on")
     expect(page.locator("#budgets li").filter(has_text="tenero")).to_contain_text("after a 429")
     expect(hiro).to_contain_text("48 of 500 in the last minute, counted as an anonymous caller.")
     expect(page.get_by_role("meter", name="Calls to hiro this month")).to_have_attribute(
@@ -167,7 +167,7 @@ def test_refusals_that_could_not_be_counted(page: Page, world: World) -> None:
     """No refusals and no answer are different; when there is an answer again, it shows."""
     world.refusals = None
     open_console(page, KEY)
-    expect(page.locator("#no-refusals")).to_have_text("Not known: the database gave no answer.")
+    expect(page.locator("#no-refusals")).to_have_text("Not known: the database does not answer.")
     world.refusals = {}
     world.emit("alarm.armed", nextAlarmAt=now_ms())
 
@@ -210,7 +210,7 @@ def test_an_action_that_fails_shows_why(page: Page, world: World) -> None:
     world.faults[STATUS] = (429, "Too many requests: wait a minute.")
     page.get_by_role("button", name="Refresh all").click()
 
-    expect(said(page)).to_contain_text("Not done: Too many requests: wait a minute.")
+    expect(said(page)).to_contain_text("Failed: Too many requests: wait a minute.")
 
 
 def test_pause_asks_for_a_duration_and_resume_ends_it(page: Page, world: World) -> None:
@@ -292,7 +292,7 @@ def test_a_lost_connection_is_shown_and_resumed(page: Page, world: World, server
 
     server.stop()
     expect(verdict(page)).to_have_text("Disconnected")
-    expect(page.locator("#verdict-text")).to_contain_text("What you see is from")
+    expect(page.locator("#verdict-text")).to_contain_text("You see the state of")
     expect(page.locator("#link")).to_have_text("disconnected")
     world.emit("scheduler.paused", until=now_ms() + 60_000)
     expect(page.get_by_role("button", name="Try now")).to_be_visible()

@@ -26,9 +26,9 @@ def page(browser: Browser, shared_server: PagesServer) -> Iterator[Page]:
         (BudgetForecast(0, 240, 3_840, None), "At this rate 3,840 by 1 Jun (240 a day)."),
         (
             BudgetForecast(0, 240, 3_840, 1_779_667_200_000),
-            "At this rate it is used up on 25 May: cadences are stretched to last until 1 Jun.",
+            "At this rate the budget runs out on 25 May: cadences are stretched to last until 1 Jun.",
         ),
-        (None, "No forecast before an hour of calls."),
+        (None, "The forecast needs an hour of calls."),
     ],
 )
 def test_a_month_ends_as_the_service_forecasts(

@@ -25,7 +25,7 @@ def test_a_viewer_may_only_look(page: Page, world: World) -> None:
     world.role = "viewer"
     open_console(page, KEY)
 
-    expect(page.locator("#caller")).to_have_text("alice, may only look")
+    expect(page.locator("#caller")).to_have_text("alice, read-only")
     world.emit("scheduler.resumed")  # an event, so that the console draws again
     expect(events(page).first).to_contain_text("scheduler.resumed")
     assert page.locator(ACTING).count() == 7
@@ -54,7 +54,7 @@ def test_a_role_that_is_taken_away_while_the_console_is_open(page: Page, world: 
     world.viewer_when_acting = True
     page.get_by_role("button", name="Refresh all").click()
 
-    expect(said(page)).to_contain_text("Not done: The key alice may look, but not act.")
+    expect(said(page)).to_contain_text("Failed: The key alice may look, but not act.")
     expect(page.get_by_role("button", name="Refresh all")).to_be_disabled()
 
 
@@ -78,7 +78,7 @@ def test_the_open_audit_log_follows_and_an_unknown_end_is_told(page: Page, world
     """Another operator's action appears by itself; after Lock nothing of it is left."""
     open_console(page, KEY)
     page.get_by_role("link", name="Audit log").click()
-    expect(page.locator("#view")).to_contain_text("Nobody has done anything yet.")
+    expect(page.locator("#view")).to_contain_text("No actions yet.")
     record = AuditRecord("operator-1", now_ms(), "bob", "operator", "192.0.2.9", "refresh", "sweep", None)
     world.audit.insert(0, record.to_json())
     world.emit(
@@ -86,7 +86,7 @@ def test_the_open_audit_log_follows_and_an_unknown_end_is_told(page: Page, world
     )
 
     expect(page.get_by_role("region", name="Actions")).to_contain_text("bob")
-    expect(page.get_by_role("region", name="Actions")).to_contain_text("no end is known")
+    expect(page.get_by_role("region", name="Actions")).to_contain_text("end unknown")
     page.get_by_role("link", name="Overview").click()
     expect(events(page).filter(has_text="admin.acted")).to_contain_text("bob: resume")
     page.get_by_role("button", name="Lock").click()

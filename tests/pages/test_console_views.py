@@ -37,7 +37,7 @@ def test_runs_are_filtered_and_paged(page: Page, world: World) -> None:
     expect(table).to_have_count(len(failed))
     expect(page.get_by_label("Outcome")).to_have_value("failed")
     page.get_by_label("Started by").select_option("rerun")
-    expect(page.get_by_text("No run fits.")).to_be_visible()
+    expect(page.get_by_text("No matching runs.")).to_be_visible()
 
 
 def test_charts_show_how_long_runs_took_and_how_late_they_were(page: Page, world: World) -> None:
@@ -47,7 +47,7 @@ def test_charts_show_how_long_runs_took_and_how_late_they_were(page: Page, world
     page.get_by_label("Period").select_option("6h")
     shown = [run for run in world.runs if run["task"] == "sweep" and run["startedAt"] > now_ms() - DAY_MS / 4]
     picture = page.get_by_role(
-        "img", name=re.compile(rf"^Swap sweep, duration: {len(shown)} runs, half .*at most \d+ min$")
+        "img", name=re.compile(rf"^Swap sweep, duration: {len(shown)} runs, median .*at most \d+ min$")
     )
     expect(picture.locator("circle")).to_have_count(len(shown))
     late = page.get_by_role("img", name=re.compile(r"^Swap sweep, lateness: .* at most \d+ ms$"))
@@ -72,7 +72,7 @@ def test_a_run_has_a_page_of_its_own(page: Page, world: World) -> None:
     for text in (
         "Unavailable: tenero answered <b>503</b>", "Startedbythealarm", "Took1 min 4 s", "Late1.5 s",
         "Progress9 of 13", "Calls to its upstream14", "tokens attempted", "minute 94, month 42,580",
-        "4 in between are left out", "unit=<b>SP.one</b> reason=HTTP 503", "prices.refreshed",
+        "4 in between were left out", "unit=<b>SP.one</b> reason=HTTP 503", "prices.refreshed",
     ):  # fmt: skip
         assert text.replace(" ", "") in re.sub(r"\s", "", view.inner_text()), text
     assert view.locator("b").count() == 0
@@ -81,7 +81,7 @@ def test_a_run_has_a_page_of_its_own(page: Page, world: World) -> None:
     expect(link).to_be_visible()  # a run that changes while the service lists it is a 500
     run.update(trigger="refresh", slotAt=None)
     link.click()
-    expect(view).to_contain_text("a refresh: the audit log says whose")
+    expect(view).to_contain_text("a refresh: the audit log shows whose")
     page.go_back()
     expect(page.locator("#view-title")).to_have_text("Runs")
     page.go_back()
@@ -105,7 +105,7 @@ def test_a_link_to_a_view_works_after_the_key(page: Page, world: World) -> None:
     enter_key(page, KEY)
     expect(page.locator("#view-title")).to_have_text(re.compile(rf"^Run {world.runs[3]['id']} of "))
     page.goto("/console?view=run&run=1")
-    expect(page.get_by_role("alert").last).to_have_text("Nothing to show: there is no run 1")
+    expect(page.get_by_role("alert").last).to_have_text("This view cannot be shown: there is no run 1")
     page.goto("/console?view=constructor")
     expect(page.locator("#overview")).to_be_visible()
 
@@ -123,7 +123,7 @@ def test_refusals_can_be_opened(page: Page, world: World) -> None:
     expect(items.first).to_contain_text(newest["sentence"])
     expect(items.first).to_contain_text("<b>what was found</b> of number 1")
     expect(items.first).to_contain_text("SP1.a-pool swap-x-for-y")
-    expect(items.first.get_by_role("link", name="Page of the agent")).to_have_attribute(
+    expect(items.first.get_by_role("link", name="Agent's page")).to_have_attribute(
         "href", f"/agents/{newest['sender']}"
     )
     explorer = items.first.get_by_role("link", name="Transaction in the explorer")
@@ -204,7 +204,7 @@ def test_a_demo_can_be_broken_and_healed(page: Page, world: World) -> None:
     expect(page.get_by_text("Broken now: tenero is down; hiro answers 429.")).to_be_visible()
     page.get_by_role("button", name="The chain forks").click()
     expect(page.get_by_text("The chain forks.", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Heal everything").click()
+    page.get_by_role("button", name="Repair everything").click()
     expect(page.get_by_text("Nothing is broken.")).to_be_visible()
 
     assert world.simulator["commands"] == ["fault", "fault", "reorg", "calm"]
@@ -218,7 +218,7 @@ def test_a_real_service_cannot_be_broken(page: Page, world: World) -> None:
     expect(page.get_by_role("link", name="Break things")).to_be_hidden()
     page.goto("/console?view=demo")
 
-    expect(page.get_by_text("Nothing to show: this is not a demo.")).to_be_visible()
+    expect(page.get_by_text("This view cannot be shown: this is not a demo.")).to_be_visible()
     assert not [request for request in world.requests if request["path"].startswith("/simulator")]
 
 
@@ -234,7 +234,7 @@ def test_the_days_of_a_task(page: Page, world: World) -> None:
     totals = [sum(int(text) for text in cells[column::6]) for column in (1, 2, 3)]
 
     assert totals == [len(mine), len(failed), 3 * len(mine)]
-    expect(page.get_by_role("img", name=re.compile("^Average duration: half of the days"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^Average duration: median"))).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("^Runs that were not complete: "))).to_be_visible()
     page.get_by_role("link", name="Its runs").click()
     expect(page.get_by_label("Task", exact=True)).to_have_value("tenero")

@@ -202,7 +202,7 @@ def test_unpriced_tokens_are_marked_and_explained(page: Page, world: World) -> N
     open_board(page)
 
     expect(page.locator(f"{ROWS} .unpriced:visible")).to_have_count(len(marked) - 1)
-    page.get_by_text("How this is counted").click()
+    page.get_by_text("How the figures are computed").click()
     expect(page.get_by_text("marks tokens without a known price")).to_be_visible()
     page.get_by_text("Token prices and their age").click()
     expect(page.locator("#prices li").filter(has_text="kangaroo")).to_contain_text("no price")

@@ -1,8 +1,8 @@
-/** What an agent is called. Pure. */
+/** The names of an agent. Pure. */
 
 import { shortAddress } from "./format.js";
 
-/** The part of a text that can be seen: "" when nothing can. Two hidden characters stay: they join emoji. */
+/** The visible part of a text, or "". Two hidden characters stay, because they join emoji. */
 export function visible(text) {
 	const seen = (text ?? "")
 		.replace(/\s+/g, " ")
@@ -11,7 +11,7 @@ export function visible(text) {
 	return /[^\p{Z}\u200d\ufe0f\u2800]/u.test(seen) ? seen : "";
 }
 
-/** All its names, the one to call it by first. @param {import("./types.js").BoardRow} row */
+/** All its names, the preferred one first. @param {import("./types.js").BoardRow} row */
 export const namesOf = (row) =>
 	[visible(row.displayName), visible(row.bnsName), shortAddress(row.stxAddress)].filter(Boolean);
 

@@ -14,7 +14,7 @@ import { tokenLabel } from "./tokens.js";
 
 const EXPLORER = "https://explorer.hiro.so";
 const PAGE_TRADES = 200;
-const LOADED_MAX = 1000; // what is added up by itself; more on request
+const LOADED_MAX = 1000; // loaded without asking; more on request
 const SHOWN_STEP = 25;
 
 const beside = matchMedia("(min-width: 93.75em)"); // where the board and the panel have room side by side
@@ -24,11 +24,11 @@ const content = byId("panel-content");
 let state = null; // {agent, wallets, row, prices, trades, lists, shown, error, loading}
 
 /**
- * Open it for an agent's wallets, or bring it up to date when it is open.
+ * Open the panel for an agent's wallets, or update it when it is open.
  * @param {string[]} wallets
  * @param {import("./types.js").BoardRow | undefined} row
  * @param {Record<string, import("./types.js").Price>} prices
- * @param {string} period that the figures of the row are of
+ * @param {string} period of the figures in the row
  */
 export function showAgent(wallets, row, prices, period = "all") {
 	const agent = wallets.join();
@@ -63,10 +63,10 @@ export const onClosed = (callback) => dialog.addEventListener("close", callback)
 /** A list of trades per wallet: where its next page begins (null: nowhere), and how far back it was read. */
 const unread = (wallets) => wallets.map((wallet) => ({ wallet, cursor: "", readTo: Infinity }));
 
-/** The list to go on with: the one that was read least far back. */
+/** The list to continue with: the one that was read least far back. */
 const nextOf = (lists) => lists.filter(({ cursor }) => cursor !== null).sort((a, b) => b.readTo - a.readTo)[0];
 
-/** Load pages into a copy, and show it if the visitor still looks at that agent. */
+/** Load pages into a copy, and show it if that agent is still open. */
 async function load(wanted, upTo) {
 	const trades = [...wanted.trades];
 	const lists = wanted.lists.map((list) => ({ ...list }));
@@ -126,7 +126,7 @@ const PERIODS = { round: "of the round", "24h": "of the last 24 hours", "7d": "o
 function figures(row, period) {
 	const of = PERIODS[period];
 	if (!row && of) return [el("p", { class: "note" }, `This address is not on the board ${of}.`)];
-	if (!row) return [el("p", { class: "note" }, "This address is not on the board: it has no verified trades of a registered agent.")];
+	if (!row) return [el("p", { class: "note" }, "This address is not on the board: no registered agent has verified trades with it.")];
 	const figure = (label, value, sign = null) =>
 		el("div", {}, el("dt", {}, label), el("dd", { "data-sign": sign }, value));
 	const all = el(
@@ -139,14 +139,14 @@ function figures(row, period) {
 		figure(period === "round" ? "Return on volume" : "Return on capital", signedPercent(row.pnlPercent), signOf(row.pnlUsd)),
 		figure(`P&L at trade (${count(row.valuedTradeCount)} of ${count(row.tradeCount)} trades)`, signedUsd(row.pnlAtTradeUsd), signOf(row.pnlAtTradeUsd)),
 	);
-	return of ? [el("p", { class: "note" }, `These figures are those ${of}; what follows is of all trades.`), all] : [all];
+	return of ? [el("p", { class: "note" }, `These figures are those ${of}; everything below covers all trades.`), all] : [all];
 }
 
 function tradesPart() {
 	if (state.loading && !state.trades.length) return [el("div", { class: "skeleton tall", role: "status" }, "Loading trades…")];
 	if (state.error && !state.trades.length) {
 		const again = el("button", { type: "button", click: () => retry() }, "Try again");
-		return [el("p", { class: "note bad", role: "alert" }, `No trades to show: ${state.error.message} `, again)];
+		return [el("p", { class: "note bad", role: "alert" }, `The trades cannot be shown: ${state.error.message} `, again)];
 	}
 	if (!state.trades.length) return [el("p", { class: "note" }, "No verified trades yet.")];
 	return [activityPart(), tokensPart(), listPart()];
@@ -177,7 +177,7 @@ function tokensPart() {
 	const part = el(
 		"section",
 		{},
-		el("h3", {}, "Net flow per token", el("small", {}, "at current prices; not a gain or a loss")),
+		el("h3", {}, "Net flow per token", el("small", {}, "at current prices; not a gain or loss")),
 		el("ul", { class: "tokens" }, ...tokens.map((one) => tokenLine(one, most))),
 	);
 	if (uncounted) {
@@ -191,7 +191,7 @@ function tokenLine(flow, most) {
 	const worth = flow.netUsd === null
 		? el("span", { class: "unpriced", title: "No price is known for this token" }, "unpriced")
 		: el("span", { class: "num" }, signedUsd(flow.netUsd));
-	const net = flow.netUsd === null ? flow.received - flow.given : flow.counted; // what the dollars stand for
+	const net = flow.netUsd === null ? flow.received - flow.given : flow.counted; // the amount that the dollars stand for
 	const detail = `net ${net > 0n ? "+" : ""}${units(net, flow.decimals)}`;
 	const at = flow.priceUsd === null ? "" : ` at ${price(flow.priceUsd)}`;
 	return el(
@@ -240,7 +240,7 @@ function tradeLine(trade) {
 	);
 }
 
-/** A link only for what is a transaction id; anything else is text. */
+/** A link for a transaction id; anything else is text. */
 function transaction(txid) {
 	const label = el("code", {}, shortAddress(txid));
 	if (!/^0x[0-9a-f]{64}$/.test(txid)) return label;

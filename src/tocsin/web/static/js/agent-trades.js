@@ -1,9 +1,9 @@
-/** What an agent's trades add up to, token by token and day by day. Exact: amounts are BigInt. Pure. */
+/** The sums of an agent's trades by token and by day. Exact: amounts are BigInt. Pure. */
 
 const DAY_MS = 86_400_000;
 
 /**
- * `{tokens, uncounted}`: per token what was given and received over all trades, and the net at today's price over
+ * `{tokens, uncounted}`: per token the amounts given and received over all trades, and the net at today's price over
  * the trades that count. A trade counts when both its tokens have a price; one priced side alone would
  * look like a gain or a loss.
  * @param {import("./types.js").Trade[]} trades

@@ -1,4 +1,4 @@
-/** The page of an agent is complete without this: it only adds the button that copies its address. */
+/** An agent's page is complete without this script, which only adds the button that copies its address. */
 
 const button = document.getElementById("copy-link");
 

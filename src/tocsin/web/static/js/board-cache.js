@@ -1,4 +1,4 @@
-/** The second-tier cache: the last board this browser saw, so that a reload paints at once. Public data only. */
+/** The last board this browser saw, so that a reload paints at once. Public data only. */
 
 import { joined } from "./board-feed.js";
 
@@ -10,19 +10,19 @@ export function recallBoard(period) {
 		const kept = JSON.parse(localStorage.getItem(KEY));
 		if (kept && kept.period === period && Date.now() - kept.savedAt < AGE_MAX_MS) return joined(kept.pages);
 	} catch {
-		// Nothing kept, or not readable: the service has it.
+		// Nothing kept, or unreadable: the service has it.
 	}
 	return null;
 }
 
-/** When the browser has nothing better to do. */
+/** Runs when the browser is idle. */
 export function keepBoard({ pages, period }) {
 	const whenIdle = globalThis.requestIdleCallback ?? ((work) => setTimeout(work, 200));
 	whenIdle(() => {
 		try {
 			localStorage.setItem(KEY, JSON.stringify({ savedAt: Date.now(), period, pages }));
 		} catch {
-			// Full or forbidden: the page works without.
+			// Full or forbidden: the page works without it.
 		}
 	});
 }

@@ -1,4 +1,4 @@
-/** The board and the prices, as the service has them: page by page, and only what changed since. */
+/** Loads the board page by page, and only the pages that have changed. */
 
 import { getJson } from "./request.js";
 
@@ -6,8 +6,8 @@ const BOARD = "/api/competition/leaderboard?sort=pnl&dir=desc&limit=200";
 const PAGES_MAX = 60;
 
 /**
- * The whole board of a period: `{rows, asOf, pricesAsOf, pages}`. `previous` is what is known already; its pages are asked
- * for with their ETags. `arrived` is called with the board so far whenever a page is there.
+ * The whole board of a period: `{rows, asOf, pricesAsOf, pages}`. `previous` is the known board; its pages are requested
+ * with their ETags. `arrived` is called with the board so far after each page.
  */
 export async function loadBoard(period, previous, arrived) {
 	const known = new Map((previous?.pages ?? []).map((page) => [page.cursor, page]));
@@ -29,7 +29,7 @@ async function loadPage(period, cursor, known) {
 }
 
 /**
- * A row that moved between two pages while they were read is in both: the later one counts.
+ * A row that moved between two pages during loading is in both: the later one counts.
  * @param {{body: import("./types.js").Board}[]} pages
  */
 export function joined(pages, complete = true) {

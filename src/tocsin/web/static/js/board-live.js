@@ -1,9 +1,9 @@
-/** Tells when something changed, so that nobody waits for the next round. Without it the page still asks every half minute. */
+/** Reports changes at once. Without it, the page still polls every half minute. */
 
 const PATH = "/api/competition/events";
 const AT_MOST_EVERY_MS = 1000;
 
-/** `changed()` when a new board was published; `counted(trade)` for each swap. Nothing is open while nobody looks. */
+/** `changed()` when a new board is published; `counted(trade)` for each swap. Closed while the page is hidden. */
 export function follow({ changed, counted }) {
 	let source = null;
 	let timer = null;

@@ -4,7 +4,7 @@ import { nameOf, namesOf } from "./agent-name.js";
 
 export const PAGE_ROWS = 25;
 
-/** What can be sorted by; `dir` is the direction that people expect first. */
+/** The sort columns; `dir` is the direction that people expect first. */
 export const COLUMNS = {
 	agent: { value: (row) => nameOf(row).toLowerCase(), dir: "asc" },
 	trades: { value: (row) => row.tradeCount, dir: "desc" },
@@ -16,13 +16,13 @@ export const COLUMNS = {
 const RANKED_BY_DEFAULT = "pnl";
 
 /**
- * The page of rows that a view asks for: `{rows: [{row, rank, medal, moved}], found, pages, page}`.
- * A rank is the place by what is sorted, best first; searching or turning the order round does not change it.
+ * The page of rows for a view: `{rows: [{row, rank, medal, moved}], found, pages, page}`.
+ * The rank is the place in the sort column, best first; searching or reversing the order does not change it.
  * @param {import("./types.js").BoardRow[]} rows
  */
 export function arrange(rows, view) {
 	const rankedBy = view.sort === "agent" ? RANKED_BY_DEFAULT : view.sort;
-	const inRound = view.period === "round"; // its rules say who comes first
+	const inRound = view.period === "round"; // its rules decide the order
 	const ranked = ordered(rows, rankedBy, "desc", inRound).map((row, index) => entryOf(row, index, rankedBy, view.period));
 	const sorted =
 		rankedBy === view.sort && view.dir === "desc" ? ranked : ordered(ranked, view.sort, view.dir, inRound, (entry) => entry.row);
@@ -33,13 +33,13 @@ export function arrange(rows, view) {
 	return { rows: found.slice((page - 1) * PAGE_ROWS, page * PAGE_ROWS), found: found.length, pages, page };
 }
 
-/** Medals are for P&L; changes of rank are those of the whole board by P&L. */
+/** Medals are for P&L; rank changes are those of the whole board by P&L. */
 function entryOf(row, index, rankedBy, period) {
 	const byPnl = rankedBy === RANKED_BY_DEFAULT;
 	return { row, rank: index + 1, medal: byPnl && index < 3 && row.pnlUsd !== null, moved: byPnl && period === "all" ? row.rankChange : null };
 }
 
-/** Rows without a value come last in either direction; ties go by the latest trade, then by address, or by place. */
+/** Rows without a value come last in both directions; ties go by latest trade, then by address, or by place. */
 function ordered(items, sort, dir, byPlace, rowOf = (item) => item) {
 	const { value } = COLUMNS[sort];
 	const sign = dir === "asc" ? 1 : -1;

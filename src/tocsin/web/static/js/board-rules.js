@@ -1,4 +1,4 @@
-/** How to take part, and who won before: loaded when somebody wants to read it. */
+/** How to take part, and past winners: loaded when somebody opens it. */
 
 import { visible } from "./agent-name.js";
 import { byId, el } from "./dom.js";
@@ -7,17 +7,17 @@ import { getJson } from "./request.js";
 
 const SHOWN = 12;
 
-/** What cannot be had is tried again at the next look. */
+/** A part that cannot be loaded is tried again next time. */
 export async function drawRules() {
 	const [guide, rounds] = await Promise.all([readGuide(), pastRounds()]);
 	byId("rules").replaceChildren(...guide, el("h2", {}, "Past rounds"), ...rounds);
 }
 
-/** The part "Take part" of /llms.txt, which is made from the rules in force. */
+/** The section "Take part" of /llms.txt, which is made from the rules in force. */
 async function readGuide() {
 	const text = await fetch("/llms.txt").then((response) => (response.ok ? response.text() : ""), () => "");
 	const steps = stepsOf(text);
-	if (!steps.length) return [el("p", { class: "note" }, "The rules cannot be shown now: they are at /llms.txt.")];
+	if (!steps.length) return [el("p", { class: "note" }, "The rules cannot be shown now; see /llms.txt.")];
 	return [el("ol", { class: "steps" }, ...steps.map((step) => el("li", {}, step)))];
 }
 
@@ -26,7 +26,7 @@ export const stepsOf = (text) => [...text.matchAll(/^\d+\. (.+)$/gm)].map(([, st
 
 async function pastRounds() {
 	const answer = await getJson(`/api/competition/rounds?limit=${SHOWN}`).catch(() => null);
-	if (!answer) return [el("p", { class: "note" }, "They cannot be shown now.")];
+	if (!answer) return [el("p", { class: "note" }, "Past rounds cannot be shown now.")];
 	/** @type {import("./types.js").RoundPage} */
 	const { rounds, winners } = answer.body;
 	if (!rounds.length) return [el("p", { class: "note" }, "No round has a result yet.")];

@@ -1,4 +1,4 @@
-/** Whether what is shown is live, old or out of reach, in one place that never moves. */
+/** Whether the board is live, old or unreachable, in one place that never moves. */
 
 import { now } from "./clock.js";
 import { byId, setAttribute, setText } from "./dom.js";
@@ -6,7 +6,7 @@ import { clock, count, span } from "./format.js";
 import { usd } from "./money.js";
 import { freshness } from "./prices.js";
 
-const PRICES_OLD_MS = 60 * 60_000; // when the prices themselves could not be asked for
+const PRICES_OLD_MS = 60 * 60_000; // when the prices themselves could not be loaded
 
 export function drawState({ board, prices, poll, remembered }) {
 	const { mood, title, text } = stateOf({ board, prices, poll, remembered, at: now() });
@@ -18,20 +18,20 @@ export function drawState({ board, prices, poll, remembered }) {
 	setText(byId("prices-age"), board?.pricesAsOf ? span(now() - board.pricesAsOf) : "–");
 }
 
-/** Pure. The worst that is true counts. */
+/** Pure. The worst state wins. */
 export function stateOf({ board, prices, poll, remembered, at }) {
 	if (poll.error) return outOfReach(board, poll);
 	if (board === null) return { mood: "wait", title: "Loading", text: "The board is loading." };
 	if (poll.nextAt === 0 && remembered) {
-		return { mood: "wait", title: "From your last visit", text: "Asking for news." };
+		return { mood: "wait", title: "From your last visit", text: "Loading the current board." };
 	}
 	if (!board.complete) return { mood: "wait", title: "Loading", text: `${count(board.rows.length)} agents so far.` };
 	if (!board.pricesAsOf) {
 		if (board.service?.ready === false) return { mood: "warn", title: "Not up to date", text: `${board.service.reasons.join("; ")}.` };
-		return { mood: "warn", title: "No prices yet", text: "Dollar values appear by themselves when prices are known." };
+		return { mood: "warn", title: "No prices yet", text: "Dollar values appear when prices are known." };
 	}
 	if (board.round?.final && board.service.ready) return { mood: "live", title: "Final", text: `This is the result of round ${board.round.roundId}.` };
-	if (board.final && board.service.ready) return { mood: "live", title: "Final", text: "The competition has ended. The board is valued at the prices of its end." };
+	if (board.final && board.service.ready) return { mood: "live", title: "Final", text: "The competition has ended. The board uses the prices of the end." };
 	const fresh = freshness(prices);
 	if (prices ? fresh.mostlyStale : at - board.pricesAsOf > PRICES_OLD_MS) {
 		const since = span(at - (fresh.oldestAt ?? board.pricesAsOf));
@@ -43,10 +43,10 @@ export function stateOf({ board, prices, poll, remembered, at }) {
 
 const TITLES = { ready: "Live", starting: "Still reading the chain", paused: "Paused", partial: "Partly up to date", limited: "Partly up to date" };
 
-/** What the service says of itself: the same as /readyz. */
+/** The state of the service, as /readyz reports it. */
 function serviceState({ service, sweptAt, pricesAsOf, firstSweep }, at) {
 	const swaps = sweptAt ? `Swaps as of ${clock(sweptAt)}, prices` : "Prices";
-	const state = service?.state ?? "ready"; // of an older service
+	const state = service?.state ?? "ready"; // an older service
 	if (firstSweep) return { mood: "wait", title: TITLES.starting, text: `${count(firstSweep.done)} of ${count(firstSweep.total)} lists are read.` };
 	const why = state === "ready" ? "This page updates itself." : `${[...service.reasons, ...service.notes].join("; ")}.`;
 	const mood = { ready: "live", starting: "wait" }[state] ?? "warn";

@@ -1,4 +1,4 @@
-/** The board as a table. Rows stay where they are in the document and change in place. */
+/** The board as a table. Rows keep their elements and are updated in place. */
 
 import { namesOf } from "./agent-name.js";
 import { ageOf, setAge } from "./clock.js";
@@ -10,9 +10,9 @@ import { makeCurve, updateCurve } from "./sparkline.js";
 
 const body = byId("rows");
 
-/** Sums from here on are short, so that digits stay in their column. */
+/** Sums from here on are shortened, so that digits stay in their column. */
 const SHORT_FROM = 1_000_000;
-const UNCOUNTED_SHARE = 0.05; // of the trades: below that it says nothing about the row
+const UNCOUNTED_SHARE = 0.05; // of the trades; a smaller share does not matter
 
 /** @param {{row: import("./types.js").BoardRow, rank: number, medal: boolean, moved: number | null}[]} entries */
 export function drawRows(entries, view) {
@@ -24,7 +24,7 @@ export function drawRows(entries, view) {
 	}
 }
 
-/** Explicit roles: on a phone the rows are laid out as cards, and a browser would forget that this is a table. */
+/** Explicit roles: on a phone the rows are laid out as cards, and the browser would drop the table's roles. */
 const cell = (name, ...children) => el("td", { role: "cell", class: name }, ...children);
 
 function makeRow({ row }) {
@@ -83,17 +83,17 @@ function updateMove(node, moved) {
 	node.replaceChildren(...shown);
 }
 
-/** Only where it matters to the row. @param {import("./types.js").BoardRow} row */
+/** Only where it matters. @param {import("./types.js").BoardRow} row */
 function updateUncounted(node, row) {
 	const [unpriced, thin] = [row.unpricedTokens.length, row.thinTokens.length];
 	node.hidden = unpriced + thin === 0 || row.uncountedTradeCount < row.tradeCount * UNCOUNTED_SHARE;
 	if (node.hidden) return;
 	setText(node, [unpriced && `${unpriced} unpriced`, thin && `${thin} thin`].filter(Boolean).join(", "));
-	node.title = `Tokens without a price, or with one that hardly anybody could trade at: ${count(row.uncountedTradeCount)} of ${count(row.tradeCount)} trades are not in volume and P&L`;
+	node.title = `Tokens without a price, or with too little trade: ${count(row.uncountedTradeCount)} of ${count(row.tradeCount)} trades are not in volume and P&L`;
 }
 
 /** @param {import("./types.js").BoardRow} row */
-export const atTradeOf = (row) => `At trade: each swap at the prices of its own time; they are known of ${count(row.valuedTradeCount)} of ${count(row.tradeCount)}.`;
+export const atTradeOf = (row) => `At trade: each swap at the prices of its own time, known for ${count(row.valuedTradeCount)} of ${count(row.tradeCount)}.`;
 
 function updateLatest(cellNode, at) {
 	if (at === null) setText(cellNode, NONE);
@@ -108,7 +108,7 @@ export function signOf(value) {
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-/** Draw the eye to a value that changed. */
+/** Highlight a changed value. */
 function flash(node) {
 	if (calm.matches) return;
 	const color = getComputedStyle(document.documentElement).getPropertyValue("--flash");

@@ -1,4 +1,4 @@
-/** What a visitor looks at, as it stands in the address bar: links can be shared, and Back works. Pure. */
+/** The view in the address bar, so that links can be shared and Back works. Pure. */
 
 import { COLUMNS } from "./board-order.js";
 
@@ -20,7 +20,7 @@ export function parseView(search) {
 	};
 }
 
-/** Only what differs from the first look. */
+/** Only what differs from the default view. */
 export function formatView(view) {
 	const query = new URLSearchParams();
 	if (view.period !== DEFAULT_VIEW.period) query.set("period", view.period);

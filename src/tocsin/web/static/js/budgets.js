@@ -1,9 +1,9 @@
-/** Budgets as gauges: what is used, where the month is, and where it will end at this rate. */
+/** Budgets as gauges: calls used, time passed, and the forecast for the end of the month. */
 
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
 import { clock, count, day, utcDay } from "./format.js";
 
-/** How much of the month is over, from 0 to 1. Pure. */
+/** How much of the month has passed, from 0 to 1. Pure. */
 export function passedOf(endsAt, at) {
 	const startsAt = new Date(endsAt).setUTCMonth(new Date(endsAt).getUTCMonth() - 1);
 	return Math.min(1, Math.max(0, (at - startsAt) / (endsAt - startsAt)));
@@ -12,8 +12,8 @@ export function passedOf(endsAt, at) {
 /** How the month ends, as the service forecasts it. Pure. @param {import("./types.js").BudgetStatus} budget */
 export function forecastWords({ forecast, monthEndsAt }) {
 	const ends = utcDay(monthEndsAt);
-	if (!forecast) return "No forecast before an hour of calls.";
-	if (forecast.runsOutAt) return `At this rate it is used up on ${day(forecast.runsOutAt)}: cadences are stretched to last until ${ends}.`;
+	if (!forecast) return "The forecast needs an hour of calls.";
+	if (forecast.runsOutAt) return `At this rate the budget runs out on ${day(forecast.runsOutAt)}: cadences are stretched to last until ${ends}.`;
 	return `At this rate ${count(forecast.usedAtEnd)} by ${ends} (${count(forecast.perDay)} a day).`;
 }
 

@@ -1,4 +1,4 @@
-/** The service's clock as seen from here, and the one timer that keeps ages and countdowns true. */
+/** The service's clock, and the one timer that updates ages and countdowns. */
 
 import { ago, isoTime, moment, remaining } from "./format.js";
 import { el, setAttribute, setText } from "./dom.js";
@@ -8,13 +8,13 @@ let skewMs = 0;
 
 export const now = () => Date.now() + skewMs;
 
-/** Learn from a server's time, so that a visitor's wrong clock makes no wrong ages. */
+/** Take the server's time, so that a visitor's wrong clock does not cause wrong ages. */
 export function heard(serverMs) {
 	const difference = serverMs - Date.now();
 	if (Number.isFinite(difference)) skewMs = Math.abs(difference) > SKEW_IGNORED_MS ? difference : 0;
 }
 
-/** An element that shows how long ago something was, and stays up to date. */
+/** An element that shows how long ago something was, and is kept up to date. */
 export function ageOf(at, attributes = {}) {
 	const node = el("time", attributes);
 	setAge(node, at);
@@ -38,7 +38,7 @@ export function setCountdown(node, until, otherwise) {
 
 const listeners = new Set();
 
-/** Call back every second while somebody looks. */
+/** Call back every second while the page is visible. */
 export function everySecond(callback) {
 	listeners.add(callback);
 }

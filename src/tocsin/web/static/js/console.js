@@ -16,10 +16,10 @@ import { verdictOf } from "./verdict.js";
 import { linkTo, Views } from "./views.js";
 
 const API = "/api/admin/scheduler";
-const KEPT_AS = "tocsin:admin-key"; // sessionStorage: gone with the tab
+const KEPT_AS = "tocsin:admin-key"; // sessionStorage: deleted with the tab
 const POLL_MS = 15_000;
 const RUNS_MAX = 500; // more than six hours at the default cadences; a day's would be a megabyte
-const SOON_MS = 200; // one question for a burst of events
+const SOON_MS = 200; // one request for a burst of events
 
 let session = null; // {key, poll, stream, status, health, refusals, lists, complete, simulator, runs, runsStale, prices}
 const views = new Views(() => session, () => session && draw());
@@ -72,7 +72,7 @@ function close(reason) {
 	byId("key").focus();
 }
 
-// Learning
+// Reading
 
 async function refresh() {
 	const mine = session;
@@ -135,11 +135,11 @@ function draw() {
 	drawPrices(prices?.prices);
 	byId("resume").hidden = !status.pausedUntil;
 	byId("pause-open").hidden = Boolean(status.pausedUntil);
-	setText(byId("caller"), caller ? `${caller.name}, ${caller.role === "viewer" ? "may only look" : caller.role}` : NONE);
+	setText(byId("caller"), caller ? `${caller.name}, ${caller.role === "viewer" ? "read-only" : caller.role}` : NONE);
 	if (caller?.role === "viewer") allow(false);
 }
 
-/** A viewer may only look. */
+/** A viewer may only read. */
 function allow(acting) {
 	for (const node of document.querySelectorAll("[data-refresh], #refresh-all, #pause-open, #resume, #reason")) node.disabled = !acting;
 }
@@ -161,7 +161,7 @@ function drawVerdict(at) {
 
 function lost(poll) {
 	const next = remaining(poll.nextAt - Date.now());
-	const text = `${poll.error.message} What you see is from ${clockSeconds(poll.failingSince)}. Next try in ${next}.`;
+	const text = `${poll.error.message} You see the state of ${clockSeconds(poll.failingSince)}. Next try in ${next}.`;
 	return { mood: "bad", title: "Disconnected", text };
 }
 
@@ -181,7 +181,7 @@ async function act(button, query, doing, done, output = byId("message")) {
 		say(...done(await post(`${API}?${new URLSearchParams({ ...query, reason: reason.value })}`, { key })));
 		reason.value = "";
 	} catch (error) {
-		say(`Not done: ${error.message}`, "bad");
+		say(`Failed: ${error.message}`, "bad");
 		if (error.status === 401) lock(error.message);
 	}
 	button.disabled = false;
@@ -195,12 +195,12 @@ const outcomes = (results) => [
 
 function refreshTask(name) {
 	const [button, output] = ["refresh", "message"].map((part) => document.querySelector(`[data-${part}="${name}"]`));
-	act(button, { action: "refresh", task: name }, "Asked for a run.", ({ result }) => outcomes([[name, result]]), output);
+	act(button, { action: "refresh", task: name }, "Requested a run.", ({ result }) => outcomes([[name, result]]), output);
 }
 
 function refreshAll() {
 	const query = { action: "refresh", task: "all" };
-	act(byId("refresh-all"), query, "Asked for a run of every task.", ({ result }) => outcomes(Object.entries(result)));
+	act(byId("refresh-all"), query, "Requested a run of every task.", ({ result }) => outcomes(Object.entries(result)));
 }
 
 async function pause() {
@@ -215,7 +215,7 @@ async function pause() {
 }
 
 function resume() {
-	act(byId("resume"), { action: "resume" }, "Resuming.", () => ["Resumed: scheduled runs go on.", "live"]);
+	act(byId("resume"), { action: "resume" }, "Resuming.", () => ["Resumed: scheduled runs continue.", "live"]);
 }
 
 function reconnect() {
@@ -228,7 +228,7 @@ const BUTTONS = {
 	"pause-open": pause,
 	resume,
 	reconnect,
-	lock: () => lock("Locked: the key is forgotten."),
+	lock: () => lock("Locked. The key was deleted."),
 };
 for (const [id, pressed] of Object.entries(BUTTONS)) byId(id).addEventListener("click", pressed);
 byId("gate").addEventListener("submit", (event) => {

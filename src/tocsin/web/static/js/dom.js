@@ -17,20 +17,20 @@ export const svg = (tag, attributes = {}, ...children) =>
 	build(document.createElementNS(SVG, tag), attributes, children);
 export const byId = (id) => document.getElementById(id);
 
-/** Set a text where it differs; returns whether it did. */
+/** Set a text if it differs; returns whether it did. */
 export function setText(node, text) {
 	if (node.textContent === text) return false;
 	node.textContent = text;
 	return true;
 }
 
-/** Set or remove an attribute where it differs. */
+/** Set or remove an attribute if it differs. */
 export function setAttribute(node, name, value) {
 	if (value === null) node.removeAttribute(name);
 	else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 }
 
-/** Make `parent` hold one element per item, in order; those that were there stay and are updated in place. */
+/** Make `parent` hold one element per item, in order; existing ones are updated in place. */
 export function keyed(parent, items, keyOf, make, update) {
 	const present = new Map([...parent.children].map((node) => [node.dataset.key, node]));
 	const focused = document.activeElement;
@@ -52,6 +52,6 @@ export function keyed(parent, items, keyOf, make, update) {
 		else parent.insertBefore(node, place);
 	}
 	for (const node of present.values()) node.remove();
-	// A browser drops the focus of an element that is moved.
+	// A browser drops the focus when an element moves.
 	if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }

@@ -1,4 +1,4 @@
-/** What happens, as it happens, newest first. */
+/** Events as they happen, newest first. */
 
 import { byId, el } from "./dom.js";
 import { clockSeconds, isoTime, moment } from "./format.js";
@@ -19,7 +19,7 @@ export function logEvent(event) {
 	while (list.childElementCount > SHOWN_MAX) list.lastElementChild.remove();
 }
 
-/** Progress of one run, and an alarm that is set again, take one line. */
+/** Progress of one run takes one line, and so does an alarm that is set again. */
 function replaces(event, previous) {
 	if (event.event !== previous.event) return false;
 	return event.event === "alarm.armed" || (event.event === "run.progressed" && event.run === previous.run);

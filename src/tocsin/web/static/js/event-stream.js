@@ -1,4 +1,4 @@
-/** Server-sent events over fetch, so that the key travels in a header. Reconnects, and goes on where it was. */
+/** Server-sent events over fetch, so that the key is sent in a header. Reconnects and resumes. */
 
 import { openStream } from "./request.js";
 
@@ -7,7 +7,7 @@ const SILENCE_MAX_MS = 60_000; // the service sends at least a comment every 25 
 const PAUSE_FIRST_MS = 1000;
 const PAUSE_MAX_MS = 30_000;
 
-/** Whole events out of what has come so far, and the rest that has not ended. Pure. */
+/** The complete events received so far, and the incomplete rest. Pure. */
 export function takeEvents(text) {
 	const blocks = text.split(/\r?\n\r?\n/);
 	const rest = blocks.pop();
@@ -24,7 +24,7 @@ export class EventStream {
 	#end = new AbortController();
 	#wake = () => {};
 
-	/** `received(event)` for each; `changed()` when it is connected or lost; `refused(error)` when the key is not taken. */
+	/** `received(event)` for each; `changed()` when it connects or disconnects; `refused(error)` when the key is refused. */
 	constructor(key, { received, changed, refused }) {
 		Object.assign(this, { key, received, changed, refused });
 		this.#follow();
@@ -35,7 +35,7 @@ export class EventStream {
 		this.#wake();
 	}
 
-	/** Do not wait for the next try. */
+	/** Retry now. */
 	retry() {
 		this.#wake();
 	}

@@ -8,7 +8,7 @@ const USD_SMALL = new Intl.NumberFormat("en-US", { ...DOLLARS, maximumSignifican
 export const NONE = "–";
 export const count = (n) => ((n ?? null) === null ? NONE : WHOLE.format(n));
 
-const isTime = (at) => at !== null && Math.abs(at) <= 8.64e15; // what a Date can hold
+const isTime = (at) => at !== null && Math.abs(at) <= 8.64e15; // the range of a Date
 const time = (options) => {
 	const format = new Intl.DateTimeFormat("en-GB", options);
 	return (at) => (isTime(at) ? format.format(at) : NONE);
@@ -23,13 +23,13 @@ export const dayAndTime = time({ ...DATE, ...TIME });
 export const moment = time({ dateStyle: "medium", timeStyle: "medium" });
 export const isoTime = (at) => (isTime(at) ? new Date(at).toISOString() : null);
 
-/** A price of any size keeps its meaningful digits. */
+/** A price of any size, with its significant digits. */
 export function price(value) {
 	if ((value ?? null) === null) return NONE;
 	return value !== 0 && Math.abs(value) < 1 ? USD_SMALL.format(value) : USD.format(value);
 }
 
-/** "4 min ago"; more than a day ahead is no age. */
+/** "4 min ago"; none for a time more than a day ahead. */
 export function ago(ms) {
 	if (ms < -86_400_000) return NONE;
 	return ms < 45_000 ? "just now" : `${span(ms)} ago`;

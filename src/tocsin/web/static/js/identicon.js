@@ -1,4 +1,4 @@
-/** A small picture that is always the same for an address. Decoration: the address is next to it. */
+/** A small image, always the same for an address. Decoration: the address is next to it. */
 
 import { svg } from "./dom.js";
 

@@ -1,4 +1,4 @@
-/** The leaderboard page: what is known, what is looked at, and drawing the one through the other. */
+/** The leaderboard page: its data, its view, and drawing the data by the view. */
 
 import { keepBoard, recallBoard } from "./board-cache.js";
 import { loadBoard } from "./board-feed.js";
@@ -20,7 +20,7 @@ const NO_PRICES = {};
 
 let view = parseView(location.search);
 let board = recallBoard(view.period);
-const boards = new Map([[view.period, board]]); // what is known of each period
+const boards = new Map([[view.period, board]]); // the known board of each period
 let lookedAt = view.period;
 let prices = null;
 const remembered = board !== null;
@@ -28,7 +28,7 @@ const remembered = board !== null;
 const poll = new Poll(refresh, POLL_MS, draw);
 
 async function refresh() {
-	// The board does not wait for the prices; without news of them the old ones show their age.
+	// The board does not wait for the prices; if they do not load, the old ones show their age.
 	const asked = loadPrices(prices).catch(() => prices);
 	const strip = loadTrades();
 	drawRound();
@@ -45,7 +45,7 @@ async function refresh() {
 
 function show(next, period) {
 	boards.set(period, next);
-	if (period !== view.period) return; // the visitor looks at another one meanwhile
+	if (period !== view.period) return; // the visitor has chosen another one
 	board = next;
 	draw();
 }
@@ -68,7 +68,7 @@ function draw() {
 let panel = null;
 let loading = null;
 
-/** The panel's code comes with the first look at an agent; when it cannot be had, the next round tries again. */
+/** The panel's code is loaded with the first agent; if that fails, the next round tries again. */
 function drawAgent() {
 	if (panel === null) {
 		if (view.agent) loading ??= loadPanel();
@@ -110,16 +110,16 @@ function drawPaging({ rows, found, page, pages }) {
 	view.page = page;
 }
 
-const NOTHING = ["No trades yet", "As soon as a registered agent's swap is verified on chain, it appears here by itself."];
+const NOTHING = ["No trades yet", "Swaps of registered agents appear here as soon as they are verified on chain."];
 
 /** Why there are no rows. */
 function nothingOf({ period, round, since }) {
-	if (period === "round" && !round) return ["No round yet", "Its board appears here by itself when the first one has begun."];
+	if (period === "round" && !round) return ["No round yet", "Its board appears here when the first one begins."];
 	if (period === "round") return ["No trades in this round yet", NOTHING[1]];
-	return period && period !== "all" && !since ? ["Not known yet", "The figures of this period appear here within an hour."] : NOTHING;
+	return period && period !== "all" && !since ? ["Not known yet", "The figures for this period appear within an hour."] : NOTHING;
 }
 
-/** Look at something else. A step (`push`) can be taken back with the Back button. */
+/** Change the view. With `push`, the Back button undoes it. */
 function look(change, { push = false } = {}) {
 	view = { ...view, ...change };
 	lookAtPeriod();
@@ -129,7 +129,7 @@ function look(change, { push = false } = {}) {
 	draw();
 }
 
-/** What is known of the period; then the service is asked. */
+/** Show the known board of the period, then ask the service. */
 function lookAtPeriod() {
 	for (const choice of periods) choice.checked = choice.value === view.period;
 	if (view.period === lookedAt) return;

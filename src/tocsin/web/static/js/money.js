@@ -8,7 +8,7 @@ const USD_SHORT = new Intl.NumberFormat("en-US", { ...DOLLARS, notation: "compac
 
 const SHORT = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
 
-const HUGE = 1e15; // beyond this a figure is an error of a source; it must not spoil the layout
+const HUGE = 1e15; // a larger figure is a source's error; it must not break the layout
 
 export function usd(value, shortFrom = 10_000_000) {
 	if (value === null || value === undefined) return NONE;
@@ -16,7 +16,7 @@ export function usd(value, shortFrom = 10_000_000) {
 	return Math.abs(value) >= shortFrom ? USD_SHORT.format(value) : USD.format(value);
 }
 
-/** With its sign: a gain never hangs on colour alone. */
+/** With its sign: colour alone must not mark a gain. */
 export function signedUsd(value, shortFrom) {
 	if (value === null || value === undefined) return NONE;
 	return signed(value, usd(Math.abs(value), shortFrom), Math.abs(value) < 0.005);

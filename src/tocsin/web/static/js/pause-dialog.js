@@ -1,4 +1,4 @@
-/** For how long to pause, and a confirmation with its meaning. */
+/** Asks how long to pause, and explains what a pause does. */
 
 import { now } from "./clock.js";
 import { el, setText } from "./dom.js";
@@ -27,7 +27,7 @@ const dialog = el(
 document.body.append(dialog);
 let maxMs = Infinity;
 
-/** Returns the end (unix ms), or null when it was not confirmed. */
+/** Returns the end (unix ms), or null if it was not confirmed. */
 export function askForPause(longestMs) {
 	maxMs = longestMs;
 	const allowed = CHOICES_MS.filter((ms) => ms <= longestMs);
@@ -60,7 +60,7 @@ function tell() {
 	setText(note, fits ? "" : `Choose a time in the future, at most ${span(maxMs)} from now.`);
 }
 
-/** As an input of type datetime-local has it. */
+/** In the format of an input of type datetime-local. */
 function localTime(at) {
 	return new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }

@@ -1,4 +1,4 @@
-/** Values over time as a picture: dots for runs, a line for prices. The same numbers stand in a table beside it. */
+/** Values over time as a chart: dots for runs, a line for prices. A table beside it has the same numbers. */
 
 import { el, svg } from "./dom.js";
 import { clock, clockSeconds, day } from "./format.js";
@@ -7,7 +7,7 @@ const DAY_MS = 86_400_000;
 const SHORT_MS = 600_000;
 const TIMES = 5;
 
-/** Where the values lie: from `low` to `high`, never empty. Pure. */
+/** The range of the values, from `low` to `high`, never empty. Pure. */
 export function rangeOf(values, fromZero) {
 	const high = Math.max(...values, fromZero ? 0 : -Infinity);
 	const low = fromZero ? 0 : Math.min(...values);
@@ -15,13 +15,13 @@ export function rangeOf(values, fromZero) {
 	return { low: fromZero ? 0 : low - Math.abs(low) / 100, high: high + (Math.abs(high) / 100 || 1) };
 }
 
-/** The median and the highest. Pure. */
+/** The median and the highest value. Pure. */
 export function summaryOf(values) {
 	const sorted = [...values].sort((a, b) => a - b);
 	return { median: sorted[Math.floor((sorted.length - 1) / 2)], highest: sorted.at(-1) };
 }
 
-/** Parts of a line without its gaps: a missing value, or a pause longer than `gapMs`. Pure. */
+/** Parts of a line between gaps: a missing value, or more than `gapMs` without one. Pure. */
 export function piecesOf(points, gapMs) {
 	const pieces = [];
 	let last = null;
@@ -37,12 +37,12 @@ export function piecesOf(points, gapMs) {
 }
 
 /**
- * `points` are `{at, value}`, oldest first; those of runs have `outcome`, `run` and `words`, too.
+ * `points` are `{at, value}`, oldest first; those of runs also have `outcome`, `run` and `words`.
  * @param {{points: object[], from: number, to: number, format: (value: number) => string, label: string, line?: boolean, fromZero?: boolean, gapMs?: number, dayOf?: (at: number) => string}} options
  */
 export function plot({ points, from, to, format, label, line = false, fromZero = !line, gapMs = Infinity, dayOf = day }) {
 	const known = points.filter((point) => point.value !== null);
-	if (!known.length) return el("p", { class: "note" }, "No values in this time.");
+	if (!known.length) return el("p", { class: "note" }, "No values in this period.");
 	const { low, high } = rangeOf(known.map((point) => point.value), fromZero);
 	const x = (at) => ((at - from) / Math.max(1, to - from)) * 100;
 	const y = (value) => 96 - ((value - low) / (high - low)) * 92;

@@ -1,4 +1,4 @@
-/** Ask again and again: evenly while it works, with growing pauses while it does not, never while nobody looks. */
+/** Polls: at even intervals while it works, with growing pauses while it fails, not while the page is hidden. */
 
 const PAUSE_FIRST_MS = 2000;
 const PAUSE_MAX_MS = 60_000;
@@ -12,7 +12,7 @@ export class Poll {
 	#round = null;
 	#stopped = false;
 
-	/** `work()` does one round; `changed()` is called after each, and finds `error` and `nextAt` here. */
+	/** `work()` does one round; `changed()` is called after each, when `error` and `nextAt` are set. */
 	constructor(work, everyMs, changed) {
 		Object.assign(this, { work, everyMs, changed });
 		document.addEventListener("visibilitychange", () => Date.now() >= this.nextAt && this.#look());
@@ -28,7 +28,7 @@ export class Poll {
 		return this.#round;
 	}
 
-	/** A whole round from now on, after the one under way. */
+	/** A new round, after the one under way. */
 	async again() {
 		await this.#round;
 		return this.now();

@@ -1,4 +1,4 @@
-/** Token prices: asking for them, how fresh they are, and the list of them with their ages. */
+/** Token prices: loading them, how fresh they are, and the list of them with their ages. */
 
 import { ageOf, setAge } from "./clock.js";
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";

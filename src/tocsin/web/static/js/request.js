@@ -1,8 +1,8 @@
-/** Our JSON API: one way to ask it, one kind of failure. */
+/** Our JSON API: one way to call it, one kind of failure. */
 
 import { heard } from "./clock.js";
 
-/** Why there is no answer, in a sentence. `status` 0: nobody was reached. */
+/** Why there is no answer, in a sentence. `status` 0: the service was not reached. */
 export class Refused extends Error {
 	constructor(sentence, { status = 0, retryAfterMs = 0 } = {}) {
 		super(sentence);
@@ -11,7 +11,7 @@ export class Refused extends Error {
 	}
 }
 
-/** Returns `{body, etag}`; `body` is null when it is still what `etag` stands for. */
+/** Returns `{body, etag}`; `body` is null if it still matches `etag`. */
 export async function getJson(path, { etag, key, signal, timeoutMs = 15_000 } = {}) {
 	const headers = { Accept: "application/json" };
 	if (etag) headers["If-None-Match"] = etag;
@@ -20,14 +20,14 @@ export async function getJson(path, { etag, key, signal, timeoutMs = 15_000 } = 
 	return { body: await bodyOf(response), etag: response.headers.get("ETag") };
 }
 
-/** A run may take minutes: no time limit of ours. */
+/** A run may take minutes, so there is no time limit. */
 export async function post(path, { key, signal, json } = {}) {
 	const headers = withKey({ Accept: "application/json" }, key);
 	if (json) headers["Content-Type"] = "application/json";
 	return bodyOf(await send(path, { method: "POST", headers, signal, body: json && JSON.stringify(json) }));
 }
 
-/** The response as it comes, to be read bit by bit. */
+/** The response as a stream. */
 export async function openStream(path, { key, lastEventId, signal }) {
 	const headers = withKey({ Accept: "text/event-stream" }, key);
 	if (lastEventId !== null) headers["Last-Event-ID"] = lastEventId;
@@ -65,7 +65,7 @@ async function bodyOf(response) {
 		body = await response.json();
 	} catch (error) {
 		if (error.name === "AbortError") throw error;
-		if (response.ok) throw new Refused("The service's answer was cut off or is not JSON.");
+		if (response.ok) throw new Refused("The service's answer is truncated or not JSON.");
 	}
 	if (response.ok) return body;
 	const sentence = typeof body?.error === "string" ? body.error : `The service answered ${response.status}.`;

@@ -1,4 +1,4 @@
-/** One line above the board: the round that runs and how long it still does, or why one waits, and who won the last. */
+/** One line above the board: the current round with a countdown, rounds that wait, and the last winner. */
 
 import { visible } from "./agent-name.js";
 import { setCountdown } from "./clock.js";

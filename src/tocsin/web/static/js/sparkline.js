@@ -6,7 +6,7 @@ import { signedUsd } from "./money.js";
 const WIDTH = 100;
 const HEIGHT = 28;
 
-/** What a curve is drawn as: `{path, label, sign}`; null without two values. Pure. @param {(number | null)[]} values */
+/** How a curve is drawn: `{path, label, sign}`; null with fewer than two values. Pure. @param {(number | null)[]} values */
 export function curveOf(values) {
 	const known = values.filter((value) => value !== null);
 	if (known.length < 2) return null;

@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 
-/** A table with a heading; returns the part to put into the page, and its body. `numbers` are right-aligned columns. */
+/** A table with a heading: returns the element for the page, and its body. `numbers` are right-aligned columns. */
 export function tableOf(name, columns, numbers = []) {
 	const head = columns.map((column) => el("th", { scope: "col", class: numbers.includes(column) ? "num" : null }, column));
 	const body = el("tbody");
@@ -17,7 +17,7 @@ export const cellsOf = (cells, numbers = []) =>
 export const factsOf = (facts) =>
 	el("dl", { class: "facts" }, ...facts.filter(([, value]) => value !== null).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 
-/** A choice of a filter. */
+/** A select for a filter. */
 export function selectOf(label, options, chosen, changed) {
 	const select = el("select", { "aria-label": label, change: () => changed(select.value) });
 	select.append(...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));

@@ -1,4 +1,4 @@
-/** One card per task: how often, when last, when next, how it goes. */
+/** One card per task: its cadence, last run, next run and condition. */
 
 import { now, setAge, setCountdown } from "./clock.js";
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
@@ -43,7 +43,7 @@ function updateCard(card, name, task, status, last) {
 	const heldUntil = status.nextRunAfter[name] > now() ? status.nextRunAfter[name] : null;
 	const failures = status.consecutiveFailures[name];
 	const stretched = task.effectiveCadenceMs > task.cadenceMs;
-	const missed = task.missedSlots ? ` (${count(task.missedSlots)} slots missed in all)` : "";
+	const missed = task.missedSlots ? ` (${count(task.missedSlots)} slots missed in total)` : "";
 	const [badge, mood] = badgeOf(task, heldUntil);
 	const texts = {
 		badge,
@@ -69,7 +69,7 @@ function badgeOf({ condition, problem, running }, heldUntil) {
 	return [BADGES[condition] ?? condition, problem ? "bad" : condition === "ok" ? "live" : "warn"];
 }
 
-/** What an operator would ask next: why it is held back, what went wrong, why it is slower. */
+/** Why it is held back, what went wrong, why it is slower. */
 function whyOf(task, heldUntil, stretched) {
 	const reasons = [];
 	if (heldUntil) reasons.push(`Held back until ${clock(heldUntil)}`);

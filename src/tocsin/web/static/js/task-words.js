@@ -6,7 +6,7 @@ const TITLES = { tenero: "Token prices", feed: "Transaction feed", sweep: "Swap 
 
 export const taskTitle = (name) => TITLES[name] ?? words(name);
 
-/** What a result counted, in its own words; zeros are left out. */
+/** The counters of a result in words, without zeros. */
 export function resultWords(result) {
 	return Object.entries(result ?? {})
 		.filter(([name, value]) => typeof value === "number" && value && name !== "startedAt" && name !== "durationMs")
@@ -14,18 +14,18 @@ export function resultWords(result) {
 		.join(" · ");
 }
 
-/** Until which block the record is proven complete, and why not further. @param {import("./types.js").Completeness | undefined} complete */
+/** The block up to which the record is proven complete, and why not further. @param {import("./types.js").Completeness | undefined} complete */
 export function completeWords(complete) {
-	if (!complete) return ""; // of an older service
+	if (!complete) return ""; // an older service
 	const { untilBlock, obstacle } = complete;
 	if (untilBlock === null) return `Not proven to be complete: ${obstacle}.`;
 	return `Proven complete up to block ${count(untilBlock)}${obstacle ? `. Not further: ${obstacle}` : ""}.`;
 }
 
-/** How a run went: its mood, for colours. One that is not complete did a part of its work, which is kept. */
+/** The mood of a run, for colours. An incomplete run did a part of its work, which is kept. */
 export const moodOf = (outcome) => ({ ok: "live", partial: "warn", limited: "warn" })[outcome] ?? "bad";
 
-/** What came of a refresh. @param {import("./types.js").RefreshResult} result */
+/** The result of a refresh. @param {import("./types.js").RefreshResult} result */
 export function refreshWords(name, result) {
 	const { outcome, error, reason, joined, id } = result.run;
 	const which = joined ? `joined run ${id}, which was under way` : `run ${id}`;
@@ -38,10 +38,10 @@ const EVENTS = {
 	"run.progressed": (e) => `run ${e.run} at ${count(e.done)} of ${count(e.total)}`,
 	"run.ended": (e) =>
 		[`run ${e.run} ${e.outcome} after ${duration(e.durationMs)}`, e.error?.message ?? e.reason, resultWords(e.result)].filter(Boolean).join(" · "),
-	"run.interrupted": (e) => `run ${e.run} was cut off by the end of its process`,
+	"run.interrupted": (e) => `run ${e.run} was interrupted by the end of its process`,
 	"alarm.armed": (e) => `next ring at ${clockSeconds(e.nextAlarmAt)}`,
 	"scheduler.paused": (e) => `until ${clock(e.until)}`,
-	"scheduler.resumed": () => "scheduled runs go on",
+	"scheduler.resumed": () => "scheduled runs continue",
 	"breaker.opened": (e) => `after ${count(e.failures)} failures in a row`,
 	"budget.overdrawn": (e) => e.reason,
 	"admin.acted": (e) => [`${e.key}: ${e.action} ${e.target ?? ""} ${e.outcome}`, e.detail, e.reason].filter(Boolean).join(" · "),

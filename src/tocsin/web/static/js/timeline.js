@@ -1,4 +1,4 @@
-/** A day of runs as a picture: place is time, height is duration, colour is outcome. And what was refused. */
+/** A day of runs as a chart: position is time, height is duration, colour is outcome. Also the refusals. */
 
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
 import { clock, count, duration, moment, span, words } from "./format.js";
@@ -9,7 +9,7 @@ const DAY_MS = 86_400_000;
 const MINUTE_MS = 60_000;
 const WINDOW_MIN_MS = 30 * MINUTE_MS;
 const STEPS_MS = [5, 15, 60, 240].map((minutes) => minutes * MINUTE_MS);
-const TABLE_MAX = 20; // of each task: one of them runs every minute
+const TABLE_MAX = 20; // per task: one of them runs every minute
 
 /**
  * The last day, or as far back as there are records.
@@ -65,7 +65,7 @@ const cells = (run) =>
 	[moment(run.startedAt), taskTitle(run.task), run.trigger, run.outcome, duration(run.durationMs), run.error?.message ?? run.reason ?? ""];
 const runWords = (run) => `${cells(run).filter(Boolean).join(" · ")} · run ${run.id}`;
 
-/** The same as text. */
+/** The same data as text. */
 function drawTable(runs) {
 	const make = (run) => el("tr", {}, el("td", {}, el("a", { href: linkTo("run", { run: run.id }) }, String(run.id))), ...cells(run).map(() => el("td")));
 	keyed(byId("runs"), runs, (run) => run.id, make, (row, run) => {
@@ -78,7 +78,7 @@ byId("lanes").addEventListener("pointerover", (event) => {
 	if (event.target.dataset.words) setText(byId("pointed"), event.target.dataset.words);
 });
 
-/** Why swaps were refused, most first; null when it is not known. @param {Record<string, number> | null} refusals */
+/** Why swaps were refused, most frequent first; null if unknown. @param {Record<string, number> | null} refusals */
 export function drawRefusals(refusals) {
 	const counts = Object.entries(refusals ?? {});
 	const make = ([reason]) => el("li", {}, el("a", { href: linkTo("refusals", { code: reason }) }, words(reason)), el("b", { class: "num" }), el("i"));
@@ -87,18 +87,18 @@ export function drawRefusals(refusals) {
 		node.children[2].style.width = `${(n / counts[0][1]) * 100}%`;
 	});
 	byId("no-refusals").hidden = counts.length > 0;
-	setText(byId("no-refusals"), refusals ? "None." : "Not known: the database gave no answer.");
+	setText(byId("no-refusals"), refusals ? "None." : "Not known: the database does not answer.");
 }
 
-/** Until which block the record is proven complete. @param {import("./types.js").Completeness | undefined} complete */
+/** The block up to which the record is proven complete. @param {import("./types.js").Completeness | undefined} complete */
 export function drawComplete(complete) {
 	setText(byId("complete"), completeWords(complete));
 }
 
-/** The contracts' list that was not read for the longest. @param {Record<string, number | null> | null} lists */
+/** The contract's list that has waited longest. @param {Record<string, number | null> | null} lists */
 export function drawLists(lists, at) {
 	const all = Object.entries(lists ?? {});
 	const [oldest, readAt] = all[0] ?? [];
-	const age = readAt ? `was read ${span(at - readAt)} ago` : "was never read to its end";
-	setText(byId("lists"), oldest ? `Of ${count(all.length)} contracts' lists the oldest ${age}: ${oldest}` : "");
+	const age = readAt ? `was read ${span(at - readAt)} ago` : "was never read completely";
+	setText(byId("lists"), oldest ? `The oldest of ${count(all.length)} contracts' lists ${age}: ${oldest}` : "");
 }

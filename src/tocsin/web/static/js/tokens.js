@@ -19,7 +19,7 @@ const SYMBOLS = {
 	"SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token": "DIKO",
 };
 
-/** Its symbol, or else its asset's name, with that of its contract where it looks like a symbol. */
+/** Its symbol, or else its asset's name, followed by its contract's if it looks like a symbol. */
 export function tokenName(id) {
 	const [contract, asset] = id.split("::");
 	if (Object.hasOwn(SYMBOLS, contract)) return SYMBOLS[contract];

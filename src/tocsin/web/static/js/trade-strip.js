@@ -1,4 +1,4 @@
-/** The latest trades of everybody, newest first, in one line. */
+/** The latest trades of all agents, newest first, in one line. */
 
 import { nameOf } from "./agent-name.js";
 import { ageOf } from "./clock.js";

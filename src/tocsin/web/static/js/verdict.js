@@ -1,4 +1,4 @@
-/** How the service is, at a glance, as it says itself. Pure. */
+/** The state of the service at a glance, as it reports it. Pure. */
 
 import { clock, remaining } from "./format.js";
 import { taskTitle } from "./task-words.js";
@@ -18,7 +18,7 @@ const TITLES = {
 /** @param {import("./types.js").SchedulerOverview} overview */
 export function verdictOf({ status, health }, at) {
 	if (!status.active) {
-		return { mood: "bad", title: "Not the active scheduler", text: "Another instance does the work; this one is drained." };
+		return { mood: "bad", title: "Not the active scheduler", text: "Another instance does the work; this one is inactive." };
 	}
 	const mood = health.state === "ready" ? "live" : health.ready ? "warn" : "bad";
 	return { mood, title: TITLES[health.state], text: textOf(status, health, at) };

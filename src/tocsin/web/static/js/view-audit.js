@@ -1,4 +1,4 @@
-/** What operators did, newest first: read when the view opens, and again after each action. */
+/** The actions of operators, newest first: read when the view opens, and again after each action. */
 
 import { el } from "./dom.js";
 import { isoTime, moment, NONE } from "./format.js";
@@ -16,7 +16,7 @@ export async function show(body, { session }) {
 	async function load() {
 		/** @type {import("./types.js").AuditList} */
 		const { records } = (await getJson(PATH, { key })).body;
-		note.textContent = records.length ? "" : "Nobody has done anything yet.";
+		note.textContent = records.length ? "" : "No actions yet.";
 		rows.replaceChildren(...records.map(row));
 	}
 
@@ -31,7 +31,7 @@ function row(record) {
 		record.key,
 		record.client,
 		[record.action, record.target].filter(Boolean).join(" "),
-		record.outcome === "begun" ? "no end is known" : [record.outcome, record.detail].filter(Boolean).join(": "),
+		record.outcome === "begun" ? "end unknown" : [record.outcome, record.detail].filter(Boolean).join(": "),
 		record.reason ?? NONE,
 	];
 	return el("tr", {}, ...cellsOf(cells));

@@ -10,7 +10,7 @@ import { linkTo } from "./views.js";
 
 const PATH = "/api/admin/scheduler/days?limit=30";
 const DAY_MS = 86_400_000;
-const COLUMNS = ["Day", "Runs", "Not complete", "Calls", "Took on average", "At most"];
+const COLUMNS = ["Day", "Runs", "Not complete", "Calls", "Average", "Longest"];
 
 /** @param {import("./types.js").TaskTotals} totals */
 export const averageOf = (totals) => (totals.runs ? Math.round(totals.durationMs / totals.runs) : null);
@@ -29,7 +29,7 @@ export async function show(body, { query, session, named, go }) {
 	rows.append(...known.map(row));
 	body.replaceChildren(
 		el("div", { class: "filters" }, filter, el("a", { href: linkTo("runs", { task }) }, "Its runs")),
-		el("p", { class: "note", role: "status" }, known.length ? "Days are in UTC. A run belongs to the day on which it started." : "It has not run yet."),
+		el("p", { class: "note", role: "status" }, known.length ? "Days are in UTC. A run belongs to the day on which it started." : "This task has not run yet."),
 		...(known.length ? [el("div", { class: "charts" }, chart("Average duration", known, averageOf, duration), chart("Runs that were not complete", known, incompleteOf, (n) => count(Math.round(n))))] : []),
 		part,
 	);
@@ -38,7 +38,7 @@ export async function show(body, { query, session, named, go }) {
 function chart(title, known, valueOf, format) {
 	const points = known.map(({ at, totals }) => ({ at, value: valueOf(totals) })).reverse();
 	const { median, highest } = summaryOf(points.map((point) => point.value));
-	const words = `half of the days up to ${format(median)}, at most ${format(highest)}`;
+	const words = `median ${format(median)}, at most ${format(highest)}`;
 	const [from, to] = [points[0].at, Math.max(points.at(-1).at, points[0].at + DAY_MS)];
 	const shown = (value) => format(Math.max(0, Math.round(value)));
 	return el(

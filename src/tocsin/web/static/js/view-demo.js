@@ -1,4 +1,4 @@
-/** Only in a demo: break the simulated upstreams, the chain or the service itself, and watch what it does about it. */
+/** Only in a demo: break the simulated upstreams, the chain or the service itself, and watch how it copes. */
 
 import { el } from "./dom.js";
 import { getJson, post } from "./request.js";
@@ -10,7 +10,7 @@ const FAULTS = [
 	["Hiro hangs", "fault", { kind: "hang", upstream: "hiro" }, "No answer comes at all."],
 	["Tenero answers 429", "fault", { kind: "limited", upstream: "tenero", retry_after: 20 }, "It asks us to wait 20 seconds, again and again."],
 	["Tenero is down", "fault", { kind: "status", upstream: "tenero", status: 503 }, "Every call gets a 503."],
-	["Tenero sends nonsense", "fault", { kind: "wrong_types", upstream: "tenero" }, "Answers with values of the wrong type."],
+	["Tenero sends nonsense", "fault", { kind: "wrong_types", upstream: "tenero" }, "Its answers have values of the wrong type."],
 	["The chain forks", "reorg", { depth: 3, fate: "mixed" }, "Three blocks are replaced: swaps move, wait or vanish."],
 ];
 const KINDS = { limited: "answers 429", status: "is down", delay: "is slow", hang: "hangs", wrong_types: "sends nonsense" };
@@ -21,13 +21,13 @@ export async function show(body, { session }) {
 	const now = el("p", { class: "summary", role: "status" });
 	const said = el("p", { class: "note", role: "status" });
 	const viewer = caller?.role === "viewer";
-	const heal = el("button", { type: "button", class: "primary", disabled: viewer, click: () => act("calm", {}, "Healed.") }, "Heal everything");
-	const kill = el("button", { type: "button", disabled: viewer, click: () => act("kill", {}, "Crashed. It starts again by itself.") }, "The service crashes");
+	const heal = el("button", { type: "button", class: "primary", disabled: viewer, click: () => act("calm", {}, "Repaired.") }, "Repair everything");
+	const kill = el("button", { type: "button", disabled: viewer, click: () => act("kill", {}, "Crashed. It restarts on its own.") }, "Crash the service");
 
 	const card = ([name, command, values, meaning]) =>
 		el("li", {}, el("button", { type: "button", disabled: viewer, click: () => act(command, values, `${name}.`) }, name), el("small", {}, meaning));
 	body.replaceChildren(
-		el("p", { class: "note" }, "Nothing here is real: both upstreams are simulated. Break something, and look at the overview and the runs."),
+		el("p", { class: "note" }, "Nothing here is real: both upstreams are simulated. Break something, then watch the overview and the runs."),
 		now,
 		el("ul", { class: "faults" }, ...FAULTS.map(card), el("li", {}, kill, el("small", {}, "Its process is replaced without any clean-up, as kill -9 and a restart would do. A run under way is recorded as interrupted, and runs again."))),
 		heal,

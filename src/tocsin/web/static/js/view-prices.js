@@ -1,4 +1,4 @@
-/** What a token cost over time, as a line and as a table. */
+/** The price of a token over time, as a line and as a table. */
 
 import { el } from "./dom.js";
 import { clock, day, price, shortAddress } from "./format.js";
@@ -39,7 +39,7 @@ export async function show(body, { query, session, named, go }) {
 
 /** @param {import("./types.js").PriceHistory} history */
 function drawn(history, present, [, words, hours]) {
-	if (present?.source === "peg") return [el("p", { class: "note" }, "It is pegged to the dollar, and has no history.")];
+	if (present?.source === "peg") return [el("p", { class: "note" }, "It is pegged to the dollar and has no history.")];
 	const points = history.points.map(({ at, priceUsd }) => ({ at, value: priceUsd }));
 	const values = points.map((point) => point.value).filter((value) => value !== null);
 	if (!values.length) return [el("p", { class: "note" }, `No price was seen in the last ${words}.`)];
@@ -54,7 +54,7 @@ function drawn(history, present, [, words, hours]) {
 	return [
 		el("p", { class: "summary" }, summary),
 		plot({ points, from: to - hours * HOUR_MS, to, format: price, label, line: true, gapMs: Math.max(HOUR_MS, (hours * HOUR_MS) / 100) }),
-		el("p", { class: "note" }, "A gap is a time in which no price was seen or believed."),
+		el("p", { class: "note" }, "In a gap, no price was seen or accepted."),
 		el("details", {}, el("summary", {}, "As a table"), part),
 	];
 }

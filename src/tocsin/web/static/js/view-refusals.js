@@ -52,17 +52,17 @@ export async function show(body, { query, session, go }) {
 function item(refusal) {
 	const elsewhere = { rel: "noreferrer", target: "_blank" };
 	const facts = factsOf([
-		["What was found", refusal.reason],
-		["Wallet", el("span", {}, el("code", {}, refusal.sender), " ", el("a", { href: linkTo("refusals", { sender: refusal.sender }) }, "all of this wallet"))],
+		["Finding", refusal.reason],
+		["Wallet", el("span", {}, el("code", {}, refusal.sender), " ", el("a", { href: linkTo("refusals", { sender: refusal.sender }) }, "all refusals of this wallet"))],
 		["Called", refusal.contractId ? el("code", {}, `${refusal.contractId} ${refusal.functionName ?? ""}`) : NONE],
-		["In a block of", moment(refusal.burnBlockTime * 1000)],
+		["Block time", moment(refusal.burnBlockTime * 1000)],
 		["Refused", moment(refusal.refusedAt)],
 		["Transaction", el("code", {}, refusal.txid)],
 	]);
 	const links = el(
 		"p",
 		{ class: "trail" },
-		el("a", { href: `/agents/${refusal.sender}` }, "Page of the agent"),
+		el("a", { href: `/agents/${refusal.sender}` }, "Agent's page"),
 		el("a", { href: `${EXPLORER}${refusal.txid}?chain=mainnet`, ...elsewhere }, "Transaction in the explorer"),
 	);
 	return el(

@@ -1,4 +1,4 @@
-/** The rounds: status, how long, what one waits for, and what differs since its result. */
+/** The rounds: status, end, what each waits for, and what differs since its result. */
 
 import { setCountdown } from "./clock.js";
 import { el } from "./dom.js";
@@ -17,7 +17,7 @@ export async function show(body, { session }) {
 	async function load() {
 		/** @type {import("./types.js").RoundList} */
 		const { now, rounds, rule } = (await getJson(PATH, { key })).body;
-		const made = "`tocsin round add` or `tocsin round every` makes one.";
+		const made = "`tocsin round add` or `tocsin round every` adds one.";
 		note.textContent = rounds.length ? (rule ? "A rule adds further rounds." : "") : `None. ${made}`;
 		rows.replaceChildren(...rounds.map((listed) => row(listed, now)));
 	}

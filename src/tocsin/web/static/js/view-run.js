@@ -12,10 +12,10 @@ import { linkTo } from "./views.js";
 const STARTED_BY = {
 	alarm: "the alarm, for its slot",
 	refresh: "a refresh",
-	rerun: "the alarm, again: the run before was cut off or limited",
+	rerun: "the alarm, again: the previous run was interrupted or limited",
 };
 const OWN = new Set(["startedAt", "durationMs", "rejectionReasons"]);
-const KEPT = "Of each run the first 10 lines and the last 20 are kept. They are stored when it ends.";
+const KEPT = "The first 10 and the last 20 lines of a run are kept. They are stored when it ends.";
 
 export async function show(body, { query, session, named }) {
 	const number = query.get("run") ?? "";
@@ -53,9 +53,9 @@ function parts({ run, progress }) {
 	const facts = factsOf([
 		["Outcome", el("span", { "data-outcome": run.outcome, class: "outcome" }, run.outcome)],
 		["Started by", startedBy(run.trigger)],
-		["Slot", run.slotAt === null ? "none: it was asked for" : at(run.slotAt)],
+		["Slot", run.slotAt === null ? "none: it was requested" : at(run.slotAt)],
 		["Started", at(run.startedAt)],
-		["Ended", run.endedAt === null ? "it is under way" : at(run.endedAt)],
+		["Ended", run.endedAt === null ? "under way" : at(run.endedAt)],
 		["Took", took(run.durationMs ?? Math.max(0, Math.round(now() - run.startedAt)))],
 		["Late", lateOf(run) === null ? NONE : duration(lateOf(run))],
 		["Slots missed before it", count(run.missedSlots)],
@@ -74,7 +74,7 @@ function parts({ run, progress }) {
 
 function startedBy(trigger) {
 	const text = STARTED_BY[trigger] ?? trigger;
-	return trigger === "refresh" ? el("span", {}, `${text}: the `, el("a", { href: linkTo("audit") }, "audit log"), " says whose") : text;
+	return trigger === "refresh" ? el("span", {}, `${text}: the `, el("a", { href: linkTo("audit") }, "audit log"), " shows whose") : text;
 }
 
 function counters(result) {
@@ -93,7 +93,7 @@ function valueWords(value) {
 	return value === null ? NONE : String(value);
 }
 
-/** What it refused, by reason; each leads to the refusals of that reason. */
+/** Its refusals by reason; each links to the refusals with that reason. */
 function refused(reasons) {
 	const counts = Object.entries(reasons ?? {});
 	if (!counts.length) return [];
@@ -103,8 +103,8 @@ function refused(reasons) {
 
 /** @param {import("./types.js").RunLines} log */
 function noteOn({ lines, leftOut }) {
-	const missing = leftOut ? ` ${count(leftOut)} in between are left out.` : "";
-	return `${lines.length ? "" : "This run logged nothing that is kept. "}${KEPT}${missing}`;
+	const missing = leftOut ? ` ${count(leftOut)} in between were left out.` : "";
+	return `${lines.length ? "" : "No log lines of this run are kept. "}${KEPT}${missing}`;
 }
 
 const lineOf = (line) =>

@@ -1,4 +1,4 @@
-/** The runs of 30 days, by task, outcome, trigger and time: how long they took, how late they were, and each in a row. */
+/** The runs of 30 days, by task, outcome, trigger and time: durations, lateness, and a table of all. */
 
 import { now } from "./clock.js";
 import { el, keyed } from "./dom.js";
@@ -22,7 +22,7 @@ const NUMBERS = ["Took", "Late", "Calls"];
 /** How long after its slot it began; null for a refresh. @param {import("./types.js").RunRecord} run */
 export const lateOf = (run) => (run.slotAt === null ? null : Math.max(0, run.startedAt - run.slotAt));
 
-/** Runs that fit, and where to go on: asks until a page is full or all were looked at. */
+/** Matching runs, and where to continue: asks until a page is full or all runs have been searched. */
 async function ask(filters, cursor, key) {
 	const runs = [];
 	let next = cursor;
@@ -67,10 +67,10 @@ export async function show(body, { query, session, go }) {
 		const answer = await ask(asked, cursor, key);
 		more.disabled = false;
 		runs = cursor ? [...runs, ...answer.runs] : answer.runs;
-		keyed(rows, runs, (run) => `${run.id} ${run.outcome}`, row, () => {}); // a row that has the focus keeps it
+		keyed(rows, runs, (run) => `${run.id} ${run.outcome}`, row, () => {}); // a focused row keeps the focus
 		charts.replaceChildren(...chartsOf(runs));
-		const ended = answer.next === null ? "" : ` Older ones follow: the oldest shown began on ${day(runs.at(-1)?.startedAt ?? null)}, ${clockSeconds(runs.at(-1)?.startedAt ?? null)}.`;
-		note.textContent = runs.length ? `${count(runs.length)} runs, newest first.${ended}` : "No run fits.";
+		const ended = answer.next === null ? "" : ` There are older ones. The oldest shown began on ${day(runs.at(-1)?.startedAt ?? null)}, ${clockSeconds(runs.at(-1)?.startedAt ?? null)}.`;
+		note.textContent = runs.length ? `${count(runs.length)} runs, newest first.${ended}` : "No matching runs.";
 		more.hidden = answer.next === null;
 		more.onclick = () => load(answer.next);
 	}
@@ -99,7 +99,7 @@ function row(run) {
 	return el("tr", { "data-outcome": run.outcome }, ...cellsOf(cells, NUMBERS.map((name) => COLUMNS.indexOf(name))));
 }
 
-/** Of each task: how long its runs took, and how late they began. */
+/** For each task: how long its runs took, and how late they began. */
 function chartsOf(runs) {
 	const [from, to] = [runs.at(-1)?.startedAt ?? 0, runs[0]?.startedAt ?? 0];
 	return [...new Set(runs.map((run) => run.task))].sort().flatMap((task) => {
@@ -115,7 +115,7 @@ function chartsOf(runs) {
 			const values = points.map((point) => point.value).filter((value) => value !== null);
 			if (!values.length) return null;
 			const { median, highest } = summaryOf(values);
-			const words = `half of them within ${duration(median)}, at most ${duration(highest)}`;
+			const words = `median ${duration(median)}, at most ${duration(highest)}`;
 			const label = `${taskTitle(task)}, ${title.toLowerCase()}: ${count(values.length)} runs, ${words}`;
 			return el(
 				"figure",

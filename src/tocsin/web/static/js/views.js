@@ -1,4 +1,4 @@
-/** The console's views besides the overview. Each is a module that is loaded on first use, and has an address. */
+/** The console's views apart from the overview. Each has an address, and its module is loaded on first use. */
 
 import { byId, el, setAttribute, setText } from "./dom.js";
 
@@ -14,7 +14,7 @@ const VIEWS = {
 };
 const PARENTS = { run: "runs", days: "runs" };
 
-/** The address of a view: `?view=runs&task=sweep`; what is empty is left out. Pure. */
+/** The address of a view: `?view=runs&task=sweep`; empty parameters are left out. Pure. */
 export function linkTo(view, params = {}) {
 	const given = Object.entries(params).filter(([, value]) => value !== null && value !== undefined && value !== "");
 	const query = new URLSearchParams([["view", view], ...given.map(([name, value]) => [name, String(value)])]);
@@ -86,11 +86,11 @@ export class Views {
 			if (shown.closed) return;
 			shown.refresh = await view.show(body, { query, session: this.#session, named, go: (address) => this.go(address) });
 		} catch (error) {
-			if (!shown.closed) body.replaceChildren(el("p", { class: "note bad", role: "alert" }, `Nothing to show: ${error.message}`));
+			if (!shown.closed) body.replaceChildren(el("p", { class: "note bad", role: "alert" }, `This view cannot be shown: ${error.message}`));
 		}
 	}
 
-	/** The console has learnt something. */
+	/** The console has new data. */
 	refresh(event) {
 		this.#shown?.refresh?.(event);
 	}
