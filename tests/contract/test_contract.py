@@ -101,7 +101,7 @@ async def test_integers_that_the_database_cannot_keep_are_refused(platform: Plat
     """Difference: D1's numbers are JavaScript's, exact up to 2**53. SQLite's have 64 bits. Neither rounds."""
     value, reason = 2**63, "more than 64 bits"
     if isinstance(platform, WorkerdPlatform):
-        value, reason = 2**53, "where D1 rounds"
+        value, reason = 2**53, "and D1 rounds such"
     async with platform.contract() as world:
         with pytest.raises(TypeError, match=reason):
             await world.call("x", "bind", value)

@@ -48,7 +48,7 @@ def test_readiness_and_the_end_are_told(receiver: socket.socket) -> None:
 
     assert messages(receiver) == [
         "READY=1\nSTATUS=overdue: one MAINPID=1",
-        "STOPPING=1\nSTATUS=stopping: requests under way are answered",
+        "STOPPING=1\nSTATUS=stopping: finishing requests under way",
     ]
 
 

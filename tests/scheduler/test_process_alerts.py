@@ -26,7 +26,7 @@ URL = "https://alerts.test/T0/s3cret"
 class LostFile:
     """A file that was deleted under the process."""
 
-    sentence: str = "kv.sqlite was deleted or replaced while Tocsin runs"
+    sentence: str = "kv.sqlite was deleted or replaced while Tocsin was running"
     loses_writes: bool = True
 
 

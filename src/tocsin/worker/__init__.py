@@ -1,1 +1,1 @@
-"""The Worker: puts the parts together on Cloudflare, as `service.py` does on the local platform."""
+"""The Worker: assembles the service on Cloudflare, as `service.py` does on the local platform."""

@@ -1,6 +1,6 @@
 """The Worker's entry points.
 
-A deployment subclasses them and lists what its scheduler does:
+A deployment subclasses them and lists its scheduler's tasks and request jobs:
 
     class Default(Entry): ...
     class SchedulerDO(SchedulerObject):

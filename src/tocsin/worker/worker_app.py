@@ -1,6 +1,6 @@
 """The web application of a Worker: the same as on the local platform, on the deployment's bindings.
 
-It is made at the first request to an isolate and kept: all requests share its rate limits and its cached
+It is created at the first request to an isolate and kept: all requests share its rate limits and its cached
 responses. It must not keep anything that belongs to one request; see `request_ctx`.
 """
 
@@ -40,7 +40,7 @@ def request_ctx(ctx: Any) -> Iterator[None]:
 
 
 class WorkerApp:
-    """The web application of one isolate, made at the first request."""
+    """The web application of one isolate, created at the first request."""
 
     def __init__(self) -> None:
         self._opened: tuple[WebDeps, ASGIApp] | None = None
@@ -66,7 +66,7 @@ def open_deps(env: Any, clock: Clock) -> WebDeps:
     unusable = " ".join(str(store) for store in (database, kv) if isinstance(store, Unusable)) or None
 
     async def health() -> HealthSnapshot:
-        """There is no process of ours to watch, so this asks the scheduler itself."""
+        """Ask the scheduler itself, because there is no process to watch."""
         status, error = await ask_status(scheduler)
         return HealthSnapshot(None, unusable, status, error)
 

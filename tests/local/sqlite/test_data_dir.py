@@ -274,7 +274,7 @@ def with_an_index_that_lacks_a_row(path: Path) -> None:
         (with_a_garbled_log, StoreUnusable, "kv.sqlite-wal is damaged"),
         (without_its_database, StoreUnusable, "kv.sqlite is missing but its log"),
         (with_a_newer_schema, SchemaMismatch, "kv.sqlite is newer than this code"),
-        (changed_by_hand, SchemaMismatch, "kv.sqlite is not as its migrations made it"),
+        (changed_by_hand, SchemaMismatch, "kv.sqlite differs from what its migrations created"),
         (
             lambda path: path.with_name("other.sqlite").write_bytes(b"?"),
             StoreUnusable,
@@ -385,7 +385,7 @@ def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
 
 def test_a_missing_parent_is_named(tmp_path: Path) -> None:
     """Only the directory itself is created. The message asks for the one above it."""
-    with pytest.raises(StoreUnusable, match="the directory above it does not exist"):
+    with pytest.raises(StoreUnusable, match="its parent directory does not exist"):
         open_dir(tmp_path / "absent" / "data")
 
     assert list(tmp_path.iterdir()) == []

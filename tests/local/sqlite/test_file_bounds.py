@@ -268,7 +268,7 @@ def test_the_difference_of_a_schema_is_shown_up_to_twenty_lines(tmp_path: Path) 
         path = make_file(tmp_path / f"{tables}.sqlite", *names)
         with (
             closing(sqlite3.connect(path)) as connection,
-            pytest.raises(SchemaMismatch, match="is not as its migrations made it") as refused,
+            pytest.raises(SchemaMismatch, match="differs from what its migrations created") as refused,
         ):
             check(connection, [migration], path.name)
         return str(refused.value)
@@ -367,7 +367,7 @@ def test_a_copy_gives_up_after_the_time_that_it_was_given(
     with closing(sqlite_file.connect(path)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         with (
-            pytest.raises(StoreUnavailable, match=re.escape("locked for 0.12 s: end that")),
+            pytest.raises(StoreUnavailable, match=re.escape("locked for 0.12 s: end it")),
             one_instant([path], wait_s=0.12),
         ):
             pass

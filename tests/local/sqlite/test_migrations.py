@@ -168,7 +168,7 @@ def test_line_ends_do_not_change_a_migration(connection: sqlite3.Connection, mig
         ({"first.sql": ""}, "rename it to the form 0001_what_it_does.sql"),
         (
             {"0001_a.sql": "CREATE TABLE t (a);\nCOMMIT;"},
-            "COMMIT is reserved for the platform.*each migration is one transaction",
+            "COMMIT is reserved for the platform.*each migration is already one transaction",
         ),
         ({"0001_a.sql": "PRAGMA foreign_keys = OFF;"}, "PRAGMA foreign_keys is not available"),
     ],

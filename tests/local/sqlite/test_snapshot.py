@@ -130,7 +130,7 @@ def test_a_file_that_stays_locked_is_named_and_the_others_are_let_go(tmp_path: P
     paths = files(tmp_path)
     with closing(sqlite_file.connect(paths[2])) as shell:
         shell.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable, match="locked for 0 s: end that"), one_instant(paths, wait_s=0):
+        with pytest.raises(StoreUnavailable, match="locked for 0 s: end it"), one_instant(paths, wait_s=0):
             pass
         for path in paths[:2]:
             with closing(sqlite_file.connect(path)) as other:

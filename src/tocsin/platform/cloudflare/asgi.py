@@ -15,7 +15,7 @@ from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.context import keep_alive
 from tocsin.platform.cloudflare.javascript import JsException, create_proxy
 
-BODYLESS = frozenset({101, 204, 205, 304})  # JavaScript's Response takes no body with these
+BODYLESS = frozenset({101, 204, 205, 304})  # JavaScript's Response allows no body with these
 CLIENT_HEADER = b"cf-connecting-ip"  # Cloudflare sets it itself; a client cannot
 
 
@@ -60,7 +60,7 @@ class _Exchange:
         return {"type": "http.request", "body": piece.value.to_bytes(), "more_body": True}
 
     async def _client_gone(self) -> None:
-        """Wait until the client disconnects. A write alone does not show it: it would wait for ever.
+        """Wait until the client disconnects. A write alone does not show it: it would wait forever.
 
         Needs the compatibility flag `enable_request_signal`.
         """

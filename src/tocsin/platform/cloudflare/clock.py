@@ -9,8 +9,8 @@ class CloudflareClock(RealClock):
     """The `Clock` binding.
 
     Cloudflare's clock stands still between two waits for I/O, as a defence against timing attacks. An isolate's own
-    monotonic clock means nothing to the next isolate, and nobody sets the wall clock there, so that one is used for
-    durations too: budgets and back-offs go on exactly when an object moves.
+    monotonic clock means nothing to the next isolate. The wall clock there is never set, so it measures durations
+    too: budgets and back-offs continue exactly when an object moves.
     """
 
     boot_id = "cloudflare"

@@ -1,4 +1,4 @@
-"""`ctx`, as an object's constructor gets it."""
+"""`ctx`, which an object's constructor gets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -22,7 +22,7 @@ def keep_alive(ctx: Any, work: Coroutine[Any, Any, None]) -> None:
         _TASKS.discard(task)
         finished.resolve(None)
 
-    # Started at once: an iteration of the loop is a timer of the runtime, and takes a millisecond or two.
+    # Started at once: an iteration of the loop is a timer of the runtime, which takes a millisecond or two.
     task = asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)  # type: ignore[call-arg]  # 3.12
     _TASKS.add(task)
     task.add_done_callback(done)

@@ -61,7 +61,7 @@ class D1Database(StatementDatabase):
 def _exact(value: Value, number: int) -> Value:
     if isinstance(value, int) and abs(value) > EXACT_MAX:
         raise ValueRefused(
-            f"bind: value {number} is over 2**53, where D1 rounds integers: bind amounts as text"
+            f"bind: value {number} is over 2**53, and D1 rounds such integers: bind amounts as text"
         )
     return value
 

@@ -12,11 +12,11 @@ from tocsin.platform.cloudflare.javascript import JsException
 from tocsin.platform.cloudflare.subrequests import spend_on_fetch
 from tocsin.platform.shared.fetch_rules import check_request, without_secrets
 
-CONNECTIONS_MAX = 6  # Cloudflare's limit of open requests; it would queue a seventh without a sign
+CONNECTIONS_MAX = 6  # Cloudflare's limit of open requests; it would queue a seventh silently
 
 
 class CloudflareFetch:
-    """The `Fetch` binding. Make one per object; outside of objects, one per request."""
+    """The `Fetch` binding. Create one per object; outside of objects, one per request."""
 
     def __init__(self) -> None:
         self._connections = asyncio.Semaphore(CONNECTIONS_MAX)

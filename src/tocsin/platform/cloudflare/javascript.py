@@ -40,7 +40,7 @@ def to_json(value: Any) -> Any:  # as dynamic as the JavaScript value
 
 
 def options(fields: Mapping[str, Any]) -> Any:
-    """A JavaScript object with those of these fields that are not None."""
+    """A JavaScript object with these fields, except those that are None."""
     result = js.Object.new()
     for name, value in fields.items():
         if value is not None:

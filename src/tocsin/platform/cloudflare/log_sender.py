@@ -29,7 +29,7 @@ class BackgroundLogSender:
         console: Logger,
         wait_until: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """`console` reports what happens here. It must not lead back to this sender."""
+        """`console` reports on the sender itself. It must not lead back to this sender."""
         self._delivery = LogDelivery(logs, app_id, console)
         self._clock = clock
         self._wait_until = wait_until

@@ -24,7 +24,7 @@ class OwnObject(CloudflareObject):
 
 
 def objects_of(env: Any) -> SimpleNamespace:
-    """The bindings of objects, as `open_objects` gives them locally: `objects_of(env).HEART.get_by_name("v1")`."""
+    """The bindings of objects, like those of `open_objects` locally: `objects_of(env).HEART.get_by_name("v1")`."""
     bindings = javascript.unwrap(env, "_env")
     found = {
         name: getattr(bindings, name) for name in javascript.to_json(javascript.js.Object.keys(bindings))

@@ -107,7 +107,7 @@ class CloudflareStorage(EntryStorage):
         return py_work.result
 
     def _check_usable(self) -> None:
-        """Not needed here: the runtime's storage raises by itself."""
+        """Not needed here: the runtime's storage raises itself."""
 
     def _read(self, key: str) -> str | None:
         return javascript.text(_call(self._entries.get, key))

@@ -29,7 +29,7 @@ _ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
 
 @contextmanager
 def invocation(limit: int = SUBREQUESTS_MAX) -> Iterator[Account]:
-    """Start a new count. Tasks that are started inside count here, even after its end."""
+    """Start a new count. Tasks that start inside the block count here, even after its end."""
     account = Account(limit)
     token = _ACCOUNT.set(account)
     try:

@@ -44,7 +44,7 @@ class LocalClock(Protocol):
 
 
 def read_boot_id() -> str:
-    """What names this boot of the machine: the kernel's id, or the minute of the boot where there is none.
+    """An id of this boot of the machine: the kernel's, or the minute of the boot where there is none.
 
     That minute changes when the clock is set. The boot then counts as another one, which errs on the safe side.
     """

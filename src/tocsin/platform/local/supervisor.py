@@ -1,8 +1,8 @@
-"""What passes between this process and the supervisor that started it, by systemd's conventions.
+"""Communication with the supervisor that started this process, by systemd's conventions.
 
-The supervisor may pass sockets that listen already (`LISTEN_FDS`), so that no connection is refused while one process
-replaces another. It may want to be told when the process is ready or stops (`NOTIFY_SOCKET`), and to hear from it
-regularly (`WATCHDOG_USEC`). Where none of this is in the environment, nothing happens.
+The supervisor may pass sockets that already listen (`LISTEN_FDS`), so that no connection is refused while one process
+replaces another. It may ask to be notified when the process is ready or stops (`NOTIFY_SOCKET`), and at regular
+intervals (`WATCHDOG_USEC`). Where none of this is in the environment, nothing happens.
 
 Emits `supervisor.unreachable`, once, when a message cannot be sent.
 """
@@ -21,12 +21,12 @@ BEATS_PER_WATCHDOG = 3
 
 
 def inherited_sockets(environment: Mapping[str, str], pid: int) -> list[socket.socket]:
-    """The listening sockets that the supervisor passed to this very process; none when it passed none."""
+    """The listening sockets that the supervisor passed to this process, if any."""
     if environment.get("LISTEN_PID") != str(pid):
         return []
     text = environment.get("LISTEN_FDS", "0")
     if not text.isdigit():
-        raise StartError(f"LISTEN_FDS is {text!r:.40}: it must be the number of sockets that are passed")
+        raise StartError(f"LISTEN_FDS is {text!r:.40}: it must be the number of sockets passed")
     return [_adopted(fd) for fd in range(FIRST_FD, FIRST_FD + int(text))]
 
 
@@ -34,12 +34,14 @@ def _adopted(fd: int) -> socket.socket:
     try:
         found = socket.socket(fileno=fd)
     except OSError as error:
-        raise StartError(f"file descriptor {fd} is no socket, though LISTEN_FDS says so: {error}") from error
+        raise StartError(
+            f"file descriptor {fd} is not a socket, although LISTEN_FDS includes it: {error}"
+        ) from error
     is_tcp = found.family in {socket.AF_INET, socket.AF_INET6} and found.type == socket.SOCK_STREAM
     if not is_tcp or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         found.detach()
         raise StartError(
-            f"the socket that was passed as file descriptor {fd} does not listen on a TCP port."
+            f"the socket passed as file descriptor {fd} does not listen on a TCP port."
             " In tocsin.socket, use ListenStream= with an address and a port, and Accept=no"
         )
     found.set_inheritable(False)
@@ -47,7 +49,7 @@ def _adopted(fd: int) -> socket.socket:
 
 
 class Supervisor:
-    """Tells the supervisor how this process is, if it wants to know."""
+    """Notifies the supervisor of the state of this process, if it asks for that."""
 
     def __init__(self, environment: Mapping[str, str], pid: int, logger: Logger) -> None:
         self._address = _notify_address(environment.get("NOTIFY_SOCKET", ""))
@@ -56,14 +58,14 @@ class Supervisor:
         self._failed = False
 
     def ready(self, status: str) -> None:
-        """The process listens, and its stores are open."""
+        """Report that the process listens and its stores are open."""
         self._tell("READY=1", _status(status))
 
     def stopping(self) -> None:
-        self._tell("STOPPING=1", "STATUS=stopping: requests under way are answered")
+        self._tell("STOPPING=1", "STATUS=stopping: finishing requests under way")
 
     async def keep_informed(self, clock: Clock, status: Callable[[], str]) -> None:
-        """Send a sign of life from the event loop, so that a blocked loop sends none, and the newest status."""
+        """Send the watchdog message and the newest status from the event loop, so that a blocked loop sends none."""
         if self._address is None:
             return
         every_s = STATUS_EVERY_S
@@ -90,24 +92,24 @@ class Supervisor:
 
 
 def _notify_address(name: str) -> str | None:
-    """Where messages go: a path, or a name in the abstract namespace, which is written with an @."""
+    """The address for messages: a path, or a name in the abstract namespace, which is written with an @."""
     if not name.startswith(("/", "@")):
         return None
     return "\0" + name[1:] if name.startswith("@") else name
 
 
 def _watchdog_s(environment: Mapping[str, str], pid: int) -> float | None:
-    """Within which time the supervisor wants to hear from this process."""
+    """The longest interval between messages that the supervisor accepts."""
     text = environment.get("WATCHDOG_USEC", "")
     for_us = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
     return int(text) / 1_000_000 if for_us and text.isdigit() and int(text) > 0 else None
 
 
 def _status(text: str) -> str:
-    """One line: a line break would begin another message."""
+    """The text on one line: a line break would begin another message."""
     return f"STATUS={' '.join(text.split())[:STATUS_MAX]}"
 
 
 def is_supervised(environment: Mapping[str, str]) -> bool:
-    """Whether a supervisor started this process. It may still have the one before it to stop."""
+    """Whether a supervisor started this process. It may still have to stop the previous one."""
     return "NOTIFY_SOCKET" in environment or environment.get("LISTEN_PID") == str(os.getpid())

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from tocsin.errors import UsageError
 
-# None of these can hold the end of a line, which would end a line of the request.
+# None of these can contain a line break, which would end a line of the request.
 _URL = re.compile(r"https?://[!-~]+")
 _METHOD = re.compile(r"[A-Z]+")
 _HEADER = re.compile(r"[^\0-\x1f\x7f]*")

@@ -53,7 +53,7 @@ class _Refused(Exception):
 
 
 def _are_plain(items: Iterable[Any], depth: int) -> bool:
-    """Whether the standard encoder may have these values. False means: look closer, with `_check`."""
+    """Whether the standard encoder can encode these values. If not, `_check` examines them."""
     if depth > DEPTH_MAX:
         return False
     if _SCALARS.issuperset(map(type, items)):

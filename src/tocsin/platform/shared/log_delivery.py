@@ -3,7 +3,7 @@
 - A batch that the service refuses for good (`retryable` is False) is dropped, so that it cannot block others.
 - A batch that failed returns to the head of the queue and is sent again, after 1 s, doubling up to 60 s. If
   only the reply was lost, the service has its entries twice.
-- Entries that a full queue dropped are counted. After the next success, log and service get the number.
+- Entries that a full queue dropped are counted. After the next success, the count is sent to the log and the service.
 
 The log stream or the console has every line in any case. Events: `logs.send_failed`, `logs.send_recovered`,
 `logs.batch_refused`, `logs.entries_dropped`.
@@ -25,7 +25,7 @@ class LogDelivery:
     """The queue, and one attempt at a time to send its first batch."""
 
     def __init__(self, logs: Logs, app_id: str, logger: Logger) -> None:
-        """`logger` reports failures. It must not lead back here."""
+        """`logger` reports failures. It must not lead back to this delivery."""
         self._logs = logs
         self._app_id = app_id
         self._logger = logger

@@ -1,4 +1,4 @@
-"""Real time: what the clocks of both platforms have in common."""
+"""Real time: the common part of both platforms' clocks."""
 
 import asyncio
 import time

@@ -25,7 +25,7 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Mask these from now on, besides all that were known before."""
+        """Mask these secrets from now on, in addition to the known ones."""
         self._secrets |= set(secrets)
         self._secret = pattern_of(forms_of(self._secrets))
 

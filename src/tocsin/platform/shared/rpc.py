@@ -28,7 +28,7 @@ def public_method(instance: DurableObject, name: str) -> Callable[..., Any]:
 
 
 def takes_argument(handler: Callable[..., Any]) -> bool:
-    """Whether `alarm` wants to know about the alarm."""
+    """Whether the handler takes an argument: information about the alarm."""
     if inspect.ismethod(handler):
         return _parameters(handler.__func__) > 1  # `self` is one
     return _parameters(handler) > 0
@@ -36,7 +36,7 @@ def takes_argument(handler: Callable[..., Any]) -> bool:
 
 @lru_cache(maxsize=64)
 def _parameters(function: Callable[..., Any]) -> int:
-    """It is asked at each ring, and takes long to find out."""
+    """Cached: each ring needs it, and finding out is slow."""
     return len(inspect.signature(function).parameters)
 
 

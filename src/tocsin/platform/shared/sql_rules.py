@@ -10,7 +10,7 @@ from tocsin.errors import UsageError, ValueRefused
 Value: TypeAlias = str | int | float | bytes | None
 
 INT_MAX = 2**63 - 1  # SQLite's largest integer
-STATEMENTS_MAX = 512  # texts that are remembered: a service has some hundred statements
+STATEMENTS_MAX = 512  # texts that are remembered: a service has a few hundred statements
 
 # What SQLite skips before a statement: white space, a byte order mark, comments. The group is atomic and its
 # repetitions are possessive, so that no text makes the match slow.
@@ -47,7 +47,7 @@ def first_word(sql: str) -> str:
 
 @lru_cache(maxsize=STATEMENTS_MAX)
 def refuse_reserved(sql: str) -> None:
-    """Raise for a statement that would control transactions, files or settings, which the platform does."""
+    """Raise for a statement that would control transactions, files or settings, which are the platform's job."""
     match = _FIRST_WORDS.match(sql)
     if match is None:
         return

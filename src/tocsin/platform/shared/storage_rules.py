@@ -33,7 +33,7 @@ READY_NONE: Ready[None] = Ready(None)
 
 
 class EntryStorage(ABC):
-    """`get`, `put` and `delete`, for one key or several. Each platform reads and writes the texts its way."""
+    """`get`, `put` and `delete`, for one key or several. Each platform reads and writes the texts in its own way."""
 
     def get(self, key: str | Sequence[str], /) -> Awaitable[Any]:
         self._check_usable()
@@ -46,7 +46,7 @@ class EntryStorage(ABC):
     def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
         self._check_usable()
         entries = {key: value} if isinstance(key, str) else key
-        # All are checked before the first is written: one bad value, and nothing of the call is written.
+        # All are checked before the first is written: with one bad value, nothing is written.
         self._write({checked_key(k): entry_text(k, v) for k, v in entries.items()})
         return READY_NONE
 

@@ -1,8 +1,8 @@
 """The open connections, and room for new ones.
 
-A process that has no descriptor left cannot open its own files. So there are never more connections than the limit of
-the process less a reserve, and one client has a part of them. When there are too many, the connection that waits for a
-request the longest has to go: of the client that has too many, or of the one that has most.
+A process without free descriptors cannot open its own files. So the number of connections is limited to the process's
+descriptors less a reserve, and one client may have only a part of them. When there are too many, the connection that
+has waited longest for a request is closed: one of the client that has too many, or else of the one that has most.
 """
 
 import resource
@@ -15,7 +15,7 @@ from tocsin.client_address import client_network
 RESERVE = 256  # descriptors for stores, upstreams and log
 TOTAL_MAX = 10_000
 TOTAL_MIN = 64
-SHARE = 4  # one client may have this part of all connections
+SHARE = 4  # one client may have a quarter of all connections
 DESCRIPTORS_WANTED = 65_536
 
 
@@ -44,26 +44,26 @@ class Place:
 
 @dataclass(slots=True)
 class _Client:
-    """The connections of one client: how many, and those that wait for a request, the longest first."""
+    """The connections of one client: how many, and those that wait for a request, the oldest first."""
 
     count: int = 0
     waiting: dict[Place, None] = field(default_factory=dict)
 
 
 class Connections:
-    """All connections of a server. Those of trusted proxies count as a whole only: they speak for many clients."""
+    """All connections of a server. Trusted proxies have no limit of their own: they speak for many clients."""
 
     def __init__(self, total_max: int, trusted_proxies: Collection[str] = ()) -> None:
         self.total_max = total_max
         self.per_client_max = max(TOTAL_MIN // 2, total_max // SHARE)
         self.count = 0
         self.dropped = 0
-        self.stopping = False  # the server stops: each connection ends with its next response
+        self.stopping = False  # the server is stopping: each connection ends with its next response
         self._trusted = [ip_network(proxy, strict=False) for proxy in trusted_proxies]
         self._clients: dict[str, _Client] = {}
 
     def open(self, host: str, close: Callable[[], None]) -> Place | None:
-        """A place for a new connection, which waits for a request; None when there is none."""
+        """A place for a new connection, which waits for a request; None if there is no room."""
         place = Place(client_network(host), close)
         known = self._clients.get(place.client, _Client())
         if known.count >= self.per_client_max and not self._is_trusted(host) and not self._drop(known):
@@ -77,11 +77,11 @@ class Connections:
         return place
 
     def busy(self, place: Place) -> None:
-        """It has a request: it is not dropped any more."""
+        """Mark a connection that has a request, so that it is not dropped."""
         self._clients[place.client].waiting.pop(place, None)
 
     def waits(self, place: Place) -> None:
-        """It waits for a request again."""
+        """Mark a connection that waits for a request again."""
         self._clients[place.client].waiting[place] = None
 
     def closed(self, place: Place) -> None:
@@ -93,7 +93,7 @@ class Connections:
             del self._clients[place.client]
 
     def _drop(self, client: _Client) -> bool:
-        """End the connection of this client that waits the longest; False when none waits."""
+        """Close the connection of this client that has waited longest; False if none waits."""
         place = next(iter(client.waiting), None)
         if place is None:
             return False
@@ -103,7 +103,7 @@ class Connections:
         return True
 
     def _largest(self) -> _Client:
-        """The client that has most connections waiting."""
+        """The client with the most waiting connections."""
         return max(self._clients.values(), key=lambda client: len(client.waiting))
 
     def _is_trusted(self, host: str) -> bool:

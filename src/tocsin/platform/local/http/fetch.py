@@ -27,7 +27,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 class HttpFetch:
-    """The `Fetch` binding. Make it and close it on the loop that uses it."""
+    """The `Fetch` binding. Create it and close it on the loop that uses it."""
 
     def __init__(self) -> None:
         import aiohttp

@@ -1,11 +1,11 @@
-"""One connection: uvicorn's, with bounds on what a client may send before it is known to be a request.
+"""One connection: uvicorn's, with limits on what a client may send before there is a complete request.
 
-A head may have 64 KiB and must be complete within ten seconds; a connection that is open longer without one is closed.
-What is left of a body when its response is complete is read for a while, because many clients send everything before
-they read anything; then the connection is cut, because a body may have no end.
+A head may have 64 KiB and must be complete within ten seconds; otherwise the connection is closed. If a body has not
+arrived completely when its response is complete, the rest is read for a while, because many clients send everything
+before they read anything. Then the connection is cut, because a body may be endless.
 
-When the server stops, a connection that waits for a request stays open for a moment: the request may be on its way, and
-would be lost. Each response then ends its connection.
+When the server stops, a connection that waits for a request stays open for a moment, because a request that is already
+on its way would be lost. Each response then ends its connection.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ TOO_MANY = EarlyRefusal(
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """A connection that is bounded, and refuses with the same JSON as every other error."""
+    """A connection with limits, which refuses with the same JSON as every other error."""
 
     def __init__(self, *args: Any, places: Connections, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -94,7 +94,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self.shutdown()
 
     def shutdown(self) -> None:
-        """The server stops."""
+        """Handle the stop of the server."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete:
             self._stop_timer = self.loop.call_later(LAST_REQUEST_S, self.transport.close)
@@ -144,7 +144,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._place is not None:
             self._places.busy(self._place)
         super().on_headers_complete()
-        if self.cycle is not None:  # its task has not begun yet
+        if self.cycle is not None:  # its task has not started yet
             extensions: dict[str, Any] = {SEND_COMPLETE: partial(_send_complete, self.cycle)}
             self.scope["extensions"] = extensions
         if self._places.stopping:
@@ -183,7 +183,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _head_is_late(self) -> None:
-        """Who sent a part of a head is told; who sent nothing at all is not there."""
+        """Answer a client that sent a part of a head; one that sent nothing gets no answer."""
         self._head_timer = None
         if self._head_bytes:
             self._refuse(HEAD_TOO_SLOW)
@@ -206,7 +206,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _drop(self) -> None:
-        """There are too many connections, and this one waits the longest."""
+        """Close this connection: there are too many, and it has waited longest."""
         self._place = None
         self._stop_waiting()
         self.transport.abort()
@@ -219,7 +219,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _send_complete(cycle: RequestResponseCycle, status_line: bytes, rest: bytes) -> bool:
-    """A `SendComplete`: one write instead of two, and nothing is put together twice."""
+    """A `SendComplete`: one write instead of two, and no bytes are joined twice."""
     flow = cycle.flow
     if cycle.response_started or cycle.disconnected or flow.write_paused or not cycle.keep_alive:
         return False

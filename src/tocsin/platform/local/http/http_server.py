@@ -15,13 +15,13 @@ from tocsin.platform.local.http.connections import Connections, connections_max,
 from tocsin.platform.local.http.http_protocol import HttpProtocol
 
 GRACE_S = 3  # for requests under way when the process stops
-ANSWER_S = 1  # for their answers, when that time is over
+ANSWER_S = 1  # for their responses, when that time is over
 BACKLOG = 1024
 ACCEPTED_AT_ONCE = 16  # libuv accepts one connection per socket in each round of the loop
 
 
 class HttpServer:
-    """Listens as soon as it is made, so that the port is known. Serves requests after `start`."""
+    """Listens as soon as it is created, so that the port is known. Serves requests after `start`."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class HttpServer:
     ) -> None:
         """Requests from `trusted_proxies` have the client's address in `X-Forwarded-For`.
 
-        `inherited` sockets listen already and are used instead of host and port. The process that passed them has them
-        open, too: when this server stops, new connections wait there for its successor.
+        `inherited` sockets already listen and are used instead of host and port. The process that passed them also has
+        them open: when this server stops, new connections wait there for its successor.
         """
         self._trusted_proxies = list(trusted_proxies)
         self._sockets = list(inherited) or [listen(host, port)]
@@ -87,9 +87,9 @@ class _Server(uvicorn.Server):
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Requests that are still under way after `GRACE_S` are cancelled. They can still send a response.
+        """Cancel requests that are still under way after `GRACE_S`. They can still send a response.
 
-        uvicorn itself would leave at once after it has cancelled them.
+        uvicorn itself would exit immediately after cancelling them.
         """
         timer = asyncio.get_running_loop().call_later(GRACE_S, self._cancel_requests)
         try:
@@ -124,7 +124,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def authority(host: str, port: int) -> str:
-    """Where this machine reaches a server that listens there, as a URL has it."""
+    """The host and port of a URL under which this machine reaches a server that listens there."""
     address = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 - compared, not bound
     return f"{_bracketed(address)}:{port}"
 

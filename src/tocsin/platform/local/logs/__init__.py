@@ -1,5 +1,5 @@
 """Logs of the local platform.
 
-The `Logger` that writes lines, the thread that passes them to a stream, the sender that passes them to the log service
-in the background, and the `Logs` binding over HTTP.
+It has the `Logger` that writes lines, the thread that passes them to a stream, the sender that passes them to the log
+service in the background, and the `Logs` binding over HTTP.
 """

@@ -1,7 +1,7 @@
-"""What libraries report with Python's own `logging`, as lines of our log.
+"""Turns the reports of libraries that use Python's own `logging` into lines of our log.
 
-Without this, Python writes it to stderr as plain text: the log would not be one JSON object per line, and a stderr that
-nobody reads would stop the event loop.
+Without this, Python writes them to stderr as plain text: the log would not be one JSON object per line, and a stderr
+that nobody reads would block the event loop.
 """
 
 import logging

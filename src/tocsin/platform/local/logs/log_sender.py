@@ -15,7 +15,7 @@ class LogSender:
     """`offer` entries from the loop's thread; `start` it, and `close` it to send the rest."""
 
     def __init__(self, logs: Logs, app_id: str, logger: Logger) -> None:
-        """`logger` reports what happens here. It writes to the stream only, never back to this sender."""
+        """`logger` reports on the sender itself. It writes to the stream only, never back to this sender."""
         self._delivery = LogDelivery(logs, app_id, logger)
         self._logger = logger
         self._has_work = asyncio.Event()  # entries wait, or the sender is closing

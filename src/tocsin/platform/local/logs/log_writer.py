@@ -1,8 +1,8 @@
-"""Passes log lines to a stream in a thread, so that nothing waits for the reader of the stream.
+"""Writes log lines to a stream in a thread, so that nothing else waits for the reader of the stream.
 
-A pipe whose reader hangs blocks `write`; on the event loop it would stop alarms, requests and signals with it. Here
-only the thread waits. Meanwhile lines collect in a queue. When it is full, new lines are dropped until half of it was
-written; then `logs.lines_dropped` takes their place.
+A pipe whose reader hangs blocks `write`. On the event loop, that would stop alarms, requests and signals. Here only
+the thread waits, and lines collect in a queue. When it is full, new lines are dropped until half of it is written;
+then `logs.lines_dropped` takes their place.
 """
 
 import json
@@ -27,7 +27,7 @@ class LogWriter:
     """A stream for `open_logger`: `write` never waits and never raises. Lines keep their order."""
 
     def __init__(self, stream: FileStream, clock: Clock, *, bytes_max: int = QUEUE_BYTES_MAX) -> None:
-        # Not through the stream's own buffer: a thread that waits in there would block the end of the process.
+        # Not through the stream's own buffer: a thread waiting in it would block the end of the process.
         self._fd = stream.fileno()
         self._clock = clock
         self._bytes_max = bytes_max
@@ -38,7 +38,7 @@ class LogWriter:
         self._full = False
         self._skipped = 0  # lines that did not fit since the last notice
         self._failed = 0  # lines that could not be written since the last notice; only the thread uses it
-        self._rest = b""  # of a line that was cut, as by a full disk; only the thread uses it
+        self._rest = b""  # of a partly written line, as on a full disk; only the thread uses it
         self._closing = False
         self._thread = Thread(target=self._run, name="tocsin-log", daemon=True)
         self._thread.start()
@@ -60,7 +60,7 @@ class LogWriter:
         """Do nothing: the thread writes every line at once."""
 
     def close(self, wait_s: float) -> None:
-        """Write what is left, for at most this long."""
+        """Write the remaining lines, for at most this long."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -99,7 +99,7 @@ class LogWriter:
             return self._take_notice() if self._skipped else None
 
     def _put(self, line: bytes) -> bool:
-        """Write a line. False if nothing of it was written; the rest of a line that was cut comes before the next."""
+        """Write a line. False if nothing of it was written; the rest of a partly written line comes before the next."""
         pending = self._rest + line
         while pending:
             try:

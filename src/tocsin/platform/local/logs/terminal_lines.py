@@ -1,7 +1,7 @@
-"""Log lines for people: what a terminal shows instead of JSON.
+"""Log lines for people, which a terminal shows instead of JSON.
 
-Runs that end well share one line at the bottom, which is written again and again, so that what matters stays in sight:
-what was printed at the start, warnings and errors.
+Successful runs share one line at the bottom, which is rewritten each time, so that the important lines stay visible:
+those of the start, warnings and errors.
 """
 
 import json
@@ -32,7 +32,7 @@ class TerminalLines:
         self._shown = ""  # the line at the bottom
 
     def write(self, text: str, /) -> None:
-        """Take one line of JSON, or any other text, which is shown as it is."""
+        """Write a line of JSON, or any other text, which is shown unchanged."""
         try:
             line = json.loads(text)
         except ValueError:
@@ -48,11 +48,11 @@ class TerminalLines:
         self._stream.flush()
 
     def _print(self, text: str) -> None:
-        """A line that stays, above the one at the bottom."""
+        """Print a permanent line above the one at the bottom."""
         self._stream.write(f"{CLEAR}{text}\n{self._shown}")
 
     def _note(self, line: dict[str, JSON]) -> None:
-        """Write the line at the bottom again."""
+        """Rewrite the line at the bottom."""
         if line["event"] == "run.ended":
             self._outcomes[str(line.get("task"))] = f"{line.get('outcome')} in {line.get('durationMs')} ms"
             tasks = " · ".join(f"{task} {outcome}" for task, outcome in sorted(self._outcomes.items()))

@@ -1,6 +1,6 @@
-"""The `Logs` binding over HTTP: the worker-logs service takes batches with an app's id and key.
+"""The `Logs` binding over HTTP: the worker-logs service accepts batches with an app's id and key.
 
-The service responds with 200 even if it failed; only `ok` in the body shows that.
+The service responds with 200 even after a failure; only `ok` in the body shows it.
 """
 
 import json

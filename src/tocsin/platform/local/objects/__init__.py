@@ -1,6 +1,6 @@
 """Durable objects in one process.
 
-The runtime with its namespaces and stubs, the live objects with their turns, gates and storage, their
+It has the runtime with its namespaces and stubs, the live objects with their turns, gates and storage, their
 alarms, and the SQLite file that keeps entries and alarms. `open_objects` is the short way to use it: see
 docs/objects.md.
 """

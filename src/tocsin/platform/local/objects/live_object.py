@@ -267,7 +267,7 @@ class LiveObject:
         self.reset(ObjectReset(reason, overloaded=True))
 
     def _failure(self) -> ObjectReset:
-        """A new exception for each caller: one that is raised twice mixes up its tracebacks."""
+        """A new exception for each caller: raising one twice would mix up its tracebacks."""
         error = self._error
         assert error is not None
         return ObjectReset(
@@ -302,7 +302,7 @@ class LiveObject:
         return task
 
     def adopt(self, task: "asyncio.Task[Any]") -> None:
-        """While this task runs the object is not idle. A reset of the object cancels it."""
+        """Adopt a task: while it runs, the object is not idle, and a reset of the object cancels it."""
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
 
@@ -320,7 +320,7 @@ class LiveObject:
     def _task_done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if self._error is not None and not task.cancelled():
-            task.exception()  # of code that outlived the reset: every caller was told of that already
+            task.exception()  # of code that outlived the reset: every caller already knows of the reset
         if not self._tasks and self._error is None:
             self._idle_since = self._loop.time()
             if self._idle_timer is None:

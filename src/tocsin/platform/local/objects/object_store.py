@@ -1,12 +1,11 @@
 """The file in which all objects keep their entries and alarms: one SQLite database, one writer.
 
 `commit` applies one object's turn as one transaction. It writes to the write-ahead log and returns without
-waiting for the disk. One sync of the log then makes all commits durable that were made meanwhile, and wakes
-the callers of `durable`. SQLite does the same with synchronous=FULL, but there each commit waits for a sync
-of its own.
+waiting for the disk. One sync of the log then makes all commits so far durable, and wakes the callers of
+`durable`. SQLite does the same with synchronous=FULL, but there each commit waits for its own sync.
 
 After a failed sync the content of the log on disk is unknown. The store then refuses all further work and
-calls `on_fatal`; the process should be started again.
+calls `on_fatal`; the process should be restarted.
 """
 
 import asyncio
@@ -126,7 +125,7 @@ class ObjectStore:
             raise self._explained(error, object_id, start) from error
 
     def unreadable(self, key: str, error: Exception) -> StoreUnavailable:
-        """The error for a stored value that is not what this code ever wrote."""
+        """The error for a stored value that this code cannot have written."""
         return StoreUnavailable(
             f"{self._path} is damaged: the value of the entry {key!r} cannot be read ({error}). "
             f"Restore {self._path.name} from a backup, or remove this row of its table entries"
@@ -229,7 +228,7 @@ class ObjectStore:
         try:
             self.crash_point("before sync", self._db)
             if self._disk_s < QUICK_DISK_S:
-                # With a quick disk the way to a thread and back takes longer than the sync.
+                # With a quick disk, switching to a thread and back takes longer than the sync.
                 self._synced(target, _timed_sync(self._log_fd))
             else:
                 job = self._loop.run_in_executor(self._threads, _timed_sync, self._log_fd)
@@ -238,7 +237,7 @@ class ObjectStore:
             self._fail(error)
 
     def _sync_ended(self, target: int, job: "asyncio.Future[float]") -> None:
-        """As `_sync`, after a sync in the thread."""
+        """Continue `_sync` after a sync in the thread."""
         try:
             self._synced(target, job.result())
         except Exception as error:  # noqa: BLE001 - as above
@@ -262,7 +261,7 @@ class ObjectStore:
             self._checkpoint(target)
 
     def _fail(self, error: Exception) -> None:
-        """Refuse all further work, for good."""
+        """Refuse all further work, permanently."""
         if self._fatal is not None:
             return
         if isinstance(error, OSError):
@@ -278,7 +277,7 @@ class ObjectStore:
         self._on_fatal(fatal)
 
     def _checkpoint(self, target: int) -> None:
-        """Copy the log into the database, so that it can start again instead of growing.
+        """Copy the log into the database, so that the log can restart instead of growing.
 
         A failure loses nothing: the log has every write, and a later commit tries again.
         """
@@ -333,7 +332,7 @@ def _copy_log(connection: sqlite3.Connection, mode: str) -> None:
 
 
 def _restart_log(connection: sqlite3.Connection) -> bool:
-    """Copy all of the log and begin it again; False if somebody still reads from it."""
+    """Copy the whole log and restart it; False if somebody still reads from it."""
     (wait_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute("PRAGMA busy_timeout = 0")
     try:

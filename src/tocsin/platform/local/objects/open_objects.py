@@ -19,7 +19,7 @@ OBJECTS_FILE = "objects.sqlite"
 async def open_objects(
     directory: Path, *, logger: Logger, **classes: type[DurableObject]
 ) -> AsyncIterator[SimpleNamespace]:
-    """Run these classes. Yields the environment with a binding for each. Alarms ring from now on."""
+    """Run these classes. Yields the environment with a binding for each. Alarms ring inside the block."""
     clock = SystemClock()
     data = DataDir(directory, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=logger)
     try:

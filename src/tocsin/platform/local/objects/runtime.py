@@ -91,7 +91,7 @@ class Runtime:
                 self.logger.warn("alarm.orphaned", namespace=owner.namespace, object=owner.object)
 
     def refuse_writes(self, reason: str | None) -> None:
-        """Refuse all writes of all objects for this reason; None ends that."""
+        """Refuse all writes of all objects for this reason; None allows them again."""
         self.store.refusal = reason
 
     async def close(self) -> None:
@@ -148,7 +148,7 @@ class Runtime:
         if owner.object in self._ringing:
             return  # alarm() never overlaps itself; _ring checks again when it has ended
         self._ringing.add(owner.object)
-        # In a context of its own: the timer may have been set by an object's code, and this is not its child.
+        # In its own context: an object's code may have set the timer, and this task is not its child.
         task = asyncio.Task(self._ring(owner, alarm), context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -202,7 +202,7 @@ class Runtime:
         try:
             self.store.commit(owner, Changes(alarm=alarm, alarm_changed=True))
         except (sqlite3.Error, OSError) as error:
-            if self.store.refusal is None:  # otherwise the refusal was reported already
+            if self.store.refusal is None:  # otherwise the refusal has already been reported
                 self.logger.error("alarm.unsaved", **_names(owner), error=repr(error))  # noqa: TRY400 - not the standard logger
         if (live := self._live.get(owner.object)) is not None:
             live.storage.alarm_rescheduled(alarm)

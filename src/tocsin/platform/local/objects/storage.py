@@ -166,7 +166,7 @@ class ObjectStorage(EntryStorage):
             self._change_alarm(None)
 
     def alarm_rescheduled(self, alarm: Alarm | None) -> None:
-        """Note that the runtime has committed a retry, or the end of the retries."""
+        """Take over a retry, or the end of the retries, that the runtime has committed."""
         self._alarm = alarm
 
     def break_with(self, error: BaseException) -> None:
@@ -221,7 +221,7 @@ class ObjectStorage(EntryStorage):
     def _merged(
         self, scanned: Iterator[tuple[str, str]], key_range: "_Range", *, reverse: bool
     ) -> Iterator[tuple[str, str]]:
-        """The entries of the file as the layers change them, in order. It reads no further than it is asked."""
+        """The entries of the file as changed by the layers, in order. It reads the file only as far as needed."""
         changes: dict[str, str | None] = {}
         for layer in self._layers:
             if layer.cleared:
@@ -261,7 +261,7 @@ class _Range:
         self._prefix = prefix
 
     def upper_bound(self) -> str | bytes:
-        """Before this one are all keys of the range that are not before its first."""
+        """An upper bound of the range: no key of the range is at or after it."""
         after = after_all_with(self._prefix)
         if self._end_text is None:
             return after

@@ -132,5 +132,5 @@ class Turns(Generic[T]):
 
 
 async def coroutine(work: Callable[[], Awaitable[T]]) -> T:
-    """Any awaitable as a coroutine, which is what `Turns` can drive."""
+    """Any awaitable as a coroutine, which `Turns` can drive."""
     return await work()

@@ -24,13 +24,13 @@ from tocsin.platform.local.sqlite.store_check import examine
 FREE_BYTES_MIN = 1024 * 1024  # free space that a start requires
 
 _CAUSES = {
-    errno.EACCES: "may not be written by this user. Make the user that runs Tocsin its owner (chown)",
+    errno.EACCES: "is not writable for this user. Make the user that runs Tocsin its owner (chown)",
     errno.EDQUOT: "has no space left under this user's quota. Free some, or choose another with --data-dir",
     errno.ELOOP: "is a symbolic link, and its target would be overwritten. Remove the link",
-    errno.ENOENT: "cannot be made: the directory above it does not exist. Create that first (mkdir -p)",
+    errno.ENOENT: "cannot be created: its parent directory does not exist. Create that first (mkdir -p)",
     errno.ENOSPC: "is on a full disk. Free some space, or choose another with --data-dir",
     errno.ENOTDIR: "is not a directory. Choose a directory with --data-dir",
-    errno.EPERM: "is protected from writing (see lsattr). Remove that, or choose another with --data-dir",
+    errno.EPERM: "is write-protected (see lsattr). Remove the protection, or choose another with --data-dir",
     errno.EROFS: "is on a read-only file system. Mount it writable, or choose another with --data-dir",
 }
 
@@ -39,7 +39,7 @@ _OF_ONE_FILE = frozenset((errno.EACCES, errno.ELOOP, errno.EPERM))
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """A file of the directory that is not the one that this process has open."""
+    """A file of the directory that is no longer the one that this process has open."""
 
     file: Path
     sentence: str
@@ -104,9 +104,9 @@ class DataDir:
         file = self._files.changed()
         if file is None:
             return None
-        changed = f"{file} was deleted or replaced while Tocsin runs"
+        changed = f"{file} was deleted or replaced while Tocsin was running"
         if file.name == LOCK_NAME:
-            return FileFault(file, f"{changed}. Restart Tocsin, which makes a new one", loses_writes=False)
+            return FileFault(file, f"{changed}. Restart Tocsin, which creates a new one", loses_writes=False)
         return FileFault(
             file,
             f"{changed}, so everything written from now on would be lost. Put the same file back with mv, "
@@ -131,7 +131,7 @@ def _make(path: Path) -> bool:
 
 def _unmake(path: Path, *, created: bool) -> None:
     if created:
-        with suppress(OSError):  # another process may have begun to use it
+        with suppress(OSError):  # another process may have started to use it
             path.rmdir()
 
 
@@ -145,7 +145,7 @@ def _probe(path: Path) -> None:
     """Write to a file without a name, which cannot be left behind."""
     with TemporaryFile(dir=path, buffering=0) as file:
         rest = bytes(FREE_BYTES_MIN)
-        while rest:  # a nearly full disk takes only a part of a write, without an error
+        while rest:  # a nearly full disk accepts only a part of a write, without an error
             rest = rest[os.write(file.fileno(), rest) :]
         os.fsync(file.fileno())
 
@@ -159,7 +159,7 @@ def _explained(path: Path) -> Iterator[None]:
         raise StoreUnusable(f"{_place(error, path)} {cause}") from error
     except sqlite3.Error as error:
         raise StoreUnusable(
-            f"{path} has a database that cannot be opened ({error}). Restore a backup"
+            f"{path} contains a database that cannot be opened ({error}). Restore a backup"
         ) from error
 
 

@@ -1,9 +1,9 @@
 """One process per data directory: an flock on the directory itself, which the kernel releases when its holder ends.
 
-A directory with files in it cannot be deleted and made again under the same name without losing all of them, so
-nobody gets past the lock by deleting a file. `tocsin.lock` is locked too, because releases before 0.2.0 lock only
-that. Its text is for the error message of the next process. It is written after the checks have passed, so that a
-refused start changes nothing. A lock file that a refused start created is removed again.
+A directory cannot be deleted and created again under the same name without losing all its files, so nobody can bypass
+the lock by deleting a file. `tocsin.lock` is locked too, because releases before 0.2.0 lock only that. Its text is for
+the error message of the next process. It is written after the checks have passed, so that a refused start changes
+nothing. A lock file that a refused start created is removed again.
 """
 
 import errno
@@ -93,7 +93,7 @@ def is_in_use(directory: Path) -> bool:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # a file system without locks: a start will say so
+    except OSError:  # a file system without locks: the start will report it
         return False
     finally:
         os.close(fd)
@@ -121,7 +121,7 @@ def _same_file(fd: int, path: Path) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """The holder, in words. The text may be from an earlier holder, if the present one has not signed yet."""
+    """The holder, in words. The text may be from an earlier holder, if the current one has not signed yet."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:

@@ -8,7 +8,7 @@ so the first word serves as a guess, and a statement that the reader refuses as 
 wrong guess costs one more switch to a thread (about 0.1 ms); the result is the same.
 
 Every call is one transaction, whether one statement or a batch. A write is fsynced when the call returns.
-D1's limits apply here too, so that what works here works there.
+D1's limits apply here too, so that code that works here also works there.
 """
 
 import sqlite3
@@ -51,7 +51,7 @@ class SqliteDatabase(StatementDatabase):
         return await self._writer.run(lambda connection: _execute(connection, "BEGIN IMMEDIATE", statements))
 
     def refuse_writes(self, reason: str | None) -> None:
-        """Refuse all writes for this reason; None ends that."""
+        """Refuse all writes for this reason; None allows them again."""
         self._writer.refusal = reason
 
     async def close(self) -> None:

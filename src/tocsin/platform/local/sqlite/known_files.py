@@ -1,7 +1,7 @@
-"""Which files a process has open under which paths, to notice when a path leads to another file or to none.
+"""The files that a process has open, and their paths, to notice when a path leads to another file or to none.
 
-A file that is deleted stays open, and SQLite goes on writing to it: everything works, and nothing of it survives the
-process. Only a comparison of the path with the open file shows that.
+A deleted file stays open, and SQLite keeps writing to it: everything seems to work, but nothing survives the process.
+Only a comparison of the path with the open file shows it.
 """
 
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 class KnownFiles:
-    """Remembers the file of each path. Files of SQLite that appear later are remembered when they are first seen."""
+    """Remembers the file of each path. Files that SQLite creates later are remembered when they are first seen."""
 
     def __init__(self, paths: Iterable[Path], later: Iterable[Path]) -> None:
         self._known = {path: _identity(path) for path in paths}
         self._later = list(later)
 
     def changed(self) -> Path | None:
-        """The first path that does not lead to its file any more. Costs one stat per path."""
+        """The first path that no longer leads to its file. Costs one stat per path."""
         for path in self._later:
             if path not in self._known and (identity := _identity(path)) is not None:
                 self._known[path] = identity

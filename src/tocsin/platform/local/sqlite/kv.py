@@ -3,7 +3,7 @@
 `get` and `get_many` read on the event loop itself, with a connection that cannot write. Measured with
 100,000 keys and a busy writer (2 shared cores): 8 µs at p50 and 50 µs at p99, while a switch to a thread
 takes 146 µs and 265 µs. A value of 25 MiB takes 10 ms: keep values small. Writes are fsynced and therefore
-run on a thread; so does `list`, because the caller decides how long it is.
+run on a thread; so does `list`, because the caller decides how much it reads.
 
 An expired entry is never returned. Later writes remove expired rows, a limited number each, so that no single
 write takes long.
@@ -101,7 +101,7 @@ class SqliteKV:
         return KVList(keys, keys[-1] if len(rows) > limit else None)
 
     def refuse_writes(self, reason: str | None) -> None:
-        """Refuse all writes, and `list`, for this reason; None ends that."""
+        """Refuse all writes, and `list`, for this reason; None allows them again."""
         self._thread.refusal = reason
 
     async def close(self) -> None:

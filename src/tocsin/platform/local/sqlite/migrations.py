@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS tocsin_migrations (
   checksum TEXT NOT NULL,
   applied_at INTEGER NOT NULL
 )"""
-# Without the tables that SQLite, D1 and this module keep for themselves.
+# Without the internal tables of SQLite, D1 and this module.
 _LIVE_SCHEMA = """
 SELECT type, sql FROM sqlite_schema
 WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*' AND name NOT GLOB '_cf_*'
@@ -73,13 +73,13 @@ def _read(path: Path) -> Migration:
         try:
             refuse_reserved(statement)
         except UsageError as error:
-            raise SchemaMismatch(f"{path}: {error}; each migration is one transaction already") from error
+            raise SchemaMismatch(f"{path}: {error}; each migration is already one transaction") from error
     checksum = hashlib.sha256(text.encode()).hexdigest()
     return Migration(int(path.name[:4]), path.stem, checksum, tuple(statements))
 
 
 def check(connection: sqlite3.Connection, migrations: Sequence[Migration], file_name: str) -> list[Migration]:
-    """The migrations that are still to be applied. Raises if the database differs from the applied ones."""
+    """The pending migrations. Raises if the database differs from the applied ones."""
     pending = _pending(_applied(connection), migrations, file_name)
     expected = schema_of(
         statement
@@ -91,7 +91,7 @@ def check(connection: sqlite3.Connection, migrations: Sequence[Migration], file_
         shown = "\n  ".join(lines[:DIFFERENCE_MAX])
         more = f"\n  and {len(lines) - DIFFERENCE_MAX} more" if len(lines) > DIFFERENCE_MAX else ""
         raise SchemaMismatch(
-            f"{file_name} is not as its migrations made it. Undo the change by hand or restore a backup. "
+            f"{file_name} differs from what its migrations created. Undo the change by hand or restore a backup. "
             f"The difference:\n  {shown}{more}"
         )
     return pending
@@ -100,7 +100,7 @@ def check(connection: sqlite3.Connection, migrations: Sequence[Migration], file_
 def migrate(
     connection: sqlite3.Connection, migrations: Sequence[Migration], file_name: str, *, now: int
 ) -> list[Migration]:
-    """Check, then apply the pending migrations, each in its own transaction. Returns those."""
+    """Check, then apply the pending migrations, each in its own transaction. Returns them."""
     pending = check(connection, migrations, file_name)
     for migration in pending:
         try:
@@ -161,7 +161,7 @@ def _pending(
             )
         if checksum != migration.checksum:
             raise SchemaMismatch(
-                f"{name}.sql was edited after {file_name} took it. Restore its old text and put the "
+                f"{name}.sql was edited after it was applied to {file_name}. Restore its old text and put the "
                 f"change into a new migration, number {len(migrations) + 1:04}"
             )
     return list(migrations[len(applied) :])
@@ -178,13 +178,13 @@ def describe(connection: sqlite3.Connection) -> list[str]:
 
 
 def schema_of(statements: Iterable[str]) -> list[str]:
-    """What `describe` returns for a database that these statements made."""
+    """What `describe` returns for a database created by these statements."""
     return list(_schema_of(tuple(statements)))
 
 
 @cache
 def _schema_of(statements: tuple[str, ...]) -> tuple[str, ...]:
-    """A start asks for it several times, always for the same few migrations."""
+    """Cached: a start needs it several times, always for the same few migrations."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)

@@ -2,13 +2,13 @@
 
 A read transaction sees one state of one file. To see one state of all files, their write locks are held together for a
 moment: while nobody can commit to any of them, a read transaction is begun on each. Then the locks are released, and
-the pages are copied out of the read transactions, however long that takes. SQLite's backup reads inside the transaction
+the pages are copied from the read transactions, however long that takes. SQLite's backup reads inside the transaction
 that is open on its source (VACUUM INTO refuses one).
 
 No commit is under way at that instant, so the copies are what `kill -9` at that instant would have left.
 
-The writer of the first file waits for as long as the locks on the later ones take, LOCK_WAIT_MS each at most. Give the
-file whose writer must not wait last. A file that stays locked makes us let go of all of them and try again.
+The writer of the first file waits while the later ones are locked, at most LOCK_WAIT_MS for each. Put the file whose
+writer must not wait last. If a file stays locked, all locks are released and taken again.
 """
 
 import sqlite3
@@ -36,14 +36,14 @@ def one_instant(paths: Sequence[Path], *, wait_s: float = 30.0) -> Iterator[dict
             if time.monotonic() > ends_at_s:
                 raise StoreUnavailable(
                     f"another program has kept a database in {paths[0].parent} locked for {wait_s:g} s: "
-                    "end that (an import, or a shell with an open transaction), then try again"
+                    "end it (an import, or a shell with an open transaction), then try again"
                 )
             time.sleep(RETRY_S)
         yield readers
 
 
 def copy(source: sqlite3.Connection, path: Path) -> None:
-    """Copy what this connection reads into a new file. The copy needs no log beside it."""
+    """Copy the content that this connection reads into a new file. The copy needs no log."""
     with closing(sqlite3.connect(path)) as target:
         source.backup(target, pages=COPIED_PAGES, sleep=0)
 

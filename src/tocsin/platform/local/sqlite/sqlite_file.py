@@ -15,7 +15,7 @@ from tocsin.errors import ConstraintKind, ConstraintViolated, StoreError, StoreU
 
 T = TypeVar("T")
 
-STATEMENTS_KEPT = 512  # prepared, by a connection: more than the service has
+STATEMENTS_KEPT = 512  # prepared statements per connection: more than the service has
 _PRAGMAS = (
     "journal_mode = WAL",  # a reader never waits for the writer, nor the writer for a reader
     "synchronous = FULL",  # a commit that returned survives a power cut; one fsync each
@@ -50,7 +50,7 @@ _CONSTRAINTS: dict[str, ConstraintKind] = {
 
 
 def create(path: Path) -> None:
-    """Create an empty database, only for this user. It appears complete or not at all.
+    """Create an empty database that only this user can read. It appears complete or not at all.
 
     Therefore a database file of zero bytes is always damaged, and never left by a first start that was
     killed. SQLite gives the files that it adds the permissions of the database.
@@ -99,10 +99,10 @@ def connect(path: Path, *, query_only: bool = False) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database for reading, which another process may have open. Creates no files.
+    """Open a database for reading. Another process may have it open. Creates no files.
 
-    There is a log next to the database while a process has it open, or after one was killed. Without a log no
-    process writes, and SQLite does not need to create its own files to coordinate with one.
+    There is a log next to the database while a process has it open, or after that process was killed. Without a log
+    no process writes, and SQLite does not need to create its own files to coordinate with one.
     """
     mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)

@@ -1,12 +1,12 @@
 """Checks a database file before it is opened, and writes neither to it nor to its directory.
 
 Opening a database would write: SQLite replays the log of a killed process and creates an index file. So a
-file with an empty log is opened as `immutable`, and a file with a log is copied together with its log, and
-the copy is checked.
+file with an empty log is opened as `immutable`. A file with a log is copied together with its log, and the
+copy is checked.
 
-How much is checked depends on the size, so that a start stays quick. Up to INTEGRITY_BYTES_MAX it is everything,
-the indexes included (231 MB would take 2.5 s). Up to EXAMINE_BYTES_MAX the indexes are left out (231 MB take
-0.2 s). Above that it is the headers and the length.
+How much is checked depends on the size, so that a start stays quick. Up to INTEGRITY_BYTES_MAX everything is
+checked, including the indexes (231 MB would take 2.5 s). Up to EXAMINE_BYTES_MAX the indexes are left out (231 MB
+take 0.2 s). Above that only the headers and the length are checked.
 """
 
 import os
@@ -36,14 +36,14 @@ def examine(path: Path, migrations: Sequence[Migration] | None, *, in_use: bool 
     """Raise if this database cannot be used, or if these migrations cannot be applied to it.
 
     A database that another process has open (`in_use`) is read through SQLite, which coordinates with that process:
-    a copy of its files would be a mixture of before and after.
+    a copy of its files could mix old and new pages.
     """
     log = path.with_name(path.name + "-wal")
     _check_own(path, log, path.with_name(path.name + "-shm"))
     if not path.exists():
         if _size(log):
             raise StoreUnusable(
-                f"{path} is missing but its log {log.name} is there. {_RESTORE}, or remove the log"
+                f"{path} is missing but its log {log.name} exists. {_RESTORE}, or remove the log"
             )
         return
     _check_headers(path, log)
@@ -57,7 +57,7 @@ def examine(path: Path, migrations: Sequence[Migration] | None, *, in_use: bool 
         return
     if not in_use and _size(log) and _damage(_immutable(path), None, path.name) is None:
         raise StoreUnusable(
-            f"{path} is damaged together with its log {log.name} ({damage}), but is sound without it. "
+            f"{path} is damaged together with its log {log.name} ({damage}), but is intact without it. "
             f"If you have restored {path.name} from a backup, the log is left over from before: "
             f"remove {log.name}. If not, restore both from a backup"
         )
@@ -84,7 +84,7 @@ def _damage(
 
 
 def _check_own(*files: Path) -> None:
-    """Raise if a file may not be written, or is a link: what it points to would be overwritten."""
+    """Raise if a file is not writable, or is a link, whose target would be overwritten."""
     for file in files:
         if os.path.lexists(file):
             os.close(os.open(file, os.O_RDWR | os.O_NOFOLLOW))
@@ -111,7 +111,7 @@ def _check_headers(path: Path, log: Path) -> None:
 
 
 def _check_length(path: Path, log: Path) -> None:
-    """A database consists of whole pages. Only the last may be cut, by a crash, if the log has it completely."""
+    """Raise if the database is not whole pages. A crash may cut the last one, if the log has all of it."""
     header = _first_bytes(path, _HEADER_BYTES)
     page_bytes = int.from_bytes(header[16:18]) if header[16:18] != b"\0\1" else 65536
     if page_bytes < 512:
@@ -124,14 +124,14 @@ def _check_length(path: Path, log: Path) -> None:
 
 
 def _pages_in(log: Path, page_bytes: int) -> set[int]:
-    """The numbers of the pages that a log has."""
+    """The numbers of the pages in a log."""
     if not _size(log):
         return set()
     pages = set()
     with log.open("rb") as file:
         salt = file.read(_LOG_HEADER_BYTES)[16:24]
         while len(frame := file.read(_FRAME_HEADER_BYTES + page_bytes)) == _FRAME_HEADER_BYTES + page_bytes:
-            if frame[8:16] == salt:  # otherwise it is left from before the log started again
+            if frame[8:16] == salt:  # otherwise it is left over from before the log restarted
                 pages.add(int.from_bytes(frame[:4]))
     return pages
 
@@ -156,7 +156,7 @@ def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             connection.execute(
                 "PRAGMA wal_checkpoint"
-            ).fetchall()  # fails if the log does not fit to the database
+            ).fetchall()  # fails if the log does not belong to the database
             yield connection
 
 
