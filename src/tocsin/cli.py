@@ -90,7 +90,7 @@ def runs(
     task: Annotated[str | None, typer.Option(help="Only this task's runs.")] = None,
     outcome: Annotated[str | None, typer.Option(help="Only runs with this outcome, such as failed.")] = None,
     since: Annotated[
-        str | None, typer.Option(help="2d, 2026-05-13T21:30, or unix ms.", metavar="TIME")
+        str | None, typer.Option(help="The earliest start: 2d, 2026-05-13T21:30, or unix ms.", metavar="TIME")
     ] = None,
     until: Annotated[
         str | None, typer.Option(help="The latest start, in the same format.", metavar="TIME")

@@ -42,7 +42,7 @@ def test_a_viewers_key_shows_and_does_nothing(running: Running) -> None:
 
     assert looked.returncode == 0
     assert refused.returncode == 1
-    assert refused.stderr == "The key carol may look, but not act: this needs a key of ADMIN_KEY.\n"
+    assert refused.stderr == "The key carol is read-only: this action needs a key from ADMIN_KEY.\n"
 
 
 def test_the_first_of_several_keys_is_sent_without_its_name(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_role_that_is_taken_away_while_the_console_is_open(page: Page, world: 
     world.viewer_when_acting = True
     page.get_by_role("button", name="Refresh all").click()
 
-    expect(said(page)).to_contain_text("Failed: The key alice may look, but not act.")
+    expect(said(page)).to_contain_text("Failed: The key alice is read-only.")
     expect(page.get_by_role("button", name="Refresh all")).to_be_disabled()
 
 

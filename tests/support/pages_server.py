@@ -255,7 +255,7 @@ class ScriptedApi:
         if self.world.viewer_when_acting:
             self.world.role = "viewer"
         if self.world.role == "viewer":
-            return refused_with(403, "read_only_key", "The key alice may look, but not act.")
+            return refused_with(403, "read_only_key", "The key alice is read-only.")
         record = AuditRecord(
             f"operator-{len(self.world.audit) + 1}", now_ms(), "alice", "operator", "192.0.2.7", query["action"],
             query.get("task"), query.get("reason") or None, "done", now_ms(), None,

@@ -68,7 +68,7 @@ async def test_questions_about_taking_part(tmp_path: Path) -> None:
         now_s = made.site.clock.now() // 1000
         rules = RoundRules("week-1", now_s - 60, now_s + 3_600, now_s + 7_200)
         await add(made.world.db, rules, made.site.clock.now()).run()
-        stranger = await agent.ask("what is missing", address=address_of("somebody"))
+        stranger = await agent.ask("missing steps", address=address_of("somebody"))
         allowed = await agent.ask("contracts and functions that count")
         rounds = await agent.ask("The current round")
         prices = await agent.ask("Token prices", tokens="stx")
@@ -106,7 +106,7 @@ async def test_questions_about_results(tmp_path: Path) -> None:
         other = made.world.simulator.chain.wallets[1]
         await traded(made, wallet, "simple")
         await traded(made, other, "simple", "simple")
-        own = await agent.ask("what is missing", address=wallet.address)
+        own = await agent.ask("missing steps", address=wallet.address)
         board = await agent.ask("The leaderboard", sort="trades")
 
         assert (own["ranks"]["trades"], own["ranked"]) == (2, 2)

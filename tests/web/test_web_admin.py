@@ -242,8 +242,8 @@ async def test_the_end_of_a_pause_is_what_the_object_returns(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ("for=2h&until=1778700600000", "Give one of for=2h and until=1778700600000."),
-        ("", "Give one of for=2h and until=1778700600000."),
+        ("for=2h&until=1778700600000", "Give either for=2h or until=1778700600000."),
+        ("", "Give either for=2h or until=1778700600000."),
         ("for=soon", "for=soon is not a duration: a number and ms, s, m, h or d, such as for=2h."),
         ("for=", "for= is not a duration: a number and ms, s, m, h or d, such as for=2h."),
         ("for=0h", "for=0h is not a duration: a number and ms, s, m, h or d, such as for=2h."),

@@ -60,7 +60,7 @@ async def test_a_viewer_may_not_act(tmp_path: Path, query: str) -> None:
         assert {answer.status for answer in answers} == {403}
         body = answers[0].json()
         assert body["code"] == "read_only_key"
-        assert body["error"] == "The key carol may look, but not act: this needs a key of ADMIN_KEY."
+        assert body["error"] == "The key carol is read-only: this action needs a key from ADMIN_KEY."
         assert (made.scheduler.calls, records(made)) == ([], [])
         assert made.log.named("auth.forbidden")[0]["key"] == "carol"
         assert (await ask(create_app(made.site), PATH, headers={"X-Admin-Key": VIEWER_KEY})).status == 200

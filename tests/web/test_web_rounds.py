@@ -334,9 +334,9 @@ async def test_a_void_round_has_no_result(tmp_path: Path) -> None:
     ("body", "sentence"),
     [
         ([], "The body is an object"),
-        ({"roundId": ROUND_ID}, "Give the action"),
+        ({"roundId": ROUND_ID}, "The field action is missing"),
         ({"action": "burn"}, "action is one of add, close"),
-        ({"action": "close", "roundid": "x"}, "There is no 'roundid'"),
+        ({"action": "close", "roundid": "x"}, "There is no field 'roundid'"),
         ({"action": "close", "roundId": "../x"}, "roundId is lower-case letters"),
         ({"action": "close", "roundId": ROUND_ID, "category": "volume"}, "close takes no category"),
         ({"action": "add", "roundId": "a", "startsAt": "1", "endsAt": 2}, "startsAt is a whole number"),

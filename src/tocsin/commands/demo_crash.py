@@ -1,7 +1,7 @@
 """Crashes of the demo: the process is replaced at once, as with `kill -9` and a restart.
 
 Nothing is flushed, closed or reported. The new process has the same id, so it stays attached to the terminal. It uses
-the data directory, the key and the chain of the one before: a chain depends only on its seed and its start time.
+the previous one's data directory, key and chain: a chain depends only on its seed and its start time.
 """
 
 import json
@@ -24,7 +24,7 @@ def crash(directory: str, port: int) -> None:
 
 
 class CrashRoute:
-    """`POST /_control/kill`: for those who may control the simulator."""
+    """`POST /_control/kill`: for callers that may control the simulator."""
 
     def __init__(self, keys: tuple[AccessKey, ...], crash: Callable[[], object]) -> None:
         self._keys = keys

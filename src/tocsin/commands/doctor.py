@@ -148,7 +148,7 @@ def open_files(hard: int) -> DoctorCheck:
     shown = "no limit" if hard == resource.RLIM_INFINITY else f"at most {hard:,} open files here"
     name, fix = "open files", "raise it: LimitNOFILE=65536 in the unit, or ulimit -n 65536"
     if hard != resource.RLIM_INFINITY and hard < OPEN_FILES_MIN:
-        return DoctorCheck(name, "problem", f"{shown}, too few for some hundred visitors: {fix}")
+        return DoctorCheck(name, "problem", f"{shown}, too few for a few hundred visitors: {fix}")
     if hard != resource.RLIM_INFINITY and hard < OPEN_FILES_GOOD:
         return DoctorCheck(name, "warning", f"{shown}: {fix}")
     return DoctorCheck(name, "ok", shown)

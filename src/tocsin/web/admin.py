@@ -205,7 +205,7 @@ class AdminRoutes:
         """The end of a pause: a time, or a duration from now by this machine's clock."""
         query = request.query_params
         if ("for" in query) == ("until" in query):
-            raise RequestRefused(400, "bad_until", "Give one of for=2h and until=1778700600000.")
+            raise RequestRefused(400, "bad_until", "Give either for=2h or until=1778700600000.")
         if "until" in query:
             return _number(request, "until", example=1778700600000)
         try:
@@ -246,7 +246,7 @@ def require_operator(request: Request, deps: WebDeps) -> AccessKey:
     key = require_viewer(request, deps)
     if key.role != "operator":
         deps.logger.warn("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
-        sentence = f"The key {key.name} may look, but not act: this needs a key of ADMIN_KEY."
+        sentence = f"The key {key.name} is read-only: this action needs a key from ADMIN_KEY."
         raise RequestRefused(403, "read_only_key", sentence)
     return key
 

@@ -13,7 +13,7 @@ from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 AGENT = OperationDoc(
     operation_id="getAgent",
     tag="competition",
-    summary="One agent: its tier and what is missing, its ranks, its values, its last refusals and its rounds.",
+    summary="One agent: its tier, missing steps, ranks, values, latest refusals and rounds.",
     parameters=(
         Parameter(
             "address",

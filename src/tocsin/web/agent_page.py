@@ -25,7 +25,7 @@ IMAGE_WIDTH, IMAGE_HEIGHT = 1200, 630
 CURVE_DAYS = 30
 SWAPS_MAX = 1_000  # win rate and holding time are computed from these
 TABLE_POINTS = 48
-NAME_MAX = 26  # characters that fit into the image
+NAME_MAX = 26  # characters that fit into the picture
 PRIZES: dict[RewardCategory, str] = {
     "overall_pnl": "best P&L",
     "volume": "most volume",
@@ -95,7 +95,7 @@ def card_body(facts: AgentFacts) -> str:
 
 
 def preview(facts: AgentFacts) -> bytes:
-    """The image that a shared link shows: name, rank, P&L and curve."""
+    """The picture that a shared link shows: name, rank, P&L and curve."""
     picture = Picture(IMAGE_WIDTH, IMAGE_HEIGHT, COLOURS)
     name = facts.name if len(facts.name) <= NAME_MAX else f"{facts.name[: NAME_MAX - 1]}~"
     picture.rectangle(0, 0, IMAGE_WIDTH, 12, ACCENT)

@@ -1,4 +1,4 @@
-"""The pages of agents: `/agents/{address or id}`, its card for other sites, and its image."""
+"""The pages of agents: `/agents/{address or id}`, its card for other sites, and its picture."""
 
 import re
 from collections.abc import Sequence

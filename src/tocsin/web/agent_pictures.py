@@ -1,4 +1,4 @@
-"""The images of agents. Each is drawn once per board, however often it is requested: drawing blocks every request."""
+"""The pictures of agents. Each is drawn once per board, however often it is requested: drawing blocks every request."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -9,14 +9,14 @@ PICTURES_MAX = 100  # of at most 20 kB each
 
 
 class AgentPictures:
-    """Images of the newest board, by address."""
+    """Pictures of the newest board, by address."""
 
     def __init__(self, *, in_one_loop: bool) -> None:
         self._as_of: int | None = None
         self._pictures: SharedResults[str, bytes] = SharedResults(PICTURES_MAX, in_one_loop=in_one_loop)
 
     async def get(self, address: str, as_of: int, draw: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
-        """The image of this agent on the board of that time. Raises what `draw` raises."""
+        """The picture of this agent on the board of that time. Raises what `draw` raises."""
         if as_of != self._as_of:
             self._as_of = as_of
             self._pictures.forget()

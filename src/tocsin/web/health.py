@@ -1,6 +1,7 @@
 """`/healthz` and `/readyz`: whether the process is alive, and whether the service is ready.
 
-Readiness is decided from a snapshot that needs no answer from the scheduler: see `HealthSnapshot`.
+On one machine, readiness is decided from a snapshot that needs no answer from the scheduler: see `HealthSnapshot`.
+On Cloudflare, the scheduler is asked.
 """
 
 from starlette.requests import Request

@@ -123,7 +123,7 @@ class NewsStreams:
 
 
 def _concerns(news: News, address: str | None) -> bool:
-    """Whether a stream for this agent, or for everything, gets these news. A refusal goes to its sender alone."""
+    """Whether a stream for this agent, or for everything, gets this news. A refusal goes to its sender alone."""
     return news.address == address or (address is None and news.kind in {"counted", "withdrawn"})
 
 

@@ -1,4 +1,4 @@
-"""An image of a few colours, drawn here and written as PNG, for link previews, which do not show SVG.
+"""A picture of a few colours, drawn here and written as PNG, for link previews, which do not show SVG.
 
 A preview needs only rectangles, lines and text in a small built-in font. Pure Python, so that it also runs on
 Cloudflare.
@@ -35,7 +35,7 @@ _FIRST, _LAST, _UNKNOWN = ord(" "), ord("~"), ord("?")
 
 
 class Picture:
-    """An image whose pixels are indexes into `colours`; `colours[0]` is the background."""
+    """A picture whose pixels are indexes into `colours`; `colours[0]` is the background."""
 
     def __init__(self, width: int, height: int, colours: Sequence[Colour]) -> None:
         self.width = width
@@ -44,7 +44,7 @@ class Picture:
         self._rows = [bytearray(width) for _ in range(height)]
 
     def rectangle(self, left: int, top: int, width: int, height: int, colour: int) -> None:
-        """Fill a rectangle. Parts outside the image are left out."""
+        """Fill a rectangle. Parts outside the picture are left out."""
         first, last = max(0, left), min(self.width, left + width)
         if first >= last:
             return

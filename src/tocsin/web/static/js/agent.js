@@ -1,4 +1,4 @@
-/** An agent's page is complete without this script, which only adds the button that copies its address. */
+/** An agent's page is complete without this script, which only adds the button that copies its link. */
 
 const button = document.getElementById("copy-link");
 

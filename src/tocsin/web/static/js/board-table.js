@@ -89,7 +89,7 @@ function updateUncounted(node, row) {
 	node.hidden = unpriced + thin === 0 || row.uncountedTradeCount < row.tradeCount * UNCOUNTED_SHARE;
 	if (node.hidden) return;
 	setText(node, [unpriced && `${unpriced} unpriced`, thin && `${thin} thin`].filter(Boolean).join(", "));
-	node.title = `Tokens without a price, or with too little trade: ${count(row.uncountedTradeCount)} of ${count(row.tradeCount)} trades are not in volume and P&L`;
+	node.title = `Tokens without a price, or too thinly traded: ${count(row.uncountedTradeCount)} of ${count(row.tradeCount)} trades are not in volume and P&L`;
 }
 
 /** @param {import("./types.js").BoardRow} row */

@@ -1,4 +1,4 @@
-/** A small image, always the same for an address. Decoration: the address is next to it. */
+/** A small picture, always the same for an address. Decoration: the address is next to it. */
 
 import { svg } from "./dom.js";
 
