@@ -16,7 +16,7 @@ __all__ = ["Default", "HeartDO", "SchedulerDO"]
 
 
 class Default(Entry):
-    async def scheduled(self, *event: Any) -> None:
+    async def scheduled(self, *event: Any) -> None:  # noqa: ANN401 - JavaScript values have no static type
         """The cron trigger starts the object, and sets its alarm again if it was lost."""
         await super().scheduled(*event)
         await objects_of(self.env).HEART.get_by_name("v1").start()

@@ -239,6 +239,6 @@ class DurableObject:
     The constructor must be quick and cannot await: use `ctx.block_concurrency_while` to load state.
     """
 
-    def __init__(self, ctx: ObjectContext, env: Any) -> None:
+    def __init__(self, ctx: ObjectContext, env: Any) -> None:  # noqa: ANN401 - each class declares its own
         self.ctx = ctx
         self.env = env

@@ -34,7 +34,7 @@ TocsinError
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 
 class TocsinError(Exception):
@@ -84,7 +84,7 @@ class RequestRefused(TocsinError):
         *,
         retryable: bool = False,
         headers: Mapping[str, str] | None = None,
-        **fields: Any,
+        **fields: Any,  # noqa: ANN401 - JSON, which a higher layer defines
     ) -> None:
         super().__init__(sentence)
         self.status = status
@@ -221,9 +221,16 @@ class ShareUsed(TocsinError):
         self.wait_s = wait_s
 
 
-class NoAnswer(TocsinError):
-    """An upstream call did not end with a fact; `answer` is how it ended (`upstream/answer.py`)."""
+class CallEnd(Protocol):
+    """How an upstream call ended; the classes are in `upstream/answer.py`."""
 
-    def __init__(self, answer: Any) -> None:
+    @property
+    def kind(self) -> str: ...
+
+
+class NoAnswer(TocsinError):
+    """An upstream call did not end with a fact; `answer` is how it ended."""
+
+    def __init__(self, answer: CallEnd) -> None:
         super().__init__(getattr(answer, "reason", answer.kind))
         self.answer = answer

@@ -61,13 +61,13 @@ class Setting:
 def _setting(
     name: str,
     parse: Callable[[str], Any],
-    default: Any,
+    default: object,
     example: str,
     text: str,
     *,
     is_secret: bool = False,
     reload: bool = False,
-) -> Any:
+) -> Any:  # noqa: ANN401 - as `field` does: the attribute declares its type
     return field(
         default=default, metadata={"setting": Setting(name, parse, example, text, is_secret, reload)}
     )

@@ -31,7 +31,7 @@ Reason = Annotated[str | None, typer.Option("--reason", help="Why, for the audit
 class LocalCommand(TyperCommand):
     """A command that works on this machine. With --url it fails and explains why."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's context
         options = args[: args.index("--")] if "--" in args else args
         if any(option == "--url" or option.startswith("--url=") for option in options):
             raise UsageError(

@@ -231,7 +231,7 @@ class _Export:
             table, line, {name: value for name, value in zip(columns, values, strict=True) if name in known}
         )
 
-    def _value(self, depth: int = 0) -> Any:
+    def _value(self, depth: int = 0) -> Any:  # noqa: ANN401 - a blob is no JSON; the check of its row refuses it
         token = self._tokens.take()
         match token.kind, token.text:
             case "text", text:

@@ -207,7 +207,7 @@ class _Reader:
         return RoundFileError(self.number, what)
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     """Return whether a JSON value has exactly this type."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType}:

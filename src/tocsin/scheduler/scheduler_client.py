@@ -14,7 +14,7 @@ from tocsin.shapes.scheduler import EventBatch, Paused, RefreshResult, Resumed, 
 class SchedulerClient:
     """Wraps one stub. Make a new client for each use, because a stub does not outlive its object."""
 
-    def __init__(self, stub: Any) -> None:  # a stub accepts any method name
+    def __init__(self, stub: Any) -> None:  # noqa: ANN401 - a stub accepts any method name
         self._stub = stub
 
     async def arm(self) -> int | None:

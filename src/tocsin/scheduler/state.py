@@ -259,7 +259,7 @@ class Column:
     attribute: str
     read: Callable[[Any], Any]
 
-    def write(self, value: Any) -> JSON:
+    def write(self, value: Any) -> JSON:  # noqa: ANN401 - each column has its own type
         if isinstance(value, tuple):
             return list(value)
         return value.to_json() if isinstance(value, LastError) else value

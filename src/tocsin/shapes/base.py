@@ -48,7 +48,7 @@ class SnakeShape(DataClassDictMixin):
         serialize_by_alias = True
         lazy_compilation = True
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:  # mashumaro's own keywords
+    def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401 - mashumaro's own keywords
         aliased = {**cls._names(), **cls.ALIASES}
 
         class Config(SnakeShape.Config):

@@ -8,7 +8,7 @@ newest page is always a full one, so it may repeat rows of the page below it.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import (
@@ -146,7 +146,11 @@ class _NewestFirst(Sequence[ChainTransaction]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, at: Any) -> Any:
+    @overload
+    def __getitem__(self, at: int) -> ChainTransaction: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[ChainTransaction]: ...
+    def __getitem__(self, at: int | slice) -> ChainTransaction | list[ChainTransaction]:
         if isinstance(at, slice):
             return [self[n] for n in range(*at.indices(len(self)))]
         return self._rows[len(self._rows) - 1 - at]

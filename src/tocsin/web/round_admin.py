@@ -97,7 +97,7 @@ def _action(body: JSON) -> RoundAction:
     return RoundAction.from_json({**body, "reason": reason})
 
 
-def _check(name: str, value: JSON, hint: Any) -> None:
+def _check(name: str, value: JSON, hint: object) -> None:
     options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if not any(_fits(value, option) for option in options):
         named = next(option for option in options if option is not NoneType)
@@ -107,7 +107,7 @@ def _check(name: str, value: JSON, hint: Any) -> None:
         raise UsageError(f"{name} is {_WORDS.get(named, container)}.")
 
 
-def _fits(value: JSON, hint: Any) -> bool:
+def _fits(value: JSON, hint: object) -> bool:
     origin = get_origin(hint)
     if origin is Literal:
         return value in get_args(hint)

@@ -29,7 +29,7 @@ class Redactor:
         self._secrets |= set(secrets)
         self._secret = pattern_of(forms_of(self._secrets))
 
-    def __call__(self, value: Any, depth: int = 0) -> JSON:
+    def __call__(self, value: object, depth: int = 0) -> JSON:
         if isinstance(value, str):
             return self.text(value)
         if value is None or isinstance(value, bool):

@@ -66,7 +66,7 @@ def error_text(error: Exception) -> str:
     return encode({"error": type(remote).__name__, "message": str(remote)}, "the error")
 
 
-def read_reply(text: str) -> Any:  # whatever the method returned
+def read_reply(text: str) -> Any:  # noqa: ANN401 - whatever the method returned
     """The result of a call. Raises its error as the local platform does."""
     reply = decode(text)
     if "error" not in reply:

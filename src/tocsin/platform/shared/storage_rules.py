@@ -56,7 +56,7 @@ class EntryStorage(ABC):
             return Ready(self._delete(checked_key(key)))
         return Ready(sum(self._delete(k) for k in [checked_key(k) for k in key]))
 
-    def _decode(self, _key: str, text: str) -> Any:  # the caller knows what it stored
+    def _decode(self, _key: str, text: str) -> Any:  # noqa: ANN401 - the caller knows what it stored
         return decode(text)
 
     @abstractmethod
@@ -74,7 +74,7 @@ class EntryStorage(ABC):
 class OpenTransaction:
     """The storage inside `transaction()`. After a rollback it raises."""
 
-    def __init__(self, storage: Any, undo: Callable[[], None]) -> None:
+    def __init__(self, storage: Any, undo: Callable[[], None]) -> None:  # noqa: ANN401 - passes calls on to it
         self._storage = storage
         self._undo = undo
         self._rolled_back = False
@@ -84,7 +84,7 @@ class OpenTransaction:
         self._undo()
         self._rolled_back = True
 
-    def __getattr__(self, call: str) -> Any:
+    def __getattr__(self, call: str) -> Any:  # noqa: ANN401 - a bound method of the storage
         if call not in _TRANSACTION_CALLS:
             raise AttributeError(f"a transaction has no {call}()")
         self._check(call)

@@ -69,7 +69,7 @@ TOO_MANY = EarlyRefusal(
 class HttpProtocol(HttpToolsProtocol):
     """A connection with limits, which refuses with the same JSON as every other error."""
 
-    def __init__(self, *args: Any, places: Connections, **options: Any) -> None:
+    def __init__(self, *args: Any, places: Connections, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own arguments
         super().__init__(*args, **options)
         self._places = places
         self._place: Place | None = None

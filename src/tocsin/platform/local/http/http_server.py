@@ -44,7 +44,7 @@ class HttpServer:
         self._server: _Server | None = None
         self.connections = Connections(connections_max(raise_descriptor_limit()), trusted_proxies)
 
-    async def start(self, app: ASGIApp, **options: Any) -> None:
+    async def start(self, app: ASGIApp, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own options
         """Serve the app. The options are uvicorn's and are added to ours."""
         config = uvicorn.Config(
             app,

@@ -50,12 +50,12 @@ def open_logger(
 ) -> LineLogger:
     """A logger that writes to this stream and passes each entry, already redacted, to `tee`."""
 
-    def drop_below(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    def drop_below(_logger: object, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if RANKS[line["level"]] < RANKS[level_min]:
             raise structlog.DropEvent
         return line
 
-    def render(_logger: Any, _name: str, line: MutableMapping[str, Any]) -> str:
+    def render(_logger: object, _name: str, line: MutableMapping[str, Any]) -> str:
         level: Level = line.pop("level")
         event = redact.text(line.pop("event"))
         fields = redact.fields(line)

@@ -54,7 +54,7 @@ class Ring:
 class LiveObject:
     """One instance of a class, with its storage, tasks and open replies. `LocalContext` is its `ctx`."""
 
-    def __init__(self, runtime: ObjectRuntime, cls: type[DurableObject], env: Any, owner: Owner) -> None:
+    def __init__(self, runtime: ObjectRuntime, cls: type[DurableObject], env: Any, owner: Owner) -> None:  # noqa: ANN401 - each class declares its own
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._cls = cls
@@ -113,7 +113,7 @@ class LiveObject:
             if not reply.done():
                 reply.set_result(decode(text))
 
-    async def _invoke(self, method: str, arguments: str) -> Any:  # whatever the method returns
+    async def _invoke(self, method: str, arguments: str) -> Any:  # noqa: ANN401 - whatever the method returns
         assert self._instance is not None
         result = public_method(self._instance, method)(*decode(arguments))
         return await result if inspect.isawaitable(result) else result

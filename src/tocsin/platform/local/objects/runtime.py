@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tocsin.bindings import JSON, DurableObject, Logger
 from tocsin.errors import ObjectReset, UsageError, ValueRefused
@@ -30,6 +30,8 @@ from tocsin.platform.local.objects.object_store import Changes, ObjectStore, Own
 from tocsin.platform.local.objects.output_gate import output_gate
 from tocsin.platform.local.objects.turns import ACTIVITY, Turns
 from tocsin.platform.shared.json_values import encode
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class Runtime:
         *,
         clock: LocalClock,
         logger: Logger,
-        env: Any,
+        env: Any,  # noqa: ANN401 - each class declares its own
         on_exhausted: Callable[[LocalObjectId, Exception], Awaitable[None]] | None = None,
         on_fatal: Callable[[OSError], None] | None = None,
         chance: Callable[[], float] = random.random,
@@ -130,7 +132,10 @@ class Runtime:
         return live
 
     def _task_factory(
-        self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Any,  # noqa: ANN401 - as asyncio declares a task factory
+        **options: Any,  # noqa: ANN401 - same
     ) -> "asyncio.Task[Any]":
         """Tasks that an object's code starts belong to the object: they run in turns, and end with it."""
         context = options.get("context")
@@ -287,7 +292,7 @@ class Stub:
         return self._live.call(method, arguments)
 
 
-async def _turns(turns: Turns[Any]) -> Any:
+async def _turns(turns: Turns[T]) -> T:
     return await turns
 
 

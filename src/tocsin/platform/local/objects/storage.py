@@ -195,7 +195,7 @@ class ObjectStorage(EntryStorage):
         self._layers.pop()
         self._layers[-1].absorb(layer)
 
-    def _decode(self, key: str, text: str) -> Any:
+    def _decode(self, key: str, text: str) -> Any:  # noqa: ANN401 - the caller knows what it stored
         try:
             return decode(text)
         except ValueError as error:
