@@ -137,7 +137,7 @@ def test_a_directory_that_this_user_may_not_write_is_refused() -> None:
         path.chmod(0o555)
         with (
             as_an_ordinary_user(),
-            pytest.raises(StoreUnusable, match=r"is not writable for this user.*chown"),
+            pytest.raises(StoreUnusable, match=r"is not writable by this user.*chown"),
         ):
             open_dir(path)
 
@@ -148,7 +148,7 @@ def test_a_directory_that_this_user_may_not_make_is_refused() -> None:
     """The same for a new directory inside one that cannot be written."""
     with TemporaryDirectory() as scratch:
         Path(scratch).chmod(0o555)
-        with as_an_ordinary_user(), pytest.raises(StoreUnusable, match="is not writable for this user"):
+        with as_an_ordinary_user(), pytest.raises(StoreUnusable, match="is not writable by this user"):
             open_dir(Path(scratch) / "data")
 
 
@@ -166,6 +166,6 @@ def test_a_file_that_this_user_may_not_write_is_named(name: str) -> None:
         (path / name).chmod(0o600)
         with (
             as_an_ordinary_user(),
-            pytest.raises(StoreUnusable, match=f"{path / name} is not writable for this user.*chown"),
+            pytest.raises(StoreUnusable, match=f"{path / name} is not writable by this user.*chown"),
         ):
             open_dir(path)

@@ -24,7 +24,7 @@ from tocsin.platform.local.sqlite.store_check import examine
 FREE_BYTES_MIN = 1024 * 1024  # free space that a start requires
 
 _CAUSES = {
-    errno.EACCES: "is not writable for this user. Make the user that runs Tocsin its owner (chown)",
+    errno.EACCES: "is not writable by this user. Make the user that runs Tocsin its owner (chown)",
     errno.EDQUOT: "has no space left under this user's quota. Free some, or choose another with --data-dir",
     errno.ELOOP: "is a symbolic link, and its target would be overwritten. Remove the link",
     errno.ENOENT: "cannot be created: its parent directory does not exist. Create that first (mkdir -p)",
