@@ -69,7 +69,7 @@ def pause(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Start no scheduled run for a while."""
+    """Pause scheduled runs for a while."""
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.commands.times import check_duration, parse_instant_ms, shown_instant
     from tocsin.shapes.scheduler import Paused
@@ -128,7 +128,7 @@ def audit(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """List what operators did, newest first."""
+    """List the actions of operators, newest first."""
     from tocsin.commands import render
     from tocsin.commands.service_client import SCHEDULER
     from tocsin.shapes.operators import AuditList
