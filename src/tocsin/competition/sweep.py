@@ -99,7 +99,7 @@ class Sweep:
         self._rules = rules
         self._cadence_ms = cadence_ms
         self._feed_ms = feed_ms
-        self._followed_since: int | None = None  # the state of the feed while it finds the swaps, else None
+        self._followed_since: int | None = None  # since when the feed finds the swaps; None: it does not
         self._tiers: dict[str, Tier] = {}
         self._marks: dict[str, Mark] = {}
         self._pool = UnitPool(context)
