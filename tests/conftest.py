@@ -20,7 +20,7 @@ from support.workerd import Workerd, require_workerd, running
 MEMORY = Path("/dev/shm")
 MEMORY_FREE_MIN = 2 * 1024**3  # a container often has 64 MB there
 TESTS = Path(__file__).parent
-# A worker takes one file after the other. Long ones come first: none is left to one worker at the end.
+# A worker takes one file after the other. Long files come first, so that none is left to one worker at the end.
 LONG_FIRST = (
     "simulation",
     "pages/test_page_quality.py",
@@ -29,7 +29,7 @@ LONG_FIRST = (
     "cloudflare/test_site_on_workerd.py",
     "cloudflare/test_wrangler.py",
     "cloudflare",
-    "contract",  # the runtime that test_objects_on_workerd.py has started is still there
+    "contract",  # the runtime started by test_objects_on_workerd.py is still running
     "pages",
     "service",
     "tasks/test_prices_scheduled.py",
@@ -40,7 +40,7 @@ LONG_FIRST = (
 )
 ON_A_RUNTIME = {"browser", "workerd", "story", "site", "both", "assets"}  # fixtures that start one
 
-# How long an example takes depends on the machine, and on what else it does.
+# The duration of an example depends on the machine and its load.
 settings.register_profile("tocsin", deadline=None)
 settings.load_profile("tocsin")
 # `make mutants` asks for the same examples every time.
@@ -85,7 +85,7 @@ def workerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workerd]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is slow by its nature, and put long files first."""
+    """Mark inherently slow tests, and put long files first."""
     for item in items:
         if ON_A_RUNTIME.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
@@ -100,7 +100,7 @@ def _place(file: Path) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the garbage collector need not look at it in the middle of each test."""
+    """Exempt imported objects from garbage collection: they stay, and scanning them would slow each test."""
     gc.enable()
     gc.collect()
     gc.freeze()

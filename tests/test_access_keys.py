@@ -10,7 +10,7 @@ admin = access_keys("operator", "admin", 20)
 
 
 def test_a_bare_key_has_the_name_of_its_setting() -> None:
-    """One key is what most have."""
+    """Most deployments have one key."""
     assert admin(OLD) == (AccessKey("admin", "operator", OLD),)
 
 
@@ -36,7 +36,7 @@ def test_keys_have_names() -> None:
     ],
 )
 def test_a_wrong_list_is_refused_without_showing_a_key(text: str, problem: str) -> None:
-    """The sentence says which key it is and what is wrong with it."""
+    """The sentence names the key and what is wrong with it."""
     with pytest.raises(SettingsError, match=problem) as refused:
         read({"ADMIN_KEY": text})
 

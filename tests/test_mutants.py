@@ -1,4 +1,4 @@
-"""The deliberate bugs of `tests/mutants` fit the code of today, and so do the mutants that are listed as equivalent.
+"""The deliberate bugs of `tests/mutants` apply to the current code, and so do the mutants listed as equivalent.
 
 `make mutants` shows that each bug is caught.
 """

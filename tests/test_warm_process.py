@@ -1,4 +1,4 @@
-"""A process that is forked from the template behaves as one that was started by itself."""
+"""A process forked from the template behaves like one that was started on its own."""
 
 import signal
 import subprocess
@@ -37,7 +37,7 @@ def test_its_directory_and_environment_are_its_own(tmp_path: Path) -> None:
     ("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)], ids=["killed", "stopped"]
 )
 def test_a_signal_reaches_it(number: signal.Signals, code: int) -> None:
-    """It is the process itself that gets it; another one goes on."""
+    """The process itself gets it; another one continues."""
     arguments = ("simulate", "--port=0", "--wallets=1", "--history-hours=0")
     with WarmProcess(*arguments, environment={}) as other:
         process = WarmProcess(*arguments, environment={})

@@ -43,7 +43,7 @@ steps = st.one_of(
     script=st.lists(steps, max_size=60),
 )
 def test_no_window_is_ever_exceeded(plan: Quota, script: list[tuple[Any, ...]]) -> None:
-    """Whatever the order of calls, waits, clock jumps, restarts and headers: every limit holds."""
+    """Every limit holds, whatever the order of calls, waits, clock jumps, restarts and headers."""
     world = BudgetWorld(plan)
     for kind, *values in script:
         if kind == "limited":
@@ -147,7 +147,7 @@ def test_back_off_doubles_with_new_429s_only() -> None:
 
 
 def test_windows_and_back_offs_are_exact_after_a_restart() -> None:
-    """Whatever happens to the wall clock: a process that is restarted often must neither starve nor overspend."""
+    """A process that is restarted often neither starves nor overspends, whatever happens to the wall clock."""
     world = BudgetWorld(Quota(minute=10))
     for _ in range(9):
         assert world.call(Lane.TASK)
@@ -170,7 +170,7 @@ def test_windows_and_back_offs_are_exact_after_a_restart() -> None:
 
 
 def test_a_back_off_goes_on_after_a_reboot() -> None:
-    """What is left of it, by the wall clock; a clock set back does not lengthen it."""
+    """The rest of it lasts, by the wall clock; a clock set back does not lengthen it."""
     world = BudgetWorld(Quota())
     world.hear(LimitReading(), limited=True, retry_after_ms=600_000)
     world.save()
@@ -203,7 +203,7 @@ def test_limits_reported_under_another_plan_are_forgotten() -> None:
 
 
 def test_a_plan_that_is_a_cap_is_lowered_by_headers_but_never_raised() -> None:
-    """For a key that others use too: the upstream's limit is theirs as well."""
+    """This is for a shared key: others use the upstream's limit as well."""
     world = BudgetWorld(Quota(minute=10, month=1_000, is_cap=True))
     raised = world.hear(LimitReading(minute=WindowReading(limit=500, remaining=499)))
     assert (world.budget.limits.minute, [event.event for event in raised]) == (
@@ -218,7 +218,7 @@ def test_a_plan_that_is_a_cap_is_lowered_by_headers_but_never_raised() -> None:
 
 @pytest.mark.parametrize("wrong", [{"minute": 0}, {"month": -1}, {"request_share": 1.0}])
 def test_an_impossible_plan_is_refused(wrong: dict[str, Any]) -> None:
-    """A limit below 1 or a share that leaves tasks nothing is the configuration's mistake."""
+    """A limit below 1 or a share that leaves nothing for tasks is a configuration error."""
     with pytest.raises(UsageError, match=r"limit per|share kept"):
         Quota(**wrong)
 
@@ -241,7 +241,7 @@ def test_a_sliding_window_frees_exactly_when_it_says(calls: list[int], limit: in
 
 
 def test_calls_left_of_a_lane_are_its_tokens_or_a_days_worth() -> None:
-    """With a month, what its bucket holds; without, a day of what is kept for requests; without limits, no end."""
+    """With a month, the content of its bucket; without, a day of the requests' share; without limits, infinity."""
     month = BudgetWorld(Quota(month=31_000))
     for _ in range(10):
         assert month.call(Lane.REQUEST)
@@ -254,7 +254,7 @@ def test_calls_left_of_a_lane_are_its_tokens_or_a_days_worth() -> None:
 
 
 def test_a_late_answer_does_not_open_a_closed_limiter() -> None:
-    """A call that was under way when a 429 came may still succeed: everybody waits as long as the 429 said."""
+    """A call that was under way when a 429 arrived may still succeed: everybody waits as long as the 429 said."""
     world = BudgetWorld(Quota())
     assert world.call(Lane.TASK)
     assert world.call(Lane.TASK)

@@ -56,7 +56,7 @@ class LimitedCalls:
 
 
 async def test_each_lane_is_served_first_come_first_served() -> None:
-    """Callers of a lane leave in the order in which they came, however long it takes."""
+    """Callers of a lane are served in the order in which they arrived, however long it takes."""
     calls = LimitedCalls(Quota(second=2, minute=10, month=5_000))
 
     await asyncio.gather(
@@ -119,7 +119,7 @@ async def test_a_sweep_does_not_starve_a_submitter() -> None:
 
 
 async def test_a_flood_of_requests_does_not_starve_tasks() -> None:
-    """Beyond their share requests go by arrival, so a task that waits gets its turn all the time."""
+    """Beyond their share, requests are served by arrival, so a waiting task always gets its turn."""
     calls = LimitedCalls(Quota(minute=10))
 
     async def flood() -> None:
@@ -180,7 +180,7 @@ async def test_a_cancelled_caller_leaves_the_line() -> None:
 
 
 async def test_a_permit_of_a_cancelled_caller_stays_spent() -> None:
-    """Cancelled between grant and use: the call counts, and is not taken for one under way."""
+    """If cancelled between grant and use, the call counts as spent, but not as under way."""
     calls = LimitedCalls(Quota(minute=5, request_share=0))
     assert await calls.limiter.acquire(Lane.TASK, 0.0) is None
     calls.limiter.release(LimitReading(), limited=True, retry_after_ms=0)
@@ -198,7 +198,7 @@ async def test_a_permit_of_a_cancelled_caller_stays_spent() -> None:
 
 
 async def test_an_endless_line_is_denied() -> None:
-    """Beyond a thousand waiting callers of a lane the next is sent away."""
+    """After a thousand waiting callers of a lane, the next is refused."""
     calls = LimitedCalls(Quota(second=1, request_share=0))
     line = [asyncio.create_task(calls.limiter.acquire(Lane.TASK, FOREVER_S)) for _ in range(WAITING_MAX + 1)]
     await asyncio.sleep(0)
@@ -238,7 +238,7 @@ async def test_a_permit_is_saved_before_it_is_used() -> None:
     ],
 )
 async def test_a_stored_budget_that_cannot_be_read_is_refused(damage: Callable[[Any], Any]) -> None:
-    """Something else under the storage key is an error with the field's name; the scheduler then begins again."""
+    """An invalid value under the storage key is an error that names the field; the scheduler then starts over."""
     stored = LimitedCalls(Quota()).limiter.budget.to_stored(Moment(0, 0))
     assert StoredBudget.from_json(stored.to_json()) == stored
 
@@ -247,7 +247,7 @@ async def test_a_stored_budget_that_cannot_be_read_is_refused(damage: Callable[[
 
 
 async def test_corrections_are_logged_and_saved() -> None:
-    """What a header corrected is in the log with the upstream's name, and in the saved state."""
+    """A correction by a header is in the log with the upstream's name, and in the saved state."""
     calls = LimitedCalls(Quota(minute=500))
     assert await calls.limiter.acquire(Lane.TASK, 0.0) is None
     calls.limiter.release(

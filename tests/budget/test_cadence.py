@@ -1,4 +1,4 @@
-"""What tasks are taken to ask for, and how often they can afford to run."""
+"""How many calls tasks are expected to make, and how often they can afford to run."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ CONFIGURED = "as configured: the plan allows it"
     ],
 )
 def test_a_run_costs_what_the_newest_ones_did(most: float | None, recent: list[int], expected: float) -> None:
-    """Never less than the task says, never more than it says to be the most; one long run is an exception."""
+    """Never less than the task's minimum, never more than its maximum; a single long run is an exception."""
     assert usual_calls(1.0, most, recent) == expected
 
 

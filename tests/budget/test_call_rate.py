@@ -23,7 +23,7 @@ def call_for(world: BudgetWorld, hours: int, per_hour: int) -> None:
 
 
 def test_a_fresh_start_in_the_middle_of_a_month_counts_from_its_first_call() -> None:
-    """Begun on the 16th with ten calls an hour: 240 a day for the 16 days that are left."""
+    """Started on the 16th with ten calls an hour: 240 a day for the remaining 16 days."""
     world = BudgetWorld(Quota(month=150_000), HALF_WAY)
     call_for(world, 24, 10)
 
@@ -81,7 +81,7 @@ def test_a_service_that_was_away_is_not_judged_by_its_absence() -> None:
 
 
 def test_it_says_when_the_limit_is_reached() -> None:
-    """10 calls an hour of 1,000: a quarter is used after a day, the rest lasts three days and a bit."""
+    """At 10 calls an hour of 1,000, a quarter is used after a day, and the rest lasts a little over three days."""
     world = BudgetWorld(Quota(), HALF_WAY)
     call_for(world, 24, 10)
     month = world.budget.month_at(world.moment)
@@ -95,7 +95,7 @@ def test_it_says_when_the_limit_is_reached() -> None:
 
 
 def test_what_others_use_counts_from_the_start_of_the_month() -> None:
-    """A header says on the 16th that others used 3,000 of the month: 200 a day, beside our own."""
+    """A header shows on the 16th that others used 3,000 of the month: 200 a day, in addition to our own."""
     world = BudgetWorld(Quota(month=150_000), HALF_WAY)
     call_for(world, 1, 1)
     world.hear(LimitReading(month=WindowReading(limit=150_000, remaining=150_000 - 3_001)))
@@ -107,7 +107,7 @@ def test_what_others_use_counts_from_the_start_of_the_month() -> None:
 
 @given(steps=st.lists(st.integers(-3 * DAY_MS, 3 * DAY_MS), max_size=30))
 def test_whatever_the_clock_does(steps: list[int]) -> None:
-    """A clock that jumps makes no negative rate; a restart in between changes nothing."""
+    """A clock jump does not give a negative rate; a restart in between changes nothing."""
     world = BudgetWorld(Quota(month=10_000), HALF_WAY)
     for step in steps:
         world.call(Lane.TASK)

@@ -1,4 +1,4 @@
-"""What bounds the calls of one run or one request together."""
+"""The limits on the calls of one run or one request."""
 
 from math import inf
 
@@ -21,7 +21,7 @@ def ended(made: CallSession, *answers: bool) -> CallSession:
 
 
 def test_after_five_calls_without_an_answer_in_a_row_a_session_gives_up() -> None:
-    """Four are not enough, and one answer in between starts the row again."""
+    """Four are not enough, and one answer in between resets the count."""
     assert not ended(session(), *[False] * 4).given_up
     assert ended(session(), *[False] * 5).given_up
     assert not ended(session(), *[False] * 4, True, *[False] * 4).given_up
@@ -29,7 +29,7 @@ def test_after_five_calls_without_an_answer_in_a_row_a_session_gives_up() -> Non
 
 
 def test_a_limited_call_says_nothing_about_whether_the_upstream_answers() -> None:
-    """It neither ends the row nor adds to it; after it further calls do not wait, until one was not limited."""
+    """It neither resets the count nor adds to it; then calls do not wait until one was not limited."""
     made = ended(session(), *[False] * 4)
     made.call_ended(limited=True, answered=False)
     made.call_ended(limited=True, answered=True)

@@ -1,4 +1,4 @@
-"""Who said no: the upstream, by a 429, or our own budget. A run that our budget refused is not a failure."""
+"""Who refused a call: the upstream, with a 429, or our own budget. A run refused by our budget is not a failure."""
 
 from support.budget_world import BudgetWorld
 from tocsin.budget.budget import Quota
@@ -23,7 +23,7 @@ def test_a_full_window_is_a_denial_by_the_budget() -> None:
 
 
 def test_a_429_is_a_denial_by_the_upstream() -> None:
-    """Also while a window is full that is free again earlier."""
+    """Even while another window is full that becomes free earlier."""
     world = BudgetWorld(Quota(minute=1, request_share=0))
     world.call(Lane.TASK)
     world.hear(LimitReading(), limited=True, retry_after_ms=600_000)
@@ -35,7 +35,7 @@ def test_a_429_is_a_denial_by_the_upstream() -> None:
 
 
 def test_a_429_that_ends_before_the_window_is_free_leaves_the_budget_to_say_no() -> None:
-    """The longer of the two waits decides who said it."""
+    """The longer of the two waits decides who refused."""
     world = BudgetWorld(Quota(minute=1, request_share=0))
     world.call(Lane.TASK)
     world.hear(LimitReading(), limited=True, retry_after_ms=1_000)
@@ -47,7 +47,7 @@ def test_a_429_that_ends_before_the_window_is_free_leaves_the_budget_to_say_no()
 
 
 def test_a_month_that_is_used_up_is_a_denial_by_the_budget() -> None:
-    """It is paced by us, until the month ends."""
+    """We pace it until the month ends."""
     world = BudgetWorld(Quota(month=2, request_share=0))
     while world.budget.ask(Lane.TASK, world.moment) is None:
         world.call(Lane.TASK)

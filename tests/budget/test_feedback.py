@@ -1,4 +1,4 @@
-"""What an answer changes in a budget, to the last call and the last millisecond."""
+"""How an answer changes a budget, to the last call and the last millisecond."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ def told(budget: Budget, reading: LimitReading | None, **changes: Any) -> tuple[
 
 
 def test_a_call_that_has_ended_is_no_longer_under_way() -> None:
-    """With or without an answer; a probe ends with its own call only."""
+    """With or without an answer; a probe ends only with its own call."""
     for in_flight, expected in ((0, 0), (1, 0), (2, 1), (3, 2)):
         assert told(replace(BUDGET, in_flight=in_flight), None)[0].in_flight == expected
     probed = replace(BUDGET, probing=True)

@@ -51,7 +51,7 @@ def test_any_plan_lasts_and_is_used(
 
 
 def test_a_quiet_week_may_be_made_up_for_and_no_more() -> None:
-    """What was not used is there at once, with a day's worth; the rest of the month keeps its part."""
+    """Unused calls are available at once, with a day's worth; the rest of the month keeps its share."""
     world = BudgetWorld(Quota(month=3_100, request_share=0))
     for _ in range(7 * 24):
         world.budget = replace(world.budget, month=world.budget.month_at(world.moment))
@@ -99,7 +99,7 @@ def test_tasks_find_their_share_when_requests_never_stop() -> None:
 
 
 def test_a_month_emptied_by_others_is_looked_at_hourly() -> None:
-    """When nothing remains by its headers, one call an hour goes out; a better reading opens the month again."""
+    """When its headers show nothing remaining, one call an hour is made; a better value opens the month again."""
     world = BudgetWorld(Quota(minute=10, month=1_000))
     assert world.call(Lane.TASK)
     world.hear(LimitReading(month=WindowReading(remaining=0)))
@@ -115,7 +115,7 @@ def test_a_month_emptied_by_others_is_looked_at_hourly() -> None:
 
 
 def test_the_month_rolls_over_with_the_calendar() -> None:
-    """At midnight UTC of the first the count begins again, with calls at once."""
+    """At midnight UTC on the first the count starts over, with calls available at once."""
     world = BudgetWorld(Quota(minute=100, month=50), MAY.ends_at - HOUR_MS)
     while world.call(Lane.TASK) or world.call(Lane.REQUEST):
         pass
@@ -129,7 +129,7 @@ def test_the_month_rolls_over_with_the_calendar() -> None:
 
 
 def test_an_upstream_whose_month_rolls_over_on_another_day_is_followed() -> None:
-    """A rise of the remaining calls shows the rollover; the next one is expected at the same day and time."""
+    """A rise in the remaining calls shows the rollover; the next one is expected on the same day and time."""
     world = BudgetWorld(Quota(minute=100, month=1_000))
     spend_all_day_long(world, MAY.starts_at + 14 * DAY_MS)
     spent = world.budget.month.spent
@@ -170,7 +170,7 @@ def test_without_month_limit_nothing_is_paced_until_a_header_reports_one() -> No
 
 
 def test_the_cadence_is_stretched_to_what_the_month_has_left() -> None:
-    """13 calls every 5 minutes do not fit 10,000 a month: the cadence says how long, and why."""
+    """13 calls every 5 minutes exceed 10,000 a month: the cadence shows the longer interval, and why."""
     world = BudgetWorld(Quota(minute=10, month=10_000))
     greedy = {"tenero": Demand(300_000, 13)}
     modest = {"tenero": Demand(300_000, 1)}
@@ -201,7 +201,7 @@ def test_following_the_affordable_cadence_uses_the_month() -> None:
 
 
 def test_tasks_of_one_upstream_share_the_stretch() -> None:
-    """Two tasks are slowed down by the same factor; an empty month is asked for again every hour."""
+    """Two tasks are slowed down by the same factor; with an empty month, one call is made every hour."""
     world = BudgetWorld(Quota(month=1_000))
     demands = {"a": Demand(60_000, 1), "b": Demand(600_000, 5)}
     both = cadences(world.budget, demands, world.moment)
@@ -221,7 +221,7 @@ def test_months_are_the_calendars() -> None:
 
 
 def test_headers_that_flap_do_not_begin_a_month_again() -> None:
-    """One rollover is believed; what looks like another within 27 days is not, and our own count stands."""
+    """One rollover is believed; an apparent second one within 27 days is not, and our own count stands."""
     world = BudgetWorld(Quota(month=1_000))
     spend_all_day_long(world, MAY.starts_at + 10 * DAY_MS)
     world.hear(LimitReading(month=WindowReading(remaining=1_000 - world.budget.month.spent)))
@@ -240,7 +240,7 @@ def test_headers_that_flap_do_not_begin_a_month_again() -> None:
 
 
 def test_calls_by_others_end_with_their_month() -> None:
-    """What others used of May says nothing about June."""
+    """The use of others in May says nothing about June."""
     world = BudgetWorld(Quota(month=1_000))
     world.hear(LimitReading(month=WindowReading(remaining=100)))
     assert world.budget.month_at(world.moment).calls_left(1_000) == 100
@@ -251,7 +251,7 @@ def test_calls_by_others_end_with_their_month() -> None:
 
 
 def test_a_plan_that_we_used_up_ourselves_is_not_tried_again_before_the_rollover() -> None:
-    """No call an hour to look whether that has changed: we know that it has not."""
+    """There is no hourly probe: we know that nothing has changed."""
     world = BudgetWorld(Quota(month=50))
     world.budget = replace(world.budget, month=replace(world.budget.month, spent=50))
     world.wait(3 * HOUR_MS)

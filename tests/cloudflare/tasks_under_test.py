@@ -1,4 +1,4 @@
-"""What the scheduler under test does: the real tasks, with a sweep that a test can hold to see it running."""
+"""The tasks of the scheduler under test: the real ones, with a sweep that a test can hold while it runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace

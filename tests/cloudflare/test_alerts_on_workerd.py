@@ -19,7 +19,7 @@ from tocsin.simulator.hiro_hooks import HOOK_UUID
 
 
 class Receiver(ThreadingHTTPServer):
-    """Takes everything, and remembers it."""
+    """Accepts everything and remembers it."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -48,7 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = _take  # noqa: N815 - the names are the server's
 
     def log_message(self, *_arguments: Any) -> None:
-        """Nothing on stderr."""
+        """Write nothing to stderr."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ HOSTILE = "O'Brien; COMMIT; BEGIN TRANSACTION; é🔔\n-- \\ \""
 
 @dataclass
 class DeployedAgents:
-    """A deployment whose agents came as SQL of `tocsin import`."""
+    """A deployment whose agents were loaded with the SQL of `tocsin import`."""
 
     workerd: Workerd
 
@@ -61,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedAgents]:
 
 
 def test_d1_has_what_a_local_import_has(site: DeployedAgents, tmp_path: Path) -> None:
-    """New, changed and unchanged agents, hostile texts, and statements of the longest kind that D1 takes."""
+    """New, changed and unchanged agents, hostile text, and the longest statements that D1 accepts."""
     longest = d1_sql.row_max("agents") - len(d1_sql.row_of(json.loads(line(800, description=""))))
     many = [line(800, description="x" * longest)]
     many += [line(n, description=HOSTILE * (n % 90), claim={"status": "verified"}) for n in range(200)]
@@ -106,7 +106,7 @@ def test_every_command_works_by_url(site: DeployedAgents) -> None:
 def test_d1_refuses_the_address_of_another_agent_and_keeps_all_as_it_was(
     site: DeployedAgents, tmp_path: Path
 ) -> None:
-    """One that is fine and one that is not: neither is written."""
+    """Of a valid and an invalid one, neither is written."""
     taken = site.rows("agents")[0]["stx_address"]
     file = tmp_path / "agents.jsonl"
     file.write_text(f"{line(7_001)}\n{line(7_002, stx_address=taken)}\n")

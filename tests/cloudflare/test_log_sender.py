@@ -14,7 +14,7 @@ from tocsin.platform.shared.log_queue import QUEUE_MAX
 
 
 class Service:
-    """A log service that takes batches, unless a test sets it to refuse, fail or hang."""
+    """A log service that accepts batches, unless a test makes it refuse, fail or hang."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -129,7 +129,7 @@ async def test_dropped_entries_are_reported() -> None:
 
 
 async def test_an_event_that_the_runtime_ended_does_not_hold_up_later_lines() -> None:
-    """None of its code runs again: after a minute the next line starts to send in its own event."""
+    """None of its code runs again: after a minute, the next line is sent in its own event."""
     rig = Rig()
     rig.service.hangs = True
     rig.offer("lost")

@@ -1,4 +1,4 @@
-"""The `Logs` binding over RPC: which errors of JavaScript mean that a batch can never be taken."""
+"""The `Logs` binding over RPC: which errors of JavaScript mean that a batch can never be accepted."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""An object of one's own on the real runtime: the example of docs/objects.md, beside the scheduler."""
+"""A custom object on the real runtime: the example of docs/objects.md, next to the scheduler."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,7 @@ from support.workerd import Workerd, require_workerd, running
 
 
 def beats(workerd: Workerd, at_least: int) -> int:
-    """How often it has beaten, as soon as that is often enough."""
+    """Return the number of beats, once there are enough."""
     deadline = time.monotonic() + PATIENCE_S
     while (count := int(workerd.call("HEART", "v1", "beats"))) < at_least:
         assert time.monotonic() < deadline, f"{count} beats\n{workerd.output()}"
@@ -20,7 +20,7 @@ def beats(workerd: Workerd, at_least: int) -> int:
 
 @pytest.mark.slow
 def test_the_example_beats_and_goes_on_after_kill_9(tmp_path: Path) -> None:
-    """The cron trigger starts it. After the kill its alarm rings, and it continues to count where it was."""
+    """The cron trigger starts it. After the kill its alarm rings, and it continues counting where it stopped."""
     require_workerd()
     with running(tmp_path, {"TOCSIN_TENERO_ENABLED": "no", "TOCSIN_SWEEP_ENABLED": "no"}) as workerd:
         workerd.trigger_example()

@@ -1,4 +1,4 @@
-"""A round from its grace to its result, in Cloudflare's runtime and on D1: the very rows that it has here."""
+"""A round from its grace to its result, in Cloudflare's runtime and on D1: exactly the same rows as locally."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def run_rounds(workerd: Workerd, at_s: int) -> dict[str, Any]:
 def test_the_result_is_the_same_on_both_platforms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    """Prepared during the grace, captured and published at its end; computed again where a swap was found late."""
+    """Prepared during the grace, captured and published at its end; computed again if a swap was found late."""
     require_workerd()
     monkeypatch.setattr("support.round_world.RULES", RULES)
     here = run_virtual(run_locally(tmp_path / "local", late=late))

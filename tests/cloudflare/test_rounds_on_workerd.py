@@ -1,4 +1,4 @@
-"""A round counted on Cloudflare's runtime has the bytes that it has here."""
+"""A round counted on Cloudflare's runtime has the same bytes as locally."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +18,6 @@ AT_ONCE = 10  # in one request
 def test_100_random_competitions_have_the_same_bytes(
     workerd: Workerd, competitions: list[RoundInputs]
 ) -> None:
-    """Each is counted there from the file that was made here; the digest is part of the bytes."""
+    """Each is counted there from the file made locally; the digest is part of the bytes."""
     files = ["".join(parts_of(file_lines(inputs, score(inputs)))) for inputs in competitions]
     assert workerd.recounted_files(files) == files

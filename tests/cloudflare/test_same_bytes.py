@@ -39,7 +39,7 @@ ROUND_OF_TEST: JSON = {
     "roundId": "half-hour-1",
     "startsAt": START_MS // 1000 - 1_800,
     "endsAt": START_MS // 1000 + 2_700,
-    "graceS": 10,  # so that it is over before a look at the chain that finds what cannot be verified yet
+    "graceS": 10,  # over before the next look at the chain, which finds transactions that cannot be verified yet
     "rewards": {"overall_pnl": 50_000},
 }
 TABLES = (
@@ -131,7 +131,7 @@ async def run_locally(directory: Path) -> dict[str, Any]:
             ROUND, {"action": ROUND_OF_TEST, "by": "ann"}
         )
         await clock.sleep(3_600)
-    clock.boot_id = "another boot"  # the Worker knows nothing of this machine's boots either
+    clock.boot_id = "another boot"  # the Worker does not know this machine's boots either
     async with open_scheduler(directory, simulator, OpenScheduler) as local:
         stub = local.namespace.get_by_name("v1")
         await stub.arm()  # as a visitor's request does on Cloudflare

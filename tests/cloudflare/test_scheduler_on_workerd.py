@@ -44,7 +44,7 @@ def sweep_held(workerd: Workerd) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A deployment from its first trigger to a kill -9 in the middle of a run and beyond; what was seen."""
+    """Observe a deployment from its first trigger past a kill -9 in the middle of a run."""
     require_workerd()
     directory = tmp_path_factory.mktemp("story")
     seen: dict[str, Any] = {}
@@ -84,7 +84,7 @@ def _second_life(workerd: Workerd, seen: dict[str, Any]) -> None:
 
 
 def test_a_fresh_deployment_comes_to_life_by_the_cron_trigger_alone(story: dict[str, Any]) -> None:
-    """Nobody has visited: the alarm rings into Python, prices land in KV and the sweep's marks in D1."""
+    """Without any visitor, the alarm rings into Python, prices land in KV and the sweep's marks in D1."""
     assert story["trigger"] == 200
     for run in (story["prices"], story["feed"], story["sweep"]):
         assert (run["outcome"], run["trigger"]) == ("ok", "alarm"), run
@@ -93,13 +93,13 @@ def test_a_fresh_deployment_comes_to_life_by_the_cron_trigger_alone(story: dict[
 
 
 def test_writes_and_the_alarm_survive_kill_9(story: dict[str, Any]) -> None:
-    """What was answered is there, and the alarm that became due meanwhile rings."""
+    """Everything acknowledged is stored, and the alarm that became due in the meantime rings."""
     assert story["kept"] == {"exact": 2**60}
     assert story["rings"] == [["end", 0, False, story["alarm_at"], None]]
 
 
 def test_a_run_cut_off_by_kill_9_is_on_record_and_is_run_again(story: dict[str, Any]) -> None:
-    """As interrupted; the scheduler kept all else, and its alarm rings at once to run the task again."""
+    """It is recorded as interrupted; everything else is kept, and the alarm rings at once to run the task again."""
     [interrupted] = [run for run in story["runs"] if run["id"] == story["cut_off"]["run"]]
     assert interrupted["outcome"] == "interrupted"
     [prices] = [run for run in story["runs"] if run["id"] == story["prices"]["run"]]
@@ -128,7 +128,7 @@ def test_status_answers_while_a_sweep_runs_and_a_second_refresh_joins_it(workerd
 
 
 def test_status_has_the_shape_that_it_has_locally(workerd: Workerd, tmp_path: Path) -> None:
-    """Every field, with the same type, and none besides."""
+    """Every field, with the same type, and no others."""
 
     async def local_status() -> Any:
         async with LocalPlatform(tmp_path).scheduler() as world:
@@ -197,7 +197,7 @@ def test_wrong_and_missing_bindings_are_named_and_the_rest_works(tmp_path: Path)
 
 @pytest.mark.slow
 def test_settings_that_need_a_change_are_reported_to_every_caller(tmp_path: Path) -> None:
-    """The sentence is the answer to each call and to the deploy hook; no secret is in it."""
+    """Each call and the deploy hook answer with the sentence, which contains no secret."""
     require_workerd()
     wrong = {"TOCSIN_SWEEP_CADENCE": "soon", "ADMIN_KEY": "hunter2"}
     with running(tmp_path, wrong) as workerd:

@@ -32,7 +32,7 @@ SELECT txid, sender, contract_id, function_name, token_in, amount_in, token_out,
 
 @dataclass
 class DeployedSite:
-    """A deployment with a chain that does not move, swept once."""
+    """A deployment with a stopped chain, swept once."""
 
     workerd: Workerd
     simulator: str
@@ -48,7 +48,7 @@ class DeployedSite:
         return self.workerd.ask(f"{SCHEDULER}?action={action}", method="POST", headers=ADMIN)
 
     def finished_runs(self) -> list[dict[str, Any]]:
-        """All runs so far; what the alarm has started is waited for."""
+        """Return all runs so far, after waiting for those the alarm has started."""
         while True:
             runs = self.workerd.ask(f"{SCHEDULER}/runs?limit=500", headers=ADMIN).json()["runs"]
             if all(run["outcome"] != "running" for run in runs):
@@ -80,7 +80,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
 
 
 def test_who_may_do_what_and_who_did_it(site: DeployedSite) -> None:
-    """A viewer may look and not act; what an operator does is on record; a reload is a deployment here."""
+    """A viewer may look but not act; an operator's actions are on record; a reload is a deployment here."""
     until = site.act("pause&for=1h&reason=a%20test").json()["pausedUntil"]
     site.act("resume")
     refused = site.workerd.ask(f"{SCHEDULER}?action=resume", method="POST", headers=VIEWER)
@@ -163,7 +163,7 @@ def test_the_feed_finds_a_swap_and_keeps_nonces(site: DeployedSite) -> None:
 
 def test_a_trade_is_submitted(site: DeployedSite) -> None:
     """A trade is verified at once, known the second time, and anything else is refused with a reason."""
-    site.act("pause&for=1h")  # else a scheduled run may find it first
+    site.act("pause&for=1h")  # otherwise a scheduled run may find it first
     try:
         [txid] = site.simulated("_control/swap", {"wallet": 0})["txids"]
         in_mempool = site.submit(txid)
@@ -180,7 +180,7 @@ def test_a_trade_is_submitted(site: DeployedSite) -> None:
 
 
 def test_a_body_needs_its_type_only_from_another_site(site: DeployedSite) -> None:
-    """Programs and agents may leave it out. A page of another site needs permission, and gets it for reads only."""
+    """Programs and agents may leave it out. A page of another site needs permission, which it gets only for reads."""
     body, path = json.dumps({"txid": "0x" + "0" * 64}).encode(), "/api/competition/trades"
     plain = {"Content-Type": "text/plain"}
     elsewhere = {"Origin": "https://elsewhere.test"}
@@ -199,7 +199,7 @@ def test_a_body_needs_its_type_only_from_another_site(site: DeployedSite) -> Non
 
 def test_a_sweep_at_its_subrequest_limit_continues_in_the_next_run(site: DeployedSite) -> None:
     """It ends as partial, which is not a failure. Its work is kept, and in the end nothing is missing."""
-    site.act("pause&for=1h")  # no scheduled sweep does a part of it meanwhile
+    site.act("pause&for=1h")  # no scheduled sweep does a part of it in the meantime
     site.simulated("_control/swap", {"wallet": 0, "count": 700})
     site.simulated("_control/mine", {})
     site.workerd.limit_subrequests(RESERVED_FOR_STORES + 210)

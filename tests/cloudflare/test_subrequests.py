@@ -1,4 +1,4 @@
-"""A sweep within the subrequests that one invocation on Cloudflare may make: it stops in time, and loses nothing."""
+"""A sweep stays within the subrequests of one invocation on Cloudflare: it stops in time and loses nothing."""
 
 import tracemalloc
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class CountingDatabase:
 
 
 def lively(hours: float, wallets: int = 12) -> Simulator:
-    """A chain with hours of traffic behind it, which stands still from now on."""
+    """Return a chain after hours of traffic, which stands still from now on."""
     chain = lively_chain(wallets=wallets, hours=hours)
     clock = VirtualClock(START_MS + int(hours * HOUR_MS))
     limits = HiroRateLimit(UNLIMITED, UNLIMITED), TeneroRateLimit(UNLIMITED, UNLIMITED)
@@ -147,7 +147,7 @@ async def test_the_longest_look_at_the_network_stays_within_the_bound(tmp_path: 
 
 
 class Replay:
-    """Repeats the answers of the first time, so that the second time only the sweep itself needs memory."""
+    """Repeats the answers of the first run, so that in the second run only the sweep itself needs memory."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._fetch = SimulatedFetch(simulator)
@@ -161,7 +161,7 @@ class Replay:
 
 @pytest.mark.slow
 async def test_a_sweep_needs_no_more_memory_for_more_transactions(tmp_path: Path) -> None:
-    """Lists are read page by page, the queue a thousand at a time: four times as many need hardly more."""
+    """Lists are read page by page, the queue a thousand at a time: four times as many need hardly more memory."""
     few, many = [await _peak(tmp_path, hours) for hours in (0.5, 2)]
     assert few.inserted * 3 < many.inserted
     assert few.bytes < 2 * MB

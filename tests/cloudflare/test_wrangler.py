@@ -1,6 +1,6 @@
 """The real wrangler accepts the deployment: dry runs and D1's migrations, without a warning.
 
-A dry run does everything of a deployment but the upload. `pywrangler` is not run: it adds the dependencies, for which
+A dry run does everything that a deployment does except the upload. `pywrangler` is not run: to add the dependencies,
 it downloads Python and Pyodide.
 """
 
@@ -41,7 +41,7 @@ def make_bundle(directory: Path) -> Path:
 
 
 def wrangler(directory: Path, *arguments: str) -> str:
-    """What it printed, without colours. It has no account and no settings, and reports to nobody."""
+    """Return its output without colours. It has no account and no settings, and sends no telemetry."""
     done = subprocess.run(
         ["node", str(WRANGLER), *arguments],
         cwd=directory,
@@ -85,7 +85,7 @@ def test_a_dry_run_has_no_warning_and_takes_along_what_the_worker_needs(
     ("env", "database"), [("", "tocsin"), ("preview", "tocsin-preview")], ids=["live", "preview"]
 )
 def test_d1_takes_all_migrations_without_a_warning(bundle: Path, env: str, database: str) -> None:
-    """And asked again, there is nothing left to apply."""
+    """Running it again finds nothing left to apply."""
     applied = wrangler(bundle, "d1", "migrations", "apply", database, "--local", f"--env={env}")
     for name in MIGRATIONS:
         assert re.search(rf"{re.escape(name)} +│ ✅", applied)

@@ -35,7 +35,7 @@ HeartDO = heart_worker.HeartDO
 
 
 class StillClock(CloudflareClock):
-    """The runtime's own, until a test sets it: then it stands still."""
+    """The runtime's own clock, until a test sets it: then it stands still."""
 
     at: int | None = None
 
@@ -68,7 +68,7 @@ context.CloudflareStorage = CountingStorage  # type: ignore[attr-defined]  # for
 
 
 class SchedulerDO(SchedulerObject):
-    """The scheduler, and a way to put it into a state of another platform's."""
+    """The scheduler, and a way to load a state from another platform."""
 
     parts = SchedulerParts(tasks, request_jobs)
     clock = CLOCK
@@ -79,13 +79,13 @@ class SchedulerDO(SchedulerObject):
         return await super().call(method, arguments)
 
     async def rows_read(self) -> int:
-        """Since this instance was made."""
+        """Count since this instance was created."""
         assert self._object is not None
         storage: Any = self._object.ctx.storage
         return int(storage.rows_read)
 
     async def load_history(self, runs: int, days: int) -> None:
-        """Store so many runs of the last 30 days, and the totals of so many days."""
+        """Store this many runs of the last 30 days, and the totals of this many days."""
         storage, now = CloudflareStorage(self._js_ctx.storage), self.clock.now()
         for number in range(1, runs + 1):
             at = now - 30 * DAY_MS * (runs - number) // runs

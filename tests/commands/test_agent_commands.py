@@ -1,4 +1,4 @@
-"""The commands that look at agents, refusals and events, and what a terminal shows of runs."""
+"""The commands that show agents, refusals and events, and how a terminal shows runs."""
 
 import fcntl
 import json
@@ -28,7 +28,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.mark.slow
 def test_an_agent_is_shown_with_what_it_lacks(running: Running) -> None:
-    """A registered one with its rank, and a stranger; an address that is none is wrong usage."""
+    """A registered one with its rank, and an unknown one; an invalid address is wrong usage."""
     known = tocsin("board", "--json", port=running.port)
     address = json.loads(known.stdout)["rows"][0]["stxAddress"]
     shown = tocsin("agents", "show", address, port=running.port, ADMIN_KEY="")
@@ -43,7 +43,7 @@ def test_an_agent_is_shown_with_what_it_lacks(running: Running) -> None:
 
 @pytest.mark.slow
 def test_refusals_and_events_are_listed(running: Running) -> None:
-    """Both for those with a key; a wrong code names the right ones."""
+    """Both need a key; the error for a wrong code names the valid ones."""
     none = tocsin("refusals", port=running.port)
     wrong = tocsin("refusals", "--code", "bad_luck", port=running.port)
     without = tocsin("refusals", port=running.port, ADMIN_KEY="")
@@ -78,7 +78,7 @@ def test_runs_fit_a_terminal_of_80_columns(running: Running) -> None:
 
 
 def in_terminal(arguments: list[str], port: int, columns: int) -> str:
-    """What the command writes to a terminal of this width, without colours."""
+    """Return the output on a terminal of this width, without colours."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "TZ": "UTC", "TOCSIN_PORT": str(port)}

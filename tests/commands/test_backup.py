@@ -113,7 +113,7 @@ def test_a_directory_with_data_is_kept_and_moved_aside_by_force(tmp_path: Path) 
 
 
 def test_a_restore_waits_for_no_service(tmp_path: Path) -> None:
-    """It is refused while a process holds the directory, also with --force."""
+    """It is refused while a process holds the directory, even with --force."""
     data = data_dir(tmp_path / "data")
     target = saved(tmp_path, data)
     held = DataDir(data, load_migrations(), now=NOW, logger=CapturedLog())
@@ -213,7 +213,7 @@ def _flip(members: dict[str, Any]) -> None:
 def test_a_foreign_or_damaged_archive_is_refused_and_nothing_is_written(
     change: Callable[[dict[str, Any]], object], sentence: str, tmp_path: Path
 ) -> None:
-    """Every refusal names the archive and the cause, and the data directory is not made."""
+    """Every refusal names the archive and the cause, and no data directory is created."""
     target = repacked(saved(tmp_path, data_dir(tmp_path / "data")), tmp_path / "bad.tar", change)
 
     with pytest.raises(BackupRefused, match=sentence):
@@ -224,7 +224,7 @@ def test_a_foreign_or_damaged_archive_is_refused_and_nothing_is_written(
 
 
 def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    """A copy that ended early is never taken for a whole one, wherever it ends within the content."""
+    """A truncated copy is never taken for a complete one, wherever it ends."""
     target = saved(tmp_path, data_dir(tmp_path / "data"))
     content = target.read_bytes()
     with tarfile.open(target) as archive:

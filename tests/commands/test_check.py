@@ -1,4 +1,4 @@
-"""`tocsin check`: each thing that would stop or harm a start is a finding with its fix; nothing is written."""
+"""`tocsin check`: each problem that would stop or harm a start is a finding with its fix; nothing is written."""
 
 import shutil
 import socket
@@ -27,7 +27,7 @@ def found(directory: Path, **changes: Any) -> list[str]:
 
 
 def test_all_is_fine_and_nothing_is_made(tmp_path: Path) -> None:
-    """A new directory is made by the start."""
+    """The start creates a new directory."""
     assert found(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -75,7 +75,7 @@ def test_a_data_directory_that_cannot_be_used_is_a_finding(
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
 def test_a_directory_that_cannot_be_made_is_a_finding() -> None:
-    """Also for root, who may write everywhere."""
+    """Even for root, who may write everywhere."""
     (finding,) = findings(replace(FINE, data_dir="/proc/x"), load_migrations())
 
     assert finding.startswith("/proc/x cannot be created (")

@@ -1,4 +1,4 @@
-"""The command against a served app, sometimes as a process of its own."""
+"""The command against a served app, sometimes as a separate process."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_a_failed_refresh_exits_with_1(running: Running) -> None:
 
 @pytest.mark.slow
 def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
-    """The command reads the status again and again until the run has ended."""
+    """The command polls the status until the run has ended."""
     scheduler = running.scheduler
     tasks = {**scheduler.shown.tasks, "tenero": task_status(running=Progress(START_MS, 3, 9, 7))}
     running.do(lambda: scheduler.show(tasks=tasks))
@@ -228,7 +228,7 @@ def test_prices_and_board_need_no_key(running: Running) -> None:
 def test_every_mistake_is_a_sentence_and_an_exit_code(
     running: Running, arguments: tuple[str, ...], environment: Mapping[str, str], code: int, sentence: str
 ) -> None:
-    """2 for wrong usage, 1 for a failure. Any other exception would come up here."""
+    """2 for wrong usage, 1 for a failure. Any other exception would surface here."""
     known = {"TOCSIN_PORT": str(running.port), "ADMIN_KEY": ADMIN_KEY, **environment}
     done = tocsin_here(*arguments, environment=known)
 
@@ -299,7 +299,7 @@ HEAVY = ("aiohttp", "asyncio", "rich", "starlette", "uvicorn", "structlog", "sql
 
 
 def test_the_command_imports_only_what_it_needs() -> None:
-    """A quick start: nothing of the service, the network or the tables before a command needs it."""
+    """It starts quickly: the service, the network and the tables are imported only when a command needs them."""
     script = "import sys, tocsin.cli; print([name for name in sys.argv[1:] if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script, *HEAVY], capture_output=True, text=True, check=True)
 

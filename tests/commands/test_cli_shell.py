@@ -11,7 +11,7 @@ from tocsin import __version__
 
 @pytest.mark.slow
 def test_the_version_is_printed() -> None:
-    """The one of the package."""
+    """It is the version of the package."""
     done = tocsin_process("--version", port=1)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"tocsin {__version__}\n", "")

@@ -1,4 +1,4 @@
-"""`tocsin doctor`: one line for each thing that an operator would ask, and the fix where something is wrong."""
+"""`tocsin doctor`: one line for each question of an operator, and the fix where something is wrong."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def upstreams() -> Iterator[dict[str, str]]:
 def examined(
     directory: Path, *options: str, **environment: str
 ) -> tuple[int, dict[str, tuple[str, str]], str]:
-    """Exit code, verdict and sentence by name (the worst of several), and all that was printed."""
+    """Return exit code, verdict and sentence by name (the worst of several), and the whole output."""
     with held_port() as port:
         done = tocsin_process("doctor", "--json", *options, port=port, directory=directory, **environment)
     order = ["skipped", "ok", "warning", "problem"]
@@ -95,7 +95,7 @@ def test_a_refused_key_and_a_dead_port_are_problems_with_their_setting(
 
 
 def test_offline_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The network's checks are skipped and named; invalid settings are problems, and nothing else is looked at."""
+    """Network checks are skipped and named; invalid settings are problems, and nothing else is checked."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ADMIN_KEY", "a-long-random-text")
     report = doctor(None, offline=True, clock=lambda: NOW)
@@ -232,7 +232,7 @@ def test_what_an_upstreams_answer_means(
 
 
 async def test_a_receiver_of_alerts_is_connected_to_and_hears_nothing() -> None:
-    """A HEAD would be an alert for some receivers."""
+    """Some receivers would take a HEAD for an alert."""
     heard: list[Request] = []
 
     async def respond(request: Request, _writer: asyncio.StreamWriter) -> None:

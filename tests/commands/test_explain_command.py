@@ -21,7 +21,7 @@ def explain(*arguments: str, **environment: str) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 def test_a_transaction_of_the_chain_is_explained_without_a_service(tmp_path: Path) -> None:
-    """By its id, in any spelling; no directory is made, and an id that Hiro does not have is a verdict too."""
+    """By its id, in any spelling; no directory is created, and an id unknown to Hiro also gets a verdict."""
     data = tmp_path / "data"
     with running_simulator() as upstreams:
         url = upstreams["HIRO_API_URL"].removesuffix("/hiro")

@@ -1,4 +1,4 @@
-"""`tocsin export`: rows as JSON lines or CSV, exact, complete, and beside a running service."""
+"""`tocsin export`: rows as JSON lines or CSV, exact and complete, while the service runs."""
 
 import csv
 import json
@@ -39,7 +39,7 @@ VALUES (?, 'not_a_swap', 'one leg', 'SP1', 1778700600, 3, '0xb', '{"stx": "-5"}'
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory with some of everything."""
+    """A data directory with rows of every kind."""
     with open_roster(tmp_path) as connection:
         agents = [
             line(
@@ -118,7 +118,7 @@ def test_refusals_are_in_the_order_of_their_time(data: Path) -> None:
 
 
 def test_prices_are_those_that_are_stored(data: Path) -> None:
-    """Not what has expired; what cannot be read is counted on stderr, not invented."""
+    """Expired values are left out; unreadable ones are counted on stderr, not invented."""
     done = CliRunner().invoke(app, ["export", "prices", "--data-dir", str(data)])
 
     assert [json.loads(text) for text in done.stdout.splitlines()] == [
@@ -129,7 +129,7 @@ def test_prices_are_those_that_are_stored(data: Path) -> None:
 
 
 def test_csv_has_a_header_and_no_formula(data: Path) -> None:
-    """A name that a spreadsheet would run gets an apostrophe; everything else is as it is stored."""
+    """A name that a spreadsheet would execute gets an apostrophe; everything else is unchanged."""
     agents = table(export(data, "agents", "--format", "csv"))
 
     assert [agent["btc_address"] for agent in agents] == ["bc1q1", "bc1q2"]

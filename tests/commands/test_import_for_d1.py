@@ -1,4 +1,4 @@
-"""`tocsin import --d1-sql`: SQL that does to D1 what an import does here."""
+"""`tocsin import --d1-sql`: SQL that does to D1 what an import does locally."""
 
 import json
 import re
@@ -115,7 +115,7 @@ def test_a_row_fits_up_to_the_last_byte_and_one_more_is_refused(tmp_path: Path) 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
 def test_any_text_survives_and_nothing_ends_the_statement(text: str) -> None:
-    """Wrangler cuts files at some words, whether they are in quotes or not: they are not there."""
+    """The output has none of the words at which wrangler cuts files, even within quotes."""
     [row] = [row for row in read_line(1, line(1, description=text).encode()) if isinstance(row, ImportRow)]
     literal = d1_sql.row_of(row.fields)
 
@@ -132,7 +132,7 @@ def test_the_words_that_wrangler_cuts_are_escaped() -> None:
 
 @pytest.mark.parametrize("table", ["agents", "claims"])
 def test_a_statement_has_no_word_that_keeps_wrangler_from_splitting(table: Table) -> None:
-    """After CASE or BEGIN it takes the rest of the file for one statement."""
+    """After CASE or BEGIN, wrangler takes the rest of the file for one statement."""
     assert re.findall(r"\b(?:CASE|BEGIN)\b", d1_sql.statement_of(table, ()), re.IGNORECASE) == []
 
 
@@ -174,7 +174,7 @@ def test_an_older_file_stays_when_a_new_one_is_refused(tmp_path: Path) -> None:
 def test_what_conflicts_with_the_database_is_refused_by_it(
     there: list[str], given: str | None, constraint: str, tmp_path: Path
 ) -> None:
-    """Another agent's address, and a claim of nobody; nothing of the file is written."""
+    """Another agent's address, or a claim without an agent; nothing of the file is written."""
     if given is None:
         export = "INSERT INTO claims (btc_address, status) VALUES ('bc1q7', 'verified');"
         _, sql = prepare(tmp_path, export, name="claims.sql")

@@ -1,4 +1,4 @@
-"""Commands and answers that no good service gives: another server's, and rows with impossible values."""
+"""Commands that get bad answers: from another server, and rows with impossible values."""
 
 import re
 import sys
@@ -29,7 +29,7 @@ class _Answering(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - the name that http.server calls
 
     def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+        """Write nothing to stderr."""
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_another_server_that_answers_json_is_not_taken_for_the_service(
 
 
 def test_a_row_with_an_impossible_time_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """The board is printed, also with a trade in the year 31690708 and with a huge gain."""
+    """The board is printed, even with a trade in the year 31690708 and with a huge gain."""
     sample: Any = World.sample(3).rows
     sample[0] |= {"latestTradeAt": 10**18, "pnlUsd": 1e300}
     service: FreeForm = {"ready": True, "state": "ready", "reasons": [], "notes": []}

@@ -1,4 +1,4 @@
-"""Acting commands: whose key they send, the reason that goes with them, and the log of what was done."""
+"""Commands that act: the key and the reason that they send, and the audit log."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def test_a_reason_goes_with_an_action_and_the_audit_log_shows_it_as_text(running
 
 @pytest.mark.slow
 def test_a_viewers_key_shows_and_does_nothing(running: Running) -> None:
-    """Where ADMIN_KEY is not set, TOCSIN_VIEWER_KEY will do to look."""
+    """If ADMIN_KEY is not set, TOCSIN_VIEWER_KEY is enough to look."""
     viewer = f"carol:{VIEWER_KEY}"
     looked = tocsin("status", port=running.port, ADMIN_KEY="", TOCSIN_VIEWER_KEY=viewer)
     refused = tocsin("resume", port=running.port, ADMIN_KEY="", TOCSIN_VIEWER_KEY=viewer)

@@ -36,7 +36,7 @@ async def test_wrong_totals_are_counted_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_without_a_database_it_prints_where_it_looked(tmp_path: Path) -> None:
-    """No file or directory is made."""
+    """No file or directory is created."""
     code, out, error = rebuild(tmp_path / "nowhere")
 
     assert (code, out) == (2, "")

@@ -102,7 +102,7 @@ def test_json_has_exact_figures(file: Path) -> None:
 
 
 def test_a_result_that_does_not_follow_is_named(tmp_path: Path) -> None:
-    """The file is whole and its digest is right, but somebody was generous."""
+    """The file is complete and its digest is right, but a result was inflated."""
     first, second = OUTCOME.results
     wrong = replace(
         OUTCOME,
@@ -121,7 +121,7 @@ def test_a_result_that_does_not_follow_is_named(tmp_path: Path) -> None:
 
 
 def test_a_published_digest_is_compared(file: Path) -> None:
-    """Another file may be consistent, too: only the digest shows that it is another one."""
+    """Another file may also be consistent: only the digest shows the difference."""
     digest = json.loads(content().splitlines()[-1])[2]
     assert run(str(file), "--digest", digest.upper())[0] == 0
     code, _, error = run(str(file), "--digest", "0" * 64)

@@ -24,7 +24,7 @@ WAITING = WaitingCallers(task=3, request=0)
 
 
 def status(**running: tuple[int, int]) -> Status:
-    """A status in which these tasks are so far."""
+    """Return a status with this progress of the tasks."""
     made = scheduler_status()
     tasks = {
         name: replace(task, running=Progress(START_MS, *running[name], 7) if name in running else None)
@@ -45,7 +45,7 @@ def test_the_bar_never_runs_backwards() -> None:
 
 
 def test_all_tasks_are_one_bar() -> None:
-    """One that has ended counts as done, and the words are about those that run."""
+    """A run that has ended counts as done, and the text is about those still running."""
     view = RefreshView().after(status(tenero=(5, 10), sweep=(10, 40)), "all")
     assert (view.share, view.words) == (0.375, "tenero: 5 of 10; sweep: 10 of 40")
     view = view.after(status(sweep=(20, 40)), "all")
@@ -80,7 +80,7 @@ def test_what_a_run_waits_for(budget: BudgetStatus, words: str | None) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_says_that_the_run_goes_on(tmp_path: Path) -> None:
-    """On a terminal: the bar is there, and after Ctrl-C one sentence and the exit code of an interrupt."""
+    """A terminal shows the bar, and after Ctrl-C one sentence and the exit code of an interrupt."""
     with served_in_thread(tmp_path) as served:
         scheduler = served.scheduler
         tasks = {**scheduler.shown.tasks, "tenero": task_status(running=Progress(START_MS, 3, 9, 7))}

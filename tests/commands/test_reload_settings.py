@@ -11,7 +11,7 @@ OLD, NEW = "0123456789abcdef-old", "0123456789abcdef-new"
 
 
 def test_only_what_can_change_does() -> None:
-    """Keys and cadences; the port is named for the restart and stays as it is."""
+    """Keys and cadences are applied; the port is reported as needing a restart and stays unchanged."""
     old = read({"ADMIN_KEY": OLD, "TOCSIN_PORT": "8000"})
     new = read({"ADMIN_KEY": f"{OLD},{NEW}", "TOCSIN_PORT": "9000", "TOCSIN_SWEEP_CADENCE": "30m"})
 

@@ -1,4 +1,4 @@
-"""What the terminal shows of texts from outside."""
+"""How the terminal shows text from outside."""
 
 import pytest
 

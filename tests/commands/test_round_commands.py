@@ -135,7 +135,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ],
 )
 def test_each_command_sends_its_action(sent: list[Any], command: str, body: Any) -> None:
-    """To one route; --dry-run goes along."""
+    """All go to one route, with --dry-run."""
     result = CliRunner().invoke(app, ["round", *command.split(), "--port", "1", "--dry-run"])
 
     assert result.exit_code == 0, result.output

@@ -107,7 +107,7 @@ def test_every_command_works_over_tls_behind_a_prefix(
 def test_a_certificate_that_does_not_fit_gets_nothing_and_a_sentence(
     host: str, trusts: bool, reason: str, command: Command, proxy: Proxy, certificate: Certificate
 ) -> None:
-    """One of an unknown CA, and one for another name. The request with the key is not sent."""
+    """A certificate of an unknown CA, and one for another name. The request with the key is not sent."""
     proxy.asked.clear()
     environment = {"SSL_CERT_FILE": str(certificate.ca)} if trusts else {}
 
@@ -140,7 +140,7 @@ def test_http_to_a_prefix_works_on_this_machine_and_the_wrong_prefix_is_a_senten
 
 
 class _Scripted(BaseHTTPRequestHandler):
-    """Answers everything with one status, and remembers what came."""
+    """Answers everything with one status, and remembers the requests."""
 
     status, headers_sent, body = 200, dict[str, str](), b""
     asked: list[str]
@@ -156,7 +156,7 @@ class _Scripted(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - the name that http.server calls
 
     def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+        """Write nothing to stderr."""
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[tuple[
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_redirect_is_not_followed(status: int, command: Command) -> None:
-    """The key would go along. The sentence names the host, and nothing that may be secret."""
+    """The key would be sent along. The sentence names the host, and nothing that may be secret."""
     with answering(200, b"{}") as (there, asked):
         to = f"http://u:hunter2@127.0.0.1:{there}/x?token=hunter3"
         with answering(status, Location=to) as (here, _):
@@ -218,7 +218,7 @@ def test_a_key_is_not_sent_unencrypted_to_another_machine(
 
 
 def test_what_is_this_machine() -> None:
-    """Loopback under any name and the addresses of our own interfaces; a name that is not known is not."""
+    """Loopback under any name and the addresses of our own interfaces are local; an unknown name is not."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("203.0.113.1", 9))

@@ -17,7 +17,7 @@ NOW = 1_778_700_600_000
     ("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)]
 )
 def test_durations(text: str, ms: int) -> None:
-    """A number and a unit; a command passes the text on as it is."""
+    """A number and a unit; a command passes the text on unchanged."""
     assert parse_duration(text) == ms
     assert check_duration(text) == text
 
@@ -52,7 +52,7 @@ def test_instants() -> None:
     ],
 )
 def test_durations_are_shown_in_two_units(ms: int, text: str) -> None:
-    """As much as one reads at a glance."""
+    """Only as much as can be read at a glance."""
     assert short_duration(ms) == text
 
 

@@ -56,7 +56,7 @@ def test_every_field_is_stored_as_given(tmp_path: Path) -> None:
 
 
 def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given(tmp_path: Path) -> None:
-    """A field that is not given stays as it is, null empties it, and the counts show it."""
+    """A missing field stays unchanged, null clears it, and the counts show it."""
     first = line(1, display_name="Ann", bns_name="ann.btc", claim={"status": "pending", "tweet_url": "u"})
     import_into(tmp_path, first, line(2))
 
@@ -144,7 +144,7 @@ def test_an_address_of_39_characters_is_imported_and_a_wrong_character_refused(t
 
 
 def test_duplicates_are_refused_with_both_lines(tmp_path: Path) -> None:
-    """Neither a btc_address nor a stx_address may be there twice; all errors are listed, in the file's order."""
+    """Neither a btc_address nor a stx_address may appear twice; all errors are listed, in the file's order."""
     report = import_into(tmp_path, line(1), line(2), line(1), "x", line(3, stx_address=address(2)), line(1))
 
     assert [(refusal.line, refusal.reason[:49]) for refusal in report.refused] == [
@@ -252,7 +252,7 @@ def test_files_are_read_as_they_are(tmp_path: Path) -> None:
     ).map(lambda value: json.dumps(value).encode())
 )
 def test_any_line_gives_rows_or_one_error(raw: bytes) -> None:
-    """Whatever the line contains; and a row always has its keys."""
+    """This holds whatever the line contains; and a row always has its keys."""
     read = list(read_line(1, raw))
 
     assert len(read) >= 1

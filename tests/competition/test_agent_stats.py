@@ -12,7 +12,7 @@ def swap(
 
 
 def test_what_leaves_for_more_than_it_came_in_for_is_a_win() -> None:
-    """100 B in for $10 each; half leaves for $6 after an hour, half for $4 after two."""
+    """100 B are received for $10 each; half is given for $6 after an hour, half for $4 after two."""
     stats = trading_stats(
         [
             swap(0, ("a", 10, 10.0), ("b", 100, 10.0)),
@@ -25,7 +25,7 @@ def test_what_leaves_for_more_than_it_came_in_for_is_a_win() -> None:
 
 
 def test_what_was_brought_along_closes_nothing_and_what_has_no_value_is_neither() -> None:
-    """Only tokens that came in with a swap are closed; without values there is no win rate."""
+    """Only tokens received in a swap can be closed; without values there is no win rate."""
     assert trading_stats([swap(0, ("a", 10, 1.0), ("b", 5, 1.0))]) == TradingStats(0, 0, None, None)
     unknown = trading_stats(
         [swap(0, ("a", 10, None), ("b", 5, None)), swap(60, ("b", 9, None), ("a", 9, None))]

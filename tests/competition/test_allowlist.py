@@ -102,7 +102,7 @@ def test_added_contracts_are_shown_under_their_protocol(named: dict[str, str], p
     ],
 )
 def test_a_wrong_file_is_explained(text: str, message: str) -> None:
-    """The message names the file and the entry, and says what would be right."""
+    """The message names the file, the entry and the expected form."""
     with pytest.raises(UsageError, match=r"extra\.json") as refused:
         parse(text, "extra.json")
 

@@ -97,7 +97,7 @@ def as_json(board: BoardPage) -> str:
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 async def test_every_order_is_a_ranking_over_pages(sort: str, direction: str, tmp_path: Path) -> None:
-    """Pages follow each other with their ranks; rows without a value are last, whichever way it is sorted."""
+    """Pages continue the ranks; rows without a value are last in both directions."""
     names = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
     prices = {token: PRICES[token] for token in list(PRICES)[:4]}
     async with open_world(tmp_path, chain_of(12)) as world:
@@ -118,7 +118,7 @@ async def test_every_order_is_a_ranking_over_pages(sort: str, direction: str, tm
 
 
 async def test_only_eligible_agents_are_shown(tmp_path: Path) -> None:
-    """As for the verifier: an agent that is not eligible any more leaves the board, and may return."""
+    """As for the verifier, an agent that is no longer eligible leaves the board, and may return."""
     async with open_world(tmp_path, chain_of(3)) as world:
         await traded(world)
         wallet = world.simulator.chain.wallets[0]
@@ -180,7 +180,7 @@ INSERT INTO swaps (
 async def test_a_price_of_almost_nothing_does_not_take_the_board_down(
     usd: float, decimals: int, sort: str, tmp_path: Path
 ) -> None:
-    """A gain of more per cent than a number holds is left out; the board is shown in every order."""
+    """A percentage too large for a number is left out; the board is shown in every order."""
     prices = {**PRICES, "stx": TokenPrice("stx", usd, decimals)}
     async with open_world(tmp_path, chain_of(2)) as world:
         await traded(world, ("simple",))

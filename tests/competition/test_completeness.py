@@ -1,4 +1,4 @@
-"""Nothing lost, nothing twice, every amount exact: hours of faults, reorgs, floods and kills, then the truth.
+"""Nothing is lost or duplicated and every amount is exact after hours of faults, reorgs, floods and kills.
 
 `TOCSIN_SEEDS=200` tries as many histories instead of the usual few.
 """
@@ -21,7 +21,7 @@ HOURS = 4
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: Path) -> None:
-    """Two clean sweeps after hours of trouble, every true swap is there once, and the totals are its sums."""
+    """Two clean sweeps after hours of faults, every true swap is recorded once, and the totals are the sums."""
     simulator = troubled_chain(seed)
     async with open_world(tmp_path, simulator, latency_s=0.06, wrap=KillableDatabase) as world:
         history = History(seed, world)

@@ -146,7 +146,7 @@ def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", PARSE_CASES, ids=lambda case: case["name"])
 def test_parse_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> None:
-    """Their bodies are shortened by hand: what is left out is filled in, and the tokens are netted."""
+    """Their bodies are shortened by hand: missing fields are filled in, and the tokens are netted."""
     explanation, expected = explanation_of(tmp_path, case["tx"]), case["expected"]
 
     if not expected["ok"]:
@@ -291,7 +291,7 @@ async def test_a_recorded_swap_is_shown_with_its_legs(tmp_path: Path) -> None:
 
 
 def test_a_refusal_is_shown_with_its_legs(tmp_path: Path) -> None:
-    """What was given and received is there to see, although it is not a swap."""
+    """It shows what was given and received, although it is not a swap."""
     simulator = quiet_simulator()
     tx = simulator.chain.swap(simulator.chain.wallets[0], "two_given")
     simulator.chain.mine()
@@ -304,7 +304,7 @@ def test_a_refusal_is_shown_with_its_legs(tmp_path: Path) -> None:
 
 
 async def test_the_sender_is_looked_up_in_the_directory_and_nothing_is_left_there(tmp_path: Path) -> None:
-    """With a running service and without one; without a database the step says so."""
+    """With and without a running service; without a database the step says so."""
     file = DATA / "hiro/swap_simple_synthetic.json"
     sender = json.loads(file.read_text())["body"]["sender_address"]
     settings = Settings(data_dir=str(tmp_path))

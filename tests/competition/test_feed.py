@@ -84,7 +84,7 @@ async def test_a_second_look_costs_one_call_and_finds_a_swap_of_the_last_minute(
 
 
 async def test_an_unchanged_list_is_not_sent_again(tmp_path: Path) -> None:
-    """The call returns 304, and nothing is written but the state of the feed."""
+    """The call returns 304, and only the state of the feed is written."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         chain.swap(chain.wallets[0])
@@ -142,7 +142,7 @@ async def test_at_a_slow_cadence_no_look_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_calls_that_do_not_count_are_stored_and_reported(tmp_path: Path) -> None:
-    """A failed call, one of an agent without an identity, and a call of a contract that is not listed."""
+    """A failed call, one of an agent without an identity, and a call to a contract that is not listed."""
     async with open_world(tmp_path, chain_of(11, all_eligible=False)) as world:
         chain = world.simulator.chain
         await started(world)
@@ -198,7 +198,7 @@ async def test_refusals_of_the_feed_are_reopened(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("new", ["contract", "function"])
 async def test_nothing_is_called_complete_before_new_rules_were_applied(new: str, tmp_path: Path) -> None:
-    """Until the list of a contract that is new, or that has a new function, was read from the start."""
+    """Until the list of a new contract, or one with a new function, was read from the start."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         sent = chain.swap(chain.wallets[0], f"off_list_{new}")
@@ -221,7 +221,7 @@ async def test_nothing_is_called_complete_before_new_rules_were_applied(new: str
 
 
 async def test_a_wallet_that_registers_later_is_read_by_the_sweep(tmp_path: Path) -> None:
-    """The feed passed over its swaps when nobody knew it; its own list has them."""
+    """The feed skipped its swaps while it was unregistered; its own list has them."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         await started(world)

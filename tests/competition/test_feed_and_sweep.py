@@ -1,4 +1,4 @@
-"""Feed and sweep at the same time: what one leaves to the other is not lost between them."""
+"""Feed and sweep run at the same time: nothing is lost between them."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from tocsin.simulator.contracts import MULTIHOP_ROUTER
 
 
 async def test_feed_and_sweep_at_the_same_time_do_not_verify_the_same(tmp_path: Path) -> None:
-    """What one run has in hand, the other leaves alone: each swap is asked for once."""
+    """Each run leaves alone what the other is verifying: each swap is requested once."""
     async with open_world(tmp_path, chain_of(6), latency_s=0.2) as world:
         chain = world.simulator.chain
         await started(world)

@@ -1,4 +1,4 @@
-"""More to read than one run may: after days of downtime, and with a single call a minute."""
+"""More to read than one run can: after days of downtime, and with a single call a minute."""
 
 from pathlib import Path
 
@@ -138,7 +138,7 @@ async def test_one_call_a_minute_is_enough_for_a_calm_network(tmp_path: Path) ->
 
 
 async def test_calls_run_out_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    """Nothing is called complete while something is unread, and the result says when to go on."""
+    """Nothing is called complete while something is unread, and the result states when to continue."""
     simulator = chain_of(2)
     clock = simulator.clock
     assert isinstance(clock, VirtualClock)
@@ -166,7 +166,7 @@ async def test_calls_run_out_and_the_next_run_goes_on(tmp_path: Path) -> None:
 
 
 async def test_a_run_that_is_cut_off_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """At every checkpoint: no page is read twice, but for the head."""
+    """At every checkpoint, no page is read twice except the head."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         await started(world)

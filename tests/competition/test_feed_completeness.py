@@ -1,4 +1,4 @@
-"""The feed every minute and the sweep every quarter of an hour, through hours of trouble: then the truth.
+"""The feed every minute and the sweep every quarter of an hour record the truth through hours of faults.
 
 `TOCSIN_SEEDS=200` tries as many histories instead of the usual few.
 """
@@ -21,7 +21,7 @@ HOURS = 4
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: Path) -> None:
-    """Every true swap is there once, and the totals are its sums. In some histories the list omits transactions."""
+    """Every true swap is recorded once, and the totals are the sums. In some histories the list omits transactions."""
     simulator = troubled_chain(seed)
     omits = seed % 4 == 3
     simulator.hiro.omitted_share = 0.02 if omits else 0.0

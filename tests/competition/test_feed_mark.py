@@ -1,4 +1,4 @@
-"""How far the network's list was read: nothing is passed over, whatever the chain and the runs do."""
+"""How far the network's list was read: nothing is skipped, whatever the chain and the runs do."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -92,7 +92,7 @@ def test_a_block_of_which_a_part_was_read_is_not_complete() -> None:
 
 
 def test_after_a_refused_cursor_the_head_is_read_again() -> None:
-    """Also when the next run has a page for an older gap only."""
+    """Even if the next run has a page only for an older gap."""
     reader = ModelReader(ModelChain())
     reader.chain.grow(3, 3, 3, 3, 3, 3)
     reader.run(1)
@@ -107,7 +107,7 @@ def test_after_a_refused_cursor_the_head_is_read_again() -> None:
 
 
 def current(reader: ModelReader) -> bool:
-    """Whether the newest look was at the chain as it is now."""
+    """Return whether the newest look saw the current chain."""
     return reader.chain.page().items[:1] == tuple(
         row for row in reader.chain.rows if position(row) == reader.top
     ) and any(place(row) in reader.seen for row in reader.chain.page().items[:1])
@@ -220,7 +220,7 @@ def test_the_newest_come_first_and_gaps_have_their_turn() -> None:
 
 
 def test_a_gap_is_filled_by_one_call_in_each_run() -> None:
-    """After a long way the network is calm: half of the calls look at the head, the others fill the gap."""
+    """After a long stretch the network is calm: half of the calls read the head, the others fill the gap."""
     reader = ModelReader(ModelChain())
     reader.chain.grow(*[1] * 10)
     reader.run(1)
@@ -273,7 +273,7 @@ def test_the_start_of_the_campaign_ends_the_list() -> None:
 
 
 def test_the_same_transaction_in_another_block_is_not_an_anchor() -> None:
-    """It was mined again: what is below it may have changed."""
+    """It was mined again: the part below it may have changed."""
     kept, moved = transaction(1, 100, 0, 0), transaction(2, 101, 0, 1)
     mark = FeedMark((Anchor("0x2", "101/0", 101, 0), Anchor("0x1", "100/0", 100, 0)))
     taken = take_page(mark, Page((moved, kept), "1:0"), None, START_S)

@@ -1,4 +1,4 @@
-"""Transactions that the network's list does not show: nonces tell that they are missing, other lists have them."""
+"""Transactions that the network's list does not show: nonces reveal that they are missing, other lists have them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,7 +38,7 @@ def omitted(world: World) -> list[ChainTransaction]:
 
 
 def betrayed(world: World) -> set[str]:
-    """Those of them whose wallet has made a later transaction that the list shows."""
+    """Return those whose wallet has made a later transaction that the list shows."""
     last: dict[str, ChainTransaction] = {}
     for tx in world.simulator.chain.index.all:
         if world.simulator.hiro._is_listed(tx):
@@ -238,7 +238,7 @@ async def test_lists_that_lag_take_no_visit_from_other_wallets(tmp_path: Path) -
 
 
 async def test_many_wallets_are_visited_a_few_in_each_run(tmp_path: Path) -> None:
-    """Twelve wallets lack something at once: five, five and two."""
+    """Twelve wallets lack a nonce at once: five, five and two are visited."""
     simulator = chain_of(12)
     async with open_world(tmp_path, simulator) as world:
         chain = simulator.chain

@@ -1,4 +1,4 @@
-"""The feed in trouble: reorgs, cursors that are not accepted, and pages that break Hiro's contract."""
+"""The feed under faults: reorgs, rejected cursors, and pages that break Hiro's contract."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def many(world: World, count: int = 130) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fate", ["dropped", "forked", "vanished"])
 async def test_the_feed_alone_withdraws_a_swap_that_a_reorg_removed(fate: Any, tmp_path: Path) -> None:
-    """It is no longer in the list, and the look-up confirms it; mined again, it is back."""
+    """It is no longer in the list, and the lookup confirms it; mined again, it is back."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         await started(world)
@@ -190,7 +190,7 @@ async def test_a_page_that_repeats_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["head", "cursor"])
 async def test_an_empty_page_is_refused(where: str, tmp_path: Path) -> None:
-    """A list that was long and is empty is wrong. It costs one call or two, and is not taken for a look."""
+    """A list that was long and is now empty is wrong. It costs one or two calls, and does not count as a look."""
     simulator = chain_of(2)
     fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
 
@@ -251,7 +251,7 @@ async def test_a_list_that_is_cut_short_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_row_that_cannot_be_read_is_looked_up(tmp_path: Path) -> None:
-    """It may be a swap: its transaction is queued, and recorded from the look-up. The others are read."""
+    """It may be a swap: its transaction is queued, and recorded from the lookup. The others are read."""
     simulator = chain_of(3)
     fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
     async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:

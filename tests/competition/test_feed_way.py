@@ -1,4 +1,4 @@
-"""Which way swaps are found: the network's list while it is served and costs less, else the contracts' lists."""
+"""The way swaps are found: the network's list while it is served and costs less, else the contracts' lists."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ QUARTER_MS = 900_000  # 96 sweeps a day: forty contracts are 3,840 calls
 
 
 async def trade(world: World) -> None:
-    """A new swap in a block of its own."""
+    """Make a new swap in a block of its own."""
     world.simulator.advance()
     world.simulator.chain.swap(world.simulator.chain.wallets[0])
     world.simulator.chain.mine()
@@ -53,7 +53,7 @@ async def test_without_the_list_the_contracts_lists_are_read(state: str, tmp_pat
         asked = world.calls() - before
         world.simulator.hiro.set_network_list("served")
         await world.clock.sleep(HOUR_S)
-        await feed(world)  # the first look at the length of the list, the next one tells the traffic
+        await feed(world)  # the first look reads the length of the list, the next one shows the traffic
         await world.clock.sleep(HOUR_S)
         back = await feed(world)
         await trade(world)
@@ -178,7 +178,7 @@ class BusyFetch:
         self._base = 1_000_000.0
 
     def set(self, per_day: float) -> None:
-        """The list goes on growing at another rate."""
+        """Let the list grow at another rate."""
         self._base, self._since = self._total(), self._clock.now()
         self.per_day = per_day
 

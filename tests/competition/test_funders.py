@@ -45,7 +45,7 @@ async def keep(world: World, *rows: Transaction, ended: str | None = None) -> di
 
 
 async def test_the_earliest_is_the_funder_once_the_list_was_seen_to_its_end(tmp_path: Path) -> None:
-    """In whatever order the rows come; what is not complete is unknown."""
+    """In any order of the rows; an incomplete list leaves it unknown."""
     async with open_world(tmp_path, chain_of(1)) as world:
         await register_two(world)
         assert await keep(world, paid(3, "C", "W", height=30)) == {}
@@ -75,7 +75,7 @@ async def test_dust_services_and_oneself_fund_nobody(tmp_path: Path) -> None:
 
 
 async def test_the_sweep_learns_the_funder_from_the_list_of_a_wallet(tmp_path: Path) -> None:
-    """Also where a contract paid: then it is the sender of that transaction. It takes no call of its own."""
+    """Even if a contract paid: then it is the sender of that transaction. It takes no extra call."""
     simulator = chain_of(3)
     chain = simulator.chain
     first, second, third = chain.wallets[:3]

@@ -1,4 +1,4 @@
-"""The watch over our hook at Hiro, on the simulator: what it finds, what it does about it, what it costs."""
+"""The task that watches our hook at Hiro, on the simulator: what it finds, what it does, what it costs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -141,7 +141,7 @@ def test_a_hook_that_does_not_push_is_a_problem_with_its_fix(hook: HookStatus, e
 async def test_a_watch_that_cannot_work_fails_with_the_fix(
     path: str, key: str | None, kind: str, text: str, tmp_path: Path
 ) -> None:
-    """It was asked for, so it must not fail in silence."""
+    """It was requested, so it must not fail silently."""
     async with watching(tmp_path, path=path, key=key) as (made, _simulator):
         await asyncio.sleep(60)
         error = (await made.client().status()).tasks["chainhook"].last_error

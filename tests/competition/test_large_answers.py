@@ -1,4 +1,4 @@
-"""Answers of Hiro that are larger than we read: asked for in smaller parts at once, so that no swap waits."""
+"""Answers of Hiro that are too large to read: requested at once in smaller parts, so that no swap waits."""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ async def test_a_large_batch_is_halved_at_once(body_max: int, calls: int, tmp_pa
 
 @pytest.mark.slow
 async def test_a_single_transaction_that_is_too_large_is_read_without_its_events(tmp_path: Path) -> None:
-    """Its balance changes say what it moved."""
+    """Its balance changes show what it moved."""
     async with open_world(tmp_path, busy_chain(), fetch=cut_at(45_000)) as world:
         result = await sweep(world)
         rows = await world.rows()

@@ -1,4 +1,4 @@
-"""What a list shows is worth a call or not: triage, waits, pages of refusals, news."""
+"""Which rows of a list are worth a call: triage, waits, pages of refusals, news."""
 
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def test_only_calls_that_may_count_are_looked_at() -> None:
 
 
 def test_rows_are_verified_refused_or_known() -> None:
-    """Known means: seen in this very block, and judged the same today."""
+    """Known means seen in this block and judged the same today."""
     rows = [
         call("new"),
         call("known"),
@@ -205,7 +205,7 @@ async def test_a_question_for_refusals_that_cannot_be_answered_says_what_can(tmp
 
 
 async def test_news_are_read_from_a_number_on(tmp_path: Path) -> None:
-    """In order, two hundred at once; the number to go on from is that of the last."""
+    """In order, two hundred at once; the number to continue from is that of the last."""
     async with open_competition(tmp_path) as db:
         before = await newest_id(db)
         for number in range(1, 203):
@@ -271,7 +271,7 @@ async def test_the_newest_ten_thousand_news_are_kept(tmp_path: Path) -> None:
 
 
 def test_twenty_are_verified_together_and_those_that_keep_failing_alone() -> None:
-    """After four attempts; nobody is left out, and nobody comes twice."""
+    """After four attempts; none is left out, and none appears twice."""
     candidates = [Candidate(str(n), "cron", attempts=n % 6) for n in range(60)]
     groups = _groups(candidates)
 

@@ -1,4 +1,4 @@
-"""Routes of more than a hundred events: the verdict that all events give, with as few calls as possible."""
+"""Routes of more than a hundred events get the verdict that all events give, with as few calls as possible."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ PARTIES = st.sampled_from([WALLET, POOL, "SPTREASURY"])
 
 
 def long_route(chain: Chain, events: range, kind: str = "multibin", wallet: int = 0) -> ChainTransaction:
-    """A trade with so many events, which is the only one that waits to be mined."""
+    """Make a trade with this many events, the only one that waits to be mined."""
     while True:
         tx: ChainTransaction = chain.swap(chain.wallets[wallet], kind)
         if len(tx.events) in events:
@@ -44,7 +44,7 @@ def long_route(chain: Chain, events: range, kind: str = "multibin", wallet: int 
 
 
 async def verified(world: World, sent: Sequence[ChainTransaction]) -> list[str]:
-    """What the calls are for that verify these transactions together."""
+    """Return the purposes of the calls that verify these transactions together."""
     before = world.calls()
     candidates = [Candidate(tx.tx_id, "cron", added_at=1) for tx in sent]
     await Verifier(world.run(), world.rules).verify(candidates)
@@ -181,7 +181,7 @@ def spoiling(spoil: Callable[[list[Any]], None]) -> type[SimulatedFetch]:
 async def test_balance_changes_decide_where_events_cannot_be_read(
     spoil: Callable[[list[Any]], None], tmp_path: Path
 ) -> None:
-    """Without a fee they are enough. With one nobody knows what it was, so it stays undecided."""
+    """Without a fee they are enough. With one it is unclear what it was, so it stays undecided."""
     async with open_world(tmp_path, chain_of(2), fetch=spoiling(spoil)) as world:
         chain = world.simulator.chain
         plain, fee = long_route(chain, UP_TO_200), long_route(chain, UP_TO_200, "third_token_fee", 1)
@@ -318,7 +318,7 @@ def _changes(events: list[dict[str, Any]], principal: str, *, to_itself: bool) -
 def test_the_verdict_of_a_long_route_is_that_of_all_its_events(
     events: list[dict[str, Any]], to_itself: bool
 ) -> None:
-    """Whichever way tells it, at whatever place the transfers are."""
+    """By every method, wherever the transfers are."""
 
     async def play() -> None:
         wired = wired_hiro(hiro_with(events, to_itself=to_itself))
@@ -362,7 +362,7 @@ def fee_route(count: int, *extra: tuple[int, str, str, str]) -> list[dict[str, A
 async def test_a_fee_is_proven_by_who_received_it_or_by_all_events(
     events: list[dict[str, Any]], fees: set[str], calls: int
 ) -> None:
-    """First and last page, and what the receiver gave; where these leave a doubt, every page is read."""
+    """First and last page, and what the receiver gave; if these leave a doubt, every page is read."""
     wired = wired_hiro(hiro_with(events, to_itself=True))
     found = (value_or_raise(await wired.hiro.transactions_with_events([TXID], wired.task())) or {})[TXID]
     assert found is not None

@@ -1,4 +1,4 @@
-"""Nonces: what was seen is kept as ranges, and what is missing between them is known."""
+"""Nonces: those seen are kept as ranges, and those missing between them are known."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_senders_and_sponsors_are_seen_and_nobody_else() -> None:
 
 
 async def store(world: World, wallet: str, *seen: tuple[int, int], shown: int | None = None) -> int:
-    """How many statements it took."""
+    """Return how many statements it took."""
     statements = await nonces.record_seen(world.db, {wallet: list(seen)}, shown=shown)
     if statements:
         await world.db.batch(statements)
@@ -135,7 +135,7 @@ async def store(world: World, wallet: str, *seen: tuple[int, int], shown: int | 
 
 
 async def proof_of(world: World) -> tuple[int, int | None]:
-    """How many nonces are missing, and the block up to which none is."""
+    """Return how many nonces are missing, and the block up to which none is."""
     row = await nonces.proof(world.db).first()
     assert row is not None
     return row["missing"], row["block"]
@@ -163,7 +163,7 @@ async def test_what_was_seen_is_kept_and_what_is_missing_is_found(tmp_path: Path
 
     assert written == [1, 0, 0, 1, 1, 1]
     assert lacking == {second: 1, first: 2}
-    assert one == {second: 1}  # what is missing lowest comes first
+    assert one == {second: 1}  # the lowest missing nonce comes first
     assert proof == (3, 89)  # a transaction of block 90 itself may be missing
     assert later == ({first: 2}, (2, 100))
     assert settled_now == ({}, (0, None))

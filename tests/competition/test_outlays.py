@@ -71,7 +71,7 @@ steps = st.lists(
 @settings(max_examples=80, deadline=None)
 @given(steps, st.sampled_from([1, 3, 1000]))
 def test_it_is_what_a_plain_computation_gives(steps: list[Any], at_once: int) -> None:
-    """Whatever comes late, leaves or stops to count, and however few swaps are read at a time."""
+    """Whatever arrives late, is withdrawn or stops counting, and however few swaps are read at a time."""
 
     async def check() -> None:
         with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
@@ -111,7 +111,7 @@ def test_it_is_what_a_plain_computation_gives(steps: list[Any], at_once: int) ->
 
 
 async def test_a_new_swap_costs_one_step(tmp_path: Path) -> None:
-    """The swaps before it are not read again; one that arrives late makes all of them be read."""
+    """The swaps before it are not read again; if one arrives late, all of them are."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(ONE, 7)])
         trader = Trader(7, (ONE,), ())
@@ -142,7 +142,7 @@ async def test_however_few_swaps_a_call_may_read_it_reads_some(swaps_max: int, t
 
 
 class RowCount:
-    """A database that counts the swaps which are read."""
+    """A database that counts the swaps read from it."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -190,7 +190,7 @@ class Interrupted(RowCount):
 
 
 async def test_churning_does_not_shrink_the_base(tmp_path: Path) -> None:
-    """1 STX there and back two hundred times used the capital of 1 STX, and the return is a return on that."""
+    """Trading 1 STX back and forth two hundred times uses a capital of 1 STX, and the return is on that."""
     prices = {"stx": TokenPrice("stx", 1.0, 0), "A.a::a": TokenPrice("A.a::a", 1.0, 0)}
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(ONE, 7)])

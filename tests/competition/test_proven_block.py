@@ -1,4 +1,4 @@
-"""Until which block the record is proven complete: the claim is true in every state, with and without a run."""
+"""The block up to which the record is proven complete: the claim is true in every state, with and without a run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ VERIFYING = SimulatedFault(kind="status", status=503, upstream="hiro", path="tx/
 
 
 async def claim(world: World, rules: Rules | None = None) -> Completeness:
-    """What visitors are told now."""
+    """Return what visitors see now."""
     return await completeness(world.db, rules or world.rules, feed_runs=True)
 
 
@@ -53,7 +53,7 @@ async def test_the_claim_is_the_newest_block_and_outlives_the_process(tmp_path: 
 
 @pytest.mark.slow
 async def test_what_waits_to_be_verified_is_not_on_record(tmp_path: Path) -> None:
-    """The list showed it, and nobody could say what it is: below its block all is well, and no further."""
+    """The list showed it, and it could not be verified: the record is proven below its block, and no further."""
     simulator = chain_of(3)
     chain = simulator.chain
     async with open_world(tmp_path, simulator) as world:

@@ -1,4 +1,4 @@
-"""The queue has an end for each source, and what our own lists show comes first."""
+"""The queue is bounded for each source, and transactions of our own lists come first."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ HOUR_S = 3_600
 
 
 def invented(number: int, count: int) -> dict[str, Any]:
-    """A push, as the object gets it, of ids that no chain knows."""
+    """Return a push, as the object gets it, of ids that no chain has."""
     nothing = {"sender": None, "contract": None, "function": None}
     txids = (f"0xdead{number + each:060x}" for each in range(count))
     return {
@@ -39,7 +39,7 @@ async def candidates(world: World) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 async def test_a_flood_of_pushes_neither_fills_the_database_nor_delays_a_swap(tmp_path: Path) -> None:
-    """200,000 invented ids: 10,000 are queued, the rest is refused in the answer, and a sweep asks for one group."""
+    """Of 200,000 invented ids 10,000 are queued, the rest are refused, and a sweep asks for one group."""
     async with open_world(tmp_path) as world:
         await sweep(world)  # the lists are read once
         answers = [await pushed(world, number, 20_000) for number in range(0, 200_000, 20_000)]
@@ -123,7 +123,7 @@ async def test_what_is_due_comes_in_order_of_its_source(tmp_path: Path) -> None:
 
 
 async def test_what_was_queued_while_the_clock_was_ahead_is_due_when_it_is_set_back(tmp_path: Path) -> None:
-    """By the clock of then it is due in days; one that is due in more than twelve hours is of another clock."""
+    """By the clock at that time it is due in days; one due in more than twelve hours was stored by another clock."""
     async with open_world(tmp_path) as world:
         now = world.clock.now()
         for name, ahead_ms, rank in (
@@ -180,7 +180,7 @@ async def test_pushes_use_a_share_of_the_request_lane(tmp_path: Path) -> None:
 async def test_a_push_is_answered_with_what_was_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over HTTP, with status 200: to send it again would change nothing."""
+    """Over HTTP, with status 200: sending it again would change nothing."""
     monkeypatch.setitem(swap_store.QUEUED_MAX, 2, 1)
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain

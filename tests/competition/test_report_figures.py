@@ -1,4 +1,4 @@
-"""What a look and a sweep say of themselves: every counter, and how they ended."""
+"""The reports of a look and a sweep: every counter, and how they ended."""
 
 from collections import Counter
 from dataclasses import replace
@@ -147,7 +147,7 @@ def test_what_a_look_left_is_said() -> None:
     ],
 )
 def test_a_look_has_come_further_if_it_did_anything(counts: FeedCounts, *, progressed: bool) -> None:
-    """A page, a look or a verified transaction; only then a limit is no failure."""
+    """A page, a look or a verified transaction; only then is a limit not a failure."""
     result = ended(counts)
 
     assert (result.progressed, result.by_budget, result.limited_until) == (progressed, False, None)
@@ -236,7 +236,7 @@ def swept(
 
 
 def test_a_sweep_that_read_everything_is_complete() -> None:
-    """Also one that has no contracts to read."""
+    """Even one that has no contracts to read."""
     for result in (swept(), swept(0, read=set())):
         assert (result.counters, result.error, result.incomplete) == ({"a": 1}, None, None)
 
@@ -294,12 +294,12 @@ def test_a_sweep_that_was_stopped_is_limited_or_failed() -> None:
     ],
 )
 def test_a_sweep_has_come_further_if_it_read_or_verified(counts: dict[str, Any], *, progressed: bool) -> None:
-    """Only then a limit is no failure."""
+    """Only then is a limit not a failure."""
     assert swept(stop=LIMITED, **counts).progressed is progressed
 
 
 def test_tallies_are_added_field_by_field() -> None:
-    """What workers did side by side."""
+    """The work of concurrent workers."""
     total = Tally(10, 20, 30, 40, 50, Counter({Code.TX_FAILED: 1}))
     total.add(TALLY)
 

@@ -119,7 +119,7 @@ async def found(db: Database) -> object:
 
 
 async def test_drift_is_noticed_and_repaired(tmp_path: Path) -> None:
-    """Totals that somebody changed by hand are named by table, and a rebuild puts them right."""
+    """Totals changed by hand are reported by table, and a rebuild corrects them."""
     async with open_competition(tmp_path) as db:
         await add_agents(db)
         await db.prepare(INSERT).bind(txid(1), "SP1", "stx", "5", "A.a::a", "7", 9).run()

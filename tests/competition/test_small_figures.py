@@ -62,7 +62,7 @@ def test_what_is_left_of_a_part_keeps_its_own_value() -> None:
 
 
 def test_a_client_may_use_a_twentieth_and_its_network_a_tenth() -> None:
-    """Of a hundred calls five and ten; at that it waits until enough is forgotten, and a second."""
+    """Five and ten of a hundred calls; then it waits until enough is forgotten, plus a second."""
     shares = ClientShares()
     shares.charge(["a"], 4.9, 0)
     assert shares.wait_s(["a"], 100, 0) == 0
@@ -100,7 +100,7 @@ def test_what_is_given_back_is_not_owed() -> None:
 
 
 def test_ten_thousand_clients_are_remembered() -> None:
-    """The one that was quiet longest is forgotten first; one that owes nothing is not kept at all."""
+    """The one that was idle longest is forgotten first; one that owes nothing is not kept at all."""
     shares = ClientShares()
     for number in range(10_000):
         shares.charge([str(number)], 50, 0)
@@ -146,7 +146,7 @@ def test_rows_are_ranked_by_value_then_by_the_latest_trade_then_by_address() -> 
 
 
 def test_pages_follow_each_other_with_their_ranks() -> None:
-    """The last one has no next; a cursor is good for its own order only."""
+    """The last one has no next; a cursor is valid only for its own order."""
     first = page_of(ROWS, board_query(limit=4))
     second = page_of(ROWS, board_query(limit=4, after=first.next))
     whole = page_of(ROWS, board_query(limit=6))
@@ -223,7 +223,7 @@ def test_the_rows_of_a_period_have_its_figures() -> None:
 
 
 def test_what_an_agent_still_has_to_do() -> None:
-    """In order; who is eligible has nothing left."""
+    """In order; an eligible agent has nothing left to do."""
     assert [len(MISSING[tier]) for tier in ("not_registered", "registered", "genesis", "eligible")] == [
         3,
         2,
@@ -241,7 +241,7 @@ class Price:
 
 
 def test_a_price_of_a_unit_is_known_or_not() -> None:
-    """Decimals are never guessed, and nothing is worth nothing or without end."""
+    """Decimals are never guessed, and no token is worth zero or infinity."""
     prices = {
         "a": Price(2.0, 6),
         "b": Price(None, 6),

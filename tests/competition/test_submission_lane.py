@@ -1,4 +1,4 @@
-"""Submissions share their calls to Hiro: no client can take them all, and nobody asks twice for what is not there."""
+"""Submissions share their calls to Hiro: no client can take them all, and unknown ids are not requested twice."""
 
 import asyncio
 import json
@@ -96,7 +96,7 @@ async def _later(work: Awaitable[SubmitAnswer]) -> SubmitAnswer:
 
 
 async def test_what_is_not_found_is_remembered_for_a_minute(tmp_path: Path) -> None:
-    """To ask again costs no call, and the time to wait is what is left of the minute."""
+    """Asking again costs no call, and the time to wait is the rest of the minute."""
     async with competition_site(tmp_path) as made:
         first = await made.submit(unknown(1))
         await made.world.clock.sleep(20.5)
@@ -213,7 +213,7 @@ def test_shares_shrink_with_what_is_left_and_grow_back() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client that was quiet longest is forgotten; one that has given everything back needs no memory."""
+    """The client that was idle longest is forgotten; one that has given everything back is not kept."""
     monkeypatch.setattr(client_shares, "CLIENTS_MAX", 10)
     shares = ClientShares()
     for number in range(50):
@@ -264,7 +264,7 @@ async def test_many_at_once_cannot_all_pass_before_the_first_is_counted() -> Non
 
 
 async def test_in_the_real_object_submitters_share_a_call_and_survive_a_reset(tmp_path: Path) -> None:
-    """Each request is an event of its own; after a reset those who waited are told, and the next one is served."""
+    """Each request is a separate event; after a reset, waiting ones get an error, and the next one is served."""
     fetch = ScriptedFetch(hiro_knows_nothing, latency_s=0.3)
     async with (
         open_world(tmp_path) as world,
@@ -289,7 +289,7 @@ async def test_in_the_real_object_submitters_share_a_call_and_survive_a_reset(tm
 
 
 class WithoutEvents(SimulatedFetch):
-    """A Hiro whose index lags: it knows a transaction, and none of its events."""
+    """A Hiro whose index lags: it knows a transaction, but none of its events."""
 
     async def __call__(self, url: str, **options: Any) -> FetchResponse:
         answer = await super().__call__(url, **options)

@@ -257,7 +257,7 @@ FEE = move("C", WALLET, TREASURY, 1)
         ([PAID, FEE, move("C", WALLET, WALLET, 9), GOT], {"C": 1}),
         ([PAID, FEE, move("C", WALLET, POOL, 0), GOT], {"C": 1}),  # nothing was moved
         ([PAID, FEE, move("D", TREASURY, "SPSTRANGER", 0), GOT], {"C": 1}),
-        ([PAID, FEE, move("C", TREASURY, None, 1), GOT], {"C": 1}),  # burned by who was paid: nobody gets it
+        ([PAID, FEE, move("C", TREASURY, None, 1), GOT], {"C": 1}),  # burned by the receiver: nobody gets it
     ],
 )
 def test_a_third_token_that_only_pays_somebody_is_a_fee(
@@ -276,8 +276,8 @@ def test_a_third_token_that_only_pays_somebody_is_a_fee(
         [PAID, move("C", WALLET, POOL), GOT],  # liquidity: the pool gives for both
         [PAID, move("C", WALLET, POOL), move("B", None, WALLET)],  # liquidity: the pool gives for neither
         [move("A", WALLET, VAULT), FEE, move("B", None, WALLET)],  # no main leg: a vault that gives nothing
-        [PAID, FEE, move("C", WALLET, POOL, 1), GOT],  # some of it went to who gives
-        [PAID, FEE, move("C", TREASURY, POOL, 1), GOT],  # passed on: who was paid gives
+        [PAID, FEE, move("C", WALLET, POOL, 1), GOT],  # some of it went to a principal that gives
+        [PAID, FEE, move("C", TREASURY, POOL, 1), GOT],  # passed on: the receiver gives
         [PAID, FEE, move("D", TREASURY, "SPSTRANGER", None), GOT],  # gives what cannot be read
         [PAID, move("C", WALLET, None, 1), GOT],  # burned: nobody was paid
         [PAID, FEE, GOT, move("D", POOL, WALLET)],  # two received
@@ -315,7 +315,7 @@ def test_some_events_may_show_who_received_a_fee(
 
 
 def test_what_was_sent_does_not_include_the_fee_of_the_transaction() -> None:
-    """Only of what the sender has less now, and of this transaction."""
+    """Only for assets of which the sender has less now, and only of this transaction."""
     changes = [
         BalanceChange("0x1", STX, 105, 0),
         BalanceChange("0x1", "A", 9, 2),

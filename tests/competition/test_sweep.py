@@ -103,7 +103,7 @@ async def test_long_routes_take_one_call_for_twenty_of_a_sender(tmp_path: Path) 
 
 
 async def test_never_more_than_six_calls_at_a_time(tmp_path: Path) -> None:
-    """However much there is to do, six requests are under way at most, and six are used."""
+    """However much there is to do, at most six requests are under way, and six are used."""
     async with open_world(tmp_path, chain_of(30), latency_s=0.06) as world:
         chain = world.simulator.chain
         for wallet in chain.wallets:
@@ -198,7 +198,7 @@ async def test_a_wallet_that_becomes_eligible_gets_its_earlier_swaps(tmp_path: P
 
 @pytest.mark.parametrize("part", ["start", "end", "list"])
 async def test_rules_that_tighten_take_swaps_out(part: str, tmp_path: Path) -> None:
-    """What no longer counts leaves totals and board with a refusal; when the rules widen, it is back."""
+    """A swap that no longer counts is refused and leaves totals and board; when the rules widen, it is back."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         for _ in range(3):
@@ -275,7 +275,7 @@ async def test_a_reorg_takes_swaps_out_and_brings_them_back(fate: Any, depth: in
         await sweep(world)
         assert await world.rows() == as_rows(chain.truth())
         chain.reorg(depth + 1, fate)
-        if fate == "pending":  # it goes back into the next block by itself: look before that
+        if fate == "pending":  # it returns in the next block by itself: sweep before that
             assert not [tx for tx in sent if tx.state == "mined"]
         await sweep(world)
         after = await world.rows()
@@ -335,7 +335,7 @@ async def test_a_pending_trade_keeps_its_agent_as_source(tmp_path: Path) -> None
 
 @pytest.mark.slow
 async def test_a_transaction_that_is_never_mined_is_dismissed(tmp_path: Path) -> None:
-    """It is asked for less and less often, and dismissed after a week; mined later, the sweep finds it anyway."""
+    """It is checked less and less often, and dismissed after a week; mined later, the sweep finds it anyway."""
     async with open_world(tmp_path, chain_of(1)) as world:
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0], wait_ms=None)

@@ -1,4 +1,4 @@
-"""Where a sweep goes on: after a change of the rules, a limit in the middle, more work than fits into one."""
+"""Where a sweep continues: after a change of the rules, a limit in the middle, more work than fits into one."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ HALF_A_DAY_MS = 12 * 3_600_000
 
 
 async def test_an_earlier_start_finds_the_swaps_from_there_on(tmp_path: Path) -> None:
-    """How far a list was read is worth nothing under other rules: what lay before the start was never looked at."""
+    """A mark is void under other rules: the part before the start was never checked."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         for _ in range(4):
@@ -58,7 +58,7 @@ class WithoutBalanceChanges(SimulatedFetch):
 
 
 async def test_a_long_route_without_balance_changes_is_read_from_its_events(tmp_path: Path) -> None:
-    """Hundreds of events, and no balance changes to go by: all its events are read, page by page."""
+    """With hundreds of events and no balance changes, all its events are read, page by page."""
     async with open_world(tmp_path, fetch=WithoutBalanceChanges) as world:
         chain = world.simulator.chain
         tx: ChainTransaction = chain.swap(chain.wallets[0], "multibin")
@@ -78,13 +78,13 @@ async def test_a_long_route_without_balance_changes_is_read_from_its_events(tmp_
 async def test_after_what_was_left_over_a_list_is_read_from_its_head(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages_left: int
 ) -> None:
-    """However many pages that was: also if it ends where a turn of five pages does."""
+    """However many pages that was, even if it ends where a turn of five pages does."""
     async with open_world(tmp_path, chain_of(1)) as world:
         chain = world.simulator.chain
         swap = chain.swap(chain.wallets[0], "multihop")
         chain.burst(chain.wallets[0], 50 * (1 + pages_left) - 1, "multihop")
         chain.mine()
-        await world.clock.sleep(HOUR_S)  # it lies deep enough to read on from there
+        await world.clock.sleep(HOUR_S)  # it is deep enough to continue from there
         world.simulator.advance()
         [contract] = {row.contract_id for row in chain.truth() if row.txid == swap.tx_id}
         whole = world.hiro.principal_transactions
@@ -150,7 +150,7 @@ def test_the_cursor_passes_only_wallets_that_were_read() -> None:
 async def test_more_retracted_swaps_than_fit_into_one_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next sweeps go on until none is left that does not count."""
+    """The next sweeps continue until none is left that does not count."""
     monkeypatch.setattr(sweep_module, "RETRACTED_MAX", 2)
     async with open_world(tmp_path, chain_of(1)) as world:
         chain = world.simulator.chain

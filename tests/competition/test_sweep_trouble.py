@@ -1,4 +1,4 @@
-"""The sweep in trouble: a unit that fails is tried again, an error that every unit would meet ends the run."""
+"""The sweep under faults: a unit that fails is retried, an error that every unit would meet ends the run."""
 
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ async def test_a_contract_that_fails_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["tx/multiple", "/v3/"])
 async def test_a_404_of_the_route_itself_says_nothing_of_swaps(path: str, tmp_path: Path) -> None:
-    """It lasts for days: every run reports a failure, and afterwards nothing is missing."""
+    """For days every run reports a failure, and afterwards nothing is missing."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain
         chain.burst(chain.wallets[0], 5)
@@ -82,7 +82,7 @@ async def test_a_404_of_the_route_itself_says_nothing_of_swaps(path: str, tmp_pa
 
 
 async def test_a_404_for_a_list_is_not_an_empty_list(tmp_path: Path) -> None:
-    """Hiro answers so for two contracts for a while: the sweep is not complete, and the next one finds their swaps."""
+    """Hiro gives this answer for two contracts: the sweep is not complete, and a later one finds their swaps."""
     async with open_world(tmp_path, chain_of(1)) as world:
         chain = world.simulator.chain
         chain.swap(chain.wallets[0], "multihop")
@@ -224,7 +224,7 @@ async def test_a_short_slice_is_used_and_a_useless_one_is_not_a_success(tmp_path
 
 
 async def test_a_store_that_fails_ends_the_run(tmp_path: Path) -> None:
-    """A database error is the platform's to retry: it leaves the run as it is."""
+    """The platform retries a database error: it passes through the run unchanged."""
     async with open_world(tmp_path, chain_of(4)) as world:
         for wallet in world.simulator.chain.wallets:
             world.simulator.chain.swap(wallet)

@@ -1,4 +1,4 @@
-"""Texts from outside at their bounds: exports, JSON in pieces, cursors, statements for D1."""
+"""Text from outside at its limits: exports, JSON in pieces, cursors, statements for D1."""
 
 import json
 from collections.abc import AsyncIterator
@@ -126,7 +126,7 @@ def test_a_table_may_have_a_hundred_columns() -> None:
     ],
 )
 def test_what_comes_before_a_row_does_not_hide_it(before: str) -> None:
-    """Statements about other things are passed over to their end, and no further."""
+    """Other statements are skipped to their end, and no further."""
     script = f"{SCHEMA}{before};\nINSERT INTO agents VALUES (1, 2, 3);"
 
     assert rows(script) == [[1, 2, 3]]
@@ -182,7 +182,7 @@ values = st.recursive(
 
 @given(values, st.integers(1, 7), st.sampled_from([None, 1]))
 def test_json_in_pieces_is_what_it_is_in_one(value: Any, size: int, indent: int | None) -> None:
-    """Walked through, taken as a whole, and passed over."""
+    """Walked through, taken as a whole, and skipped."""
     raw = json.dumps(value, indent=indent, ensure_ascii=False).encode()
 
     async def taken(size_max: int) -> Any:
@@ -267,7 +267,7 @@ async def test_the_elements_of_a_list_are_numbered_from_nought() -> None:
 )
 @pytest.mark.parametrize("size", [1, 100])
 async def test_what_is_not_json_is_refused(raw: bytes, size: int) -> None:
-    """Wherever it breaks off."""
+    """Wherever it is cut off."""
     with pytest.raises(MalformedBody, match="not JSON"):
         await whole(raw, size)
 
@@ -298,7 +298,7 @@ def test_a_cursor_comes_back_as_it_went(value: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "!", "W10=x", "W1!0", "\u00fc", "W1 0", "x" * 5_000, "W" * 401])
 def test_anything_else_is_no_cursor(text: str) -> None:
-    """Not an error: what callers send is theirs."""
+    """It is not an error: callers may send anything."""
     assert page_token.read(text) is None
 
 

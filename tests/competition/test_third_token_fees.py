@@ -1,4 +1,4 @@
-"""Swaps with a fee in a third token: recorded by every way, with their legs, and reopened after an upgrade."""
+"""Swaps with a fee in a third token: recorded from every source, with their legs, and reopened after an upgrade."""
 
 import json
 import sqlite3

@@ -13,7 +13,7 @@ from tocsin.shapes.competition import TradeCounts, TradePage
 
 
 async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
-    """Whatever the page size, the pages add up to the wallet's swaps, those of equal time too."""
+    """Whatever the page size, the pages add up to the wallet's swaps, including those of equal time."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
         wallet = chain.wallets[0].address

@@ -48,7 +48,7 @@ async def test_all_units_are_done_and_their_results_come_out() -> None:
 
 
 async def test_a_result_comes_out_as_soon_as_its_unit_has_ended() -> None:
-    """The quick ones do not wait for the slow ones."""
+    """Fast units do not wait for slow ones."""
     pool, _ = pool_with_log()
 
     async def work(unit: int) -> int:
@@ -88,7 +88,7 @@ async def test_a_failing_unit_harms_itself_alone() -> None:
 
 
 async def test_a_limited_answer_stops_the_pool() -> None:
-    """Units under way end, the rest is not begun, then or later; the latest time to try again counts."""
+    """Units under way end, the rest never start; the latest time to try again counts."""
     pool, log = pool_with_log()
     begun: list[int] = []
 
@@ -225,7 +225,7 @@ async def test_a_pool_that_is_closed_early_leaves_nothing_running() -> None:
 
 
 async def test_calls_that_both_refuse_are_refused_by_the_upstream() -> None:
-    """Our own budget is to blame only if nobody else is; the later end counts, whatever comes first."""
+    """Our own budget is named only if nothing else refused; the later end counts, whatever comes first."""
     for order in ([True, False], [False, True], [True, True]):
         pool, _ = pool_with_log()
 

@@ -1,4 +1,4 @@
-"""A row of Hiro that breaks its contract: its transaction is unknown and asked for again, the others are read."""
+"""A row that breaks Hiro's contract: its transaction is unknown and requested again, the others are read."""
 
 import json
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ async def test_a_swap_with_an_impossible_time_does_not_hide_the_others(time: int
 
 @pytest.mark.slow
 async def test_a_recorded_swap_stays_while_its_row_cannot_be_read(tmp_path: Path) -> None:
-    """Nothing says that it left the chain, however long Hiro's answer stays wrong."""
+    """There is no sign that it left the chain, however long Hiro's answer stays wrong."""
     simulator = chain_of(1)
     fetch = SpoilingFetch(simulator)
     async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
@@ -105,7 +105,7 @@ async def test_a_recorded_swap_stays_while_its_row_cannot_be_read(tmp_path: Path
 
 
 async def test_a_submitted_trade_with_an_impossible_time_may_be_submitted_again(tmp_path: Path) -> None:
-    """The answer is "Hiro could not be asked", not a refusal that is kept."""
+    """The answer is "Hiro could not be asked", not a stored refusal."""
     simulator = chain_of(1)
     fetch = SpoilingFetch(simulator)
     async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:

@@ -1,4 +1,4 @@
-"""The verifier through its front door, a submission: order, codes, and what is kept of each."""
+"""The verifier as used by a submission: order, codes, and what is stored of each."""
 
 import json
 from collections.abc import Sequence
@@ -158,7 +158,7 @@ async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path
 
 
 async def test_a_recheck_replaces_a_verdict_that_rests_on_a_wrong_answer(tmp_path: Path) -> None:
-    """What an agent cannot do by sending it again, an operator can."""
+    """An operator can recheck a trade; an agent that sends it again cannot."""
     async with open_world(tmp_path) as world:
         chain = world.simulator.chain
         good, bad = chain.swap(chain.wallets[0]), chain.swap(chain.wallets[0], "one_sided")

@@ -1,4 +1,4 @@
-"""Walking a list back to its mark: whatever happens to the chain in between, no row is passed over."""
+"""Walking a list back to its mark: whatever happens to the chain in between, no row is skipped."""
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -68,7 +68,7 @@ class ListedChain:
                 self.rows.append(replace(tx, mined=mined))
 
     def page(self, cursor: str | None) -> Page[Transaction]:
-        """Inclusive of the cursor's position, newest first, as Hiro's."""
+        """Return a page including the cursor's position, newest first, like Hiro's."""
         newest_first = list(reversed(self.rows))
         if cursor is not None:
             position = tuple(int(part) for part in cursor.split(":"))
@@ -78,7 +78,7 @@ class ListedChain:
         return Page(tuple(newest_first[:PAGE]), after)
 
     def visit(self, pages_max: int) -> bool:
-        """Whether it came to the end: first what was left over, then what is new."""
+        """Read the rest of an earlier walk, then what is new; return whether it reached the end."""
         resumed = self.mark.gap is not None
         for _ in range(pages_max):
             page = self.page(self.mark.gap.cursor if self.mark.gap else None)
@@ -103,7 +103,7 @@ moves = st.one_of(
 @settings(max_examples=500, deadline=None)
 @given(st.lists(moves, max_size=25))
 def test_after_a_finished_visit_every_row_was_seen_in_its_block(steps: list[tuple[str, int, int]]) -> None:
-    """Through growth, reorgs of any depth and visits cut off after any page, nothing is passed over."""
+    """Through growth, reorgs of any depth and visits cut off after any page, nothing is skipped."""
     chain = ListedChain()
     for kind, a, b in steps:
         if kind == "mine":
@@ -131,7 +131,7 @@ def test_a_quiet_list_costs_one_page() -> None:
 
 
 def test_a_long_walk_continues_where_it_was_cut_off() -> None:
-    """Visits of two pages read a list of twenty in eleven, not by beginning again each time."""
+    """Visits of two pages read a list of twenty in eleven, without starting over each time."""
     chain = ListedChain()
     for _ in range(80):
         chain.mine(2 * DEEP_BLOCKS, 1)
@@ -177,7 +177,7 @@ def test_the_walk_ends_where_the_campaign_begins() -> None:
 
 
 def test_what_is_old_by_the_clock_is_deep_too() -> None:
-    """Where nothing newer shows how deep a block is, its age does; the newest of those is the anchor."""
+    """If nothing newer shows how deep a block is, its age does; the newest of those is the anchor."""
     now = (START_S + 100 + DEEP_S) * 1000
     page = Page((row(3, 101), row(2, 100), row(1, 50)), None)
 

@@ -98,7 +98,7 @@ async def test_an_instance_that_is_not_the_active_one_drains(platform: Platform)
 
 @pytest.mark.slow
 async def test_events_show_what_happened_since(platform: Platform) -> None:
-    """A run's start, progress and end are there, in order, under numbers to go on from."""
+    """A run's start, progress and end are there, in order, under numbers to continue from."""
     async with platform.scheduler() as world:
         await settled(world)
         last = (await world.call("v1", "events", 0))["next"]

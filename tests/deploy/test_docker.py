@@ -1,4 +1,4 @@
-"""The container image, as far as its files say: no root, no secrets, nothing that is not pinned."""
+"""The container image, judged by its files: no root, no secrets, everything pinned."""
 
 import ast
 import json
@@ -66,7 +66,7 @@ def test_the_health_check_is_python_that_asks_for_life() -> None:
 
 
 def test_its_settings_are_accepted() -> None:
-    """Those of the image, and those of the example file."""
+    """The settings of the image, and those of the example file."""
     [environment] = all_of("ENV")
     pairs = dict(part.split("=", 1) for part in environment.split())
     own = {name: value for name, value in pairs.items() if name.startswith("TOCSIN_")}

@@ -26,7 +26,7 @@ YEAR = "max-age=31536000"
 
 
 def test_the_limits_are_those_of_the_service() -> None:
-    """A push of Chainhook is the largest body; kept connections are given up before the service closes them."""
+    """A push of Chainhook is the largest body; idle connections are dropped before the service closes them."""
     assert f"max_size {BODY_MAX // 2**20}MiB" in CADDYFILE
     assert f"client_max_body_size {BODY_MAX // 2**20}m;" in NGINX_CONF
     assert "keepalive 4s" in CADDYFILE  # uvicorn closes after 5 s
@@ -35,7 +35,7 @@ def test_the_limits_are_those_of_the_service() -> None:
 
 @contextmanager
 def caddy(directory: Path, service: str) -> Iterator[int]:
-    """Caddy with the example, on a free port, with a certificate of its own making."""
+    """Caddy with the example, on a free port, with a self-made certificate."""
     require(shutil.which("caddy") is not None, CADDY)
     with held_port() as port, held_port() as http_port, started_caddy(directory, service, port, http_port):
         yield port

@@ -24,7 +24,7 @@ def directives(unit: str) -> dict[str, list[str]]:
 
 
 def analyse(*arguments: str, at: Path) -> str:
-    """What systemd-analyze says about the units, with a command that exists on this machine."""
+    """Return what systemd-analyze reports about the units, with a command that exists on this machine."""
     require(shutil.which("systemd-analyze") is not None, SYSTEMD)
     for name in ("tocsin.service", "tocsin.socket"):
         text = (UNITS / name).read_text()
@@ -74,7 +74,7 @@ def test_the_settings_file_is_accepted(value: str) -> None:
 
 
 def test_commands_run_with_the_user_and_the_data_of_the_service() -> None:
-    """The script gives a command what the unit gives the service."""
+    """The script gives a command the same settings as the unit gives the service."""
     script, service = (UNITS / "tocsin-run").read_text(), directives("tocsin.service")
 
     for name in ("DynamicUser", "User", "StateDirectory", "StateDirectoryMode", "UMask", "EnvironmentFile"):

@@ -39,7 +39,7 @@ async def stored(db: Database) -> list[dict[str, object]]:
 
 
 async def test_each_hour_has_one_point(tmp_path: Path) -> None:
-    """A second one of the same hour changes nothing, whatever it says; an hour without one is a gap."""
+    """A second point of the same hour changes nothing, whatever its values; an hour without one is a gap."""
     async with open_competition(tmp_path) as db:
         appended = [
             await agent_days.append(db, [row(7), row(8, 2)], T + 5 * MINUTE_MS),
@@ -98,7 +98,7 @@ async def test_old_days_keep_their_last_point(tmp_path: Path) -> None:
 
 
 async def test_old_prices_keep_the_last_one_of_each_hour(tmp_path: Path) -> None:
-    """Newer ones stay as they are; a run looks at a few hours and the next one goes on there."""
+    """Newer ones stay unchanged; a run processes a few hours and the next one continues there."""
 
     def point(at: int, token_id: str = "stx") -> PricePoint:
         return PricePoint(token_id, at, "1", 6, "tenero", None, None)

@@ -1,4 +1,4 @@
-"""What the board knows of the past: figures of periods, changes of rank, small curves."""
+"""The board's data about the past: figures of periods, changes of rank, small curves."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,7 +54,7 @@ def row(
 
 
 async def swapped(db: Database, sender: str, *hours_ago: float, worth: int = 10) -> None:
-    """Swaps of so many dollars each, received 1 more."""
+    """Make swaps of this many dollars each, receiving 1 more."""
     taken = (await db.prepare("SELECT count(*) AS n FROM swaps").all()).results[0]["n"]
     swaps = [
         PlainSwap(taken + n, sender, "stx", 1, "x", 1, int(HOUR // 1000 - hours * HOUR_S))
@@ -121,7 +121,7 @@ async def test_a_gap_is_not_a_zero(tmp_path: Path) -> None:
 
 
 async def test_who_had_not_traded_had_no_gain(tmp_path: Path) -> None:
-    """An agent that came within the period needs no point; one without a P&L now has none in the period."""
+    """An agent that joined within the period needs no point; one without a P&L now has none in the period."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(NEW, 2)])
         await swapped(db, NEW, 5, 2)
@@ -134,7 +134,7 @@ async def test_who_had_not_traded_had_no_gain(tmp_path: Path) -> None:
 
 
 async def test_a_rotated_wallet_counts_with_the_one_before(tmp_path: Path) -> None:
-    """What an agent had traded before is of all its wallets."""
+    """Earlier trades of an agent include all its wallets."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1), (NEW, 1)])
         await swapped(db, OLD, 900, 60)
@@ -147,7 +147,7 @@ async def test_a_rotated_wallet_counts_with_the_one_before(tmp_path: Path) -> No
 
 
 async def test_ranks_and_curves_come_from_the_points(tmp_path: Path) -> None:
-    """The rank of a day ago; a value for each six hours of seven days, and the one of now; gaps stay gaps."""
+    """The rank of a day ago; a value for each six hours of seven days, and the current one; gaps stay gaps."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
         for hours_ago, rank, pnl in (
@@ -171,7 +171,7 @@ async def test_ranks_and_curves_come_from_the_points(tmp_path: Path) -> None:
 
 
 async def test_it_is_published_as_it_is(tmp_path: Path) -> None:
-    """Numbers as keys survive JSON; what cannot be read is as if it were not there."""
+    """Numeric keys survive JSON; an unreadable value counts as missing."""
     clock = SetClock(NOW / 1000)
     async with open_competition(tmp_path) as db, open_kv(tmp_path, clock) as kv:
         await add_traders(db, [(OLD, 1)])
@@ -209,7 +209,7 @@ async def test_curves_have_a_value_for_each_day(tmp_path: Path) -> None:
 
 
 async def test_what_is_found_late_is_not_of_today(tmp_path: Path) -> None:
-    """A swap of before, a withdrawal, a value that still comes, or more changes than are kept: it is found again."""
+    """After an earlier swap, a withdrawal, a late value, or more changes than are kept, it is computed again."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
         empty = await past_at(db, NOW, COUNTED)
@@ -237,7 +237,7 @@ async def test_what_is_found_late_is_not_of_today(tmp_path: Path) -> None:
 
 
 async def test_a_value_that_comes_later_is_waited_for(tmp_path: Path) -> None:
-    """A swap of before that has no value yet would count as volume of today."""
+    """An earlier swap without a value yet would count as volume of today."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
         await add_swaps(db, [PlainSwap(1, OLD, "stx", 1, "x", 1, HOUR // 1000 - 100 * HOUR_S)])
@@ -252,7 +252,7 @@ async def test_a_value_that_comes_later_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_a_period_begins_with_the_points_that_are_nearest(tmp_path: Path) -> None:
-    """Trades and P&L are of the same time, also if a point is missing."""
+    """Trades and P&L are of the same time, even if a point is missing."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
         await swapped(db, OLD, 900, 24.5, 3)
@@ -276,7 +276,7 @@ async def test_a_period_begins_with_the_points_that_are_nearest(tmp_path: Path) 
 async def test_pnl_is_compared_with_that_of_the_same_swaps(
     trades: int, hours_ago: list[float], pnl: float | None, tmp_path: Path
 ) -> None:
-    """What is found late is no gain of today, and what is withdrawn no loss."""
+    """A swap found late is not a gain of today, and a withdrawn one not a loss."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
         await swapped(db, OLD, *hours_ago)
@@ -308,7 +308,7 @@ async def test_a_token_that_lost_its_price_is_no_gain(tmp_path: Path) -> None:
 
 
 async def test_trades_of_unknown_value_are_not_worth_nothing(tmp_path: Path) -> None:
-    """Who traded nothing in a period has a volume of nothing, whatever is known of the time before."""
+    """An agent without trades in a period has a volume of 0, whatever is known of the time before."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1), (NEW, 2)])
         await swapped(db, OLD, 900)

@@ -80,7 +80,7 @@ async def test_a_swap_is_valued_at_the_price_in_force(
 
 
 async def test_a_swap_waits_for_its_price_for_an_hour(tmp_path: Path) -> None:
-    """It is looked at again every five minutes, and taken when the price is there."""
+    """It is checked again every five minutes, and valued when the price is there."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(ONE, 7)])
         await add_swaps(db, [PlainSwap(n, ONE, "stx", 1_000_000, TOKEN, 1, T_S) for n in (1, 2)])

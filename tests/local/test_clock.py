@@ -37,7 +37,7 @@ class Wall:
 
 
 async def test_without_timerfd_the_bell_rings_once_at_its_time() -> None:
-    """Within the 30 seconds after which the clock is looked at anyway."""
+    """Within the 30 seconds after which the clock is checked anyway."""
     wall = Wall()
     wall.timer.ring_at(START_MS + 12_500)
     await asyncio.sleep(100)
@@ -46,7 +46,7 @@ async def test_without_timerfd_the_bell_rings_once_at_its_time() -> None:
 
 
 async def test_without_timerfd_the_clock_is_looked_at_after_thirty_seconds_at_most() -> None:
-    """However far away the alarm is: the clock may be set meanwhile."""
+    """However far away the alarm is: the clock may be set in the meantime."""
     wall = Wall()
     wall.timer.ring_at(START_MS + 3_600_000)
     await asyncio.sleep(100)
@@ -65,7 +65,7 @@ async def test_without_timerfd_a_time_that_has_passed_rings_at_once() -> None:
 
 @pytest.mark.parametrize("how", ["disarmed", "closed"])
 async def test_without_timerfd_a_timer_that_is_disarmed_is_silent(how: str) -> None:
-    """Also when the runtime has ended: its bell must not ring."""
+    """Even when the runtime has ended: its bell must not ring."""
     wall = Wall()
     wall.timer.ring_at(START_MS + 10_000)
     if how == "closed":
@@ -88,7 +88,7 @@ async def test_without_timerfd_a_new_time_replaces_the_old_one() -> None:
 
 
 async def in_real_time(bell: asyncio.Event, clock: SystemClock) -> tuple[int, int]:
-    """Set it 60 ms ahead; what the clock said when it rang, and the time that was set."""
+    """Set it 60 ms ahead; return the clock's time when it rang, and the time that was set."""
     at = clock.now() + 60
     clock.ring_at(at + 5_000)
     clock.ring_at(at)
@@ -134,7 +134,7 @@ def timer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("timer")
 def test_the_bell_rings_at_the_time_that_was_set_last() -> None:
-    """Not before it, and not at the time before."""
+    """Not early, and not at the previous time."""
     rang_at, set_for = really(in_real_time)
 
     assert 0 <= rang_at - set_for < 4_000
@@ -150,7 +150,7 @@ def test_a_timer_that_is_not_wanted_any_more_is_silent(
 
 
 def test_a_system_that_refuses_timerfd_gets_a_timer_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sandbox may forbid the call: it returns -1, and alarms ring all the same."""
+    """A sandbox may forbid the call: it returns -1, and alarms still ring."""
 
     class Refusing:
         def timerfd_create(self, *_arguments: int) -> int:
@@ -206,7 +206,7 @@ def test_a_clock_that_was_set_rings_the_bell(
 
 @linux
 def test_a_clock_that_was_set_before_the_timer_is_set_rings_the_bell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel refuses then, although the timer is armed: the bell looks at the clock."""
+    """The kernel then refuses, although the timer is armed: the bell checks the clock."""
     rung: list[int] = []
 
     async def main() -> None:

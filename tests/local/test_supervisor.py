@@ -1,4 +1,4 @@
-"""What a supervisor is told, over a real datagram socket, and which sockets are taken from it."""
+"""The messages to a supervisor, over a real datagram socket, and the sockets inherited from it."""
 
 import asyncio
 import os
@@ -75,7 +75,7 @@ async def test_the_loop_itself_feeds_the_watchdog(receiver: socket.socket) -> No
 
 
 async def test_without_a_watchdog_only_the_status_is_sent(receiver: socket.socket) -> None:
-    """Also when the watchdog is another process's."""
+    """Even when the watchdog belongs to another process."""
     environment = {"NOTIFY_SOCKET": receiver.getsockname(), "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}
     clock = VirtualClock()
     feeding = asyncio.create_task(
@@ -114,7 +114,7 @@ def test_a_status_is_one_line_of_three_hundred_characters(receiver: socket.socke
 
 
 async def test_without_a_supervisor_nothing_happens() -> None:
-    """And nothing goes on in the background."""
+    """And nothing continues in the background."""
     log = CapturedLog()
     made = Supervisor({}, 7, log)
     made.ready("ready")
@@ -149,14 +149,14 @@ def test_sockets_of_another_process_are_left_alone() -> None:
 def test_the_service_tells_when_it_is_ready_alive_and_stopping(
     tmp_path: Path, receiver: socket.socket
 ) -> None:
-    """Ready when it serves; a process that stands still sends no sign of life."""
+    """It is ready when it serves; a stopped process sends no keep-alive."""
     service = ServiceProcess(
         tmp_path / "data", NOTIFY_SOCKET=receiver.getsockname(), WATCHDOG_USEC="300000", **NOWHERE
     )
     first = receiver.recv(4096).decode()
     beats = [receiver.recv(4096).decode() for _ in range(3)]
     service.signal(signal.SIGSTOP)
-    time.sleep(0.1)  # a last sign of life may be on its way
+    time.sleep(0.1)  # a last keep-alive may be on its way
     messages(receiver)
     receiver.settimeout(0.5)
     with pytest.raises(TimeoutError):

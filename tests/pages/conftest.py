@@ -1,4 +1,4 @@
-"""A browser and a scripted service for all tests in here; each test has a world of its own."""
+"""A browser and a scripted service for all tests in this directory; each test has its own world."""
 
 from collections.abc import Iterator
 from pathlib import Path

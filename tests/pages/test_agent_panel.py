@@ -103,7 +103,7 @@ def test_trades_that_cannot_be_loaded(page: Page, world: World, address: str) ->
 
 
 def test_many_trades_come_in_steps(page: Page, world: World, address: str) -> None:
-    """A long history is loaded page by page and shown step by step; all that is loaded is added up."""
+    """A long history is loaded page by page and shown step by step; everything loaded is added up."""
     world.trades[address] = [
         swap(address, (STX, "1000000"), (AEUSDC, "1000000"), number) for number in range(1, 1301)
     ]
@@ -119,7 +119,7 @@ def test_many_trades_come_in_steps(page: Page, world: World, address: str) -> No
 
 
 def test_a_new_trade_appears_in_the_open_panel(page: Page, world: World, address: str) -> None:
-    """When the board has news of the agent that is shown, its trades are read again."""
+    """When the board has news about the displayed agent, its trades are read again."""
     page.clock.install()
     open_board(page)
     shown = open_agent(page, address)
@@ -157,7 +157,7 @@ def test_a_rotated_wallet_is_the_same_agent(page: Page, world: World, address: s
 
 
 def test_many_trades_of_two_wallets_are_read_side_by_side(page: Page, world: World, address: str) -> None:
-    """Of two long histories the newest are loaded first, from whichever wallet they are."""
+    """Of two long histories the newest trades are loaded first, whichever wallet they belong to."""
     before = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR"
     newest = now_ms() // 1000
     for place, wallet in enumerate((address, before)):

@@ -128,7 +128,7 @@ TROUBLES: list[tuple[Change, str, str]] = [
 
 
 def test_the_title_is_the_worst_that_is_true(page: Page, world: World) -> None:
-    """The title has what an operator should know first; the card has it for its task, with the reason."""
+    """The title shows what an operator should know first; the card shows it for its task, with the reason."""
     open_console(page, KEY)
     calm = json.dumps(world.status)
     for change, title, on_card in TROUBLES:
@@ -178,7 +178,7 @@ def test_refusals_that_could_not_be_counted(page: Page, world: World) -> None:
 
 
 def test_refresh_shows_progress_and_result(page: Page, world: World) -> None:
-    """A refresh shows its progress as it comes, and then its result."""
+    """A refresh shows its progress as it happens, and then its result."""
     go_on = world.hold("tenero")
     open_console(page, KEY)
     card = task_card(page, "Token prices")
@@ -205,7 +205,7 @@ def test_refresh_all(page: Page) -> None:
 
 
 def test_an_action_that_fails_shows_why(page: Page, world: World) -> None:
-    """A refused action leaves everything as it was, in the service's words."""
+    """A refused action changes nothing and shows the service's own message."""
     open_console(page, KEY)
     world.faults[STATUS] = (429, "Too many requests: wait a minute.")
     page.get_by_role("button", name="Refresh all").click()
@@ -327,7 +327,7 @@ def test_a_silent_stream_is_given_up(page: Page, world: World) -> None:
     page.clock.install()
     open_console(page, KEY)
     before = len(world.asked(f"{STATUS}/events"))
-    answered = world.hold(f"{STATUS}/events")  # or it would be connected again before anybody looks
+    answered = world.hold(f"{STATUS}/events")  # or it would be connected again before the test checks
     page.clock.fast_forward(61_000)
     expect(page.locator("#link")).to_have_text("disconnected")
     answered.set()

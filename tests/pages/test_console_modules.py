@@ -61,7 +61,7 @@ def test_the_parts_of_a_chart(page: Page) -> None:
 
 
 def test_the_address_of_a_view(page: Page) -> None:
-    """What is empty is left out, and what is odd is escaped."""
+    """Empty values are left out, and odd ones are escaped."""
     links = ask(page, "views", "a.map(([view, params]) => m.linkTo(view, params))", [
         ["runs", {"task": "sweep", "outcome": ""}], ["run", {"run": 7}], ["refusals", {"code": "a&b", "sender": None}],
     ])  # fmt: skip

@@ -21,7 +21,7 @@ def test_an_operator_sees_whose_key_it_is_and_may_act(page: Page) -> None:
 
 
 def test_a_viewer_may_only_look(page: Page, world: World) -> None:
-    """The page says so, and every button that acts is off, whatever happens meanwhile."""
+    """The page says so, and every button that acts stays disabled, whatever happens."""
     world.role = "viewer"
     open_console(page, KEY)
 
@@ -49,7 +49,7 @@ def test_the_next_key_may_have_another_role(page: Page, world: World) -> None:
 
 
 def test_a_role_that_is_taken_away_while_the_console_is_open(page: Page, world: World) -> None:
-    """The service refuses with its sentence, and the buttons are off from then on."""
+    """The service refuses with its sentence, and the buttons are disabled from then on."""
     open_console(page, KEY)
     world.viewer_when_acting = True
     page.get_by_role("button", name="Refresh all").click()

@@ -34,7 +34,7 @@ def test_hours_of_runs_as_picture_and_table(page: Page, world: World) -> None:
 
 
 def test_a_partial_run_has_a_colour_and_a_word_of_its_own(page: Page, world: World) -> None:
-    """Amber, not red: what it did is kept. Picture, table and card show its reason and outcome."""
+    """Amber, not red: its work is kept. Picture, table and card show its reason and outcome."""
     reason = "its time slice was nearly over"
     newest, *_, older = [run for run in world.runs if run["task"] == "sweep"][:9]
     for run in (newest, older):
@@ -85,7 +85,7 @@ def test_a_partial_refresh_is_a_warning(page: Page, world: World) -> None:
 
 
 def test_a_run_that_has_only_just_begun_has_a_bar(page: Page, world: World) -> None:
-    """The page's idea of the service's clock may be late: no bar has a negative height."""
+    """The page's estimate of the service's clock may be late: no bar has a negative height."""
     begun = {"id": 10**6, "startedAt": now_ms() + 5_000, "endedAt": None, "durationMs": None}
     world.runs.insert(0, {**world.runs[0], **begun, "outcome": "running"})
     open_console(page, KEY)

@@ -19,7 +19,7 @@ def open_view(page: Page, name: str) -> None:
 
 
 def test_runs_are_filtered_and_paged(page: Page, world: World) -> None:
-    """By task and outcome; the address holds the filter; older ones come on request."""
+    """By task and outcome; the address holds the filter; older runs are loaded on request."""
     open_view(page, "Runs")
     table = page.get_by_role("region", name="Table of runs").locator("tbody tr")
     expect(table).to_have_count(200)
@@ -58,7 +58,7 @@ def test_charts_show_how_long_runs_took_and_how_late_they_were(page: Page, world
 
 
 def test_a_run_has_a_page_of_its_own(page: Page, world: World) -> None:
-    """How it was started, what it did, why it failed, what it logged; Back leads to where one came from."""
+    """How it was started, what it did, why it failed, what it logged; Back returns to the previous view."""
     run = next(run for run in world.runs if run["task"] == "tenero" and run["outcome"] == "ok")
     run.update(done=9, total=13, calls=14, slotAt=run["startedAt"] - 1_500, durationMs=64_000)
     run.update(outcome="failed", error={"class": "Unavailable", "message": "tenero answered <b>503</b>"})
@@ -194,7 +194,7 @@ def test_the_runs_follow_while_they_are_looked_at(page: Page, world: World) -> N
 
 
 def test_a_demo_can_be_broken_and_healed(page: Page, world: World) -> None:
-    """Each button breaks one thing, what is broken is told, and one button heals everything."""
+    """Each button breaks one thing, the page shows what is broken, and one button fixes everything."""
     world.simulator = {"faults": [], "badTimes": False}
     open_view(page, "Break things")
     expect(page.get_by_text("Nothing is broken.")).to_be_visible()
@@ -213,7 +213,7 @@ def test_a_demo_can_be_broken_and_healed(page: Page, world: World) -> None:
 
 
 def test_a_real_service_cannot_be_broken(page: Page, world: World) -> None:
-    """There is no link to it, its address says so, and nothing is asked of a simulator."""
+    """There is no link to it, its address says so, and no simulator is called."""
     open_console(page, KEY)
     expect(page.get_by_role("link", name="Break things")).to_be_hidden()
     page.goto("/console?view=demo")

@@ -60,7 +60,7 @@ def test_shows_every_agent_by_pnl(page: Page, world: World) -> None:
 
 
 def test_sorts_by_each_column_in_both_directions(page: Page, world: World) -> None:
-    """A heading sorts by its column, a second press turns it round; agents without a value come last."""
+    """A heading sorts by its column, a second press reverses it; agents without a value come last."""
     for row in world.rows[3:6]:
         row.update(volumeUsd=None, pnlUsd=None, pnlPercent=None)
     open_board(page, "?sort=latest")
@@ -138,7 +138,7 @@ def test_a_malformed_link_shows_the_board(page: Page, world: World) -> None:
 
 
 def test_a_new_swap_changes_the_row_in_place(page: Page, world: World) -> None:
-    """The next round brings the new figures into the same row, which moves to its new place."""
+    """The next update brings the new figures into the same row, which moves to its new place."""
     page.clock.install()
     open_board(page)
     last = keys(page)[-1]
@@ -169,7 +169,7 @@ def test_focus_stays_when_its_row_moves(page: Page, world: World) -> None:
 
 
 def test_asks_only_for_what_changed(page: Page, world: World) -> None:
-    """Later rounds carry the ETag of what is known."""
+    """Later requests carry the ETag of the known board."""
     page.clock.install()
     open_board(page)
     with page.expect_response(lambda response: response.status == 304 and "leaderboard" in response.url):
@@ -221,7 +221,7 @@ def test_names_are_text(page: Page, world: World) -> None:
     page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
     open_board(page)
 
-    seen = HOSTILE.replace("\u202e", "")  # it would turn round what follows
+    seen = HOSTILE.replace("\u202e", "")  # it would reverse the text that follows
     assert names(page)[0] == seen
     row_of(page, hostile["stxAddress"]).locator("a").click()
     expect(page.locator("#panel-title")).to_have_text(seen)

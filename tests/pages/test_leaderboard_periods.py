@@ -22,7 +22,7 @@ def of_day(world: World) -> str:
 
 
 def test_a_period_is_chosen_by_keyboard_and_kept_in_the_link(page: Page, world: World) -> None:
-    """Its figures come from the service; what is not known is not zero; Back leads to the period before."""
+    """Its figures come from the service; unknown is not zero; Back returns to the previous period."""
     best = of_day(world)
     open_board(page)
     everything = names(page)
@@ -60,7 +60,7 @@ def test_a_link_opens_a_period_on_a_phone(page: Page, world: World) -> None:
 
 
 def test_the_board_of_a_round(page: Page, world: World) -> None:
-    """The one that runs says since when; one with a result is final; none is not an empty competition."""
+    """The running one shows since when; one with a result is final; no round is not an empty competition."""
     board_of_round(page, world)
     expect(page.locator("#found")).to_contain_text("since")
     expect(state(page)).to_contain_text("Live")
@@ -76,7 +76,7 @@ def test_the_board_of_a_round(page: Page, world: World) -> None:
 
 
 def test_another_period_is_not_shown_with_old_figures(page: Page, world: World) -> None:
-    """Until it is answered there is a skeleton, not the figures of the period before."""
+    """Until the answer arrives there is a skeleton, not the figures of the previous period."""
     of_day(world)
     open_board(page)
     answered = world.hold(BOARD)
@@ -87,7 +87,7 @@ def test_another_period_is_not_shown_with_old_figures(page: Page, world: World) 
 
 
 def test_curves_and_changes_of_rank_are_told_in_words(page: Page, world: World) -> None:
-    """A curve has a description, and gaps; an arrow has one, too. In a period no rank changed."""
+    """A curve has a description and gaps; an arrow also has a description. In a period no rank changed."""
     row = world.rows[0]
     row.update(
         sparkline=[None] * 20 + [1.0, 2.5, None, None, 4.0, 3.0, -2.0, 0.0, 12.5], rankChange=3, pnlUsd=1e6
@@ -202,7 +202,7 @@ def test_tokens_have_symbols_and_badges(page: Page, world: World) -> None:
 
 
 def test_the_panel_says_which_period_its_figures_are_of(page: Page, world: World) -> None:
-    """Those of the period, and what follows of all trades; an agent without any in it is told so."""
+    """Those of the period, then all trades; for an agent without any in it the page says so."""
     of_day(world)
     address = world.rows[2]["stxAddress"]
     world.period_rows["round"] = []

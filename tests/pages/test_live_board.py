@@ -1,4 +1,4 @@
-"""An open board, on the real routes: what happens on chain is on the page before anybody asks for it."""
+"""An open board on the real routes shows what happens on chain without a reload."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from support.web_thread import another_trade, served_in_thread
 from tocsin.competition.published_board import publish
 from tocsin.tasks.publish_board import board_at
 
-LOOK_MS = 90_000  # for a slow machine; the stream itself looks once a second
+LOOK_MS = 90_000  # for a slow machine; the stream itself checks once a second
 
 
 def test_a_trade_is_on_an_open_board_without_a_reload(browser: Browser, tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_trade_is_on_an_open_board_without_a_reload(browser: Browser, tmp_path
         page.goto(f"http://127.0.0.1:{running.port}/leaderboard")
         expect(page.locator("#strip-trades li")).to_have_count(1)
         expect(page.locator("#rows tr")).to_have_count(1)
-        page.wait_for_timeout(1_500)  # the stream tells what comes after it was opened
+        page.wait_for_timeout(1_500)  # the stream reports only what happens after it was opened
         site = running.site
 
         async def trade() -> None:

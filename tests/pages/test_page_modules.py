@@ -75,7 +75,7 @@ def test_what_is_no_time_is_shown_as_none(page: Page, shown: str, at: object) ->
 
 
 def test_an_item_that_cannot_be_drawn_does_not_hide_the_others(page: Page) -> None:
-    """It is left out and reported, also when it was there before."""
+    """It is left out and reported, even if it was shown before."""
     drawn = ask(
         page,
         "dom",
@@ -296,7 +296,7 @@ def test_the_board_says_what_the_service_says(page: Page, state: ServiceState, m
 
 
 def test_the_first_sweep_shows_how_far_it_is(page: Page) -> None:
-    """On a cold start nothing is called live, and nobody is told that there are no trades."""
+    """On a cold start nothing is called live, and the page does not claim that there are no trades."""
     at = 1_778_700_600_000
     board = {
         "rows": [],
@@ -320,7 +320,7 @@ def test_the_first_sweep_shows_how_far_it_is(page: Page) -> None:
 
 
 def test_a_final_board_is_not_called_stale(page: Page) -> None:
-    """Its prices are those of the end, however long ago that was; a service that is not ready is told first."""
+    """Its prices are those of the end, however long ago that was; a service that is not ready is shown first."""
     titles = []
     for ready in (True, False):
         health = Health(ready, "ready" if ready else "overdue", [], []).to_json()

@@ -51,7 +51,7 @@ def test_is_light(page: Page, world: World, state: State) -> None:
 
 
 def test_the_leaderboard_by_keyboard(page: Page, world: World) -> None:
-    """From the address bar: skip the header, search, sort, open an agent, close it; focus is always seen."""
+    """From the address bar: skip the header, search, sort, open an agent, close it; focus is always visible."""
     open_board(page)
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the board")).to_be_focused()

@@ -1,4 +1,4 @@
-"""Where a visitor is, and where the focus is: neither changes what is shown, nor is it lost while the page updates."""
+"""The visitor's time zone does not change what is shown, and the focus is not lost while the page updates."""
 
 import re
 

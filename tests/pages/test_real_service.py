@@ -1,4 +1,4 @@
-"""Both pages against the real service and the simulator, as processes of their own."""
+"""Both pages against the real service and the simulator, as separate processes."""
 
 import json
 import re
@@ -113,7 +113,7 @@ def test_the_board_sorts_searches_and_drills_down(page: Page, service: ServicePr
 def test_a_new_swap_arrives_on_the_open_board(
     page: Page, service: ServiceProcess, upstreams: dict[str, str]
 ) -> None:
-    """Swapped, mined, swept: the next round shows it in the row, without a reload."""
+    """Swapped, mined, swept: the next update shows it in the row, without a reload."""
     page.clock.install()
     open_board(page)
     address = board(service)[-1]["stxAddress"]

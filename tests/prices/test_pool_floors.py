@@ -24,7 +24,7 @@ FLOORS = PoolFloors(10_000.0, 500.0)
 def test_thin_is_what_is_known_to_be_too_little_or_not_known_to_be_enough(
     token: str, liquidity: float | None, volume: float | None, thin: bool
 ) -> None:
-    """A core token is known to be traded; a volume that is not told says nothing."""
+    """A core token is known to be traded; a missing volume proves nothing."""
     assert FLOORS.is_thin(token, liquidity, volume) is thin
     assert NO_FLOORS.is_thin(token, liquidity, volume) is False
 

@@ -49,7 +49,7 @@ def test_the_longest_unasked_come_first() -> None:
 
 
 def test_single_tokens_go_before_the_list_when_they_waited_longer() -> None:
-    """A list that uses up what the budget has cannot starve them."""
+    """A list that uses up the budget cannot starve them."""
     memory = {"a": TokenMemory(asked_at=NOW - 1), "b": unlisted(NOW - 2, NOW - 5)}
     assert plan_refresh("ab", memory, NOW).single_first
 
@@ -63,7 +63,7 @@ def test_once_a_day_all_are_looked_for_in_the_list(missed_at: int) -> None:
 
 @pytest.mark.parametrize("missed_at", [NOW - DAY_MS + 1, NOW])
 def test_within_a_day_the_list_is_not_searched_for_what_it_lacked(missed_at: int) -> None:
-    """Nobody else waits in the list, so who is first does not matter."""
+    """No other token waits in the list, so the order does not matter."""
     memory = {"a": unlisted(NOW - 3, missed_at)}
     assert plan_refresh("a", memory, NOW) == RefreshPlan((), ("a",), single_first=False)
 
@@ -94,7 +94,7 @@ def test_a_held_price_is_a_price_of_its_token() -> None:
 
 
 def test_more_single_tokens_than_pages_are_looked_for_in_the_list_too() -> None:
-    """A list that seemed to lack many is read again at once; those that waited are asked for before it."""
+    """A list that seemed to lack many is read again at once; tokens that waited are requested before it."""
     memory = {"a": TokenMemory(NOW - 1), **{name: unlisted(NOW - 5, NOW - 9) for name in "bcde"}}
 
     assert plan_refresh("abcd", memory, NOW) == RefreshPlan(("a",), ("b", "c", "d"), single_first=True)
@@ -104,7 +104,7 @@ def test_more_single_tokens_than_pages_are_looked_for_in_the_list_too() -> None:
 
 
 def test_a_token_that_the_list_did_not_reach_is_asked_for_once_by_itself() -> None:
-    """First, and the list is searched for it all the same: no list has shown that it lacks it."""
+    """It comes first, and the list is still searched for it: no list has shown that it lacks it."""
     memory = {"a": TokenMemory(NOW - 1), "b": TokenMemory(NOW - 5, missed_at=NOW - 2)}
 
     assert plan_refresh("ab", memory, NOW) == RefreshPlan(("b", "a"), ("b",), single_first=True)
@@ -139,6 +139,6 @@ def test_no_token_is_forgotten_and_the_memory_survives_being_stored(memory: dict
     "stored", [None, 7, {"a": 1}, {"a": [1, 2]}, {"a": ["x", None, False, None]}, {"a": {"askedAt": "x"}}]
 )
 def test_a_memory_of_another_shape_is_refused(stored: JSON) -> None:
-    """The refresh then begins with an empty one, and logs it."""
+    """The refresh then starts with an empty one, and logs it."""
     with pytest.raises(MalformedShape):
         memory_from_json(stored, ["a"])

@@ -1,4 +1,4 @@
-"""No token starves: however few calls a refresh gets, every token is asked for sooner or later."""
+"""No token starves: however few calls a refresh gets, every token is eventually requested."""
 
 import tempfile
 from pathlib import Path
@@ -36,7 +36,7 @@ class CallAllowance:
 
 
 async def refreshes_until_all_are_priced(directory: Path, places: list[int], calls: int) -> int:
-    """`places` says for each token on which page it is."""
+    """`places` gives the page of each token."""
     pages: list[dict[str, float | None]] = [{}, {}, {}, {}]
     where = dict(zip([*STATIC_TOKENS, *TOKENS], places, strict=True))
     for token_id, place in where.items():
@@ -59,7 +59,7 @@ async def refreshes_until_all_are_priced(directory: Path, places: list[int], cal
 @given(st.lists(st.integers(0, 3), min_size=11, max_size=11), st.integers(1, 5))
 @example([1] * 11, 1)
 def test_every_token_is_priced_however_few_calls_a_refresh_gets(places: list[int], calls: int) -> None:
-    """Even one call a refresh is enough in the end, wherever the tokens are."""
+    """Even one call per refresh is eventually enough, wherever the tokens are."""
     with tempfile.TemporaryDirectory() as directory:
         assert run_virtual(refreshes_until_all_are_priced(Path(directory), places, calls)) <= 39
 

@@ -1,4 +1,4 @@
-"""What becomes of a price that the source gave."""
+"""What happens to a price from the source."""
 
 from dataclasses import replace
 from typing import Any
@@ -77,7 +77,7 @@ def test_a_good_price_is_never_overwritten_by_none(known: CachedPrice | None, ex
 
 @pytest.mark.parametrize("price", [4.26, 0.169, 1e300, 5e-324])
 def test_a_jump_is_held_back(price: float) -> None:
-    """More than five times up or down is not believed at first sight."""
+    """A change of more than five times up or down is not believed when first seen."""
     assert judged(seen(price), cached(0.85)) == Verdict("held", None, jumped=True, why="seen once")
 
 
@@ -142,7 +142,7 @@ def test_another_jump_is_held_back_again() -> None:
 
 
 def test_other_decimals_are_a_jump() -> None:
-    """They change what an amount is worth tenfold, whatever the price says."""
+    """They change the value of an amount tenfold, whatever the price is."""
     assert judged(seen(0.85, 8), cached(0.85)).kind == "held"
     assert judged(seen(0.85, 8), cached(0.85), held=seen(0.85, 8)).entry == entry(0.85, 8)
     assert judged(seen(0.85), cached(0.85, decimals=None)).kind == "priced"

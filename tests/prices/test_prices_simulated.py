@@ -39,7 +39,7 @@ def wired_to_simulator(quota: Quota) -> tuple[Wired, SimulatedFetch]:
 
 
 async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -> None:
-    """Numbers, texts, zero, null, unlisted and unknown tokens: all priced but the one that has no price."""
+    """Numbers, strings, zero, null, unlisted and unknown tokens: all are priced except the one without a price."""
     wired, _ = wired_to_simulator(STARTER)
     async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = TaskBench(db, kv, wired)

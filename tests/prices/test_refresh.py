@@ -170,7 +170,7 @@ async def test_a_token_that_the_source_does_not_know_is_not_a_failure(tmp_path: 
 
 
 async def test_a_price_that_goes_missing_is_kept_and_reported(tmp_path: Path) -> None:
-    """A 200 with 0 or null does not take the last good price away."""
+    """A 200 with 0 or null does not remove the last good price."""
     market = static_market()
     async with task_bench(tmp_path, market) as bench:
         await bench.run(TASK)
@@ -190,7 +190,7 @@ async def test_a_price_that_goes_missing_is_kept_and_reported(tmp_path: Path) ->
 
 
 async def test_a_refresh_without_any_price_is_a_failure(tmp_path: Path) -> None:
-    """An upstream that moved its answers elsewhere looks like that: it must not pass for a quiet day."""
+    """An upstream that moved its answers elsewhere looks like this: it must not count as a quiet day."""
     async with task_bench(tmp_path, Market([dict.fromkeys(STATIC_TOKENS)])) as bench:
         result = await bench.run(TASK)
 
@@ -232,7 +232,7 @@ async def test_a_failed_list_fails_the_refresh_and_keeps_the_prices(
 
 
 async def test_a_429_says_when_to_come_back(tmp_path: Path) -> None:
-    """No price came of it, and it was not our own budget that refused the call."""
+    """It gave no price, and our own budget did not refuse the call."""
     market = static_market()
     market.broken = failing(429, {"retry-after": "600"})
     async with task_bench(tmp_path, market) as bench:
@@ -246,7 +246,7 @@ async def test_a_429_says_when_to_come_back(tmp_path: Path) -> None:
 
 
 async def test_a_limit_in_the_middle_ends_the_refresh_without_failing_it(tmp_path: Path) -> None:
-    """What came before it counts; the rest is counted as failed."""
+    """Prices received before it count; the rest count as failed."""
     market = static_market()
     market.broken = lambda request: (
         None if "?" in request.url else response({}, status=429, headers={"retry-after": "600"})
@@ -365,7 +365,7 @@ async def test_a_memory_that_cannot_be_read_is_begun_again(tmp_path: Path) -> No
 
 
 async def test_a_store_that_fails_is_the_platforms_error(tmp_path: Path) -> None:
-    """It leaves the run as what it is, and no call is spent on a store that cannot be read."""
+    """It passes through the run unchanged, and no call is spent on a store that cannot be read."""
     market = static_market()
     async with task_bench(tmp_path, market) as bench:
         await bench.db.prepare("ALTER TABLE token_totals RENAME COLUMN token TO other").run()

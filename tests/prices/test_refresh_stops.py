@@ -1,4 +1,4 @@
-"""A refresh that was told to stop asks nothing more: not the list after single calls, nor single calls after it."""
+"""A stopped refresh makes no more calls: not the list after single calls, nor single calls after the list."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def limited(request: Request) -> FetchResponse | None:
 
 
 async def test_after_a_429_of_a_single_token_the_list_is_not_asked(tmp_path: Path) -> None:
-    """It waited longest, so it is asked for first; the 429 is for all of Tenero."""
+    """It waited longest, so it is requested first; the 429 is for all of Tenero."""
     market = Market([{"stx": 0.85, SBTC: 103_420.5, STSTX: 0.97}], broken=limited)
     waited = TokenMemory(asked_at=START_MS - 600_000, missed_at=START_MS - 600_000, unlisted=True)
     recent = TokenMemory(asked_at=START_MS - 1_000)

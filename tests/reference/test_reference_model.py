@@ -1,4 +1,4 @@
-"""The model of the reference behaves as the reference was measured to: its own cases, and the probes of its baseline.
+"""The model of the reference behaves as measured: the reference's own cases, and the probes of its baseline.
 
 The figures are those that were measured on the real code; `docs/reference-month.md` has them side by side.
 """

@@ -46,7 +46,7 @@ def test_some_attacks_win_nothing_with_a_hundred_times_the_capital(name: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_would_win_without_what_stops_it(name: str) -> None:
-    """Or it would prove nothing: a board that counts whatever it sees gives it a prize in most rounds."""
+    """Otherwise it would prove nothing: a board that counts everything it sees gives it a prize in most rounds."""
     seeds = SEEDS[:10]
     won = sum(bool(unprotected_winners(name, seed)) for seed in seeds)
 
@@ -55,7 +55,7 @@ def test_every_attack_would_win_without_what_stops_it(name: str) -> None:
 
 @pytest.mark.slow
 def test_honest_agents_are_not_excluded() -> None:
-    """Holders, swing and day traders, scalpers, savers with equal amounts and people who try things out."""
+    """Holders, swing and day traders, scalpers, savers with equal amounts, and people who only try it."""
     agents = flagged = 0
     for seed in SEEDS:
         outcome = honest_round(seed).outcome

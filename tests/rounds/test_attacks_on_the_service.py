@@ -1,4 +1,4 @@
-"""Attacks against the feed and the sweep, not only against the rules: what is on record afterwards is the truth."""
+"""Attacks against the feed and the sweep, not only against the rules: the record afterwards is the truth."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ async def lived_through(world: World, name: str) -> Attack:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["late submit", "reorg at the end", "clock", "unlisted contract"])
 async def test_nothing_of_the_attack_is_on_record_within_the_round(tmp_path: Path, name: str) -> None:
-    """What was recorded before it was replaced is withdrawn; what is after the end is not of the round."""
+    """Swaps of replaced blocks are withdrawn; those after the end do not belong to the round."""
     async with open_world(tmp_path, chain_of(2)) as world:
         attack = await lived_through(world, name)
         recorded = await world.rows()
@@ -47,7 +47,7 @@ async def test_nothing_of_the_attack_is_on_record_within_the_round(tmp_path: Pat
 
 @pytest.mark.slow
 async def test_the_funder_of_sybils_is_known(tmp_path: Path) -> None:
-    """From the network's list, although the wallets were empty when their lists were read; at no call of its own."""
+    """From the network's list, although the wallets were empty when their lists were read; without an extra call."""
     async with open_world(tmp_path, chain_of(6)) as world:
         await sweep(world)
         attack = await lived_through(world, "sybil funding")

@@ -1,4 +1,4 @@
-"""While a big round is closed, the event loop goes on with its other work. Turns of the loop are counted."""
+"""While a big round is closed, the event loop continues its other work. Turns of the loop are counted."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -19,7 +19,7 @@ SWAPS = 40_000
 
 
 def big_round() -> RoundInputs:
-    """All swaps are of one agent, which is the worst case; there and back, so that everything is matched."""
+    """All swaps are of one agent, the worst case, and go there and back, so that everything is matched."""
     swaps = [
         RoundSwap(
             *(f"0x{number:064x}", "SP1", "SP.pool", "swap"),
@@ -34,7 +34,7 @@ def big_round() -> RoundInputs:
 
 
 async def turns_during(work: Awaitable[T]) -> tuple[int, T]:
-    """How often other work of the loop had its turn, and the result."""
+    """Return how often other work of the loop had its turn, and the result."""
     turns = 0
 
     async def other() -> None:
@@ -70,7 +70,7 @@ async def test_writing_the_file_pauses() -> None:
 
 
 def row_of(swap: RoundSwap) -> Row:
-    """As the database gives it: what many swaps have in common is one text."""
+    """As the database returns it: the values that many swaps share are one string."""
     shared = (swap.sender, swap.contract_id, swap.function_name, swap.token_in, swap.token_out, swap.source)
     return {
         "txid": swap.txid,

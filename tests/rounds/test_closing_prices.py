@@ -75,7 +75,7 @@ prices = st.one_of(st.none(), st.sampled_from(["0.5", "1", "2", "10", "30"]))
 @pytest.mark.slow
 @given(st.dictionaries(st.integers(-10, 200), prices))
 def test_it_equals_a_plain_search(by_minute: dict[int, str | None]) -> None:
-    """Against a model without an index: look at each instant through all points."""
+    """Against a model without an index that searches all points for each instant."""
     known = []
     for instant in range(0, 65, 5):
         in_force = [minutes for minutes in by_minute if instant <= minutes <= instant + 120]

@@ -38,7 +38,7 @@ async def reason(
     applied: str | None = None,
     at_s: int = GRACE_S + 60,
 ) -> str | None:
-    """Why the round would not be captured now. `applied`: the rules of the newest sweep, if not those in force."""
+    """Return why the round would not be captured now. `applied`: the rules of the newest sweep, if not the current."""
     await save_state(world.db, state, 1).run()
     await set_value(world.db, "competition_rules", applied or rules.version, 1).run()
     (round_,) = (await load_unfinished(world.db)).rounds
@@ -72,7 +72,7 @@ async def test_times_of_a_clock_that_was_ahead_show_nothing(tmp_path: Path) -> N
 
 
 async def test_a_wallet_that_has_become_eligible_is_named_as_the_reason(tmp_path: Path) -> None:
-    """The chain was read; what the new wallet did before was not. A complete sweep of all contracts shows it, too."""
+    """The chain was read, but not the new wallet's past. A complete sweep of all contracts also shows that."""
     async with round_world(tmp_path) as world:
         failed = "UPDATE claims SET status = ? WHERE btc_address = 'bc1q2'"
         await world.db.prepare(failed).bind("failed").run()
@@ -148,7 +148,7 @@ LATE = "SP3D3AMACPMMA62DD0BT1SDFQSRWS9G0VBQ0V6JXF"
 
 
 async def test_a_reopened_round_waits_for_the_lists_of_new_wallets(tmp_path: Path) -> None:
-    """It was complete once. What a wallet did that was registered since is only found when its list is read."""
+    """It was complete once. The past of a wallet registered since is found only when its list is read."""
     async with round_world(tmp_path) as world:
         await world.swept(GRACE_S)
         await world.run(GRACE_S)

@@ -25,7 +25,7 @@ from tocsin.shapes.rounds import AgentFlag
 
 
 def test_four_trips_there_and_back_are_churn() -> None:
-    """They exclude from the prize for volume, and the floors of the return are reached by nothing else."""
+    """They exclude from the prize for volume, and nothing else reaches the floors of the return."""
     trades = Trades()
     churned(trades, 4)
     found = outcome([agent(1)], trades)
@@ -54,7 +54,7 @@ def test_three_trips_slow_trips_and_trips_that_earn_are_not() -> None:
 
 
 def test_the_return_stays_with_who_reaches_the_floors_without_churning() -> None:
-    """And who churned less than half of the volume keeps all prizes."""
+    """An agent that churned less than half of its volume keeps all prizes."""
     trades = Trades()
     churned(trades, 4)
     for at in range(3):
@@ -104,7 +104,7 @@ def test_mirrored_trades_win_nothing_for_either() -> None:
 
 
 def test_the_one_who_came_first_does_not_matter() -> None:
-    """The window looks both ways."""
+    """The window extends both ways."""
     for minutes in (-30, 30):
         trades = Trades()
         mirrored(trades, 5, minutes=minutes) if minutes > 0 else _reversed(trades)
@@ -137,7 +137,7 @@ def test_a_fifth_of_the_volume_must_match() -> None:
 
 
 def test_the_same_round_amount_every_day_is_no_ring_but_five_amounts_are() -> None:
-    """Savers who all buy for ten STX copy nobody."""
+    """Savers who all buy for ten STX do not copy each other."""
     for amounts, expected in ((1, set()), (5, {"ring"})):
         trades = Trades()
         for day in range(7):
@@ -215,7 +215,7 @@ TRADE = st.tuples(st.integers(1, 4), TOKENS, st.integers(1, 500), st.integers(1,
 def test_any_trades_in_any_order_give_the_same_flags(
     rows: list[tuple[int, list[str], int, int, int]], rng: Random
 ) -> None:
-    """And nobody who is excluded from a prize wins it."""
+    """And no agent excluded from a prize wins it."""
     trades = Trades()
     for sender, (sold, bought, _), given_usd, gotten_usd, minute in rows:
         trades.swap(f"SP{sender}", sold, given_usd, bought, gotten_usd, minute)

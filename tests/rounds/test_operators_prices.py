@@ -1,4 +1,4 @@
-"""A price that an operator sets: it can be one, and it has the token's own decimals."""
+"""A price set by an operator: it must be possible, and it has the token's own decimals."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ async def test_decimals_are_those_that_prices_have_told(tmp_path: Path) -> None:
 
 
 async def test_decimals_are_never_guessed(tmp_path: Path) -> None:
-    """They are asked for where nothing has told them."""
+    """They are required if no price has them."""
     async with round_world(tmp_path) as world:
         missing = await set_price(world, UNKNOWN, "2")
         given = await set_price(world, UNKNOWN, "2", 3)
@@ -78,7 +78,7 @@ async def test_decimals_are_never_guessed(tmp_path: Path) -> None:
 
 
 async def test_other_decimals_than_the_tokens_own_are_refused(tmp_path: Path) -> None:
-    """A hundredth of a bitcoin would count as a whole one. With its own ones the sums are right."""
+    """A hundredth of a bitcoin would count as a whole one. With the token's own decimals the sums are right."""
     async with round_world(tmp_path) as world:
         for at_s in range(END_S - 3_600, END_S + 1, 600):
             point = PricePoint(SBTC, at_s * 1000, "60000", 8, "tenero", "2000000", "70000")

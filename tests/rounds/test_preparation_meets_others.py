@@ -1,4 +1,4 @@
-"""A preparation beside what others do: operators who end or add a round, another release, a slow database."""
+"""A preparation during other activity: operators who end or add a round, another release, a slow database."""
 
 from collections.abc import Generator
 from dataclasses import replace
@@ -112,11 +112,11 @@ class KilledAtTheEnd(WatchedDatabase):
 
 
 async def no_hook(_number: int, _moment: Moment) -> None:
-    """Nothing happens beside."""
+    """Nothing else happens."""
 
 
 async def test_a_round_that_is_added_during_a_preparation_ends_on_time(tmp_path: Path) -> None:
-    """Its operator's look joins the run that prepares: that run asks for the alarm at its end."""
+    """The operator's refresh joins the preparing run: that run asks for the alarm at its end."""
     async with round_world(made(tmp_path / "world")) as world:
         await populate(world)
         begun: list[int] = []
@@ -153,13 +153,13 @@ async def test_a_slow_preparation_stops_before_its_slice_is_over(
         world.wrapped = WatchedDatabase(world.db, slow)
         stopped = await world.run(PREPARE_S)
 
-        assert world.clock.at_s <= PREPARE_S + 260  # two more calls tell what has changed since
+        assert world.clock.at_s <= PREPARE_S + 260  # two more calls show what has changed since
         assert len(world.log.named("round.not_prepared")) == 1
         assert (stopped.wake_at, stopped.incomplete) == (GRACE_S * 1000, None)
 
 
 async def test_after_six_attempts_they_are_further_and_further_apart(tmp_path: Path) -> None:
-    """For nine minutes each look finds that a swap has come. When that ends, the result is still prepared."""
+    """For nine minutes each check finds a new swap. When that ends, the result is still prepared."""
     async with round_world(made(tmp_path / "world")) as world:
         await populate(world)
         for minute in range(20):

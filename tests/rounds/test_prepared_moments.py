@@ -1,4 +1,4 @@
-"""A preparation with changes at every moment of it and of the capture, and with random ones: the result is exact."""
+"""A preparation with changes at every moment, also during the capture, and random ones: the result is exact."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,14 +46,14 @@ def changed_at(world: RoundWorld, at: int, change: Change) -> WatchedDatabase:
 
     async def hook(number: int, moment: Moment) -> None:
         if (number, moment) == (at, "before"):
-            world.wrapped = None  # what an operator does is no call of the run
+            world.wrapped = None  # an operator's action is not a call of the run
             await change(world)
 
     return WatchedDatabase(world.db, hook)
 
 
 async def finished(world: RoundWorld) -> dict[str, Any]:
-    """All that was published; a change at the very moment of the capture makes it wait for the next run."""
+    """Return everything published; a change at the moment of the capture makes it wait for the next run."""
     await world.swept(GRACE_S)
     for _ in range(2):
         await world.run(GRACE_S)
@@ -124,7 +124,7 @@ async def test_a_change_at_every_moment_of_a_preparation(tmp_path: Path, name: s
     ],
 )
 async def test_a_change_at_every_moment_of_the_capture(tmp_path: Path, name: str) -> None:
-    """It is in the result as a whole, or not at all: that of a round which was not prepared, with it or without."""
+    """The result includes it completely or not at all, as for a round that was not prepared."""
     change, _ = CHANGES[name]
     possible = [await unprepared(tmp_path / "with", change), await unprepared(tmp_path / "without")]
     found = []

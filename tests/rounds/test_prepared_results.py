@@ -1,4 +1,4 @@
-"""A result that was prepared is the very result that is computed after the grace, whatever changes meanwhile."""
+"""A prepared result is exactly the result that would be computed after the grace, whatever changes."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,14 +40,14 @@ async def result_of(world: RoundWorld) -> dict[str, Any]:
 
 
 def used(world: RoundWorld) -> list[object]:
-    """Of each result, whether it had been prepared."""
+    """Return for each result whether it had been prepared."""
     return [each["prepared"] for each in world.log.named("round.finalized")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 async def test_a_change_after_the_preparation(tmp_path: Path, name: str) -> None:
-    """The preparation is used only where nothing of the round has changed, and every byte is as without it."""
+    """The preparation is used only if nothing of the round has changed, and every byte is the same as without it."""
     change, is_used = CHANGES[name]
     async with big_world(tmp_path / "prepared") as world, big_world(tmp_path / "not") as other:
         await world.run(PREPARE_S)
@@ -66,7 +66,7 @@ async def test_a_change_after_the_preparation(tmp_path: Path, name: str) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, (_, is_used) in CHANGES.items() if not is_used])
 async def test_what_has_changed_is_prepared_again(tmp_path: Path, name: str) -> None:
-    """The next look during the grace sees it. The result is ready then, and the same."""
+    """The next check during the grace sees it. Then the result is ready, and the same."""
     change, _ = CHANGES[name]
     async with big_world(tmp_path / "prepared") as world, big_world(tmp_path / "not") as other:
         await world.run(PREPARE_S)
@@ -141,7 +141,7 @@ async def test_a_wallet_that_is_eligible_again_changes_nothing(tmp_path: Path) -
 
 
 async def test_another_release_computes_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service was upgraded after the preparation: what another release scored is not published."""
+    """The service was upgraded after the preparation: the scores of another release are not published."""
     async with big_world(tmp_path / "world") as world, big_world(tmp_path / "not") as other:
         await world.run(PREPARE_S)
         expected = await result_of(other)

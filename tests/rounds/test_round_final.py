@@ -1,4 +1,4 @@
-"""A result that is final: what happens later is told, and changes nothing, unless an operator opens the round again."""
+"""A final result: later events are reported and change nothing, unless an operator reopens the round."""
 
 from pathlib import Path
 from random import Random
@@ -30,7 +30,7 @@ async def finalized(world: RoundWorld) -> None:
 
 @pytest.mark.slow
 async def test_ten_thousand_later_changes_change_no_byte(tmp_path: Path) -> None:
-    """Price moves of before and after the end, late swaps, reorgs and lost agents: the result stays as it was."""
+    """Price moves before and after the end, late swaps, reorgs and lost agents: the result stays the same."""
     random = Random(16)
     async with round_world(tmp_path) as world:
         await finalized(world)
@@ -72,7 +72,7 @@ def _points(world: RoundWorld, random: Random, token: str, at_s: int, count: int
 
 
 async def test_what_differs_later_is_told(tmp_path: Path) -> None:
-    """A swap that comes late, one that goes, one that moves, and an agent that is not eligible any more."""
+    """A late swap, a withdrawn one, a moved one, and an agent that is no longer eligible."""
     async with round_world(tmp_path) as world:
         await finalized(world)
         await world.swap(50, 0, ("stx", 1), (STSTX, 500), at_s=START_S + 5)
@@ -143,7 +143,7 @@ async def test_what_is_as_it_was_again_is_no_discrepancy(tmp_path: Path) -> None
 
 
 async def test_reopening_makes_a_new_version(tmp_path: Path) -> None:
-    """It needs a reason, captures again, and keeps the file of the version before. What was paid stays."""
+    """It needs a reason, captures again, and keeps the file of the previous version. What was paid stays."""
     async with round_world(tmp_path) as world:
         await finalized(world)
         first = await round_detail(world.db, ROUND_ID)
@@ -181,7 +181,7 @@ async def test_a_prize_that_is_not_there_cannot_be_paid(tmp_path: Path) -> None:
 
 
 async def test_a_void_prize_is_not_a_paid_one(tmp_path: Path) -> None:
-    """A round of which nothing was paid can be reopened; its new result has all prizes again."""
+    """A round without paid prizes can be reopened; its new result has all prizes again."""
     async with round_world(tmp_path) as world:
         await finalized(world)
         void: dict[str, Any] = {"roundId": ROUND_ID, "status": "void", "reason": "nobody claimed it"}

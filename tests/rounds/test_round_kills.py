@@ -1,4 +1,4 @@
-"""A run that is killed at any call of the database goes on later: exactly one result, the right one."""
+"""A run that is killed at any call of the database continues later: exactly one result, the right one."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ async def test_two_runs_at_once_write_one_result(tmp_path: Path) -> None:
 
 
 async def test_a_round_that_was_made_void_meanwhile_stays_void(tmp_path: Path) -> None:
-    """An operator was quicker than the step that a run had begun."""
+    """An operator was faster than the step that a run had begun."""
     for status in ("closed", "finalizing"):
         (tmp_path / status).mkdir()
         async with round_world(tmp_path / status) as world:

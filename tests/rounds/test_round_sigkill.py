@@ -34,7 +34,7 @@ def status(data: Path) -> str:
 
 
 def killed(data: Path, moment: str, number: int) -> str:
-    """Serve until the kill; what the round's status is then."""
+    """Serve until the kill; return the round's status."""
     command = [sys.executable, "-m", "support.serve_until_killed", moment, str(number)]
     path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     service = ServiceProcess(data, command=command, **ALONE, PYTHONPATH=path)
@@ -44,7 +44,7 @@ def killed(data: Path, moment: str, number: int) -> str:
 
 
 def finished(data: Path) -> dict[str, list[dict[str, Any]]]:
-    """Serve until the round has its result; everything that was written."""
+    """Serve until the round has its result; return everything that was written."""
     with running(ServiceProcess(data, **ALONE)) as service:
         url = f"{service.url}/api/competition/rounds/{ROUND_ID}"
         until(lambda: ask(url)[0] == 200)
@@ -57,7 +57,7 @@ def finished(data: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.slow
 def test_killed_at_the_commits_of_a_closing(tmp_path: Path) -> None:
-    """Each start is killed one commit further on; the last one writes the result of an undisturbed service."""
+    """Each start is killed one commit later; the last one writes the result of an undisturbed service."""
     data, undisturbed, fresh = (tmp_path / name for name in ("data", "undisturbed", "fresh"))
     make_data(data, [int(time.time()) + 3])  # another process: its time is real
     shutil.copytree(data, undisturbed)

@@ -62,7 +62,7 @@ async def test_a_round_says_why_it_waits_and_for_how_long_it_is_told(tmp_path: P
 
 
 async def test_a_clock_that_is_set_back_makes_no_wait_shorter(tmp_path: Path) -> None:
-    """The round began to wait while the clock was a day ahead: it is told 15 minutes later, not a day later."""
+    """The round began to wait while the clock was a day ahead: this is reported 15 minutes later, not a day later."""
     async with round_world(tmp_path) as world:
         await world.run(GRACE_S + 86_400)
         soon = await world.run(GRACE_S + 60)
@@ -117,7 +117,7 @@ async def test_what_waits_to_be_verified_holds_a_round_up(tmp_path: Path, block:
 
 
 async def test_a_round_waits_for_the_prices_of_its_end(tmp_path: Path) -> None:
-    """Prices of before and after do not do. An operator may set one, with a reason that is published."""
+    """Prices from before and after do not count. An operator may set one, with a reason that is published."""
     async with round_world(tmp_path) as world:
         await world.db.prepare("DELETE FROM price_points").run()
         await world.prices_around(END_S - 86_400, stx="1", ststx="1")
@@ -141,7 +141,7 @@ async def test_a_round_waits_for_the_prices_of_its_end(tmp_path: Path) -> None:
 
 
 async def test_other_decimals_than_those_of_the_prices_are_refused(tmp_path: Path) -> None:
-    """They would make other sums; nothing is captured then. Those of the prices are taken, and unknown tokens too."""
+    """They would change the sums; then nothing is captured. Those of the prices, and unknown tokens, are accepted."""
     async with round_world(tmp_path) as world:
         await world.swept(GRACE_S)
         world.clock.at_s = GRACE_S
@@ -179,7 +179,7 @@ async def test_only_swaps_within_the_round_count(tmp_path: Path) -> None:
 
 
 async def test_a_rule_adds_rounds_before_they_start(tmp_path: Path) -> None:
-    """The running round and the next one; after weeks without the service, those that were missed, too."""
+    """The running round and the next one; after weeks without the service, also those that were missed."""
     async with round_world(tmp_path) as world:
         await world.act("rule", firstStartsAt=START_S, rewards={"overall_pnl": 1_000})
         await world.run(START_S + 10)
@@ -254,7 +254,7 @@ async def test_a_rule_that_is_set_again_leaves_the_pause_out(tmp_path: Path) -> 
 async def test_a_round_with_the_prefix_of_the_rule_does_not_end_it(
     tmp_path: Path, round_id: str, start_s: int, length_s: int
 ) -> None:
-    """Only the rounds that the rule itself has added tell which one is next."""
+    """Only rounds added by the rule itself determine the next one."""
     async with round_world(tmp_path) as world:
         await world.act("rule", firstStartsAt=START_S)
         await world.act("add", roundId=round_id, startsAt=start_s, endsAt=start_s + length_s)

@@ -1,4 +1,4 @@
-"""Rounds that wait for prices or for the chain: many take no more queries than one, and none holds up another."""
+"""Rounds that wait for prices or for the chain: many take no more queries than one, and none delays another."""
 
 from pathlib import Path
 

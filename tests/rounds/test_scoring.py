@@ -30,7 +30,7 @@ PRICES = [RoundPrice("stx", "0.5", 6, "peg", 0), RoundPrice("usd", "1", 6, "peg"
 
 
 def expected(inputs: RoundInputs, flags: list[AgentFlag]) -> dict[str, Any]:
-    """The results and rewards as the rules say, swap by swap, without regard to speed."""
+    """Compute the results and rewards by the rules, swap by swap, without regard to speed."""
     rules = inputs.rules
     worth: dict[str, Fraction] = {}
     thin = set()
@@ -207,7 +207,7 @@ def inputs_of(*swaps: RoundSwap, **other: Any) -> RoundInputs:
 
 
 def test_ties_are_broken_by_volume_then_time_then_address() -> None:
-    """A and C are the same but for the address; B has the greater volume."""
+    """A and C differ only in the address; B has the greater volume."""
     outcome = score(
         inputs_of(
             swap("SPC", "10 usd", "20 stx"), swap("SPA", "10 usd", "20 stx"), swap("SPB", "20 usd", "40 stx")
@@ -238,7 +238,7 @@ def test_an_agent_without_a_priced_trade_comes_after_one_who_lost() -> None:
 
 
 def test_capital_does_not_grow_by_trading_the_same_money_again() -> None:
-    """100 USD there and back ten times is a volume of 2,000 USD and a capital of 100 USD."""
+    """Trading 100 USD back and forth ten times is a volume of 2,000 USD and a capital of 100 USD."""
     there_and_back = [
         swap("SPA", *pair, height=2 * number + turn)
         for number in range(10)
@@ -310,7 +310,7 @@ def test_the_prize_for_return_needs_volume_and_trades_that_are_not_dust() -> Non
 def test_a_token_below_a_floor_is_thin(
     liquidity: str | None, volume: str | None, source: PriceSource, thin: bool
 ) -> None:
-    """Liquidity that Tenero does not tell counts as below, a volume does not; pegs and operators have no floor."""
+    """Missing liquidity counts as below the floor, missing volume does not; pegs and set prices have no floor."""
     price = RoundPrice("new", "500", 0, source, 0, liquidity, volume)
     inputs = replace(inputs_of(swap("SPA", "1 usd", "5 new")), prices=[*PRICES, price])
     (result,) = score(inputs).results
@@ -318,7 +318,7 @@ def test_a_token_below_a_floor_is_thin(
 
 
 def test_a_core_token_counts_when_tenero_does_not_tell_its_pools() -> None:
-    """A source that leaves STX out must not empty the result; what it does tell counts as for any other."""
+    """A source that leaves STX out must not empty the result; reported figures count as for any other token."""
     for liquidity, counts in ((None, 1), ("9999", 0)):
         prices = [
             RoundPrice("usd", "1", 0, "peg", 0),

@@ -84,7 +84,7 @@ def figures(board: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 async def test_the_running_round_counts_its_own_swaps(tmp_path: Path) -> None:
-    """At the prices of now, by the round's rules: per cent of the volume, and nobody who did not trade in it."""
+    """At current prices, by the round's rules: percent of the volume, and no agent that did not trade in it."""
     async with round_site(tmp_path) as site:
         await site.world.swap(9, 0, ("stx", 1_000), (STSTX, 5), at_s=START_S - 60)  # before the round
         await site.world.unswap(3)
@@ -164,7 +164,7 @@ async def test_no_round_is_an_empty_board(tmp_path: Path) -> None:
 
 
 async def test_a_void_round_is_not_shown(tmp_path: Path) -> None:
-    """Its board goes with the next publication: there is none, or the one of the round before."""
+    """Its board disappears with the next publication: there is none, or that of the previous round."""
     async with round_site(tmp_path) as site:
         await site.published(START_S + DAY_S, stx=1.0, ststx=1.0)
         await site.world.act("void", roundId=ROUND_ID, reason="wrong dates")

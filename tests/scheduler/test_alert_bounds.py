@@ -1,4 +1,4 @@
-"""Alerts at their bounds: which answers count as taken, how often, how late, and never two of one at a time."""
+"""Alerts at their limits: which answers count as accepted, how often, how late, and never two at a time."""
 
 import asyncio
 from pathlib import Path
@@ -55,7 +55,7 @@ async def test_an_answer_of_the_two_hundreds_takes_an_alert(status: int, *, take
 
 
 def test_the_seventh_alert_of_an_hour_waits_until_the_first_is_an_hour_old() -> None:
-    """Six edges, a minute apart, are told at once; the seventh at the very end of that hour, then the eighth."""
+    """Six changes, a minute apart, are sent at once; the seventh at the very end of that hour, then the eighth."""
     state, health = AlertState(), READY
     for minute in range(7):
         health = TROUBLE if health is READY else READY
@@ -91,7 +91,7 @@ def test_an_alert_that_was_tried_waits_for_its_next_attempt_only() -> None:
     [(NOW - HOUR, NOW), (NOW - HOUR + 1, NOW + 1), (NOW, NOW + HOUR - 5 * MINUTE), (NOW + 1, NOW)],
 )
 def test_only_alerts_of_the_last_hour_count(oldest: int, expected: int) -> None:
-    """One that is exactly an hour old does not, nor one of the future, which a clock that was set back has left."""
+    """One that is exactly an hour old does not count, nor one in the future, left by a clock that was set back."""
     sent_at = sorted([oldest, *(NOW - n * MINUTE for n in range(5, 0, -1))])
 
     assert send_at(AlertState(pending=pending(NOW), sent_at=sent_at), NOW) == expected
@@ -115,7 +115,7 @@ def test_a_heartbeat_of_the_future_does_not_hold_back_the_next() -> None:
 
 
 class Receiver:
-    """Takes its time, and answers what a test wants."""
+    """Answers late, with what a test wants."""
 
     def __init__(self, *statuses: int, takes_s: float = 0.0) -> None:
         self.statuses = list(statuses)
@@ -143,7 +143,7 @@ def job(run: Any = failing) -> Job:
 
 
 async def test_runs_that_end_while_an_alert_is_sent_send_no_second_one(tmp_path: Path) -> None:
-    """The receiver needs nine seconds; three more failures meanwhile are the same news."""
+    """The receiver needs nine seconds; three more failures in the meantime are the same news."""
     receiver = Receiver(500, takes_s=9)
     async with scheduler(tmp_path, job(), fetch=receiver, alert_target=TARGET, failing_after=1) as made:
         await asyncio.sleep(1)
@@ -176,12 +176,12 @@ async def test_a_change_while_an_alert_is_sent_is_sent_after_it(tmp_path: Path) 
         rung = made.runtime.metrics.alarms_rung
 
     assert sent == [False, True]
-    assert rung <= 3  # it is due meanwhile, and cannot be sent: nobody asks for it every millisecond
+    assert rung <= 3  # it is due but cannot be sent yet: the alarm does not ring every millisecond
     assert (receiver.posts, receiver.at_once_max) == (2, 1)
 
 
 async def test_a_scheduler_that_was_never_armed_can_be_refreshed(tmp_path: Path) -> None:
-    """With alerts on, too: nothing is overdue of what was never set up, and nothing is told."""
+    """Even with alerts on: what was never set up is not overdue, and nothing is sent."""
 
     async def work(_context: TaskContext) -> TaskResult:
         return TaskResult({"succeeded": 1})
@@ -212,7 +212,7 @@ class Process:
 
 
 async def test_a_broken_process_is_told_after_twenty_seconds_and_once_at_a_time() -> None:
-    """Not a moment before; looks while it is being told send nothing; a failure is logged with its attempt."""
+    """Not a moment before; checks during the exchange send nothing; a failure is logged with its attempt."""
     receiver = Receiver(500, takes_s=30)
     process = Process(receiver)
     process.look()

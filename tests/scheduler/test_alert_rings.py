@@ -13,7 +13,7 @@ from tocsin.scheduler.work_context import TaskContext
 
 
 async def test_a_change_during_a_slow_exchange_rings_no_storm(tmp_path: Path) -> None:
-    """The next alert waits for the exchange under way; the alarm does not ring again and again meanwhile."""
+    """The next alert waits for the exchange under way; the alarm does not ring repeatedly in the meantime."""
     clock, sent_at, errors = VirtualClock(), list[int](), ["the upstream is on fire"]
 
     async def receive(url: str, **_options: Any) -> FetchResponse:

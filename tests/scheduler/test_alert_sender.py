@@ -1,4 +1,4 @@
-"""The object calls out: alerts when its readiness changes, heartbeats while all is well. In virtual time."""
+"""The object sends alerts when its readiness changes and heartbeats while it is ready. In virtual time."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ class Receiver:
 
 @dataclass
 class Health:
-    """Whether the runs of a job work."""
+    """Whether the runs of a job succeed."""
 
     well: bool = True
 
@@ -145,7 +145,7 @@ async def test_a_paused_scheduler_tells_when_it_becomes_overdue(tmp_path: Path, 
 async def test_a_run_under_way_when_its_task_becomes_overdue_decides(
     tmp_path: Path, *, complete: bool
 ) -> None:
-    """After a downtime of an hour the first run ends before anything is told; if it is not complete, that is."""
+    """After a downtime of an hour nothing is sent before the first run ends, and then only if it is not complete."""
     clock = VirtualClock()
     receiver, runs = Receiver(clock), list[int]()
 
@@ -166,7 +166,7 @@ async def test_a_run_under_way_when_its_task_becomes_overdue_decides(
 
 
 async def test_a_restart_neither_repeats_nor_loses_an_alert(tmp_path: Path) -> None:
-    """What was told is stored; so is what the receiver did not take."""
+    """Sent alerts are stored, and so are those that the receiver did not accept."""
     clock, health, down = VirtualClock(), Health(well=False), [True]
 
     def answer() -> int:
@@ -217,7 +217,7 @@ async def test_a_receiver_that_is_down_is_tried_again_with_back_off_and_given_up
 
 @pytest.mark.slow
 async def test_flapping_is_damped(tmp_path: Path) -> None:
-    """At most six in an hour, however often it changes; what is told last is the truth."""
+    """At most six in an hour, however often it changes; the last one is the truth."""
     clock, well = VirtualClock(), [False]
     receiver = Receiver(clock)
 
@@ -264,7 +264,7 @@ async def test_a_slow_receiver_delays_no_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_heartbeats_end_when_it_is_not_ready(tmp_path: Path) -> None:
-    """One after each ring while all is well, never two within a minute; a restart does not change that."""
+    """One after each ring while the service is ready, never two within a minute; a restart does not change that."""
     clock, health = VirtualClock(), Health()
     receiver = Receiver(clock)
     fast = Job("fast", 10_000, 5_000, upstream=None, calls_per_run=0)
@@ -322,7 +322,7 @@ async def test_without_the_settings_nothing_is_sent_and_nothing_is_stored(tmp_pa
 
 
 async def test_a_stored_alert_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
-    """The scheduler starts, and tells what it does not know to be told."""
+    """The scheduler starts, and sends what it does not know to have been sent."""
     clock, health = VirtualClock(), Health(well=False)
     receiver = Receiver(clock)
     await store_entries(tmp_path, clock, {"version": 3, "alert": {"pending": 7}, "heartbeat": []})

@@ -1,4 +1,4 @@
-"""What is told to the outside, and when: edges, once each, bounded."""
+"""Which alerts are sent, and when: each change once, bounded."""
 
 import json
 from dataclasses import replace
@@ -73,7 +73,7 @@ def test_each_edge_is_due_at_once() -> None:
 
 
 def test_an_undelivered_alert_is_tried_again_less_and_less_often() -> None:
-    """After 1, 2, 4 … minutes, an hour at most; with the newest reasons and the time of the edge."""
+    """After 1, 2, 4 … minutes, at most an hour; with the newest reasons and the time of the change."""
     state, now, waits = observed(AlertState(), TROUBLE, NOW), NOW, []
     for _ in range(9):
         alert = due(state, now)
@@ -155,7 +155,7 @@ def test_any_course_of_events_is_bounded_and_ends_with_the_truth(
 
 @given(st.lists(st.booleans(), max_size=30))
 def test_a_working_receiver_never_hears_the_same_twice(course: list[bool]) -> None:
-    """Edge-triggered: what is told alternates."""
+    """Alerts are sent on changes, so they alternate."""
     state, told, now = AlertState(), [True], NOW
     for ready in course:
         now += 11 * MINUTE_MS  # slow enough for the bound
@@ -200,7 +200,7 @@ def test_a_heartbeat_is_sent_once_a_minute_at_most() -> None:
 def test_a_run_under_way_may_decide(
     state: AlertState, tasks: dict[str, TaskHealth], running: set[str], *, expected: bool
 ) -> None:
-    """Only if it can make the service ready again, and only before something was told."""
+    """Only if it can make the service ready again, and only before an alert was sent."""
     assert is_undecided(state, tasks, running) is expected
 
 

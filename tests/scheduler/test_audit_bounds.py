@@ -1,4 +1,4 @@
-"""The audit log at its bounds: how many actions are kept, and how each ended."""
+"""The audit log at its limits: how many actions are kept, and how each ended."""
 
 from pathlib import Path
 from typing import Any, Literal, TypeAlias

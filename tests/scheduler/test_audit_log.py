@@ -54,7 +54,7 @@ async def test_records_survive_a_restart_newest_first(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_the_newest_thousand_are_kept_and_cron_pushes_none_out(tmp_path: Path) -> None:
-    """A caller that comes every few minutes must not hide what people did."""
+    """A caller that acts every few minutes must not hide people's actions."""
     async with scheduler(tmp_path, arm=False) as made:
         for _ in range(1_003):
             await act(made)

@@ -1,4 +1,4 @@
-"""The scheduler at its bounds: armed before any work, the very end of a pause, late starts, restarts in a row."""
+"""The scheduler at its limits: armed before any work, the very end of a pause, late starts, repeated restarts."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ def prices(**options: Any) -> Job:
 
 
 def stored(directory: Path) -> tuple[list[int], list[str]]:
-    """What a process that starts now would find: the times of alarms, and the runs on record."""
+    """Return what a process that starts now would find: the times of alarms, and the recorded runs."""
     with closing(sqlite3.connect(directory / "objects.sqlite")) as connection:
         alarms = [at for (at,) in connection.execute("SELECT due_at FROM alarms")]
         runs = [key for (key,) in connection.execute("SELECT key FROM entries WHERE key LIKE 'run:%'")]
@@ -155,7 +155,7 @@ async def test_a_run_that_takes_the_process_down_waits_longer_each_time(tmp_path
 
 
 async def test_a_run_that_is_cut_off_after_many_newer_ones_is_noticed(tmp_path: Path) -> None:
-    """An operator refreshed another task 200 times during it: a wake looks at the last run of each task."""
+    """An operator refreshed another task 200 times during it: a wake reads the last run of each task."""
 
     async def slow(context: TaskContext) -> TaskResult:
         await context.clock.sleep(200)
@@ -207,7 +207,7 @@ async def test_after_a_restart_the_newest_runs_are_the_newest(tmp_path: Path) ->
 
 
 async def test_a_run_is_woken_at_the_time_that_it_asked_for_also_after_a_restart(tmp_path: Path) -> None:
-    """Asked for at 90 s: the run starts then, in this process or in the next; the cadence stays as it was."""
+    """Requested at 90 s: the run starts then, in this process or the next; the cadence stays unchanged."""
     started: list[int] = []
 
     async def work(context: TaskContext) -> TaskResult:
@@ -246,7 +246,7 @@ async def test_a_run_that_was_asked_for_does_not_wait_for_another_task(tmp_path:
 
 
 async def test_a_run_that_always_asks_for_the_past_runs_once_a_second_at_most(tmp_path: Path) -> None:
-    """A wrong wish must not keep the object busy."""
+    """A wrong request must not keep the object busy."""
     started: list[int] = []
 
     async def work(context: TaskContext) -> TaskResult:

@@ -1,4 +1,4 @@
-"""What the watch sees, and what a stuck loop cannot hide."""
+"""What the health watch sees, and what a stuck loop cannot hide."""
 
 import asyncio
 import sqlite3
@@ -113,7 +113,7 @@ NOON = 1_778_673_600_000
 def test_a_task_has_one_condition_and_a_sentence(
     changes: dict[str, Any], expected: tuple[str, str, bool]
 ) -> None:
-    """The worst that holds, with what is behind it; it may make the service not ready."""
+    """The worst condition, with its cause; it may make the service not ready."""
     assert astuple(task_health(replace(FINE, **changes))) == expected
 
 
@@ -158,7 +158,7 @@ def watch(answer: Status | Exception | None, store: Store, clock: VirtualClock) 
 
 
 async def test_a_look_that_is_long_ago_shows_its_age() -> None:
-    """A stuck loop looks at nothing: the age of the last look grows, whatever was seen then."""
+    """A stuck loop checks nothing: the age of the last check grows, whatever it saw."""
     clock = VirtualClock()
     health = watch(scheduler_status(), Store(), clock)
     await health.look()
@@ -172,7 +172,7 @@ async def test_a_look_that_is_long_ago_shows_its_age() -> None:
 
 
 async def test_a_store_that_refuses_is_seen_and_seen_to_recover() -> None:
-    """It is written to every few seconds, and at each look while it fails."""
+    """It is written to every few seconds, and at each check while it fails."""
     clock, store = VirtualClock(), Store()
     health = watch(scheduler_status(), store, clock)
     await health.look()
@@ -219,7 +219,7 @@ async def test_the_alarm_is_set_again_when_the_store_recovers() -> None:
 
 @pytest.mark.slow
 async def test_work_goes_on_soon_after_a_full_disk(tmp_path: Path) -> None:
-    """The retries of the alarm have become rare meanwhile, and nobody waits for the next one."""
+    """The retries of the alarm have become rare by then, and the watch does not wait for the next one."""
     prices, store = Job("tenero", MINUTE, slice_ms=MINUTE // 2), Store()
 
     def full(step: str, _connection: sqlite3.Connection) -> None:
@@ -252,7 +252,7 @@ class Problem:
 
 
 async def test_a_lost_file_is_the_error_of_the_store() -> None:
-    """While writes would be lost, nothing is tried. A lost lock file is a problem, and work goes on."""
+    """While writes would be lost, nothing is tried. A lost lock file is a problem, but work continues."""
     clock, store, stub = VirtualClock(), Store(), SchedulerStub(scheduler_status())
     problems: list[Problem | None] = [
         None,
@@ -317,7 +317,7 @@ async def test_before_the_first_look_the_scheduler_is_a_problem() -> None:
 
 
 async def test_a_scheduler_that_does_not_take_the_alarm_does_not_stop_the_watch() -> None:
-    """It is asked again at the next successful write."""
+    """It is called again at the next successful write."""
 
     class Silent(SchedulerStub):
         """Never answers when it is armed."""

@@ -144,7 +144,7 @@ def test_a_query_reaches_the_very_instant_that_it_names() -> None:
     [("000000000007", 7), ("9" * 15, 10**15 - 1), ("9" * 16, 0), ("7x", 0), ("\u0667", 0), ("", 0)],
 )
 def test_a_key_that_is_no_number_is_older_than_all_others(digits: str, number: int) -> None:
-    """It leaves with the first that are removed, and ends no search; a start that cannot be read is as old."""
+    """It is removed with the first ones, and ends no search; an unreadable start counts as equally old."""
     assert _numbered(f"run:{digits}", {"startedAt": START_MS}) == (number, START_MS)
     assert _numbered(f"run:{digits}", {"startedAt": "yesterday"}) == (number, 0)
     assert _numbered(f"run:{digits}", None) == (number, 0)
@@ -220,7 +220,7 @@ async def test_a_watcher_that_has_seen_the_first_event_gets_all_others() -> None
 
 
 async def test_the_newest_four_hundred_events_are_kept() -> None:
-    """For all who watch: memory is bounded."""
+    """For all watchers: memory is bounded."""
     log = EventLog(1)
     for number in range(1_000):
         log.add("run.started", number, {})
@@ -229,7 +229,7 @@ async def test_the_newest_four_hundred_events_are_kept() -> None:
 
 
 def test_what_is_measured_has_these_bounds() -> None:
-    """Dashboards and alert rules are made for them: a change is a change for everybody who measures."""
+    """Dashboards and alert rules depend on them: a change affects everybody who measures."""
     counted_so_far = Measurements()
     counted_so_far.run_ended(record(1))
     counted_so_far.call_answered("hiro", "ok", 0.07)

@@ -1,4 +1,4 @@
-"""A wake looks at the last run of each task, or at the newest runs where it is not known which those are."""
+"""A wake reads the last run of each task, or the newest runs if it is not known which those are."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ async def test_after_a_rollback_the_newest_runs_are_looked_at(tmp_path: Path) ->
 
 
 async def test_a_run_under_way_is_noticed_if_the_numbers_of_the_last_runs_are_damaged(tmp_path: Path) -> None:
-    """Then the newest runs are looked at."""
+    """Then the newest runs are read."""
     clock = VirtualClock(START_MS + MINUTE)
     run = {"run:000000000001": stored_run(1, "tenero", "running")}
     for damage in ("garbage", {"tenero": 2.5}, {"tenero": 10**15}, {str(n): n for n in range(1, 200)}):
@@ -58,7 +58,7 @@ async def test_a_run_under_way_is_noticed_if_the_numbers_of_the_last_runs_are_da
 
 @pytest.mark.parametrize("noted", [[*range(1, 500)], [10**5000], [-7], ["1"], "garbage"])
 async def test_damaged_numbers_of_version_2_do_not_keep_it_from_starting(tmp_path: Path, noted: Any) -> None:
-    """The newest runs are looked at all the same."""
+    """The newest runs are read anyway."""
     clock = VirtualClock(START_MS + MINUTE)
     run = {"run:000000000001": stored_run(1, "tenero", "running")}
     entries = {"version": 2, "runSeq": 1, "daysCountedSince": START_MS, "openRuns": noted, **run}

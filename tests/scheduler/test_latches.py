@@ -1,4 +1,4 @@
-"""Nothing that happened once keeps an upstream or a task from working for ever: calls cut off, evictions, breakers."""
+"""No single event blocks an upstream or a task permanently: calls cut off, evictions, breakers."""
 
 import asyncio
 from pathlib import Path
@@ -65,7 +65,7 @@ async def test_after_an_eviction_a_429_does_not_close_the_upstream_for_good(tmp_
 
 
 async def test_a_call_cut_off_with_its_slice_is_in_flight_no_more(tmp_path: Path) -> None:
-    """The slice ends during the fetch; then a 429 comes, and after it the upstream is asked again."""
+    """The slice ends during the fetch; then a 429 arrives, and after it the upstream is called again."""
     hiro = Hiro()
     hiro.mode = "hang"
     async with scheduler(tmp_path, asking(slice_ms=MINUTE), fetch=hiro.fetch) as made:

@@ -51,7 +51,7 @@ async def test_a_pause_stops_a_run_at_its_next_checkpoint_and_starts_none(tmp_pa
 
 @pytest.mark.parametrize("until", [0, -1, 1, 10**18, 1.5, "soon", None])
 async def test_absurd_pauses_are_refused_with_the_bound(tmp_path: Path, until: Any) -> None:
-    """Pausing for ever is not possible by accident."""
+    """Nobody can pause forever by accident."""
     async with scheduler(tmp_path, prices()) as made:
         with pytest.raises(UsageError, match=r"unix milliseconds|at most 7 days"):
             await made.stub().pause_until(until)
@@ -82,7 +82,7 @@ async def test_a_refused_pause_says_when_in_readable_times(
 
 
 async def test_resume_undoes_a_pause_at_once(tmp_path: Path) -> None:
-    """The slot that passed meanwhile is run now."""
+    """The slot that passed in the meantime runs now."""
     job = prices()
     async with scheduler(tmp_path, job) as made:
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""A process whose store, files or alarm do not work tells the receiver of alerts, which its object cannot."""
+"""A process whose store, files or alarm do not work sends the alert itself, because its object cannot."""
 
 import asyncio
 import json
@@ -129,7 +129,7 @@ async def test_a_lost_file_is_told() -> None:
 
 
 async def test_an_alarm_that_does_not_ring_is_told() -> None:
-    """A scheduler that answers and does nothing is the silent death that this is for."""
+    """This is for a silent death: a scheduler that answers but does nothing."""
     async with process() as made:
         made.alarm_late_ms = 120_000
         await asyncio.sleep(60)
@@ -152,7 +152,7 @@ async def test_a_problem_that_passes_is_not_told() -> None:
 
 @pytest.mark.slow
 async def test_the_object_tells_what_is_wrong_with_its_tasks() -> None:
-    """Nobody is told that all is well while a task is overdue, and everybody is when it is not."""
+    """No "ready" alert is sent while a task is overdue, and one is sent when it is not."""
     async with process() as made:
         made.overdue = True
         await asyncio.sleep(600)
@@ -170,7 +170,7 @@ async def test_the_object_tells_what_is_wrong_with_its_tasks() -> None:
 
 @pytest.mark.slow
 async def test_a_receiver_that_is_down_is_tried_again() -> None:
-    """After a minute, two, four; the log says it once."""
+    """After a minute, two, four; the log reports it once."""
     async with process() as made:
         made.receiver_down, made.store_error = True, "disk I/O error"
         await asyncio.sleep(400)

@@ -213,7 +213,7 @@ async def test_a_task_without_an_upstream_that_takes_too_long_is_cut_off(tmp_pat
 
 
 async def test_a_run_that_asks_for_an_unknown_upstream_fails_with_the_known_names(tmp_path: Path) -> None:
-    """As any missing binding: an error of the platform, which leaves the alarm."""
+    """Like any missing binding: an error of the platform that leaves the alarm set."""
 
     async def ask(context: TaskContext) -> TaskResult:
         context.upstream("nowhere", HiroClient)

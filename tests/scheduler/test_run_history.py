@@ -93,7 +93,7 @@ def counting(rows: Any, read: list[str]) -> Any:
 
 
 async def test_an_object_that_wakes_reads_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the history is: Cloudflare counts every row, and wakes the object every minute."""
+    """However long the history is: Cloudflare bills every row, and wakes the object every minute."""
     clock = VirtualClock(START_MS + DAY)
     days = {f"day:2025-{month:02}-{day:02}": {"day": "x"} for month in range(6, 13) for day in range(1, 29)}
     await prepared(tmp_path, clock, {**stored_runs(1, 5_000, START_MS, 15_000), **days}, 5_000)
@@ -147,7 +147,7 @@ async def test_all_runs_are_found_page_by_page(tmp_path: Path) -> None:
 
     assert [number for page in everything for number in page] == list(range(6_500, 0, -1))
     assert [len(page) for page in everything] == [900] * 7 + [200]
-    assert failed == [[6_400], [700, 3]]  # 5,000 are looked at by one question
+    assert failed == [[6_400], [700, 3]]  # one request reads 5,000
     assert none == [[], []]
     assert by_hand == [[], [700, 3]]
     assert since == [list(range(6_500, 6_000, -1))]
@@ -248,7 +248,7 @@ async def test_runs_of_an_unknown_task_are_refused_with_the_names(tmp_path: Path
 
 
 def test_a_damaged_number_counts_nothing() -> None:
-    """A stored duration of a thousand years would hide every other one of that day for ever."""
+    """A stored duration of a thousand years would hide all others of that day permanently."""
     run = RunRecord(1, "tenero", "alarm", 0, 0, 10**400, 10**400, 10**15, "ok", calls=-5)
 
     assert day_of(10**400) == "9999-12-31"

@@ -69,7 +69,7 @@ async def test_the_lines_leave_with_their_run(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_an_object_that_wakes_reads_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are read when somebody looks at their run."""
+    """They are read when somebody requests their run."""
     job = Job("tenero", MINUTE, slice_ms=20_000, run=fail_a_unit)
     async with scheduler(tmp_path, job) as made:
         await asyncio.sleep(600)
@@ -89,7 +89,7 @@ async def test_an_object_that_wakes_reads_no_lines(tmp_path: Path, monkeypatch: 
 
 
 async def test_the_first_lines_and_the_newest_are_kept() -> None:
-    """Ten and twenty; how many are missing in between is told."""
+    """Ten and twenty, with the number of lines missing in between."""
     kept = KeptLines(VirtualClock(START_MS), str)
     for number in range(100):
         kept.add("INFO", "unit.done", {"number": number})

@@ -98,7 +98,7 @@ async def test_a_breaker_opens_at_the_failure_that_the_settings_name(tmp_path: P
 
 
 async def test_a_resume_leaves_alone_what_no_breaker_holds(tmp_path: Path) -> None:
-    """A task that its upstream limits waits as long as it was told to."""
+    """A task that its upstream limits waits as long as the upstream asked."""
 
     async def limited(context: TaskContext) -> TaskResult:
         until = context.clock.now() + 30 * MINUTE
@@ -117,7 +117,7 @@ async def test_a_resume_leaves_alone_what_no_breaker_holds(tmp_path: Path) -> No
 
 
 async def test_a_limited_task_runs_again_after_a_tenth_of_its_cadence_at_the_earliest(tmp_path: Path) -> None:
-    """An upstream that says "in a second" over and over is asked ten times in a cadence, not three hundred times."""
+    """An upstream that keeps answering "in a second" is called ten times per cadence, not three hundred times."""
 
     async def limited(context: TaskContext) -> TaskResult:
         until = context.clock.now() + 1_000
@@ -164,7 +164,7 @@ async def test_a_wish_to_be_woken_is_granted_after_a_second_at_the_earliest(tmp_
 
 
 async def test_a_refresh_uses_no_slot_and_misses_none(tmp_path: Path) -> None:
-    """The slots go on as if it had not been; its run says what started it."""
+    """The slots continue as if it had not happened; its run records what started it."""
     job = prices()
     async with scheduler(tmp_path, job) as made:
         await asyncio.sleep(100)
@@ -321,7 +321,7 @@ async def test_when_the_oldest_run_leaves(
 
 
 async def test_a_question_looks_at_so_many_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here 50: the answer says where to go on, and the next question finds the rest."""
+    """Here 50: the answer states where to continue, and the next request finds the rest."""
     monkeypatch.setattr("tocsin.scheduler.run_history.SCANNED_MAX", 50)
     clock = VirtualClock(START_MS + DAY)
     runs: dict[str, Any] = {}

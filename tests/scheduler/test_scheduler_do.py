@@ -209,7 +209,7 @@ async def test_a_platform_failure_leaves_the_alarm_and_it_stays_armed(tmp_path: 
 
 
 async def test_a_full_disk_for_an_hour_does_not_leave_it_unarmed(tmp_path: Path) -> None:
-    """The disk's failures exhaust nothing: rings go on at growing distances, and work resumes by itself."""
+    """Disk failures exhaust nothing: rings continue at growing intervals, and work resumes by itself."""
     full = [False]
 
     def fail_when_full(step: str, _db: Any) -> None:

@@ -1,4 +1,4 @@
-"""What those who watch the scheduler see."""
+"""What watchers of the scheduler see."""
 
 import asyncio
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ async def test_watchers_see_that_a_key_is_ignored(tmp_path: Path) -> None:
 
 
 async def test_a_new_watcher_gets_the_latest_events_only() -> None:
-    """One that says what it saw last gets everything after that."""
+    """A watcher that sends the last number it saw gets everything after that."""
     log = EventLog(1)
     for number in range(300):
         log.add("run.progressed", number, {})

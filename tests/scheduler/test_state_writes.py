@@ -1,4 +1,4 @@
-"""A save writes what has changed, and all of that."""
+"""A save writes everything that has changed, and nothing else."""
 
 import asyncio
 from pathlib import Path

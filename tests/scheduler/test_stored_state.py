@@ -95,7 +95,7 @@ async def test_the_state_of_release_0_2_0_loads_completely(tmp_path: Path) -> No
 
 
 async def test_the_state_of_version_2_loads_completely(tmp_path: Path) -> None:
-    """It did not have what its runs tell: they are looked at once, and what they tell is stored."""
+    """It lacked what its runs show: they are read once, and the result is stored."""
     stored = stored_state("0.2.0-version-2")
     await check_state_of_0_2_0(tmp_path, stored, upgraded_from=[2])
     clock = VirtualClock(stored["lastSweepRunAt"] + 60_000)
@@ -284,7 +284,7 @@ def damaged(entries: Entries, place: str, value: Any) -> tuple[str, Any]:
 
 
 def test_every_kind_of_entry_is_damaged(one_run: Entries) -> None:
-    """Besides the version, which has a test of its own; and `runSeq`, which is not always there."""
+    """Except the version, which has its own test, and `runSeq`, which is not always there."""
     assert {place.split(".")[0] for place, _ in DAMAGED} == {*one_run} - {"version"} | {"runSeq"}
 
 

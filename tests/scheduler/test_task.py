@@ -35,7 +35,7 @@ def context(slice_ms: int = MINUTE, **clients: object) -> TaskContext:
 
 
 def test_a_slice_is_shorter_than_what_the_platform_allows_an_alarm() -> None:
-    """16 minutes never ended: after 15 the object is reset. 14 are the most."""
+    """A slice of 16 minutes would never end: after 15 the object is reset. The maximum is 14."""
     with pytest.raises(UsageError) as refused:
         task(slice_ms=16 * MINUTE)
 
@@ -63,7 +63,7 @@ def test_a_name_is_a_lower_case_word(name: str) -> None:
 
 
 def test_calls_belong_to_an_upstream() -> None:
-    """Without one there is no budget from which they could be paid."""
+    """Without one there is no budget to pay for them."""
     with pytest.raises(UsageError, match="The task agents makes calls: name the upstream whose budget it"):
         task(calls_per_run=3)
     assert task(calls_per_run=3, upstream="hiro").upstream == "hiro"

@@ -1,4 +1,4 @@
-"""The demo: it can be crashed from its console, and goes on as if nothing had happened."""
+"""The demo: it can be crashed from its console, and continues as if nothing had happened."""
 
 import asyncio
 import io
@@ -55,7 +55,7 @@ def test_a_crash_of_the_demo(tmp_path: Path) -> None:
 
 
 def test_a_chain_that_began_at_the_same_time_is_the_same_chain() -> None:
-    """However often it was asked meanwhile; so after a crash no swap is lost or new."""
+    """However often it was called in between; so after a crash no swap is lost or new."""
     clock = HandClock(NOW)
     watched = demo.build(clock, NOW)
     for _ in range(30):
@@ -93,7 +93,7 @@ SET_RULE = "INSERT INTO competition_round_rule VALUES (1, '{}', ?, '2026')"
 
 
 def test_a_demo_is_found_again_until_it_is_old(tmp_path: Path) -> None:
-    """Its key and its beginning; a file that cannot be read begins a new one."""
+    """Its key and its start; an unreadable file starts a new one."""
     first = begun_at(tmp_path, NOW)
     again = begun_at(tmp_path, NOW + HOUR_MS)
     old = begun_at(tmp_path, NOW + 7 * HOUR_MS)
@@ -143,7 +143,7 @@ def test_a_demo_does_not_touch_real_data(tmp_path: Path) -> None:
 
 
 def test_a_demo_does_not_touch_a_directory_in_use(tmp_path: Path) -> None:
-    """Another process holds its lock: nothing is written, not even when the demo in it is too old to go on."""
+    """Another process holds its lock: nothing is written, even if the demo in it is too old to continue."""
     begun_at(tmp_path, NOW)
     later = NOW + 7 * HOUR_MS
     with opened(tmp_path, load_migrations(), now=NOW, logger=command_logger(Settings())):

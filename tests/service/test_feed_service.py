@@ -1,4 +1,4 @@
-"""The feed in the whole service, in virtual time: when a swap is on record, and what happens when the list fails."""
+"""The feed in the whole service, in virtual time: when a swap is recorded, and what happens when the list fails."""
 
 import asyncio
 import re
@@ -29,7 +29,7 @@ BOUND_S = 2 * SWEEP_S  # without a complete run of the feed for longer, the serv
 
 @pytest.mark.slow
 async def test_a_swap_is_on_record_within_two_minutes_of_its_block(tmp_path: Path) -> None:
-    """Two hours of swaps: while nobody trades every second look is left out, so it is two minutes at most."""
+    """Two hours of swaps: while nobody trades every second look is skipped, so it takes at most two minutes."""
     simulator = busy()
     fetch = SimulatedFetch(simulator, latency_s=0.2)
     async with service(tmp_path, simulator, fetch=fetch) as made:
@@ -58,7 +58,7 @@ async def test_a_swap_is_on_record_within_two_minutes_of_its_block(tmp_path: Pat
 async def test_the_sweep_takes_over_from_a_list_that_fails_for_hours(
     tmp_path: Path, fault: SimulatedFault
 ) -> None:
-    """Only the network's list fails: readiness tells, and the contracts' lists have every swap."""
+    """Only the network's list fails: readiness shows it, and the contracts' lists have every swap."""
     simulator = busy()
     async with service(tmp_path, simulator) as made:
         await asyncio.sleep(BEGUN_S)
@@ -151,7 +151,7 @@ async def test_without_the_list_the_contracts_lists_are_read_and_the_service_is_
 @pytest.mark.slow
 @pytest.mark.usefixtures("never_idle")
 async def test_a_list_that_fails_while_the_other_way_is_used_makes_nothing_late(tmp_path: Path) -> None:
-    """The question what the network's list would cost is not worth an alert: the sweep finds the swaps."""
+    """A failure to measure the cost of the network's list is not worth an alert: the sweep finds the swaps."""
     simulator = busy()
     fetch = Spy(SimulatedFetch(simulator), clock_of(simulator))
     async with service(tmp_path, simulator, fetch=fetch) as made:
@@ -227,7 +227,7 @@ async def test_a_storm_of_429_is_told_costs_little_and_loses_nothing(
 @pytest.mark.slow
 @pytest.mark.usefixtures("never_idle")
 async def test_with_one_call_a_minute_it_makes_progress_and_says_how_far_behind_it_is(tmp_path: Path) -> None:
-    """Too few calls for everything: neither the newest blocks nor those left out wait for ever."""
+    """Too few calls for everything: neither the newest blocks nor the skipped ones wait forever."""
     simulator = busy(swaps=6, network=600)
     clock = clock_of(simulator)
     throttle = Throttle(SimulatedFetch(simulator), clock, 1_000, MINUTE_S)
@@ -285,7 +285,7 @@ async def test_restarted_every_45_seconds_it_keeps_looking(tmp_path: Path, laten
 
 @pytest.mark.slow
 async def test_with_a_sweep_more_often_than_quiet_looks_it_is_still_relied_on(tmp_path: Path) -> None:
-    """As in the demo: while nobody trades, looks are further apart than sweeps, and nothing is amiss."""
+    """As in the demo: while nobody trades, looks are further apart than sweeps, and nothing is wrong."""
     short = Settings(feed_cadence=10_000, sweep_cadence=20_000, sweep_slice=15_000)
     async with service(tmp_path, chain_of(3), settings=short) as made:
         await asyncio.sleep(10 * MINUTE_S)
@@ -296,7 +296,7 @@ async def test_with_a_sweep_more_often_than_quiet_looks_it_is_still_relied_on(tm
 
 @pytest.mark.slow
 async def test_paused_and_resumed_it_reads_what_was_mined_meanwhile(tmp_path: Path) -> None:
-    """Not a call in the pause, readiness tells when it is too long, and one run reads all of it."""
+    """No calls during the pause, readiness shows when it is too long, and one run reads everything."""
     simulator = busy()
     spy = Spy(SimulatedFetch(simulator), clock_of(simulator))
     async with service(tmp_path, simulator, fetch=spy) as made:
@@ -325,7 +325,7 @@ async def test_paused_and_resumed_it_reads_what_was_mined_meanwhile(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.usefixtures("never_idle")
 async def test_feed_and_sweep_in_the_same_alarm_verify_each_transaction_once(tmp_path: Path) -> None:
-    """Two hours of many swaps, over an upstream that takes its time."""
+    """Two hours of many swaps, with a slow upstream."""
     simulator = busy(swaps=300)
     spy = Spy(SimulatedFetch(simulator, latency_s=0.3), clock_of(simulator))
     async with service(tmp_path, simulator, fetch=spy) as made:

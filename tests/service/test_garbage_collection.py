@@ -1,4 +1,4 @@
-"""The garbage collector and the service: what is loaded at the start stays, and is never looked at again."""
+"""The garbage collector and the service: objects loaded at the start stay, and are never scanned again."""
 
 import asyncio
 import gc

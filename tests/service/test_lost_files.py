@@ -1,4 +1,4 @@
-"""Files that are deleted or replaced under the running process: it says so, and acknowledges nothing more."""
+"""Files that are deleted or replaced under the running process: it reports them, and acknowledges nothing more."""
 
 import json
 import shutil
@@ -104,7 +104,7 @@ def test_a_file_that_is_put_back_ends_the_trouble(tmp_path: Path, upstreams: dic
 
 
 def test_a_deleted_lock_file_is_reported(tmp_path: Path, upstreams: dict[str, str]) -> None:
-    """The fix is a restart. A second process is still refused, and nothing is lost, so writes go on."""
+    """The fix is a restart. A second process is still refused, and nothing is lost, so writes continue."""
     with running(ServiceProcess(tmp_path, **upstreams)) as service:
         until(lambda: ask(f"{service.url}/readyz")[0] == 200)
         (tmp_path / "tocsin.lock").unlink()

@@ -58,7 +58,7 @@ async def test_the_alarm_closes_a_round_on_time(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_process_that_was_away_at_the_end_closes_the_round_later(tmp_path: Path) -> None:
-    """With the prices of the end, which the series has; it waits for a sweep of its own first."""
+    """With the prices of the end from the series; it first waits for its own sweep."""
     simulator = chain_of(3)
     clock = simulator.clock
     assert isinstance(clock, VirtualClock)

@@ -1,4 +1,4 @@
-"""The deaths of the reference that nobody noticed, replayed: how long until readiness and the webhook tell.
+"""Replays the unnoticed deaths of the reference: how long until readiness and the webhook report them.
 
 The numbers are those of the incidents in the project's history of the reference. Two of them are tested elsewhere: a
 second scheduler at the same time (15) in `local/sqlite/test_data_dir.py` and `scheduler/test_pauses.py`, and a run
@@ -100,7 +100,7 @@ async def test_8_an_object_whose_storage_was_wiped_goes_on(tmp_path: Path) -> No
 async def test_10_an_upstream_that_treats_us_as_anonymous_and_limits_us_freezes_nothing_else(
     tmp_path: Path,
 ) -> None:
-    """Every tick died after five retries of a hundred calls. Here a run makes few calls, ends, and says why."""
+    """Every tick died after five retries of a hundred calls. Here a run makes few calls, ends, and reports why."""
     simulator = chain_of(100)
     clock = simulator.clock
     assert isinstance(clock, VirtualClock)

@@ -1,6 +1,6 @@
-"""What the service says of itself while its upstreams fail, in virtual time: found faults, replayed.
+"""What the service reports about itself while its upstreams fail, in virtual time: replays of known faults.
 
-The time until `/readyz` and the webhook tell is counted from the first run that met the fault.
+The time until `/readyz` and the webhook report it is counted from the first run that met the fault.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 
 @pytest.mark.slow
 async def test_a_sweep_of_which_every_call_is_limited_is_not_a_success(tmp_path: Path) -> None:
-    """The silent rate limit: no run is ok, none renews the last success, and readiness tells within a cadence."""
+    """The silent rate limit: no run is ok, none renews the last success, and readiness shows it within a cadence."""
     async with service(tmp_path, settings=SWEEP_ALONE) as made:
         await asyncio.sleep(60)
         complete_at = (await made.scheduler.client().status()).tasks["sweep"].last_success_at

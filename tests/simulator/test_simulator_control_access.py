@@ -1,4 +1,4 @@
-"""Who may control the simulator, and with what: somebody on this machine, JSON, the key, and bounded numbers."""
+"""Who may control the simulator: a caller on this machine, with JSON, the key, and bounded numbers."""
 
 import asyncio
 import json
@@ -93,7 +93,7 @@ async def test_faults_and_bodies_have_a_bound() -> None:
     "sent", ["application/x-www-form-urlencoded", "text/plain", "text/plain; charset=application/json", ""]
 )
 async def test_only_json_is_taken(sent: str) -> None:
-    """What a page of another site can send without asking first is refused."""
+    """Requests that a page of another site can send without a preflight are refused."""
     simulator, app = made()
     answer = await command(app, "dust", {"wallet": 0, "count": 1}, content_type=sent)
 

@@ -181,7 +181,7 @@ def test_the_tag_is_that_of_the_newest_block_with_transactions() -> None:
 @given(share=st.floats(0.05, 0.9), limit=st.integers(1, 50))
 @settings(max_examples=15, deadline=None)
 def test_omitted_transactions_are_missing_only_here(share: float, limit: int) -> None:
-    """The list lacks about this share for ever; totals, tags, other lists and look-ups have them."""
+    """The list permanently lacks about this share; totals, tags, other lists and lookups have them."""
     simulator = busy_simulator()
     everything, tag = newest_first(simulator.chain), etag(simulator)
     simulator.hiro.omitted_share = share

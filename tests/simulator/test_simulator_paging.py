@@ -295,7 +295,7 @@ def test_several_transactions_have_one_etag() -> None:
 
 
 def test_a_new_transaction_is_unknown_for_a_while() -> None:
-    """Look-ups by id reply 404 until `index_lag_ms` after the broadcast."""
+    """Lookups by id reply 404 until `index_lag_ms` after the broadcast."""
     simulator = quiet_simulator()
     simulator.hiro.index_lag_ms = 4_000
     tx = simulator.chain.swap(wait_ms=None)

@@ -87,7 +87,7 @@ async def test_a_spike_at_the_end_changes_nothing(tmp_path: Path) -> None:
 
 
 async def test_two_hundred_churning_swaps_are_not_first(tmp_path: Path) -> None:
-    """By default an agent with one good trade is above one that went there and back all day."""
+    """By default an agent with one good trade ranks above one that traded back and forth all day."""
     market = Market([{"stx": 1.0, A: 1.0}])
     async with competition(tmp_path, market) as bench:
         there_and_back = (("stx", UNIT, A, UNIT), (A, UNIT, "stx", UNIT))
@@ -146,7 +146,7 @@ async def test_a_jump_to_a_thin_price_is_never_believed(tmp_path: Path) -> None:
 
 
 async def test_values_at_the_time_of_the_trade_stay(tmp_path: Path) -> None:
-    """The two P&Ls part when prices move: one is of now, the other of the trades' own time."""
+    """The two P&Ls differ when prices move: one uses current prices, the other those at the time of the trade."""
     market = Market([{"stx": 1.0, A: 1.0}])
     async with competition(tmp_path, market) as bench:
         await refreshed(bench)

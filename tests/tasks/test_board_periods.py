@@ -41,7 +41,7 @@ async def test_a_request_publishes_no_period_of_long_ago(hours: int, longer: int
 
 
 async def test_a_pool_that_dries_up_is_no_gain(tmp_path: Path) -> None:
-    """A loss with a token that counts no more leaves the P&L; the period does not call that a win."""
+    """A loss with a token that no longer counts leaves the P&L; the period does not show that as a win."""
     async with round_site(tmp_path) as site:
         at_s = START_S + 3 * DAY_S
         await site.world.swap(50, 0, ("stx", 1_000), (DIKO, 100), at_s=START_S + 7_200)

@@ -110,7 +110,7 @@ async def test_one_page_every_five_minutes_fits_the_starter_plan(tmp_path: Path)
 
 @pytest.mark.slow
 async def test_an_object_that_is_built_again_for_every_run_does_not_starve(tmp_path: Path) -> None:
-    """Where nothing outlives an eviction, the budget goes on from what was stored."""
+    """If nothing outlives an eviction, the budget continues from what was stored."""
     clock = VirtualClock()
     ids = ["stx", *(CONTRACT.format(n=n) for n in range(13))]
     market = Market([dict.fromkeys(ids[:-3], 1.5)], unlisted=dict.fromkeys(ids[-3:], 0.25))

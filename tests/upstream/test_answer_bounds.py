@@ -1,4 +1,4 @@
-"""Answers of Hiro and Tenero at their bounds: how many at once, which times, which numbers."""
+"""Answers of Hiro and Tenero at their limits: how many at once, which times, which numbers."""
 
 import copy
 from typing import Any
@@ -39,7 +39,7 @@ def multiple(request: Request) -> FetchResponse:
 
 
 async def test_twenty_transactions_are_asked_for_at_once_without_their_arguments() -> None:
-    """With a hundred events each; arguments only for who wants them; 21 and none are mistakes of the caller."""
+    """With a hundred events each; arguments only on request; 21 and none are mistakes of the caller."""
     wired = wired_hiro(multiple)
     answer = await wired.hiro.transactions_with_events(ids(20), wired.task())
     await wired.hiro.transactions_with_events(ids(1), wired.task(), arguments=True)
@@ -314,7 +314,7 @@ def test_decimals_that_cannot_be_are_no_answer(value: Any) -> None:
     [(0, 0.0), (5, 5.0), ("2.5", 2.5), (1e15, 1e15), (1.1e15, None), (-1, None), ("x", None), (True, None)],
 )
 def test_what_a_pool_holds_is_known_or_not(value: Any, usd: float | None) -> None:
-    """The price beside it is good all the same."""
+    """The price next to it is still good."""
     row: Any = {
         "address": "stx",
         "price_usd": 1,

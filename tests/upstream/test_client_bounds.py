@@ -1,4 +1,4 @@
-"""A call at its bounds: how often, how long, how much of it is shown, and what ends a session."""
+"""A call at its limits: how often, how long, how much of it is shown, and what ends a session."""
 
 from itertools import chain, repeat
 from typing import Any
@@ -63,7 +63,7 @@ async def test_the_retries_of_a_session_are_shared_by_its_calls() -> None:
 
 
 async def test_after_five_calls_without_an_answer_nothing_is_asked_any_more() -> None:
-    """The sixth ends without a call, with the reason; one that was answered starts the row again."""
+    """The sixth ends without a call, with the reason; an answered one resets the count."""
     wired = wired_hiro(always(response({}, status=500)))
     session = wired.task(retries_max=0)
     answers = [await wired.client.get("/x", lambda body: body, session) for _ in range(6)]
@@ -262,7 +262,7 @@ async def test_an_operators_call_goes_through_a_closed_limiter_once() -> None:
 
 
 async def test_a_call_without_a_wait_is_tried_again_at_once() -> None:
-    """Chance may say so, and nothing else makes it wait."""
+    """The random wait may be zero, and nothing else makes it wait."""
     wired = wired_hiro(in_turn(iter([response({}, status=503), response({"a": 1})])))
     client = UpstreamClient(wired.upstream, wired.fetch, wired.limiter, wired.clock, lambda: 0.0)
 

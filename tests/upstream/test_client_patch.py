@@ -1,4 +1,4 @@
-"""A change is guarded like a question: paid out of the budget, retried within bounds, never sent elsewhere."""
+"""A PATCH is guarded like a GET: paid from the budget, retried within limits, never sent elsewhere."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from tocsin.upstream.hiro import HiroClient, hiro_upstream
 
 @dataclass
 class Wire:
-    """Gives one answer after the other, the last one for ever."""
+    """Gives one answer after the other, then repeats the last one."""
 
     answers: list[FetchResponse]
     sent: list[tuple[str, str, bytes | None, Mapping[str, str]]] = field(default_factory=list)
@@ -96,7 +96,7 @@ async def test_a_redirect_of_a_change_is_not_followed() -> None:
     ],
 )
 async def test_a_change_that_was_not_made_has_the_class_of_its_answer(status: int, expected: type) -> None:
-    """As for a question."""
+    """As for a GET."""
     assert isinstance(await Wire([response(b"", status=status)]).patch(), expected)
 
 

@@ -198,7 +198,7 @@ async def test_memory_stays_within_a_bound(name: str, status: int) -> None:
 
 
 async def test_a_body_beyond_the_cap_is_refused_even_if_fetch_let_it_through() -> None:
-    """The client looks at the size itself, and asks fetch for no more than its cap."""
+    """The client checks the size itself, and asks fetch for no more than its cap."""
     wired = wired_hiro(lambda _: FetchResponse(200, {}, b" " * (CAP + 1)))
     answer = await wired.client.get("/x", hiro_parse.transaction_v3, wired.task())
 

@@ -1,4 +1,4 @@
-"""What headers say about limits, within what can be true; and warnings that are logged once."""
+"""Limits in headers, as far as they are plausible; and warnings that are logged once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An upstream in trouble costs a bounded number of calls and a bounded time, and the log names the trouble."""
+"""A failing upstream costs a bounded number of calls and a bounded time, and the log names the problem."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -159,7 +159,7 @@ async def test_a_run_that_was_limited_does_not_wait_again() -> None:
 
 
 async def test_a_given_up_run_does_not_spoil_the_next() -> None:
-    """Giving up belongs to one session; another one asks again."""
+    """Giving up applies to one session; another one tries again."""
     wired = wired_hiro(refused)
     await one_after_the_other(wired, wired.task())
     before = len(wired.fetch.requests)

@@ -88,7 +88,7 @@ def test_a_wrapped_transaction_is_found(wrapped: dict[str, Any]) -> None:
 
 
 def test_more_than_three_wrappers_are_not_looked_through() -> None:
-    """Nobody saves that, and a body that goes on for ever must end."""
+    """Nobody saves that, and reading an endless body must end."""
     with pytest.raises(MalformedBody):
         any_transaction({"body": {"body": {"body": {"body": {"body": V1}}}}})
 

@@ -1,4 +1,4 @@
-"""Tenero's prices: the list first, single calls for what it lacks, and nothing lost on the way."""
+"""Tenero's prices: the list first, single calls for tokens it lacks, and nothing lost on the way."""
 
 import json
 from collections.abc import Callable
@@ -73,7 +73,7 @@ async def test_what_the_list_lacks_is_asked_for_one_by_one() -> None:
 
 @pytest.mark.parametrize("status", [429, 500, 401, 404])
 async def test_a_failed_list_is_not_replaced_by_single_calls(status: int) -> None:
-    """That would multiply the load on an upstream in trouble; every token has the list's failure."""
+    """That would multiply the load on a failing upstream; every token has the list's failure."""
     wired = wired_tenero(lambda _: response({}, status=status))
 
     result = await wired.tenero.prices(OTHERS, wired.task(retries_max=0))
@@ -95,7 +95,7 @@ async def test_a_second_page_that_fails_keeps_what_the_first_gave() -> None:
 
 
 async def test_a_limit_in_the_middle_ends_the_refresh() -> None:
-    """After a 429 no further token is asked for, and none is forgotten."""
+    """After a 429 no further token is requested, and none is forgotten."""
     serve = listed(["x"])
 
     def limited(request: Request) -> FetchResponse:

@@ -1,4 +1,4 @@
-"""What the page of an agent says, and that it is true."""
+"""The page of an agent shows true figures."""
 
 import re
 from dataclasses import replace
@@ -39,7 +39,7 @@ def text_of(facts: AgentFacts) -> str:
 
 
 def test_the_win_rate_names_the_trades_that_it_is_a_share_of() -> None:
-    """Nineteen were closed; of one the values are known."""
+    """Nineteen were closed; the values of one are known."""
     text = text_of(FACTS)
 
     assert "Winning closed trades of known value 100% of 1 " in text

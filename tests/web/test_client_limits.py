@@ -75,7 +75,7 @@ async def test_a_client_that_guesses_is_refused_before_its_key_is_compared() -> 
 
 
 async def test_the_limiter_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was quiet longest is forgotten; one that keeps posting is not."""
+    """The one that was idle longest is forgotten; one that keeps posting is not."""
     monkeypatch.setattr(request_limits, "CLIENTS_MAX", 10)
     limiter = ClientRateLimit(1, VirtualClock())
     for number in range(50):
@@ -152,7 +152,7 @@ async def test_a_refused_read_looks_the_same_from_memory_and_from_a_route(tmp_pa
 
 @pytest.mark.slow
 async def test_zero_means_that_reads_have_no_limit(tmp_path: Path) -> None:
-    """For a service behind something that limits by itself."""
+    """For a service behind a proxy that has its own limits."""
     async with scene(tmp_path) as made:
         app = create_app(made.with_site(reads_per_minute_max=0))
 

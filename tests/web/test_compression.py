@@ -53,7 +53,7 @@ async def test_where_the_platform_compresses_we_do_not(tmp_path: Path) -> None:
 
 
 def test_compressed_bodies_are_kept_in_bounded_memory() -> None:
-    """Those asked for last; one that is large is compressed each time."""
+    """The most recently requested ones; a large one is compressed each time."""
     bodies = CompressedBodies(bytes_max=3_500, body_bytes_max=2_000)
     first, second, third = (bytes([number]) * 1_000 for number in range(3))
     kept = [bodies.compressed(each) for each in (first, second, third)]

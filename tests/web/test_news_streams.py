@@ -1,4 +1,4 @@
-"""What those who watch are told, and what a stream may cost."""
+"""What watchers get, and what a stream may cost."""
 
 import asyncio
 import json
@@ -108,7 +108,7 @@ async def test_a_swap_that_moves_is_not_news_and_one_that_goes_is(tmp_path: Path
 async def test_a_swap_that_does_not_count_any_more_is_withdrawn_and_its_agent_is_told_why(
     tmp_path: Path,
 ) -> None:
-    """The dates of the competition changed; one that was counted only meanwhile was never news to withdraw."""
+    """The dates of the competition changed; a swap counted only in between was never news to withdraw."""
     async with competition_site(tmp_path) as made:
         db = made.world.db
         before = await newest_id(db)
@@ -257,7 +257,7 @@ async def ended(tasks: list["asyncio.Task[None]"]) -> list[BaseException | None]
 async def test_the_number_of_streams_is_bounded_also_at_once(
     tmp_path: Path, addresses: list[str], expected: int
 ) -> None:
-    """Of one client, and of all; those too many are told to wait; those that were closed make room."""
+    """Of one client, and of all; excess streams get a time to wait; closed ones make room."""
     async with competition_site(tmp_path) as made:
         streams = NewsStreams(made.site)
         clients = [Client(address) for address in addresses * (1_100 // len(addresses))]
@@ -297,7 +297,7 @@ async def test_a_client_that_leaves_before_the_first_frame_makes_room(tmp_path: 
 
 
 async def test_a_stream_ends_after_a_while_and_when_the_service_stops(tmp_path: Path) -> None:
-    """400 looks; its client comes back and goes on."""
+    """400 checks; its client reconnects and continues."""
     async with competition_site(tmp_path) as made:
         frames = await opened(NewsStreams(made.site))
         began = made.site.clock.monotonic()

@@ -1,4 +1,4 @@
-"""Responses that many ask for: by what is asked for, computed once, the one before meanwhile."""
+"""Responses that many request: cached by query, computed once, the previous one served in the meantime."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -114,7 +114,7 @@ async def test_an_error_is_for_those_who_wait_and_is_not_kept() -> None:
 
 
 async def test_a_client_that_leaves_takes_nothing_from_the_others() -> None:
-    """What it began goes on."""
+    """The computation that it started continues."""
     route = Route()
     cache = route.cache()
     first = asyncio.create_task(show(cache))

@@ -65,5 +65,5 @@ async def test_what_only_a_process_can_be(tmp_path: Path) -> None:
 
 
 def test_the_table_has_every_state() -> None:
-    """But for those of the process."""
+    """Except those of the process."""
     assert {case.state for case in CASES.values()} == set(SERVICE_STATES) - {"disabled", "broken"}

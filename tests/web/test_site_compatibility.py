@@ -40,7 +40,7 @@ async def test_the_allow_list_has_the_published_shape(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("route", ["trades", "status", "allowlist", "tracked-tokens", "leaderboard", "cron"])
 async def test_every_public_competition_route_describes_itself(route: str, tmp_path: Path) -> None:
-    """Agents ask for `?docs=1` before anything else."""
+    """Agents request `?docs=1` first."""
     async with competition_site(tmp_path) as made:
         answer = await made.get(f"/api/competition/{route}?docs=1")
 

@@ -227,7 +227,7 @@ async def test_a_pause_for_a_duration_ends_by_the_clock_of_the_service(
 
 
 async def test_the_end_of_a_pause_is_what_the_object_returns(tmp_path: Path) -> None:
-    """An object that shortens a pause is shown as it is, not as it was asked."""
+    """If the object shortens a pause, the actual pause is shown, not the requested one."""
     async with scene(tmp_path) as made:
 
         async def shorter(until: int) -> JSON:
@@ -254,7 +254,7 @@ async def test_the_end_of_a_pause_is_what_the_object_returns(tmp_path: Path) -> 
     ],
 )
 async def test_a_wrong_pause_is_refused_with_an_example(tmp_path: Path, query: str, sentence: str) -> None:
-    """400; the object is not asked."""
+    """400; the object is not called."""
     async with scene(tmp_path) as made:
         answer = await post(made, f"action=pause&{query}")
 
@@ -319,7 +319,7 @@ async def test_the_cron_route_has_a_retry_after(tmp_path: Path) -> None:
     "query", ["action=resume&until=1", "action=refresh&task=tenero&for=2h", "action=pause&for=2h&task=sweep"]
 )
 async def test_a_parameter_of_another_action_is_refused(query: str, tmp_path: Path) -> None:
-    """Something else is meant, so nothing is done."""
+    """The caller meant something else, so nothing is done."""
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), f"{PATH}?{query}", method="POST", headers=KEY)
 

@@ -142,7 +142,7 @@ async def test_one_client_cannot_use_up_the_calls_by_asking_for_verdicts(tmp_pat
 
 
 async def test_an_agent_sees_its_tier_its_ranks_and_its_refusals(tmp_path: Path) -> None:
-    """Eligible with a trade, and a stranger, who is told what is missing."""
+    """An eligible agent with a trade, and an unknown wallet, with what is missing."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         first, second = chain.wallets[0], chain.wallets[1]

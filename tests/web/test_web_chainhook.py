@@ -234,7 +234,7 @@ def test_what_has_no_usable_id_is_counted(name: str) -> None:
     ],
 )
 async def test_a_push_of_another_network_is_refused(about: Any, word: str, tmp_path: Path) -> None:
-    """Wherever it says so; nothing is stored, and Hiro is not asked."""
+    """Wherever it says so; nothing is stored, and Hiro is not called."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         tx = chain.swap(chain.wallets[0])
@@ -279,7 +279,7 @@ async def test_a_push_of_mainnet_is_accepted(network: str | None, tmp_path: Path
     ],
 )
 async def test_what_is_not_json_is_refused(body: bytes, tmp_path: Path) -> None:
-    """400, wherever it breaks off."""
+    """400, wherever it is cut off."""
     async with competition_site(tmp_path) as made:
         answer = await made.post(CHAINHOOK, body, BEARER)
 

@@ -27,7 +27,7 @@ def paths_of(app: Starlette) -> set[str]:
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The document as it is served. To make it takes a third of a second."""
+    """The document as served. Building it takes a third of a second."""
 
     async def served() -> Any:
         async with scene(tmp_path_factory.mktemp("docs")) as made:

@@ -128,7 +128,7 @@ async def test_a_stream_outlives_the_object(tmp_path: Path) -> None:
 
 
 async def test_streams_end_with_the_service(tmp_path: Path) -> None:
-    """A console that is left open does not hold up a stop."""
+    """An open console does not delay a stop."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as client:
         await opened(client)
         made.site.closing.set()
@@ -168,7 +168,7 @@ async def test_streams_that_are_opened_at_once_are_bounded_too(tmp_path: Path) -
 
 
 async def test_a_stream_ends_when_its_key_is_removed(tmp_path: Path) -> None:
-    """With the next event or heartbeat: who lost the key sees no more."""
+    """With the next event or heartbeat: a client whose key was removed sees no more."""
     async with scene(tmp_path) as made, serving(create_app(made.site)) as port, stream(port) as opened:
         await opened.head()
         made.scheduler.emit("alarm.armed")

@@ -20,7 +20,7 @@ from tocsin.web.app import create_app
 
 
 async def test_a_live_process_is_healthy(tmp_path: Path) -> None:
-    """Nothing else is asked: not even a broken scheduler matters."""
+    """Nothing else is checked: not even a broken scheduler matters."""
     async with scene(tmp_path) as made:
         made.scheduler.failing = ObjectReset("gone")
         made.health = HealthSnapshot(99.0, "full", None)
@@ -93,7 +93,7 @@ def test_all_reasons_are_listed_together_and_the_worst_names_the_state() -> None
 
 
 async def test_a_limited_task_is_a_note_of_a_ready_service(tmp_path: Path) -> None:
-    """It is told from the first run on; the service is not ready when the task becomes overdue."""
+    """It is reported from the first run on; the service is not ready when the task becomes overdue."""
     async with scene(tmp_path) as made:
         made.scheduler.show(tasks={"sweep": task_status(condition="limited", sentence="sweep is limited")})
         answer = await ask(create_app(made.site), "/readyz")

@@ -133,7 +133,7 @@ async def test_only_posts_are_taken_and_a_ping_is_answered(tmp_path: Path) -> No
     ],
 )
 async def test_what_is_not_a_message_is_an_error_at_once(tmp_path: Path, message: Any, number: Any) -> None:
-    """400 and an error of JSON-RPC: a client that got 202 would wait for its answer for ever."""
+    """400 and an error of JSON-RPC: a client that got 202 would wait for its answer forever."""
     async with competition_site(tmp_path) as made:
         answer = await made.post(MCP, message)
 

@@ -55,7 +55,7 @@ async def test_what_a_token_cost(tmp_path: Path) -> None:
     ],
 )
 async def test_a_bad_question_is_refused(tmp_path: Path, query: str, status: int, code: str) -> None:
-    """And without a key nothing is told."""
+    """Without a key, nothing is shown."""
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), f"{PATH}?{query}", headers=KEY)
         without_key = await ask(create_app(made.site), f"{PATH}?token=stx")

@@ -106,7 +106,7 @@ async def test_a_hundred_ids_are_accepted(tmp_path: Path) -> None:
 
 
 async def test_an_unchanged_response_is_a_304(tmp_path: Path) -> None:
-    """By its ETag: alone, in a list, weak, or as a star; from memory and newly made alike."""
+    """By its ETag: alone, in a list, weak, or as a star; cached and newly built responses alike."""
     async with scene(tmp_path) as made:
         app = await stocked(made)
         etag = (await ask(app, "/api/prices")).headers["etag"]

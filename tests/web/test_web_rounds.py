@@ -1,4 +1,4 @@
-"""The routes of rounds: as the site published them, with what is ours beside it."""
+"""The routes of rounds: as the site published them, with our own additions."""
 
 import json
 from collections.abc import AsyncIterator
@@ -168,7 +168,7 @@ async def test_a_round_has_its_results_and_its_file(tmp_path: Path) -> None:
 
 
 async def test_the_place_of_an_agent(tmp_path: Path) -> None:
-    """By its address; somebody who did not trade has none. The status has the newest one."""
+    """By its address; an agent that did not trade has none. The status has the newest one."""
     async with site(tmp_path) as made:
         without = (await made.get(f"/api/competition/status?address={AGENTS[0]}")).json()
         await made.finalize()
@@ -379,7 +379,7 @@ async def test_only_operators_act(tmp_path: Path) -> None:
 
 
 async def test_the_task_looks_at_once_at_what_an_operator_added(tmp_path: Path) -> None:
-    """So a round that is about to end is closed on time. If the look fails, the action stands."""
+    """So a round that is about to end is closed on time. If the refresh fails, the action stands."""
     async with site(tmp_path) as made:
         added = await made.act(action="add", roundId="soon", startsAt=END_S, endsAt=END_S + 60, graceS=60)
         tried = await made.act(dry_run=True, action="add", roundId="later", startsAt=END_S, endsAt=END_S + 60)

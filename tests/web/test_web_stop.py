@@ -38,7 +38,7 @@ async def stopped_during(handler: Handler, started: asyncio.Event) -> tuple[str,
 
 
 async def test_a_request_that_cannot_end_is_refused_in_the_usual_shape() -> None:
-    """503, with a hint when to come back; one warning in the log, and no traceback."""
+    """503, with the time to retry; one warning in the log, and no traceback."""
     started = asyncio.Event()
 
     async def hang(_request: Request) -> ASGIApp:
@@ -73,7 +73,7 @@ async def test_a_request_that_ends_in_time_gets_its_response() -> None:
 
 
 async def test_work_after_a_response_ends_quietly() -> None:
-    """As after a push of Chainhook: what it leaves behind is done by the next sweep."""
+    """As after a push of Chainhook: the next sweep does what is left."""
     started = asyncio.Event()
 
     async def hang() -> None:

@@ -1,4 +1,4 @@
-"""Room for connections: whose goes, what is remembered, how many files the process may open."""
+"""Room for connections: which one is closed, what is remembered, how many files the process may open."""
 
 import resource
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Open:
 
 
 def test_a_client_that_gives_up_its_own_connection_keeps_its_place() -> None:
-    """All places are taken by one connection each: its own is the one that goes, and the new one counts."""
+    """All places are taken by one connection each: the client's own one is closed, and the new one counts."""
     made = Open(64)
     first = made.open("first", "192.0.2.1")
     for number in range(63):
@@ -72,7 +72,7 @@ def test_who_has_most_connections_waiting_makes_room_the_longest_first() -> None
 
 @pytest.mark.parametrize(("total_max", "expected"), [(64, 32), (128, 32), (132, 33), (10_000, 2_500)])
 def test_one_client_may_have_a_quarter(total_max: int, expected: int) -> None:
-    """At least 32. One more takes the place of its own that waits the longest; if all are busy, it is refused."""
+    """At least 32. One more replaces the client's connection that is idle longest; if all are busy, it is refused."""
     made = Open(total_max)
     places = [made.open(str(number), "192.0.2.1") for number in range(expected)]
     made.open("one more", "192.0.2.1")
@@ -88,7 +88,7 @@ def test_one_client_may_have_a_quarter(total_max: int, expected: int) -> None:
 
 
 def test_a_connection_that_waits_again_waits_behind_the_others() -> None:
-    """The one that has waited the longest goes first."""
+    """The one that has been idle longest is closed first."""
     made = Open(64)
     first = made.open("first", "192.0.2.1")
     for number in range(31):
@@ -102,7 +102,7 @@ def test_a_connection_that_waits_again_waits_behind_the_others() -> None:
 
 
 def test_only_the_named_proxies_speak_for_many() -> None:
-    """A host that is no address is none of them."""
+    """A host that is not an address is none of them."""
     made = Open(200, "10.0.0.0/8")
     proxy = [made.open("proxy", "10.1.2.3", busy=True) for _ in range(60)]
     other = [made.open("other", "11.1.2.3", busy=True) for _ in range(60)]

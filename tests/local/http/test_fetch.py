@@ -88,7 +88,7 @@ async def hang(_request: Request, _writer: asyncio.StreamWriter) -> None:
 
 
 async def drip(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """A byte every second: no single wait is long, the whole is."""
+    """With a byte every second, no single wait is long, but the whole is."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
     while True:
         writer.write(b"x")

@@ -1,4 +1,4 @@
-"""What a client may do before it has sent a request: over real connections, and the counting of them."""
+"""What a client may do before it has sent a request: over real connections, and how they are counted."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ async def connect(running: HttpServer) -> tuple[asyncio.StreamReader, asyncio.St
 
 
 async def ask(running: HttpServer, request: bytes = GET) -> bytes:
-    """The status line of the answer to a request on a connection of its own."""
+    """Return the status line of the answer to a request on a new connection."""
     reader, writer = await connect(running)
     writer.write(request)
     line = await asyncio.wait_for(reader.readline(), 5)
@@ -57,7 +57,7 @@ async def ask(running: HttpServer, request: bytes = GET) -> bytes:
 async def send_until_closed(
     running: HttpServer, first: bytes, piece: bytes, pieces: int
 ) -> tuple[int, bytes]:
-    """How many bytes the server took of an endless request, and what it answered."""
+    """Return how many bytes of an endless request the server read, and what it answered."""
     reader, writer = await connect(running)
     writer.write(first)
     sent = 0
@@ -86,7 +86,7 @@ async def send_until_closed(
     ],
 )
 async def test_a_head_without_end_is_refused(first: bytes, piece: bytes) -> None:
-    """Whatever is endless in it, little is taken, and others are served."""
+    """Whatever part is endless, little is read, and others are served."""
     async with server() as running:
         sent, answer = await send_until_closed(running, first, piece, 12_000)
         after = await ask(running)
@@ -159,7 +159,7 @@ async def test_a_large_body_is_not_a_head() -> None:
 
 
 async def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that sent nothing gets nothing; one that began a head is told."""
+    """A client that sent nothing gets nothing; one that began a head gets an answer."""
     monkeypatch.setattr(http_protocol, "HEAD_WAIT_S", 0.2)
     async with server() as running:
         silent, writer_a = await connect(running)
@@ -180,7 +180,7 @@ async def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 async def test_silent_connections_make_room_for_requests() -> None:
-    """The oldest that waits has to go; one with a request under way stays."""
+    """The oldest idle one is closed; one with a request under way stays."""
     async with server(total_max=100) as running:
         busy = asyncio.create_task(ask(running, b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"))
         await asyncio.sleep(0.05)
@@ -198,7 +198,7 @@ async def test_silent_connections_make_room_for_requests() -> None:
 
 
 async def test_the_rest_of_a_body_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body without end after its response is cut off, by size or by time."""
+    """An endless body after its response is cut off, by size or by time."""
     monkeypatch.setattr(http_protocol, "DRAIN_S", 0.5)
     endless = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with server() as running:
@@ -217,7 +217,7 @@ async def test_the_rest_of_a_body_is_not_read_for_ever(monkeypatch: pytest.Monke
     st.integers(8, 40),
 )
 def test_there_are_never_too_many_connections(steps: list[tuple[int, str]], total_max: int) -> None:
-    """In total and per client, however they come and go; in the end nothing is remembered."""
+    """In total and per client, however they open and close; in the end nothing is remembered."""
     connections = Connections(total_max)
     connections.per_client_max = 5
     alive: dict[int, tuple[int, Place, bool]] = {}

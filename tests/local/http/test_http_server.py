@@ -1,4 +1,4 @@
-"""Where the server says that it listens, and how it treats many clients at once."""
+"""The address that the server reports, and how it treats many clients at once."""
 
 import asyncio
 import socket
@@ -25,12 +25,12 @@ CLIENTS = 160
     ],
 )
 def test_the_address_can_be_opened_as_it_is(host: str, expected: str) -> None:
-    """An IPv6 address has brackets in a URL. An address that means "all" is reached at this machine's own."""
+    """An IPv6 address has brackets in a URL. An address that means "all" is shown as this machine's own."""
     assert authority(host, 8787) == expected
 
 
 def test_many_clients_that_come_at_once_are_accepted_together() -> None:
-    """Libuv accepts one connection between two looks at all others: under load, the 160th would wait for a second."""
+    """Libuv accepts one connection per loop iteration: under load, the 160th would wait for a second."""
 
     async def accepted() -> tuple[int, int]:
         server = HttpServer("127.0.0.1", 0)

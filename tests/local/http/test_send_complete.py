@@ -45,7 +45,7 @@ async def served(directory: Path, *, offered: bool = True) -> AsyncIterator[tupl
 
 
 async def exchange(server: HttpServer, *requests: bytes) -> bytes:
-    """All that one connection gets for these requests, sent at once; the last one ends it."""
+    """Return everything that one connection gets for these requests, sent at once; the last one ends it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"".join(requests))
     everything = await asyncio.wait_for(reader.read(), 10)
@@ -66,7 +66,7 @@ REQUESTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("requests", REQUESTS, ids=range(len(REQUESTS)))
 async def test_the_bytes_are_the_same(requests: list[bytes], tmp_path: Path) -> None:
-    """Also for several requests on one connection, sent before the first response came."""
+    """Even for several requests on one connection, sent before the first response arrived."""
     last = GET + b"Connection: close\r\n\r\n"
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -84,7 +84,7 @@ async def test_the_bytes_are_the_same(requests: list[bytes], tmp_path: Path) -> 
 
 
 async def test_an_old_client_gets_the_usual_messages(tmp_path: Path) -> None:
-    """HTTP/1.0 knows no kept connection."""
+    """HTTP/1.0 has no persistent connections."""
     async with served(tmp_path) as (server, at_once):
         await exchange(server, GET + b"Connection: close\r\n\r\n")
         got = await exchange(server, b"GET /api/prices HTTP/1.0\r\n\r\n")

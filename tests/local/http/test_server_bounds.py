@@ -1,4 +1,4 @@
-"""The server at its bounds: where it listens, how it stops, and how long it waits for what is under way."""
+"""The server at its limits: where it listens, how it stops, and how long it waits for requests under way."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class App:
-    """Answers at once, after a while, or when it is told to stop."""
+    """Answers at once, after a while, or when it must stop."""
 
     def __init__(self) -> None:
         self.ended: list[float] = []
@@ -97,7 +97,7 @@ async def test_a_stopped_server_leaves_no_file_open() -> None:
 
 
 async def stopped_while(path: str) -> tuple[bytes, float, list[float]]:
-    """The answer to a request that is under way when the server stops, how long that took, when it was cut off."""
+    """Return the answer to a request under way when the server stops, how long that took, and when it was cut off."""
     app, loop = App(), asyncio.get_running_loop()
     made = HttpServer("127.0.0.1", 0)
     await made.start(app)
@@ -122,7 +122,7 @@ async def test_a_request_under_way_is_answered_before_the_end() -> None:
 
 
 async def test_a_request_that_takes_longer_is_cut_off_and_can_still_answer() -> None:
-    """After three seconds it is told; then it has another one."""
+    """After three seconds it is cancelled; then it has another one."""
     answer, took, cut_off = await stopped_while("/for/60")
 
     assert answer.endswith(b"cut off")
@@ -131,7 +131,7 @@ async def test_a_request_that_takes_longer_is_cut_off_and_can_still_answer() -> 
 
 
 async def test_a_connection_that_waits_for_a_request_has_half_a_second_when_the_server_stops() -> None:
-    """A request that is on its way is answered; one that comes later finds the connection closed."""
+    """A request on its way is answered; a later one finds the connection closed."""
     answers = []
     for wait_s in (0.3, 0.8):
         made = HttpServer("127.0.0.1", 0)
@@ -153,7 +153,7 @@ async def test_a_connection_that_waits_for_a_request_has_half_a_second_when_the_
     ("sent", "expected"), [(b"", None), (b"GET / HTTP/1.1\r\nHost: x\r\n", "head_too_slow")]
 )
 async def test_a_head_has_ten_seconds(sent: bytes, expected: str | None) -> None:
-    """Who sent a part of it is told; who sent nothing is not there. A request in time ends the wait."""
+    """A client that sent a part of it gets an answer, one that sent nothing does not. A request ends the wait."""
     loop = asyncio.get_running_loop()
     async with server() as running:
         reader, writer = await connect(running.port)
@@ -168,7 +168,7 @@ async def test_a_head_has_ten_seconds(sent: bytes, expected: str | None) -> None
 
 
 async def test_a_connection_is_kept_for_further_requests() -> None:
-    """The wait for the first head is over with it: eleven seconds after that a second request is answered."""
+    """The wait for the first head ends with it: a second request eleven seconds later is answered."""
     async with server() as running:
         reader, writer = await connect(running.port)
         writer.write(b"GET /for/11 HTTP/1.1\r\nHost: x\r\n\r\n")

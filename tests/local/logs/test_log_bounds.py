@@ -1,4 +1,4 @@
-"""Logs at their bounds: how much waits for a reader, how long a report is, what the log service is asked."""
+"""Logs at their limits: how much waits for a reader, how long a report is, what the log service is sent."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ WAIT_S = 20.0
 
 
 class Pipe:
-    """A pipe that nobody reads, if it is full, and its writer."""
+    """A pipe that nobody reads, optionally full, and its writer."""
 
     def __init__(self, *, full: bool, **options: int) -> None:
         self.read_fd, self.write_fd = os.pipe()
@@ -40,7 +40,7 @@ class Pipe:
             self.writer = LogWriter(stream, SystemClock(), **options)
 
     def wait_until_stuck(self) -> None:
-        """Until the thread has taken the first line and waits for the reader."""
+        """Wait until the thread has taken the first line and waits for the reader."""
         ends_at = time.monotonic() + WAIT_S
         while self.writer._lines and time.monotonic() < ends_at:
             time.sleep(0.001)
@@ -72,7 +72,7 @@ def test_the_queue_takes_as_much_as_it_may_and_not_a_byte_more() -> None:
     """Then it is full until half of it was written."""
     with piped(full=True, bytes_max=1_000) as made:
         made.writer.write("x" * 10)
-        made.wait_until_stuck()  # this line is not in the queue any more
+        made.wait_until_stuck()  # this line is no longer in the queue
         for _ in range(9):
             made.writer.write("y" * 100)
         made.writer.write("z" * 101)
@@ -149,7 +149,7 @@ async def test_the_log_service_has_five_seconds_and_a_mebibyte() -> None:
 
 
 class Service:
-    """Takes batches, or fails for as long as a test wants."""
+    """Accepts batches, or fails for as long as a test wants."""
 
     def __init__(self) -> None:
         self.down = False
@@ -221,7 +221,7 @@ def test_a_line_is_cut_so_that_it_does_not_wrap(columns: int, shown: int | None)
 
 
 def test_text_that_is_no_line_of_ours_is_shown_as_it_is() -> None:
-    """Numbers and lists are JSON, too, and no lines of a log."""
+    """Numbers and lists are also JSON, but not log lines."""
     screen = Screen()
     lines = TerminalLines(screen, lambda: 80)
     for text in ("plain\n", "7\n", "[1]\n"):

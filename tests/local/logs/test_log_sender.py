@@ -19,7 +19,7 @@ from tocsin.platform.shared.redaction import Redactor
 
 
 class ScriptedLogs:
-    """A log service that raises the given errors, then takes everything. `gate` blocks it."""
+    """A log service that raises the given errors, then accepts everything. `gate` blocks it."""
 
     def __init__(self, *failures: Exception) -> None:
         self._failures = list(failures)

@@ -38,7 +38,7 @@ class Pipe:
             self.writer = LogWriter(stream, SystemClock(), bytes_max=QUEUE)
 
     def rest(self) -> list[dict[str, Any]]:
-        """Close the writer, and read everything that comes until then."""
+        """Close the writer, and read everything that arrives until then."""
         text = b""
         while True:
             self.writer.close(0.001)
@@ -87,7 +87,7 @@ def test_lines_keep_their_order() -> None:
 
 @pytest.mark.slow
 def test_a_reader_that_hangs_stops_nobody() -> None:
-    """Lines beyond the queue are dropped. When the reader goes on, a line in their place tells how many."""
+    """Lines beyond the queue are dropped. When the reader continues, a line in their place states how many."""
     written = 10 * QUEUE // len(number(0))
     with piped(full=True) as made:
         for n in range(written):
@@ -149,7 +149,7 @@ def test_a_stream_that_cannot_be_written_is_survived_and_counted(tmp_path: Path)
 
 
 def test_a_line_that_a_full_disk_has_cut_is_completed(tmp_path: Path) -> None:
-    """So that every line is one JSON object, also the one at which the disk was full."""
+    """Every line is one JSON object, even the one at which the disk was full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with (tmp_path / "log").open("w") as file:
         writer = LogWriter(file, SystemClock())

@@ -79,7 +79,7 @@ async def test_secrets_are_masked_in_the_stream_and_in_the_tee() -> None:
 
 @pytest.mark.parametrize("name", ["at", "level", "event", "self", "method_name"])
 async def test_a_field_cannot_take_the_place_of_the_lines_own(name: str) -> None:
-    """A field with such a name is written under another one."""
+    """A field with such a name is written under another name."""
     stream = io.StringIO()
     open_logger(stream, VirtualClock(), Redactor()).bind(**{name: 1}).info("run.started", **{name: 2})
 

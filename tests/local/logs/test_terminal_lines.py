@@ -18,7 +18,7 @@ def ended(task: str, outcome: str = "ok", level: str = "INFO") -> str:
 
 
 def shown(*lines: str, columns: int = 100) -> tuple[list[str], str]:
-    """The lines that stay, without colours and times, and the one at the bottom, as a terminal has them at the end."""
+    """Return the lines that stay, without colours and times, and the bottom line, as a terminal finally shows them."""
     stream = StringIO()
     terminal = TerminalLines(stream, lambda: columns)
     for line in lines:
@@ -37,7 +37,7 @@ def test_runs_that_end_well_share_the_line_at_the_bottom() -> None:
 
 
 def test_a_warning_stays_above_it() -> None:
-    """With its fields, those that say nothing left out."""
+    """With its fields, except those without information."""
     stay, bottom = shown(
         "Tocsin is running.\n",
         ended("feed"),

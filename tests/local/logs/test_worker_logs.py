@@ -54,7 +54,7 @@ async def test_a_batch_is_one_request_with_the_apps_id_and_key() -> None:
     ],
 )
 async def test_a_response_without_ok_is_a_failure(status: int, body: bytes, *, retryable: bool) -> None:
-    """A 200 with `ok: false` is one too. Only a batch that the service can never take is not retryable."""
+    """A 200 with `ok: false` is one too. Only a batch that the service can never accept is not retryable."""
     with pytest.raises(LogsError, match=f"responded with {status}") as caught:
         await send_to(http(status, body))
 
@@ -63,7 +63,7 @@ async def test_a_response_without_ok_is_a_failure(status: int, body: bytes, *, r
 
 
 async def test_a_secret_across_the_cut_shows_no_part_of_itself() -> None:
-    """The sentence has 200 characters of the response at most; they are masked before they are cut."""
+    """The sentence has at most 200 characters of the response; they are masked before they are cut."""
     with pytest.raises(LogsError) as caught:
         await send_to(http(400, b"." * 196 + b"hunter2"))
 

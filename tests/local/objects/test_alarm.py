@@ -69,7 +69,7 @@ def test_an_alarm_is_due_when_its_time_has_come(delay: int, passed: int) -> None
 
 
 def test_the_longest_back_off_is_1024_seconds() -> None:
-    """Reached after nine failures before the handler, and never exceeded; at the most unlucky a quarter more."""
+    """Reached after nine failures before the handler, and never exceeded; with the longest jitter a quarter more."""
     waits = []
     for chance in (0.0, 0.999999):
         alarm = ALARM

@@ -45,7 +45,7 @@ class Schedule:
         return self.clock.now() - self.began_at
 
     def set(self, name: str, after_ms: int | None) -> None:
-        """Set the alarm of an object so long after the start; None deletes it."""
+        """Set the alarm of an object this long after the start; None deletes it."""
         alarm = None
         if after_ms is not None:
             self._generation += 1
@@ -85,7 +85,7 @@ async def test_the_timer_waits_for_the_earliest_alarm(order: tuple[int, ...]) ->
 
 
 async def test_an_alarm_that_is_set_while_another_rings_gets_the_timer() -> None:
-    """The timer is free then: it takes what is set next, also when that is later than what rang."""
+    """The timer is free then: it takes the alarm set next, even if that is later than the one that rang."""
     async with schedule() as made:
         made.set("a", 1_000)
         await asyncio.sleep(2)
@@ -98,7 +98,7 @@ async def test_an_alarm_that_is_set_while_another_rings_gets_the_timer() -> None
 
 
 async def test_a_replaced_or_deleted_alarm_does_not_ring_and_nobody_wakes_up_for_it() -> None:
-    """After the first ring the timer passes over the times at which nothing is to be done."""
+    """After the first ring the timer skips times at which nothing is to be done."""
     async with schedule() as made:
         made.set("first", 1_000)
         made.set("deleted", 2_000)
@@ -129,7 +129,7 @@ async def test_an_alarm_more_than_a_second_late_waits_behind_others_of_its_kind(
 
 
 async def test_overdue_alarms_that_come_later_join_the_row() -> None:
-    """A second jump while the first row rings starts no second row beside it."""
+    """A second jump while overdue alarms ring does not start a second series."""
     async with schedule() as made:
         for n in range(4):
             made.set(f"first {n}", 10_000)
@@ -147,7 +147,7 @@ async def test_overdue_alarms_that_come_later_join_the_row() -> None:
 
 
 async def test_after_the_end_nothing_rings() -> None:
-    """Neither what was due later nor the rest of a row of overdue ones."""
+    """Neither later alarms nor the rest of a series of overdue ones."""
     async with schedule() as made:
         made.set("late 1", 1_000)
         made.set("late 2", 1_000)
@@ -160,7 +160,7 @@ async def test_after_the_end_nothing_rings() -> None:
 
 
 async def test_a_clock_that_is_set_back_starts_the_wait_again() -> None:
-    """An hour back: what was to ring in 10 s and in 20 s rings after 10 s and after 20 s, by the present clock."""
+    """After a jump an hour back, alarms due in 10 s and in 20 s ring after 10 s and after 20 s by the new clock."""
     async with schedule() as made:
         made.set("b", 20_000)
         made.set("a", 10_000)

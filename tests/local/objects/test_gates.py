@@ -1,4 +1,4 @@
-"""What enters an object waits for critical sections, what leaves it for the disk. Virtual time, real SQLite."""
+"""Events wait for critical sections, output waits for the disk. Virtual time, real SQLite."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ from tocsin.platform.local.objects.turns import Activity, InputGate, Turns
 
 
 def on_disk(directory: Path, key: str) -> Any:
-    """What another process would find."""
+    """Return what another process would find."""
     with closing(sqlite3.connect(directory / "objects.sqlite")) as connection:
         row = connection.execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
     return None if row is None else json.loads(row[0])
@@ -55,7 +55,7 @@ async def test_what_leaves_finds_the_writes_before_it_on_disk(tmp_path: Path) ->
 
 
 async def test_an_error_leaves_after_the_writes_before_it(tmp_path: Path) -> None:
-    """An exception is an answer: what was written before it is on disk when the caller has it."""
+    """An exception is an answer: writes before it are on disk when the caller gets it."""
     async with objects(tmp_path, Sender) as made:
         with pytest.raises(RuntimeError, match="after the write"):
             await made.stub().write_and_raise()
@@ -83,7 +83,7 @@ class Sections(DurableObject):
         return self.most
 
     async def tick(self) -> None:
-        """Notes, again and again, how many sections run beside it."""
+        """Repeatedly notes how many sections run at the same time."""
         for _ in range(20):
             self.ticks.append(self.inside)
             await asyncio.sleep(0.3)
@@ -102,7 +102,7 @@ async def test_queued_sections_run_one_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_nothing_else_runs_between_queued_sections(tmp_path: Path) -> None:
-    """Code that waits at the gate looks again when it wakes: the next section may have closed it."""
+    """Code that waits at the gate checks again when it wakes: the next section may have closed it."""
     async with objects(tmp_path, Sections) as made:
         sections = made.stub().queue_sections(3)
         await asyncio.sleep(0.5)
@@ -153,7 +153,7 @@ async def test_an_object_that_works_is_not_evicted(tmp_path: Path) -> None:
 
 
 class Alarmed(DurableObject):
-    """Rings, and says when."""
+    """Records when its alarm rings."""
 
     async def arm(self, delay_ms: int) -> None:
         await self.ctx.storage.set_alarm(self.env.now() + delay_ms)
@@ -248,7 +248,7 @@ async def test_the_log_is_copied_back_and_stays_bounded(tmp_path: Path) -> None:
 async def test_a_commit_during_a_sync_waits_for_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sync covers what was committed before it began: who came later is answered after another."""
+    """A sync covers commits from before it began: later callers are answered after the next one."""
     ends = [Event(), Event()]
     begun: list[int] = []
 
@@ -279,7 +279,7 @@ async def test_a_commit_during_a_sync_waits_for_the_next_one(
 
 
 async def test_code_that_outlives_a_reset_reports_nothing_of_its_own(tmp_path: Path) -> None:
-    """Its callers were told of the reset. A task that then fails because of it is not an error that nobody caught."""
+    """Its callers got the reset error. A task that then fails because of it is not an uncaught error."""
     not_caught: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: not_caught.append(context))
 
@@ -305,7 +305,7 @@ async def test_code_that_outlives_a_reset_reports_nothing_of_its_own(tmp_path: P
 
 
 async def test_code_that_waits_at_the_gate_can_be_closed() -> None:
-    """As the collector does with a task that nobody holds: it ends there, and does not wait again."""
+    """Like a task without references that the collector ends: it ends there and does not wait again."""
     gate = InputGate()
     gate.holder = InputGate(gate)
     began = []

@@ -1,4 +1,4 @@
-"""Calls to an object are linearizable, whatever is killed when: the checker itself, and the real runtime.
+"""Calls to an object are linearizable, whatever is killed and when: the checker itself, and the real runtime.
 
 In virtual time the files are copied at a random moment or at a random step of a commit, as a kill leaves them (all that
 was written) or a power cut (only what was synced), and the next runtime opens the copy. Once, real processes get
@@ -134,7 +134,7 @@ def test_the_verdict_shows_an_order_or_what_does_not_fit() -> None:
 
 
 def test_many_operations_at_once_are_decided() -> None:
-    """Nine puts at the same time, of which any may be the last: without memory this is 9! orders."""
+    """Nine concurrent puts, any of which may be the last: without memoization this is 9! orders."""
     puts = [op("put", "a", number, at=(number, 100 + number)) for number in range(1, 10)]
 
     assert is_linearizable(*puts, op("get", "a", at=(200, 201), result=5))
@@ -145,7 +145,7 @@ def test_many_operations_at_once_are_decided() -> None:
 
 
 class Kill:
-    """At a random moment or step of a commit, copies what is then on the disk."""
+    """Copies what is on the disk, at a random time or step of a commit."""
 
     def __init__(self, made: Objects, directory: Path, copy: Path, random: Random) -> None:
         self._store = made.runtime.store
@@ -321,7 +321,7 @@ def test_calls_are_linearizable_under_kill_9(tmp_path: Path) -> None:
 
 
 def live_until_killed(directory: Path, seed: int, ends: int, recorder: HistoryRecorder) -> None:
-    """A process with callers; it is killed when so many operations have ended, in the middle of others."""
+    """Run a process with callers; kill it when this many operations have ended, in the middle of others."""
     command = [sys.executable, str(TESTS / "support" / "registers.py"), str(directory), str(seed)]
     environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'src'}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:

@@ -1,4 +1,4 @@
-"""Live objects at their bounds: what a reset takes with it, when one is evicted, how long code may run."""
+"""Live objects at their limits: what a reset ends, when one is evicted, how long code may run."""
 
 import asyncio
 from pathlib import Path
@@ -56,7 +56,7 @@ class Counted(DurableObject):
 
 
 async def test_the_storage_of_a_reset_object_is_broken_with_it(tmp_path: Path) -> None:
-    """Code that outlives its object can neither read nor write, and is told why."""
+    """Code that outlives its object can neither read nor write, and gets the reason."""
     async with objects(tmp_path, Counted) as made:
         await made.stub().leak()
         await made.stub().put("k", 1)
@@ -100,7 +100,7 @@ async def test_an_object_is_evicted_after_ten_idle_seconds(tmp_path: Path) -> No
 
 
 async def test_a_section_may_take_thirty_seconds(tmp_path: Path) -> None:
-    """One that takes longer resets the object, which says that it is overloaded."""
+    """One that takes longer resets the object, with the error that it is overloaded."""
     async with objects(tmp_path, Counted) as made:
         in_time = await made.stub().hang_in_section(29.9)
         with pytest.raises(ObjectReset, match="the limit is 30 s") as reset:
@@ -136,7 +136,7 @@ async def test_an_alarm_may_take_fifteen_minutes(tmp_path: Path, takes_s: float,
 
 
 async def test_a_failure_that_nobody_waits_for_is_in_the_log(tmp_path: Path) -> None:
-    """Of `wait_until`; the object goes on."""
+    """Work of `wait_until`; the object continues."""
     async with objects(tmp_path, Counted) as made:
         await made.stub().fail_later()
         await asyncio.sleep(2)
@@ -154,7 +154,7 @@ async def test_a_reset_ends_what_was_left_behind_before_it_began(tmp_path: Path)
 
 
 async def test_every_open_call_fails_with_the_reason_of_a_reset(tmp_path: Path) -> None:
-    """Each with an error of its own; calls on a stub that was there before fail, too, a new stub works."""
+    """Each gets its own error; calls on an older stub fail as well, a new stub works."""
     async with objects(tmp_path, Counted) as made:
         stub = made.stub()
         waiting = [stub.hang(60) for _ in range(3)]
@@ -172,7 +172,7 @@ async def test_every_open_call_fails_with_the_reason_of_a_reset(tmp_path: Path) 
 
 
 async def test_a_runtime_that_closes_ends_all_code(tmp_path: Path) -> None:
-    """Who waits is told that the process stops; nothing runs on, and no timer is left."""
+    """Waiting callers get an error that the process stops; nothing continues to run, and no timer is left."""
     async with objects(tmp_path, Counted) as made:
         await made.stub("idle").get("k")
         waiting = made.stub().hang(3_600)
@@ -200,7 +200,7 @@ class Picky(DurableObject):
 
 
 async def test_a_constructor_that_fails_does_not_use_up_the_retries(tmp_path: Path) -> None:
-    """Two hours of failures later the alarm rings; a call meanwhile gets the reason."""
+    """After two hours of failures the alarm rings; a call in the meantime gets the reason."""
     async with objects(tmp_path, Picky, chance=lambda: 0.0) as made:
         await made.stub().arm(30_000)
         await asyncio.sleep(11)  # it is evicted: the next event builds it again
@@ -218,7 +218,7 @@ async def test_a_constructor_that_fails_does_not_use_up_the_retries(tmp_path: Pa
 
 
 async def test_writes_that_are_refused_reset_the_object_and_are_not_kept(tmp_path: Path) -> None:
-    """As after a file was deleted under the process: the reason reaches the caller, reads go on."""
+    """As if a file was deleted under the process: the caller gets the reason, and reads still work."""
     async with objects(tmp_path, Counted) as made:
         await made.stub().put("k", 1)
         made.runtime.store.refusal = "objects.sqlite was deleted"
@@ -234,7 +234,7 @@ async def test_writes_that_are_refused_reset_the_object_and_are_not_kept(tmp_pat
 
 
 async def test_the_generation_of_alarms_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """An alarm that is set for the same millisecond as one before is another one: each rings once."""
+    """An alarm set for the same millisecond as an earlier one is a new alarm: each rings once."""
     clock = VirtualClock()
     async with objects(tmp_path, Picky, clock=clock) as made:
         await made.stub().arm(1_000)
@@ -281,7 +281,7 @@ class Parent(DurableObject):
 
 
 async def test_a_reset_ends_the_tasks_that_the_code_has_started(tmp_path: Path) -> None:
-    """Nothing of the old instance acts beside the new one; its context gives no section any more."""
+    """No code of the old instance runs beside the new one; its context allows no more sections."""
     async with objects(tmp_path, Parent) as made:
         made.env.effects = []
         await made.stub().start()
@@ -296,7 +296,7 @@ async def test_a_reset_ends_the_tasks_that_the_code_has_started(tmp_path: Path) 
 
 
 async def test_a_task_that_outlives_its_section_waits_for_the_next_one(tmp_path: Path) -> None:
-    """It belongs to what is around the section then, and does not run within another."""
+    """It then belongs to the code around the section, and does not run within another section."""
     async with objects(tmp_path, Parent) as made:
         made.env.effects, made.env.inside = [], False
         await made.stub().start_in_section()
@@ -354,7 +354,7 @@ async def test_a_range_is_the_same_backwards(tmp_path: Path, options: dict[str, 
 
 
 class Failing(DurableObject):
-    """An alarm that fails, and lets a test break the store meanwhile."""
+    """An alarm that fails, and lets a test break the store in the meantime."""
 
     async def arm(self) -> None:
         await self.ctx.storage.set_alarm(self.env.now() + 1_000)
@@ -366,7 +366,7 @@ class Failing(DurableObject):
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_retry_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path, *, refused: bool) -> None:
-    """It is in memory; the log says so, unless everything is refused, which it has said already."""
+    """It is in memory; the log reports it, unless everything is refused, which was already reported."""
     async with objects(tmp_path, Failing) as made:
 
         def fail(step: str, _db: Any) -> None:

@@ -136,7 +136,7 @@ async def _put_after(directory: Path, sync: Any, log: CapturedLog, fatal: list[E
 def test_any_error_of_the_sync_reaches_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_disk_s: float, error: Exception
 ) -> None:
-    """Nobody waits for ever: the call fails with the reason, and the process is asked to stop."""
+    """Nobody waits forever: the call fails with the reason, and the process is asked to stop."""
 
     def broken(_fd: int) -> float:
         raise error
@@ -172,7 +172,7 @@ def test_a_failed_checkpoint_is_reported_and_stops_nothing(
 
 
 def test_the_event_loop_does_not_wait_for_a_backup(tmp_path: Path) -> None:
-    """While somebody reads from the log it is not begun again: the next commits try that once more."""
+    """The log is not restarted while somebody reads it: the next commits try again."""
     path = tmp_path / "objects.sqlite"
     sqlite_file.create(path)
     with closing(sqlite_file.connect(path)) as writer, closing(sqlite_file.connect(path)) as reader:

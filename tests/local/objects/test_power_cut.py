@@ -1,7 +1,7 @@
-"""A power cut at any system call: what was not synced is gone, and nothing that was acknowledged is.
+"""A power cut at any system call: unsynced data is gone, but no acknowledged data is.
 
 The process is real and is killed. A library between it and the kernel has recorded every write and every sync, in
-order; so each moment of its life is a power cut that can be tried.
+order, so a power cut can be tried at each moment of its life.
 """
 
 import json
@@ -64,14 +64,14 @@ def record(recorder: Path, directory: Path, log: Path, sync_ms: int) -> list[Rec
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a power cut left, and what had been acknowledged until then."""
+    """What a power cut left, and what had been acknowledged by then."""
 
     directory: Path
     acknowledged: dict[str, int]
 
 
 def cuts(records: list[Record], directory_inode: int, home: Path, chance: Random) -> Iterator[Cut]:
-    """Cuts after the first acknowledgements, and at places that are drawn: with and without what was not synced."""
+    """Cuts after the first acknowledgements and at random places, with and without unsynced data."""
     acknowledgements = [at for at, record in enumerate(records) if record.kind == "A"]
     places = {*acknowledgements[:FIRST], acknowledgements[-1], *chance.sample(range(len(records)), CUTS)}
     disk, acknowledged = Disk(directory_inode), dict[str, int]()
@@ -117,7 +117,7 @@ def test_after_a_power_cut_everything_acknowledged_is_there(
 
 
 def test_what_was_not_synced_is_gone(tmp_path: Path) -> None:
-    """The disk that the test above relies on loses what no sync has covered, and names without a directory's sync."""
+    """The disk of the test above loses data that no sync covered, and names without a sync of the directory."""
     log = b"C 7 0 0 f\nW 7 0 4 f\nfourS 7 1 0 f\nW 7 4 4 f\nmoreE 7 1 0 f\n"
     disk, empty, full = Disk(1), tmp_path / "empty", tmp_path / "full"
     empty.mkdir()

@@ -48,7 +48,7 @@ def heartbeat(directory: Path) -> Iterator[Heartbeat]:
 
 @pytest.mark.slow
 def test_the_example_survives_kill_9(tmp_path: Path) -> None:
-    """It continues to count where it was, and rings without a call."""
+    """It continues counting where it stopped, and rings without a call."""
     with heartbeat(tmp_path) as first:
         assert first.beats(2) == [1, 2]
     with heartbeat(tmp_path) as second:
@@ -60,7 +60,7 @@ def test_the_example_survives_kill_9(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_second_process_is_refused_with_the_reason(tmp_path: Path) -> None:
-    """Two processes on one directory would be two writers. The message has the first one's id."""
+    """Two processes on one directory would be two writers. The message contains the id of the first."""
     with heartbeat(tmp_path) as first:
         first.beats(1)
         second = subprocess.run(

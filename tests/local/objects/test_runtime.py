@@ -117,7 +117,7 @@ async def test_a_thousand_overdue_alarms_are_paced_at_start(tmp_path: Path) -> N
 
 @pytest.mark.slow
 async def test_an_alarm_on_time_does_not_wait_behind_overdue_ones(tmp_path: Path) -> None:
-    """Only alarms that are late already are delayed."""
+    """Only alarms that are already late are delayed."""
     clock = VirtualClock()
     async with objects(tmp_path, Bell, clock=clock) as made:
         for n in range(1000):
@@ -305,7 +305,7 @@ async def test_writes_of_a_bare_timer_are_committed_too(tmp_path: Path) -> None:
 
 
 async def test_a_child_task_takes_turns_of_its_own(tmp_path: Path) -> None:
-    """What a child wrote before it suspended stays, even if it resets the object later."""
+    """Writes of a child before it suspended stay, even if it resets the object later."""
     async with objects(tmp_path, Notes) as made:
         await made.stub().write_from_a_child()
         await asyncio.sleep(2)
@@ -366,7 +366,7 @@ async def test_a_class_must_be_an_object(tmp_path: Path) -> None:
 async def test_a_disk_that_fails_to_sync_stops_everything_loudly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failed sync nothing is acknowledged any more, not even when the disk works again."""
+    """After a failed sync nothing more is acknowledged, even when the disk works again."""
 
     def fail(_fd: int) -> float:
         raise OSError(5, "Input/output error")

@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
         self._check_ring()
 
     def _check_ring(self) -> None:
-        """An alarm that is due must have rung by now."""
+        """Check that an alarm that was due has rung."""
         if self.alarm_at is not None and self._now() >= self.alarm_at:
             self._run(asyncio.sleep(0.01))
             scheduled, _retries, rung_at = self.made.env.rung[-1]

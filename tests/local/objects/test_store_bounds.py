@@ -1,4 +1,4 @@
-"""The store at its bounds: when an answer may leave, who is told of a failed sync, when the log is copied."""
+"""The store at its limits: when an answer may leave, who gets the error of a failed sync, when the log is copied."""
 
 import asyncio
 import os
@@ -85,7 +85,7 @@ async def test_an_answer_leaves_after_a_sync_of_the_log(
 async def test_who_waits_for_a_sync_that_fails_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them, also one that comes later; one that waits no more does no harm. Nothing is committed any more."""
+    """Each of them, including later ones; one that has stopped waiting does no harm. Nothing more is committed."""
     fatal: list[OSError] = []
 
     def fail(_fd: int) -> float:
@@ -116,7 +116,7 @@ async def test_who_waits_for_a_sync_that_fails_is_told(
 async def test_the_log_is_copied_now_and_then_and_restarted_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here after every second commit, and at every fourth the writer waits for it; a reader puts that off."""
+    """Here after every second commit, and at every fourth the writer waits for it; a reader delays that."""
     steps: list[str] = []
     free = [True]
 

@@ -47,7 +47,7 @@ async def damaged(directory: Path, value: str) -> None:
 
 @pytest.mark.parametrize("value", [NOT_JSON, NOT_UTF8])
 async def test_the_error_names_the_file_and_the_key(tmp_path: Path, value: str) -> None:
-    """Whether it is asked for alone or with others. The other entries can be read."""
+    """Whether it is requested alone or with others. The other entries can be read."""
     await damaged(tmp_path, value)
     sentence = rf"{tmp_path}/objects.sqlite is damaged: the value of the entry 'z' cannot be read.*Restore"
     async with objects(tmp_path, Shelf) as made:

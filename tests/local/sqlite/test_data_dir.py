@@ -109,7 +109,7 @@ def test_a_second_process_gets_the_holder_of_the_directory(tmp_path: Path) -> No
 
 
 def test_deleting_the_lock_file_lets_no_second_process_in(tmp_path: Path) -> None:
-    """The lock is on the directory. The refused start does not make a new lock file either."""
+    """The lock is on the directory. The refused start does not create a new lock file either."""
     path = tmp_path / "data"
     with holder(path):
         (path / LOCK_NAME).unlink()
@@ -357,7 +357,7 @@ def test_a_lock_file_that_was_removed_meanwhile_does_not_count(
 def test_a_large_store_gets_the_cheap_checks_and_still_its_schema(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above the limit no file is read completely. A newer schema is refused nevertheless."""
+    """Above the limit no file is read completely. A newer schema is still refused."""
     monkeypatch.setattr(store_check, "EXAMINE_BYTES_MAX", 0)
     open_dir(data).close()
     with_a_newer_schema(data / "kv.sqlite")

@@ -119,7 +119,7 @@ def test_the_same_disk_with_space_is_taken(namespace: list[str], data: Path) -> 
 
 @contextmanager
 def as_an_ordinary_user() -> Iterator[None]:
-    """Permissions do not apply to root, so a test that runs as root changes its user for a moment."""
+    """Permissions do not apply to root, so a test that runs as root temporarily changes its user."""
     was_root = os.geteuid() == 0
     if was_root:
         os.seteuid(65534)

@@ -196,7 +196,7 @@ async def test_harmless_pragmas_are_allowed(tmp_path: Path) -> None:
 async def test_a_mistake_is_named(
     tmp_path: Path, sql: str, values: tuple[int, ...], error: type[Exception], complaint: str
 ) -> None:
-    """The caller's mistakes and D1's limits are errors of their own, with SQLite's reason in them."""
+    """Mistakes of the caller and D1's limits have their own errors, with SQLite's reason in them."""
     async with open_database(tmp_path) as database:
         with pytest.raises(error, match=complaint) as caught:
             await database.prepare(sql).bind(*values).all()

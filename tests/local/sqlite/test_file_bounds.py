@@ -1,4 +1,4 @@
-"""Files of the data directory at their bounds: who holds it, what is synced, what is left open, what is compared."""
+"""Files of the data directory at their limits: who holds it, what is synced, what is left open, what is compared."""
 
 import errno
 import fcntl
@@ -40,7 +40,7 @@ def open_files() -> int:
 
 
 def test_the_holder_is_named_with_its_start(tmp_path: Path) -> None:
-    """In UTC, to the second; what an earlier holder has left behind does not show through."""
+    """In UTC, to the second; text of an earlier holder does not show through."""
     (tmp_path / LOCK_NAME).write_text("x" * 500)
     lock = DataLock(tmp_path)
     lock.sign(START_MS)
@@ -91,7 +91,7 @@ def test_a_holder_on_another_machine_is_named_as_it_signed(tmp_path: Path, pid: 
 
 @linux
 def test_whether_a_directory_is_in_use_can_be_asked_without_a_trace(tmp_path: Path) -> None:
-    """While it is held and after that; the question itself holds nothing and leaves no file open."""
+    """While it is held and afterwards; the check itself holds nothing and leaves no file open."""
     before = open_files()
     lock = DataLock(tmp_path)
     held = [is_in_use(tmp_path) for _ in range(2)]
@@ -106,7 +106,7 @@ def test_whether_a_directory_is_in_use_can_be_asked_without_a_trace(tmp_path: Pa
 
 @linux
 def test_a_refused_lock_leaves_no_file_open(tmp_path: Path) -> None:
-    """A service that tries again and again must not run out of descriptors."""
+    """A service that keeps retrying must not run out of descriptors."""
     lock = DataLock(tmp_path)
     before = open_files()
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_a_refused_lock_leaves_no_file_open(tmp_path: Path) -> None:
 def test_a_file_system_without_locks_is_refused_by_a_start_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Who only asks gets no for an answer: the start will say why."""
+    """A mere check returns no: the start reports the reason."""
 
     def flock(_fd: int, _operation: int) -> None:
         raise OSError(code, os.strerror(code))
@@ -136,7 +136,7 @@ def test_a_file_system_without_locks_is_refused_by_a_start_only(
 def test_a_directory_that_was_made_for_a_start_that_is_refused_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was there before stays."""
+    """An existing one stays."""
 
     def flock(_fd: int, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "no locks")
@@ -200,7 +200,7 @@ def test_a_file_is_synced_by_the_strongest_call_that_there_is(
     errors: dict[str, OSError],
     expected: list[str],
 ) -> None:
-    """On macOS fsync leaves the data in the drive; where its own call does not work, fsync is made."""
+    """On macOS fsync leaves the data in the drive's cache; where its own call does not work, fsync is used."""
     calls = Calls(**errors)
     if has_full_sync:
         monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
@@ -337,7 +337,7 @@ async def test_one_write_removes_a_hundred_expired_entries(tmp_path: Path) -> No
 
 
 def test_a_copy_waits_for_a_file_that_is_locked_for_a_moment(tmp_path: Path) -> None:
-    """An import ends, and the copy begins; nothing is said about it."""
+    """An import ends, and the copy begins without a message."""
     paths = [make_file(tmp_path / name, "CREATE TABLE t (a)") for name in ("a.sqlite", "b.sqlite")]
     with closing(sqlite_file.connect(paths[1])) as shell:
         shell.execute("BEGIN IMMEDIATE")
@@ -353,7 +353,7 @@ def test_a_copy_waits_for_a_file_that_is_locked_for_a_moment(tmp_path: Path) -> 
 def test_a_copy_gives_up_after_the_time_that_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a pause between two tries: it must not keep a core busy meanwhile."""
+    """With a pause between two tries, so that it does not keep a core busy."""
     path = make_file(tmp_path / "a.sqlite", "CREATE TABLE t (a)")
     now, slept = [100.0], list[float]()
 

@@ -1,4 +1,4 @@
-"""Copies of several files show one instant of all of them, while other processes write."""
+"""Copies of several files show all of them at one instant, while other processes write."""
 
 import sqlite3
 import subprocess
@@ -72,7 +72,7 @@ def test_fifty_copies_under_load_each_show_an_instant_that_a_kill_could_have_lef
             seen.append(numbers)
 
     assert all(a >= b >= c and a - c <= 1 for a, b, c in seen), seen
-    assert len({tuple(numbers) for numbers in seen}) > 25  # the writer was at work all the time
+    assert len({tuple(numbers) for numbers in seen}) > 25  # the writer was active all the time
 
 
 def test_nobody_can_write_to_any_file_while_the_instant_is_fixed(
@@ -108,11 +108,11 @@ def test_nobody_can_write_to_any_file_while_the_instant_is_fixed(
 
 
 def test_what_is_committed_after_the_instant_is_not_copied(tmp_path: Path) -> None:
-    """The copy is read from the transaction that began at the instant, not from what the file has meanwhile."""
+    """The copy is read from the transaction that began at the instant, not from later contents of the file."""
     paths = files(tmp_path)
     with one_instant(paths) as readers:
         for path in paths:
-            with closing(sqlite_file.connect(path)) as other:  # nothing is locked any more
+            with closing(sqlite_file.connect(path)) as other:  # nothing is locked now
                 other.execute("PRAGMA busy_timeout = 0")
                 other.execute("UPDATE counter SET number = 7")
                 other.execute("UPDATE pages SET number = 7")

@@ -1,4 +1,4 @@
-"""What a start finds in a database and its log, and how it names what is wrong."""
+"""What a start finds in a database and its log, and how it reports problems."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def killed_after(path: Path, *statements: str) -> dict[str, bytes]:
-    """The database and its log, as a process leaves them that is killed after these statements."""
+    """Return the database and its log as left by a process that is killed after these statements."""
     connection = sqlite_file.connect(path)
     for statement in statements:
         connection.execute(statement)
@@ -51,7 +51,7 @@ def killed_after(path: Path, *statements: str) -> dict[str, bytes]:
 
 
 def test_a_log_that_is_left_beside_a_restored_database_is_named(data: Path) -> None:
-    """The database was put back without removing the log of the one before. The fix is to remove the log."""
+    """The database was restored without removing the previous log. The fix is to remove the log."""
     backup = (data / "kv.sqlite").read_bytes()
     killed_after(data / "kv.sqlite", FILL)
     later = killed_after(data / "kv.sqlite", "UPDATE entries SET value = 'x' WHERE expires_at = 1")
