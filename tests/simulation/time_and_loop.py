@@ -196,7 +196,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             heapq.heappop(scheduled)._scheduled = False
         if not ready and not self._stopping:  # type: ignore[attr-defined]
             if not scheduled:
-                raise Stuck("no timer, no job, nothing is ready: the process waits for ever")
+                raise Stuck("no timer, no job, nothing is ready: the process waits forever")
             self._time.now_s = max(self._time.now_s, scheduled[0]._when)
         until_s = self._time.now_s + RESOLUTION_S
         while scheduled and scheduled[0]._when < until_s:

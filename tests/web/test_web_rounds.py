@@ -340,7 +340,7 @@ async def test_a_void_round_has_no_result(tmp_path: Path) -> None:
         ({"action": "close", "roundId": "../x"}, "roundId is lower-case letters"),
         ({"action": "close", "roundId": ROUND_ID, "category": "volume"}, "close takes no category"),
         ({"action": "add", "roundId": "a", "startsAt": "1", "endsAt": 2}, "startsAt is a whole number"),
-        ({"action": "add", "roundId": "a", "startsAt": 2, "endsAt": 1}, "endsAt is later than startsAt"),
+        ({"action": "add", "roundId": "a", "startsAt": 2, "endsAt": 1}, "endsAt must be later than startsAt"),
         (
             {"action": "add", "roundId": "a", "startsAt": 1, "endsAt": 2, "minVolumeUsd": 50},
             "minVolumeUsd is text",

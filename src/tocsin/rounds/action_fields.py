@@ -44,7 +44,7 @@ def new_rules(action: RoundAction, floors: PoolFloors) -> RoundRules:
     starts_at, ends_at = _time(action.starts_at, "startsAt"), _time(action.ends_at, "endsAt")
     grace_s = GRACE_S if action.grace_s is None else action.grace_s
     if not starts_at < ends_at <= starts_at + YEAR_S:
-        raise UsageError("endsAt is later than startsAt, and at most a year later.")
+        raise UsageError("endsAt must be later than startsAt, by at most a year.")
     _check_grace(grace_s)
     defaults = RoundRules("", 0, 0, 0)
     count = action.min_priced_trade_count

@@ -30,8 +30,8 @@ from tocsin.rounds.small_steps import collector_paused, with_pauses
 from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs, RoundOutcome, RoundRules
 
-CHANGED = "a swap of it came, went or moved meanwhile, or it was captured or made void"
-NOT_OVER = "its grace is not over by the clock, which was ahead when it was closed"
+CHANGED = "its swaps changed during the preparation, or it was captured or made void"
+NOT_OVER = "the clock was ahead when it was closed, and its grace is not over yet"
 
 
 @dataclass(frozen=True, slots=True)

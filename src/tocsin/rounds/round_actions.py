@@ -146,7 +146,7 @@ class RoundActions:
         rules = new_rules(action, self._work.rules.floors)
         db = self._work.db
         if await round_store.find_round(db, rules.round_id) is not None:
-            raise refused(409, "round_exists", f"There is a round {rules.round_id} already.")
+            raise refused(409, "round_exists", f"The round {rules.round_id} already exists.")
         if not self._dry:
             await round_store.add(db, rules, self._work.clock.now()).run()
         return await self._done(action, rules.round_id, "added")
