@@ -104,7 +104,7 @@ class RoundOperators(Crowds):
     # When everything is calm
 
     async def care_for_rounds(self, process: SimulatedProcess) -> None:
-        """End the rule, and set a price where the series has none. Everything else happens by itself."""
+        """End the rule, void rounds still within their grace, and set missing prices. The rest happens by itself."""
         await self._do_act(process, {"action": "rule"}, dry_run=False)
         while True:
             now = process.clock.now() // 1000

@@ -28,7 +28,7 @@ class _Lot:
 
     time_s: int
     amount: int
-    usd: float | None  # what was given for it
+    usd: float | None  # the value given for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TradingStats:
     closed: int
     valued: int
     win_rate: float | None
-    holding_s: float | None  # mean, of the closed trades
+    holding_s: float | None  # mean over the closed trades
 
 
 def trading_stats(swaps: Iterable[ValuedSwap]) -> TradingStats:

@@ -1,4 +1,4 @@
-"""What an agent can ask about itself: its tier and what is missing, its ranks, and its last refusals."""
+"""What an agent can learn about itself: its tier and what is missing, its ranks, and its last refusals."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ class BoardRanks:
 
     def __init__(self) -> None:
         self._board: PublishedBoard | None = None
-        self._ranks: dict[str, dict[str, int]] = {}  # by the address that is shown, then by order
+        self._ranks: dict[str, dict[str, int]] = {}  # by the displayed address, then by order
         self._rows: dict[str, BoardRow] = {}  # by every wallet
         self._of_round: PublishedBoard | None = None
         self._in_periods: dict[str, dict[int, dict[str, int]]] = {}  # by period, by agent, by order

@@ -257,7 +257,7 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
             line.given_micros += agent["given_micros"]
             line.gain_micros += agent["received_micros"] - agent["given_micros"]
         value = values.get(agent["stx_address"])
-        if value is not None and None not in value.values():  # SQLite's sum is NULL where it is not a number
+        if value is not None and None not in value.values():  # SQLite's sum is NULL if it is not a number
             line.given_usd = (line.given_usd or 0.0) + value["given_usd"]
             line.gotten_usd = (line.gotten_usd or 0.0) + value["gotten_usd"]
     for line in lines.values():

@@ -31,7 +31,7 @@ TRANSACTIONS_MAX = 20_000
 TRANSACTION_MAX = 2 * 1024 * 1024  # bytes; a larger one counts as one without an id: our lists show it
 ODD_BODY_MAX = 100_000  # bytes of a body that is not an object
 APPLY, ROLLBACK = "apply", "rollback"
-OURS = {"network": "mainnet", "chain": "stacks"}  # what a push must be about, where it says so
+OURS = {"network": "mainnet", "chain": "stacks"}  # required in a push that names them
 
 T = TypeVar("T")
 

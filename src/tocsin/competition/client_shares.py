@@ -1,4 +1,4 @@
-"""How much of the calls for submissions one client may use. Pure.
+"""Limits how many of the calls for submissions one client may use. Pure.
 
 In about a day, a client may use a twentieth of the calls that the request lane has left; a whole IPv6 /48 may use a
 tenth. The more clients are greedy, the less is left and the less each of them gets, so some calls always remain for a
@@ -22,7 +22,9 @@ class ClientShares:
     """The recent use of each network."""
 
     def __init__(self) -> None:
-        self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()  # calls, as of then
+        self._used: OrderedDict[str, tuple[float, float]] = (
+            OrderedDict()
+        )  # calls, and the time of that figure
 
     def wait_s(self, networks: Sequence[str], calls_left: float, now_s: float) -> float:
         """Return how long this client must wait for its next call if the lane has `calls_left`; 0 means not at all.

@@ -42,7 +42,7 @@ class Meaning:
     sentence: str
     retryable: bool = False
     final: bool = False
-    retry_s: int = 5  # as the sentence says
+    retry_s: int = 5  # as in the sentence
     reopened_by: Reopener | None = None
 
 

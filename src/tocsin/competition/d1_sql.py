@@ -19,7 +19,7 @@ BATCH_MAX = (
 _ROWS = (
     "(SELECT value AS fields, json_extract(value, '$.btc_address') AS btc_address FROM json_each('[{rows}]'))"
 )
-# Wrangler searches for these even inside quotes: it deletes BEGIN TRANSACTION and splits at every semicolon.
+# Wrangler searches for these even inside quotes, and deletes transaction statements wherever it finds them.
 _CUT_BY_WRANGLER = re.compile(r"(?<=BEGIN) (?=TRANSACTION)|;")
 
 

@@ -6,7 +6,7 @@ verifies them in the same run. While nobody trades, it skips every second look.
 
 If a nonce of a wallet is missing, the list did not show one of its transactions; its own list is read at once.
 
-Emits `feed.restarted`, `feed.way_changed`, `wallet.nonce_missing`, and what reading, verifying and the pool emit.
+Emits `feed.restarted`, `feed.way_changed`, `wallet.nonce_missing`, and the events of reading, verifying and the pool.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -175,7 +175,7 @@ class Feed:
         if isinstance(answer, Gone):
             raise _ListMissing
         self.counts.pages += 1
-        if isinstance(answer, NotFound | BadRequest):  # an outdated cursor: from the head again
+        if isinstance(answer, NotFound | BadRequest):  # an outdated cursor: start at the head again
             self.state = replace(self.state, mark=self.state.mark.without(gap), etag=None, quiet=False)
             await save_state(self._context.db, self.state, self._context.clock.now()).run()
             raise NoAnswer(
@@ -230,7 +230,7 @@ class Feed:
     async def _ask_for_traffic(self) -> None:
         """Make one call to learn whether the network's list exists and what it would cost."""
         now = self._context.clock.now()
-        self.state = replace(self.state, asked_at=now)  # answered or not: this way, the feed is never late
+        self.state = replace(self.state, asked_at=now)  # answered or not: nothing is late in the meantime
         await save_state(self._context.db, self.state, now).run()
         answer = await self._hiro.network_transactions(self._context.session)
         self.counts.pages += 1

@@ -125,7 +125,7 @@ def thinned(mark: FeedMark) -> FeedMark:
     for number, anchor in enumerate(mark.anchors):
         kind = max(0, mark.anchors[0].height - anchor.height).bit_length()
         shallowest.setdefault(kind, number)
-        deepest[kind] = number  # to become the next kind's
+        deepest[kind] = number  # as the head moves on, it becomes the next kind's anchor
     needed |= {*shallowest.values(), *deepest.values()}
     return FeedMark(tuple(anchor for at, anchor in enumerate(mark.anchors) if at in needed), mark.gaps)
 

@@ -77,7 +77,7 @@ class QueueVerifier:
             async for result in results:
                 if result.value is not None:
                     self.tally.add(result.value)
-                elif self._pool.stop is None:  # a run that must end leaves the queue as it is
+                elif self._pool.stop is None:  # a run that must end leaves the queue unchanged
                     self.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
                     await self._postpone(result.unit, broken=result.end == "broken")
                 self._group_done()

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from tocsin.competition.agent_rows import COLUMNS, TABLES, ImportRow, RowError, Table
 
-TOKEN_MAX = 4_000_000  # characters; D1 holds texts of up to 2 MB
-TEXT_MAX = 2_000_000  # of a value that a function makes
+TOKEN_MAX = 4_000_000  # characters; D1 holds text of up to 2 MB
+TEXT_MAX = 2_000_000  # of a value that a function returns
 COLUMNS_MAX = 100  # D1's own limit
 DEPTH_MAX = 8
 

@@ -13,7 +13,7 @@ and verified from the queue. So a run may end anywhere and lose nothing.
 However few calls there are, every sweep makes progress: it verifies the queue before it reads more, and reads the
 lists that have waited longest first.
 
-Emits `refusals.reopened`, `swaps.retracted`, and what reading, verifying and the pool emit.
+Emits `refusals.reopened`, `swaps.retracted`, and the events of reading, verifying and the pool.
 """
 
 import json
@@ -326,7 +326,7 @@ class _DailyPass:
 
     @property
     def is_over(self) -> bool:
-        """Whether this was the last part of the pass, and all of it is done."""
+        """Return whether this was the last part of the pass and all of it is done."""
         return self._ends_pass and not self._left
 
     def ended(self, wallet: str) -> str | None:

@@ -29,23 +29,23 @@ from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
 ALONE_AFTER = 4  # attempts after which a transaction is verified alone, so that it does not affect others
-LOOKS_MIN = 4  # at a call that succeeded without any event, over half an hour, before it is refused
+LOOKS_MIN = 4  # attempts over half an hour before a call that succeeded without any event is refused
 PROVIDER = "provider"  # the argument that names who referred a trade
 RETRY_MS = (
     60_000,
     240_000,
     1_500_000,
-)  # when nothing is known: a minute, five, half an hour after the first look
+)  # when nothing is known: a minute, five, half an hour after the first attempt
 PENDING_MS = 300_000  # doubled each time a transaction is still not mined
 DISMISS_AFTER_MS = 7 * 24 * 3_600_000  # since it was last reported
 PUSHED_LOOKS_MAX = (
-    3  # at a transaction that only a push names and Hiro does not know, over a quarter of an hour
+    3  # attempts over a quarter of an hour at a transaction that only a push names and Hiro does not know
 )
 
 
 @dataclass(slots=True)
 class Tally:
-    """How many transactions became what."""
+    """How many transactions ended in which way."""
 
     inserted: int = 0
     already_known: int = 0
@@ -314,7 +314,7 @@ def _sort(
     providers: Mapping[str, str | None],
     findings: _Findings,
 ) -> None:
-    """A swap, a refusal, or not known yet."""
+    """Add a transaction to the findings: a swap, a refusal, or not known yet."""
     if moves is None:
         findings.undecided.append(candidate)
         return

@@ -20,7 +20,7 @@ FAILURES_MAX = 5  # in a row, after which a wallet's visits are no longer urgent
 DEEP_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
 CONTRACTS_PER_WALLET = 3  # contracts' lists are worth more, but wallets must not wait forever
 DAY_MS = 86_400_000
-TURN_LOOKS = 400  # at the network's list, between two turns of a contract
+TURN_LOOKS = 400  # looks at the network's list between two turns of a contract
 TURNS_PER_DAY_MAX = 44
 TURN_LISTS_MAX = 2  # in one sweep
 SWEEPS_PER_WALLET = 24  # a wallet's list has its turn in one of this many sweeps
@@ -60,7 +60,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A walk under way: it began above `top`, at `begun_at`, and has come down to `bottom`; `cursor` leads on."""
+    """A walk under way: it began above `top`, at `begun_at`, and has reached `bottom`; `cursor` continues it."""
 
     cursor: str
     bottom: Position

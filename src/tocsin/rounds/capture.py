@@ -202,7 +202,7 @@ async def capture(
 async def small_copies(
     db: Database, rules: RoundRules, prices: Sequence[RoundPrice], at: str, is_mine: str
 ) -> list[Statement]:
-    """Copy everything but the swaps, where `is_mine` holds, a condition on the round (?1) and the time (?2)."""
+    """Copy everything but the swaps if `is_mine` holds, a condition on the round (?1) and the time (?2)."""
     mine, window = (rules.round_id, at), (rules.starts_at, rules.ends_at)
     funders = await _funders(db)
     return [

@@ -48,7 +48,7 @@ class PairTrades:
         return self.gain * self.unit + self.gain_back * self.unit_back
 
     def give_back(self, trade: Lot, mine: list[Lot], earlier: list[Lot], *, is_first: bool) -> None:
-        """Match a trade with what `earlier` ones of the other direction brought, the newest first.
+        """Match a trade with the `earlier` ones of the other direction, the newest first.
 
         `is_first`: it gave the first token.
         """

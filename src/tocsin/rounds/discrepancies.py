@@ -12,7 +12,7 @@ from tocsin.bindings import Database, Row, Statement
 from tocsin.rounds.round_store import compact, iso_time
 from tocsin.shapes.round_views import Discrepancy, DiscrepancyKind
 
-NOTED_MAX = 200  # transactions that one look compares
+NOTED_MAX = 200  # transactions that one run compares
 
 _COMPARED = (
     "sender",

@@ -17,7 +17,7 @@ from tocsin.shapes.rounds import CATEGORIES, RewardCategory, RoundAgent, RoundRu
 
 
 class Standing(Protocol):
-    """How an agent did, exactly; `priced` are the trades that count."""
+    """The exact figures of an agent; `priced` are the trades that count."""
 
     @property
     def agent_id(self) -> int: ...

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tocsin.bindings import Database, Statement
 from tocsin.shapes.round_views import RoundRow
 
-ROWS_AT_ONCE, PARTS_AT_ONCE = 5_000, 50  # that one statement deletes
+ROWS_AT_ONCE, PARTS_AT_ONCE = 5_000, 50  # deleted by one statement
 
 # Parts of statements with the round as ?1.
 READY = "SELECT 1 FROM competition_round_preparations WHERE round_id = ?1 AND state = 'ready'"
