@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.changed_fetch import ChangedFetch
 from support.competition import World, as_rows, chain_of, feed, open_world, started, sweep
 from tocsin.competition import nonces, swap_store
@@ -10,6 +12,7 @@ from tocsin.competition.reader import ListReader
 from tocsin.competition.swap_store import Candidate
 from tocsin.competition.sweep import Sweep
 from tocsin.errors import NoAnswer
+from tocsin.simulator.faults import FaultKind, SimulatedFault
 from tocsin.upstream.answer import BadRequest
 
 MINUTE_MS = 60_000
@@ -47,6 +50,32 @@ async def test_a_transaction_that_cannot_be_read_is_asked_for_less_and_less_ofte
 
     assert waits == [5, 10, 20]
     assert rows == as_rows(chain.truth())
+
+
+@pytest.mark.parametrize(
+    ("kind", "attempts", "waits"), [("wrong_json", [1, 2, 3], [1, 4, 25]), ("status", [0, 0, 0], [1, 1, 1])]
+)
+async def test_a_group_without_an_answer_is_asked_for_again(
+    kind: FaultKind, attempts: list[int], waits: list[int], tmp_path: Path
+) -> None:
+    """After a minute. A broken answer may be the transaction's own, so it counts as an attempt; an outage does not."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        chain = world.simulator.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        await world.db.batch(swap_store.enqueue(world.db, [Candidate(tx.tx_id, "agent")], world.clock.now()))
+        world.simulator.faults.add(SimulatedFault(kind=kind, status=500, path="/tx/multiple"))
+        seen = []
+        for _ in range(3):
+            began_at = world.clock.now()
+            made = Sweep(world.run(), world.rules, cadence_ms=SWEEP_MS)
+            await made.verify_queued()
+            [row] = await world.all("SELECT attempts, due_at FROM candidates")
+            seen.append((row["attempts"], (row["due_at"] - world.clock.now()) / MINUTE_MS))
+            await world.clock.sleep((row["due_at"] - world.clock.now()) / 1000)
+            assert world.clock.now() > began_at
+
+    assert seen == list(zip(attempts, waits, strict=True))
 
 
 async def test_one_sweep_reads_twenty_pages_of_a_wallet(tmp_path: Path) -> None:

@@ -263,13 +263,13 @@ def test_traffic_is_measured_over_ten_minutes_first_and_then_over_hours() -> Non
     assert measured(second, 500_000, 2_000) == MeasuredTraffic(500_000, 2_000, 14_400)
 
 
-async def test_a_state_that_cannot_be_read_is_begun_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", ['{"mark": 7}', '{"mark": '])
+async def test_a_state_that_cannot_be_read_is_begun_again(stored: str, tmp_path: Path) -> None:
     """As if the feed had never run: it restarts at the head, and the sweep reads everything."""
     async with open_world(tmp_path, chain_of(1)) as world:
         await started(world)
-        await world.db.prepare(
-            "UPDATE competition_state SET value = '{\"mark\": 7}' WHERE key = 'competition_feed'"
-        ).run()
+        statement = "UPDATE competition_state SET value = ? WHERE key = 'competition_feed'"
+        await world.db.prepare(statement).bind(stored).run()
         state = await load_state(world.db)
         swept = await sweep(world)
         await world.clock.sleep(60)

@@ -24,6 +24,7 @@ from tocsin.competition.gathered_lookup import GatheredLookup
 from tocsin.competition.request_jobs import RECHECK, SUBMIT, competition_jobs
 from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
+from tocsin.competition.verdicts import verdict
 from tocsin.errors import ObjectReset, ShareUsed
 from tocsin.shapes.competition import SubmitAnswer
 from tocsin.simulator.simulated_fetch import SimulatedFetch
@@ -192,6 +193,23 @@ async def test_trades_that_count_use_up_no_share(tmp_path: Path) -> None:
         assert codes == [None] * 10 + ["pending"] * 10
         assert again[0] == "pending"
         assert again[-1] == "too_many_requests"
+
+
+async def test_a_client_pays_for_every_call_of_a_verdict(tmp_path: Path) -> None:
+    """A long route takes more calls than the look-up, and none of them is free."""
+    async with open_world(tmp_path) as world:
+        chain, lane = world.simulator.chain, SubmissionLane()
+        tx = chain.swap(chain.wallets[0], "multibin")
+        while len(tx.events) <= 200:
+            tx = chain.swap(chain.wallets[0], "multibin")
+        chain.mine(tx)
+        argument: JSON = {"txid": tx.tx_id, "client": [*CLIENT]}
+        answer = await verdict(world.request(), world.rules, argument, lane)
+        [(paid, _)] = lane._shares._used.values()
+
+        assert answer.verdict is not None
+        assert world.calls() > 1
+        assert paid == pytest.approx(world.calls())
 
 
 def test_shares_shrink_with_what_is_left_and_grow_back() -> None:
