@@ -34,6 +34,7 @@ from tocsin.commands.data_files import DB_FILE
 from tocsin.errors import TocsinError
 from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import HIRO_URL
+from tocsin.upstream.registry import upstreams
 
 _in_order = json.JSONEncoder(default=str, sort_keys=True).encode
 CALM_SWEEP_MS = 6 * 3_600_000  # a call that shows no events is refused at the fourth attempt
@@ -210,9 +211,9 @@ class History:
         number = self.happened["process"]
         self.happened["process"] += 1
         self.restart_after_s = RESTART_S
-        before, self.calls = self.calls, self.outside.call_checks(self.settings, self.calls)
-        if before.get("hiro") is not self.calls["hiro"]:  # another key
-            self.months["hiro"].forget()
+        self.calls = self.outside.call_checks(self.settings, self.calls)
+        for name, upstream in upstreams(self.settings).items():
+            self.months[name].process_began(upstream.key, upstream.quota)
         self.note("process", number=number)
         process = self.process = SimulatedProcess(
             number,

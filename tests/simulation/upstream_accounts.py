@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from tocsin.budget.budget import Quota
 from tocsin.simulator.http_messages import UpstreamName
 from tocsin.simulator.rate_limits import (
     HIRO_ANONYMOUS,
@@ -71,6 +72,7 @@ class MonthChecks:
     called_s: float | None = None  # the last call since then
     left: int = 10**9
     offsets_ms: set[int] = field(default_factory=lambda: {0})  # of its months, that we may know of
+    key_and_plan: tuple[str | None, Quota] | None = None  # of the process
 
     def told(self, upstream: str, headers: Mapping[str, str], now_s: float, wall_ms: int) -> None:
         told = headers.get(HEADERS[upstream], "")
@@ -84,8 +86,14 @@ class MonthChecks:
         elif self.used_up_s is None:
             self.used_up_s, self.used_up_ms = now_s, wall_ms
 
+    def process_began(self, key: str | None, plan: Quota) -> None:
+        """Start over with another key or plan: calls that the settings promise are tried."""
+        if self.key_and_plan != (key, plan):
+            self.key_and_plan = key, plan
+            self.forget()
+
     def forget(self) -> None:
-        """Start over: the stored budget was lost, the key changed, or the clock was set."""
+        """Start over: the stored budget was lost, the key or the plan changed, or the clock was set."""
         self.used_up_s = self.called_s = None
 
     def called(self, now_s: float, wall_ms: int) -> str | None:
