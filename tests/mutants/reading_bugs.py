@@ -17,7 +17,7 @@ BUGS = (
     Bug(
         name="forgotten_nonces_count_as_seen",
         file="competition/nonces.py",
-        old="        del ordered[1]  # the lowest tells from which block on something is missing\n",
+        old="        del ordered[1]  # keep the lowest: it shows from which block on something is missing\n",
         new=(
             "        lowest, second = ordered[:2]\n"
             "        ordered[:2] = [NonceRange(lowest.low, second.high, second.block)]\n"

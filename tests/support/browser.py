@@ -146,12 +146,17 @@ class SharedContext:
 
 
 def audit(page: Page, *rules: str) -> list[str]:
-    """Return what axe-core finds wrong, by rule and element; all rules if none are named."""
+    """Return what axe-core finds wrong, by rule and element; all rules if none are named.
+
+    It waits for animations that end: the colours of a panel that fades in have too little contrast.
+    """
     require(AXE.exists(), NPM)
     if not page.evaluate("'axe' in globalThis"):
         page.evaluate(AXE.read_text())
     violations: list[str] = page.evaluate(
         """async (rules) => {
+             const ends = ({effect}) => Number.isFinite(effect.getComputedTiming().endTime);
+             await Promise.allSettled(document.getAnimations().filter(ends).map(({finished}) => finished));
              const runOnly = rules.length ? {runOnly: rules} : {};
              const {violations} = await axe.run(document, {resultTypes: ["violations"], ...runOnly});
              const words = ({html, failureSummary}) => `${html} ${failureSummary}`;
