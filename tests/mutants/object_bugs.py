@@ -160,9 +160,7 @@ BUGS = (
         new='            text = encode(result, f"the result of {method}()")\n',
         origin="durable objects 4.4",
         breaks="A reply leaves only once its writes are durable",
-        tests=(
-            "local/objects/test_power_cut.py::test_after_a_power_cut_everything_acknowledged_is_there[quick]",
-        ),
+        tests=("local/objects/test_gates.py::test_a_reply_waits_for_the_sync_of_its_writes",),
     ),
     Bug(
         name="alarm_succeeds_before_sync",

@@ -31,6 +31,11 @@ def is_durable(made: Objects) -> bool:
     return made.runtime.store.synced == made.runtime.store.commits
 
 
+def broken_disk(_fd: int) -> float:
+    """Take the place of a sync."""
+    raise OSError(5, "Input/output error")
+
+
 class Sender(DurableObject):
     """Writes, and lets something out in the same turn."""
 
@@ -38,6 +43,10 @@ class Sender(DurableObject):
         self.ctx.storage.put("k", 1)
         await output_gate()  # as fetch, KV and DB do before they act
         self.env.sent()
+
+    async def write_and_return(self) -> str:
+        self.ctx.storage.put("k", 3)
+        return "written"
 
     async def write_and_raise(self) -> None:
         await self.ctx.storage.put("k", 2)
@@ -52,6 +61,16 @@ async def test_what_leaves_finds_the_writes_before_it_on_disk(tmp_path: Path) ->
         await made.stub().write_and_send()
 
     assert seen == [(1, True)]
+
+
+async def test_a_reply_waits_for_the_sync_of_its_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The method returned, but the sync failed: its caller gets the error instead of the result."""
+    async with objects(tmp_path, Sender) as made:
+        monkeypatch.setattr(object_store, "_timed_sync", broken_disk)
+        with pytest.raises(ObjectReset, match="Input/output error"):
+            await made.stub().write_and_return()
 
 
 async def test_an_error_leaves_after_the_writes_before_it(tmp_path: Path) -> None:
@@ -206,13 +225,9 @@ async def test_an_alarm_whose_writes_are_not_durable_has_not_rung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handler returned, but the sync of its last writes failed: that is a failure."""
-
-    def fail(_fd: int) -> float:
-        raise OSError(5, "Input/output error")
-
     async with objects(tmp_path, Alarmed) as made:
         await made.stub().arm(1_000)
-        monkeypatch.setattr(object_store, "_timed_sync", fail)
+        monkeypatch.setattr(object_store, "_timed_sync", broken_disk)
         await asyncio.sleep(1.5)
 
         assert made.runtime.metrics.alarms_rung == 0
