@@ -1,5 +1,7 @@
 """Who refused a call: the upstream, with a 429, or our own budget. A run refused by our budget is not a failure."""
 
+from dataclasses import replace
+
 from support.budget_world import BudgetWorld
 from tocsin.budget.budget import Quota
 from tocsin.budget.limiter import Lane, LimitReading
@@ -55,3 +57,16 @@ def test_a_month_that_is_used_up_is_a_denial_by_the_budget() -> None:
 
     assert denial is not None
     assert denial.by_budget
+
+
+def test_one_probe_goes_through_a_closed_limiter() -> None:
+    """Not while it is open, while a call is under way, or while another probe is."""
+    world = BudgetWorld(Quota(minute=10, request_share=0))
+    open_ = world.budget.may_probe(Lane.TASK, world.moment)
+    world.call(Lane.TASK)
+    world.hear(LimitReading(), limited=True, retry_after_ms=600_000)
+    closed = world.budget.may_probe(Lane.TASK, world.moment)
+    under_way = replace(world.budget, in_flight=1).may_probe(Lane.TASK, world.moment)
+    probing = replace(world.budget, probing=True).may_probe(Lane.TASK, world.moment)
+
+    assert (open_, closed, under_way, probing) == (False, True, False, False)

@@ -192,3 +192,13 @@ async def test_all_readers_get_prices_the_same_way(tmp_path: Path) -> None:
             "stx": "tenero",
             USDCX: "peg",
         }
+
+
+@pytest.mark.parametrize("usd", [-0.01, 1e15 + 1, float("nan"), float("inf")])
+def test_a_pool_holds_and_trades_between_nothing_and_a_bound(usd: float) -> None:
+    """What Tenero cannot have meant is no entry; nothing at all and small change are."""
+    for pool in ((usd, None), (None, usd)):
+        with pytest.raises(ValueError, match="what a pool holds or trades"):
+            CachedPrice(0.85, 6, START_MS, RemainingCalls(), *pool)
+
+    assert CachedPrice(0.85, 6, START_MS, liquidity_usd=0.0, volume_usd=0.5).volume_usd == 0.5

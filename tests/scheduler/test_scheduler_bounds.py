@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
+from support.scripted_fetch import ScriptedFetch, always, response
 from support.virtual_time import START_MS, VirtualClock
 from tocsin.bindings import JSON
+from tocsin.budget.budget import Quota
 from tocsin.errors import BindingMissing, UsageError
 from tocsin.scheduler.run_history import tend
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext, WorkContext
 from tocsin.shapes.scheduler import RunRecord
+from tocsin.upstream.tenero import TeneroClient
 
 FIVE = 5 * MINUTE
 HOUR = 60 * MINUTE
@@ -95,6 +98,29 @@ async def test_a_breaker_opens_at_the_failure_that_the_settings_name(tmp_path: P
     assert len(job.started) == failures
     assert held_until == job.started[-1] + HOUR
     assert (line.level, line.fields["failures"]) == ("ERROR", failures)
+
+
+@pytest.mark.parametrize(("minute", "is_held"), [(100, True), (200, False)])
+async def test_another_plan_ends_what_the_old_one_held_back(
+    minute: int, is_held: bool, tmp_path: Path
+) -> None:
+    """After a restart with the same plan the task still waits; with another one it may run."""
+    clock, fetch = VirtualClock(), ScriptedFetch(always(response({})))
+
+    async def limited(context: TaskContext) -> TaskResult:
+        await context.upstream("tenero", TeneroClient).client.get("/x", lambda body: body, context.session)
+        until = context.clock.now() + 30 * MINUTE
+        return TaskResult({}, incomplete="429", limited_until=until, progressed=False)
+
+    before = {"tenero": Quota(minute=100)}
+    async with scheduler(tmp_path, prices(limited), clock=clock, fetch=fetch, quotas=before) as made:
+        await asyncio.sleep(1)
+        assert (await made.client().status()).next_run_after["tenero"] is not None
+    after = {"tenero": Quota(minute=minute)}
+    async with scheduler(tmp_path, prices(limited), clock=clock, quotas=after, arm=False) as made:
+        held_until = (await made.client().status()).next_run_after["tenero"]
+
+    assert (held_until is not None) == is_held
 
 
 async def test_a_resume_leaves_alone_what_no_breaker_holds(tmp_path: Path) -> None:

@@ -48,6 +48,11 @@ class Sender(DurableObject):
         self.ctx.storage.put("k", 3)
         return "written"
 
+    async def write_and_sync(self) -> None:
+        self.ctx.storage.put("k", 4)
+        await self.ctx.storage.sync()
+        self.env.synced()
+
     async def write_and_raise(self) -> None:
         await self.ctx.storage.put("k", 2)
         raise RuntimeError("after the write")
@@ -71,6 +76,16 @@ async def test_a_reply_waits_for_the_sync_of_its_writes(
         monkeypatch.setattr(object_store, "_timed_sync", broken_disk)
         with pytest.raises(ObjectReset, match="Input/output error"):
             await made.stub().write_and_return()
+
+
+async def test_sync_returns_when_the_writes_before_it_are_durable(tmp_path: Path) -> None:
+    """Code that goes on after it may rely on them."""
+    seen: list[tuple[Any, bool]] = []
+    async with objects(tmp_path, Sender) as made:
+        made.env.synced = lambda: seen.append((on_disk(tmp_path, "k"), is_durable(made)))
+        await made.stub().write_and_sync()
+
+    assert seen == [(4, True)]
 
 
 async def test_an_error_leaves_after_the_writes_before_it(tmp_path: Path) -> None:
