@@ -17,13 +17,15 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import TypeAlias
 
 from simulation.every_call import FAULTS, broken_by, short_plan
 from simulation.history import Report, run_history
@@ -62,6 +64,9 @@ class Named:
         return f"SEED={self.seed}{' LONG=1' if self.long else ''}"
 
 
+Reports: TypeAlias = Generator[tuple[Named, Report], None, None]
+
+
 def names(first: int) -> Iterator[Named]:
     """Yield names without end."""
     yield from map(Named, ONCE_BROKEN)
@@ -71,7 +76,7 @@ def names(first: int) -> Iterator[Named]:
         yield Named(seed, long=True)
 
 
-def reports(first: int, jobs: int) -> Iterator[tuple[Named, Report]]:
+def reports(first: int, jobs: int) -> Reports:
     """Yield reports of the histories as they end, indefinitely. Each runs in a process of its own."""
     left, running = names(first), dict[Connection, BaseProcess]()
     try:
@@ -91,26 +96,33 @@ def reports(first: int, jobs: int) -> Iterator[tuple[Named, Report]]:
             process.join()
 
 
+def reports_here(first: int) -> Reports:
+    """The same reports, one after the other, in this process: only here does coverage.py see the histories."""
+    for name in names(first):
+        yield name, run_history(name.plan())
+
+
 def _report(name: Named, end: Connection) -> None:
     """Run one history in its own process, whose end makes garbage collection unnecessary."""
     gc.disable()
     end.send((name, run_history(name.plan(), collect=False)))
 
 
-def run_many(days: float, first: int, jobs: int) -> int:
+def run_many(days: float, reported: Reports) -> int:
     began, cpu_began = time.monotonic(), sum(os.times()[:4])
     simulated, histories, happened, broken = 0.0, 0, Counter[str](), list[Named]()
-    for name, report in reports(first, jobs):
-        simulated += report.days
-        histories += 1
-        happened.update(report.happened)
-        if report.violations:
-            broken.append(name)
-            print(f"{name}: {report.violations[0]}", flush=True)
-        elif histories % 20 == 0:
-            print(f"{simulated:,.0f} of {days:,.0f} days, {histories} histories", flush=True)
-        if simulated >= days:
-            break
+    with closing(reported):  # which ends the histories that still run: their time counts
+        for name, report in reported:
+            simulated += report.days
+            histories += 1
+            happened.update(report.happened)
+            if report.violations:
+                broken.append(name)
+                print(f"{name}: {report.violations[0]}", flush=True)
+            elif histories % 20 == 0:
+                print(f"{simulated:,.0f} of {days:,.0f} days, {histories} histories", flush=True)
+            if simulated >= days:
+                break
     minutes, cpu_minutes = (time.monotonic() - began) / 60, (sum(os.times()[:4]) - cpu_began) / 60
     print(", ".join(f"{count} {what}" for what, count in sorted(happened.items())))
     print(
@@ -171,7 +183,7 @@ def main() -> int:
         return run_every_call(given.every_call, given.jobs)
     if given.seed is not None:
         return run_one(Named(given.seed, given.long), given.days)
-    return run_many(given.days or 100.0, given.first, given.jobs)
+    return run_many(given.days or 100.0, reports(given.first, given.jobs))
 
 
 if __name__ == "__main__":
