@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from support.competition import World, chain_of, leaderboard, open_world, register, sweep
+from support.history_rows import PlainSwap, add_swaps, add_traders
+from support.local_store import open_competition
 from tocsin.chain_model import TokenPrice
 from tocsin.competition import page_token
-from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, BoardPage
+from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, BoardPage, all_rows
 from tocsin.errors import UsageError
 from tocsin.platform.shared.json_values import encode
 from tocsin.shapes.competition import BoardRow
@@ -228,3 +230,23 @@ async def test_wrong_parameters_are_explained(wrong: dict[str, Any], message: st
     async with open_world(tmp_path, chain_of(1)) as world:
         with pytest.raises(UsageError, match=message):
             await leaderboard(world.db, PRICES, **wrong)
+
+
+async def test_an_agent_is_shown_with_the_wallet_that_traded_last(tmp_path: Path) -> None:
+    """Its latest trade is that wallet's; figures at trade time are unknown as long as no trade has a value."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [("SP1", 7), ("SP2", 7), ("SP3", 7)])
+        times = {"SP1": 1_000, "SP2": 3_000, "SP3": 2_000}
+        await add_swaps(
+            db,
+            [
+                PlainSwap(number, wallet, "stx", 10, "A.a::a", 10, burn_block_time=at)
+                for number, (wallet, at) in enumerate(times.items())
+            ],
+        )
+        (row,) = await all_rows(db, {}, follow_max=100)
+
+    assert (row.stx_address, row.latest_trade_at) == ("SP2", 3_000_000)
+    assert row.wallets[0] == "SP2"
+    assert (row.valued_trade_count, row.pnl_at_trade_usd, row.volume_at_trade_usd) == (0, None, None)
+    assert (row.trade_count, row.uncounted_trade_count) == (3, 3)

@@ -219,6 +219,11 @@ def test_the_rows_of_a_period_have_its_figures() -> None:
     assert (first.uncounted_trade_count, first.unpriced_tokens) == (1, ["x"])
     assert (second.pnl_usd, second.uncounted_trade_count, second.unpriced_tokens) == (None, 0, ["x"])
     assert (list(made.of(board, "24h")), list(made.of(board, "all"))) == ([], rows)
+    newer = PublishedBoard(
+        rows, NOW + 1, None, final=False, periods={"7d": replace(week, pnl_usd=[6.0, None])}
+    )
+    assert made.of(board, "7d") is made.of(board, "7d")
+    assert made.of(newer, "7d")[0].pnl_usd == 6.0
     assert page_of(rows, BoardQuery()).rows[0].stx_address == "b"
 
 
