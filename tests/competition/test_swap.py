@@ -320,12 +320,13 @@ def test_what_was_sent_does_not_include_the_fee_of_the_transaction() -> None:
         BalanceChange("0x1", STX, 105, 0),
         BalanceChange("0x1", "A", 9, 2),
         BalanceChange("0x1", "B", 3, 4),
+        BalanceChange("0x1", "C", 1, 0),  # the smallest amount that there is
         BalanceChange("0x2", "A", 1, 0),
     ]
-    net = {STX: -5, "A": -7, "B": 1}
+    net = {STX: -5, "A": -7, "B": 1, "C": -1}
 
-    assert sent_of_changes(transaction(100, sponsored=False), changes, net) == {STX: 5, "A": 9}
-    assert sent_of_changes(transaction(100, sponsored=True), changes, net) == {STX: 105, "A": 9}
+    assert sent_of_changes(transaction(100, sponsored=False), changes, net) == {STX: 5, "A": 9, "C": 1}
+    assert sent_of_changes(transaction(100, sponsored=True), changes, net) == {STX: 105, "A": 9, "C": 1}
 
 
 transfers = st.builds(
