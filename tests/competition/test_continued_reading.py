@@ -67,13 +67,11 @@ async def test_a_group_without_an_answer_is_asked_for_again(
         world.simulator.faults.add(SimulatedFault(kind=kind, status=500, path="/tx/multiple"))
         seen = []
         for _ in range(3):
-            began_at = world.clock.now()
             made = Sweep(world.run(), world.rules, cadence_ms=SWEEP_MS)
             await made.verify_queued()
             [row] = await world.all("SELECT attempts, due_at FROM candidates")
             seen.append((row["attempts"], (row["due_at"] - world.clock.now()) / MINUTE_MS))
             await world.clock.sleep((row["due_at"] - world.clock.now()) / 1000)
-            assert world.clock.now() > began_at
 
     assert seen == list(zip(attempts, waits, strict=True))
 
@@ -92,7 +90,7 @@ async def test_one_sweep_reads_twenty_pages_of_a_wallet(tmp_path: Path) -> None:
         await world.clock.sleep(3_600)
         world.simulator.advance()
         pages = []
-        for _ in range(3):
+        for _ in range(2):
             before = world.calls(f"/{wallet}/transactions")
             made = Sweep(world.run(), world.rules, cadence_ms=SWEEP_MS)
             await made.prepare()
@@ -101,7 +99,7 @@ async def test_one_sweep_reads_twenty_pages_of_a_wallet(tmp_path: Path) -> None:
             await world.clock.sleep(900)
         rows = await world.rows()
 
-    assert pages[:2] == [20, 3]  # 22 pages, and the head of the list once more
+    assert pages == [20, 3]  # 22 pages, and the head of the list once more
     assert rows == as_rows(chain.truth())
     assert len(rows) == 1
 
