@@ -1,13 +1,13 @@
-"""Check the sizes of files and functions: at most 400 lines per file, 70 per function."""
+"""Check that functions have at most 70 lines. A file above 600 is a warning, unless it has a reason here."""
 
 import ast
 import subprocess
 import sys
 from pathlib import Path
 
-FILE_LINES_MAX = 400
+FILE_LINES_WARN = 600
 FUNCTION_LINES_MAX = 70
-# A list of cases may be longer than code. Each entry has its reason.
+# Files that are one concept, as long as the concept is. Each entry has its reason.
 LONG_FILES = {
     "tests/conformance/worker.py": "one short function for each op of the recordings",
 }
@@ -17,8 +17,8 @@ def findings(path: Path) -> list[str]:
     text = path.read_text()
     found = []
     lines = text.count("\n")
-    if lines > FILE_LINES_MAX and str(path) not in LONG_FILES:
-        found.append(f"{path}: {lines} lines; split it (at most {FILE_LINES_MAX})")
+    if lines > FILE_LINES_WARN and str(path) not in LONG_FILES:
+        print(f"warning: {path} has {lines} lines: is it one concept? If so, add its reason to LONG_FILES")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
