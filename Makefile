@@ -120,8 +120,8 @@ sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## simulate bad days of the whole s
 	  $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(LONG),--long) $(if $(EVERY_CALL),--every-call $(EVERY_CALL))
 
-mutants: $(DEV) ## try every deliberate bug: a test must catch each [ONLY=name JOBS=1 DOCS=1]
-	@PYTHONPATH=tests $(BIN)/python -m tools.mutants --only "$(ONLY)" --jobs $(or $(JOBS),1) $(if $(DOCS),--write-docs)
+mutants: $(DEV) ## apply each deliberate bug of tools/mutants to a copy: a test must catch it [ONLY=name JOBS=1]
+	@$(BIN)/python tools/try_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),1)
 
 month: $(DEV) ## compare Tocsin with a model of the reference over a simulated month [DAYS=30 SEED=1]
 	@$(BIN)/python bench/reference_month.py $(if $(DAYS),--days $(DAYS)) $(if $(SEED),--seed $(SEED))

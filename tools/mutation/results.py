@@ -8,7 +8,6 @@ from pathlib import Path
 from tools.mutation.generate import Mutant
 from tools.mutation.recorded import KEPT, SOURCE, digest
 
-EQUIVALENT = Path(__file__).parent / "equivalent.json"
 KILLED, SURVIVED, UNTESTED, NOT_TRIED = "killed", "survived", "no test runs it", "cannot be applied"
 
 
@@ -35,12 +34,6 @@ class Results:
         return Counter(by for outcome, by in self._known.values() if outcome == KILLED)
 
 
-def equivalent_in(name: str) -> dict[str, str]:
-    """Reasons by the changed line, as `before -> after`: these mutants behave like the module."""
-    stored: dict[str, dict[str, str]] = json.loads(EQUIVALENT.read_text())
-    return stored.get(name, {})
-
-
 def label(mutant: Mutant) -> str:
     return f"{mutant.before} -> {mutant.after}"
 
@@ -49,30 +42,26 @@ def show(mutants: Mapping[Path, Sequence[Mutant]], results: Mapping[Path, Result
     total: Counter[str] = Counter()
     rows = []
     for path, found in mutants.items():
-        reasons = equivalent_in(results[path].name)
         counts: Counter[str] = Counter()
         for mutant in found:
             outcome, by = results[path].of(mutant) or ("unknown", "")
-            if outcome in {SURVIVED, UNTESTED} and label(mutant) in reasons:
-                outcome = "equivalent"
             counts[outcome] += 1
-            if outcome not in {KILLED, "equivalent"}:
+            if outcome != KILLED:
                 print(
                     f"{results[path].name}:{mutant.line}: {outcome}: {label(mutant)}  [{mutant.operator}] {by}"
                 )
         total.update(counts)
         if found:
             rows.append((results[path].name, counts))
-    print("\n| module | mutants | killed | equivalent | survived | score |\n|---|---|---|---|---|---|")
+    print("\n| module | mutants | killed | survived | score |\n|---|---|---|---|---|")
     for name, counts in (*rows, ("total", total)):
         print(_row(name, counts))
 
 
 def _row(name: str, counts: Counter[str]) -> str:
-    killed, equivalent = counts[KILLED], counts["equivalent"]
-    survived = counts[SURVIVED] + counts[UNTESTED]
+    killed, survived = counts[KILLED], counts[SURVIVED] + counts[UNTESTED]
     tried = killed + survived
     score = f"{100 * killed / tried:.0f} %" if tried else "-"
-    left = sum(counts.values()) - tried - equivalent
+    left = sum(counts.values()) - tried
     note = f" ({left} not tried)" if left else ""
-    return f"| {name} | {sum(counts.values())}{note} | {killed} | {equivalent} | {survived} | {score} |"
+    return f"| {name} | {sum(counts.values())}{note} | {killed} | {survived} | {score} |"

@@ -1,1 +1,0 @@
-"""Deliberate bugs: each breaks one promise, and a test must catch it. `make mutants` tries them all."""
