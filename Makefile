@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz mcp soak sim month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test fuzz mcp soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,10 @@ sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## simulate bad days of the whole s
 	@cd tests && ../$(if $(COVERAGE),.venv-mutation/bin/python -m simulation.branch_coverage,$(BIN)/python -m simulation) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(LONG),--long) $(if $(EVERY_CALL),--every-call $(EVERY_CALL))
+
+digests: $(DEV) ## write digests of simulated histories, or compare two files of them [OUT=a.json SEEDS=200 JOBS=2 COMPARE="a.json b.json"]
+	@cd tests && ../$(BIN)/python -m simulation.digests $(if $(OUT),--out $(abspath $(OUT))) $(if $(SEEDS),--seeds $(SEEDS)) \
+	  $(if $(JOBS),--jobs $(JOBS)) $(if $(COMPARE),--compare $(abspath $(COMPARE)))
 
 mutants: $(DEV) ## apply each deliberate bug of tools/mutants to a copy: a test must catch it [ONLY=name JOBS=1]
 	@$(BIN)/python tools/try_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),1)

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import traceback
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -383,11 +383,16 @@ def _upstream_of(url: str) -> str:
 
 
 def run_history(
-    plan: Plan, call_faults: Mapping[int, CallFault] | None = None, *, collect: bool = True
+    plan: Plan,
+    call_faults: Mapping[int, CallFault] | None = None,
+    *,
+    collect: bool = True,
+    at_the_end: Callable[[Path], None] = lambda _: None,
 ) -> Report:
     """Run a plan. Some storage calls may fail, by their numbers.
 
-    `collect`: collect the garbage of killed processes here, so that it does not run in other code.
+    `collect`: collect the garbage of killed processes here, so that it does not run in other code. `at_the_end` gets
+    the directory with the data.
     """
     with TemporaryDirectory(prefix="tocsin-sim-", dir=SCRATCH if SCRATCH.is_dir() else None) as scratch:
         history = History(plan, Path(scratch), call_faults)
@@ -395,4 +400,5 @@ def run_history(
             report = history.run()
             if collect:
                 gc.collect()
+        at_the_end(Path(scratch))
     return report

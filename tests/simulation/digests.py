@@ -1,0 +1,89 @@
+"""Digests of many histories, to show that a change of the code changed no behaviour.
+
+make digests OUT=before.json [SEEDS=200 JOBS=2]   writes the digests of the seeds from 1 on
+make digests COMPARE="before.json after.json"                   compares two such files
+
+The digest of the trace covers every call, log line and commit in their order. The digests of the ending, one for each
+table and file, cover what is stored at the end of the calm: they stay equal if only the way there has changed.
+"""
+
+import argparse
+import hashlib
+import json
+import sqlite3
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TypeAlias
+
+from simulation.history import run_history
+from simulation.plan import draw_plan
+from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE
+
+Digests: TypeAlias = dict[str, str]
+
+DAYS = 1.0
+TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+
+
+def ending_digests(directory: Path) -> Digests:
+    """Return a digest of the rows of each table of each file, in an order that does not depend on their history."""
+    found: Digests = {}
+    for name in (DB_FILE, KV_FILE, OBJECTS_FILE):
+        with closing(sqlite3.connect(directory / name)) as file:
+            for (table,) in file.execute(TABLES).fetchall():
+                rows = sorted(map(repr, file.execute(f'SELECT * FROM "{table}"')))
+                found[f"{name}: {table}"] = hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    return found
+
+
+def digests_of(seed: int) -> tuple[int, Digests]:
+    ending: Digests = {}
+    report = run_history(
+        draw_plan(seed, DAYS), at_the_end=lambda directory: ending.update(ending_digests(directory))
+    )
+    broken = {"broken": str(report.violations[0])} if report.violations else {}
+    return seed, {"trace": report.digest, **broken, **ending}
+
+
+def write(path: Path, seeds: int, jobs: int) -> int:
+    with ProcessPoolExecutor(jobs) as pool:
+        found = {}
+        for seed, digests in pool.map(digests_of, range(1, seeds + 1)):
+            found[seed] = digests
+            if seed % 20 == 0:
+                print(f"{seed} of {seeds}", flush=True)
+    path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    return 0
+
+
+def compare(before: Path, after: Path) -> int:
+    old, new = (json.loads(path.read_text()) for path in (before, after))
+    differing = 0
+    for seed in sorted(old.keys() | new.keys(), key=int):
+        one, other = old.get(seed, {}), new.get(seed, {})
+        names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+        differing += bool(names)
+        if names:
+            print(f"seed {seed}: {', '.join(names)}")
+    print(f"{differing} of {len(old.keys() | new.keys())} seeds differ")
+    return 1 if differing else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make digests", description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--compare", type=Path, nargs=2)
+    given = parser.parse_args()
+    if given.compare:
+        return compare(*given.compare)
+    if given.out is None:
+        parser.error("name a file: OUT=before.json, or two to compare: COMPARE='before.json after.json'")
+    return write(given.out, given.seeds, given.jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
