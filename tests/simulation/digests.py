@@ -60,15 +60,14 @@ def write(path: Path, seeds: int, jobs: int) -> int:
 
 def compare(before: Path, after: Path) -> int:
     old, new = (json.loads(path.read_text()) for path in (before, after))
-    differing = 0
-    for seed in sorted(old.keys() | new.keys(), key=int):
-        one, other = old.get(seed, {}), new.get(seed, {})
-        names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    both, differing = sorted(old.keys() & new.keys(), key=int), 0
+    for seed in both:
+        names = sorted(name for name in old[seed] | new[seed] if old[seed].get(name) != new[seed].get(name))
         differing += bool(names)
         if names:
             print(f"seed {seed}: {', '.join(names)}")
-    print(f"{differing} of {len(old.keys() | new.keys())} seeds differ")
-    return 1 if differing else 0
+    print(f"{differing} of {len(both)} seeds differ")
+    return 1 if differing or not both else 0
 
 
 def main() -> int:
