@@ -142,7 +142,9 @@ def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[st
     in_use = is_in_use(path)
     for name, migrations in schemas.items():
         try:
-            examine(path / name, migrations, in_use=in_use)
+            unchecked = examine(path / name, migrations, in_use=in_use)
+            if unchecked is not None:
+                found.append(f"{path / name} could not be checked ({unchecked}). Run this command again.")
         except (StartError, OSError) as error:
             found.append(str(error))
     return found

@@ -306,7 +306,7 @@ def test_damage_is_found_behind_a_log_that_was_not_replayed(data: Path) -> None:
     """A killed process leaves a log. The check reads file and log together and changes neither."""
     changed_by_hand_in_log = sqlite_file.connect(data / "kv.sqlite")
     changed_by_hand_in_log.execute("CREATE TABLE handmade (a)")
-    kept = {name: (data / name).read_bytes() for name in ("kv.sqlite", "kv.sqlite-wal")}
+    kept = {file.name: file.read_bytes() for file in data.glob("kv.sqlite*")}
     changed_by_hand_in_log.close()
     for name, content in kept.items():
         (data / name).write_bytes(content)

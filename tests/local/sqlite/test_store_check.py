@@ -1,7 +1,5 @@
 """What a start finds in a database and its log, and how it reports problems."""
 
-import errno
-import os
 import sqlite3
 from contextlib import closing
 from io import StringIO
@@ -13,7 +11,7 @@ from support.virtual_time import START_MS
 from tocsin.errors import StoreUnusable
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.local.sqlite import sqlite_file, store_check
+from tocsin.platform.local.sqlite import data_dir, sqlite_file, store_check
 from tocsin.platform.local.sqlite.data_dir import DataDir
 from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
 from tocsin.platform.local.sqlite.migrations import load
@@ -50,21 +48,20 @@ def killed_after(path: Path, *statements: str) -> dict[str, bytes]:
     return kept
 
 
-def test_a_log_that_is_left_beside_a_restored_database_is_named(data: Path) -> None:
-    """The database was restored without removing the previous log. The fix is to remove the log."""
+def test_a_log_that_is_left_beside_a_restored_database_is_refused(data: Path) -> None:
+    """The database was restored without its log. That cannot be told from damage, so both files are kept."""
     backup = (data / "kv.sqlite").read_bytes()
     killed_after(data / "kv.sqlite", FILL)
     later = killed_after(data / "kv.sqlite", "UPDATE entries SET value = 'x' WHERE expires_at = 1")
     (data / "kv.sqlite").write_bytes(backup)
     (data / "kv.sqlite-wal").write_bytes(later["kv.sqlite-wal"])
     before = contents(data)
-    with pytest.raises(StoreUnusable, match=r"kv.sqlite is damaged together with .*: remove kv.sqlite-wal\."):
+    with pytest.raises(
+        StoreUnusable, match=r"kv.sqlite is damaged .* keep kv.sqlite and kv.sqlite-wal until you have$"
+    ):
         open_dir(data)
 
     assert contents(data) == before
-
-    (data / "kv.sqlite-wal").unlink()
-    open_dir(data).close()
 
 
 def test_a_page_that_a_crash_has_cut_is_taken_from_the_log(data: Path) -> None:
@@ -112,20 +109,16 @@ def test_a_database_with_pages_of_64_kib_is_checked_by_its_own_page_size(tmp_pat
         store_check.examine(path, None)
 
 
-def test_a_check_without_space_for_its_copy_names_the_fix(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The database is neither called damaged nor opened."""
-    kept = killed_after(data / "kv.sqlite", FILL)
-    for name, content in kept.items():
-        (data / name).write_bytes(content)
-
-    def full(*_paths: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("shutil.copyfile", full)
-    before = contents(data)
-    with pytest.raises(StoreUnusable, match=r"\(No space left on device\)\. Set TMPDIR to a directory"):
-        open_dir(data)
-
-    assert contents(data) == before
+def test_a_database_that_cannot_be_opened_is_called_damaged_only_if_it_is(data: Path) -> None:
+    """SQLite blames the file system, then the content."""
+    (data / "text").write_text("no database" * 100)
+    with (
+        pytest.raises(StoreUnusable, match=r"\(unable to open database file\)\. The data may be intact: see"),
+        data_dir._explained(data),
+    ):
+        sqlite_file.connect(data / "absent")
+    with (
+        pytest.raises(StoreUnusable, match=r"\(file is not a database\)\. Restore a backup$"),
+        data_dir._explained(data),
+    ):
+        sqlite_file.connect(data / "text")

@@ -19,13 +19,14 @@ from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.data_lock import LOCK_NAME, DataLock
 from tocsin.platform.local.sqlite.known_files import KnownFiles
 from tocsin.platform.local.sqlite.migrations import Migration, migrate
-from tocsin.platform.local.sqlite.store_check import examine
+from tocsin.platform.local.sqlite.store_check import examine, is_damage
 
 FREE_BYTES_MIN = 1024 * 1024  # free space that a start requires
 
 _CAUSES = {
     errno.EACCES: "is not writable by this user. Make the user that runs Tocsin its owner (chown)",
     errno.EDQUOT: "has no space left under this user's quota. Free some, or choose another with --data-dir",
+    errno.EIO: "is on a disk that reports an error. See the kernel log (dmesg), and start again when the disk works",
     errno.ELOOP: "is a symbolic link, and its target would be overwritten. Remove the link",
     errno.ENOENT: "cannot be created: its parent directory does not exist. Create that first (mkdir -p)",
     errno.ENOSPC: "is on a full disk. Free some space, or choose another with --data-dir",
@@ -75,7 +76,9 @@ class DataDir:
                 _probe(path)
                 once_locked()
                 for name in sorted({*schemas, *(file.name for file in path.glob("*.sqlite"))}):
-                    examine(path / name, schemas.get(name))
+                    unchecked = examine(path / name, schemas.get(name))
+                    if unchecked is not None:
+                        logger.warn("store.not_checked", file=name, error=unchecked)
                 self._lock.sign(now)
             except BaseException:
                 self._lock.abandon()
@@ -158,8 +161,13 @@ def _explained(path: Path) -> Iterator[None]:
         cause = _CAUSES.get(error.errno or 0, f"cannot be used: {error.strerror}")
         raise StoreUnusable(f"{_place(error, path)} {cause}") from error
     except sqlite3.Error as error:
+        advice = (
+            "Restore a backup"
+            if is_damage(error)
+            else "The data may be intact: see the kernel log (dmesg) for errors of the disk, and start Tocsin again"
+        )
         raise StoreUnusable(
-            f"{path} contains a database that cannot be opened ({error}). Restore a backup"
+            f"{path} contains a database that cannot be opened ({error}). {advice}"
         ) from error
 
 
