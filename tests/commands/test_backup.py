@@ -1,12 +1,15 @@
 """Backup, verify and restore on files: what is refused and why, and that nothing is lost or overwritten."""
 
+import errno
 import io
 import json
 import os
+import resource
 import sqlite3
 import tarfile
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import chdir, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from tocsin.commands.restore import restore, verify
 from tocsin.errors import BackupRefused, StartError, TocsinError, UsageError
 from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.platform.local.sqlite.data_lock import is_in_use
+from tocsin.platform.local.sqlite.snapshot import one_instant
 
 NOW = 1_778_700_600_000
 SAVED = "tocsin-20260513T193000Z.tar"
@@ -93,6 +98,7 @@ def test_a_restored_directory_starts_with_what_was_saved(tmp_path: Path) -> None
 
     assert (value_in(directory), aside, manifest.taken_at) == ("first", None, NOW)
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
+    assert directory.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_directory_with_data_is_kept_and_moved_aside_by_force(tmp_path: Path) -> None:
@@ -259,6 +265,15 @@ def test_a_backup_that_cannot_be_made_says_why(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "there.tar"]
 
 
+@pytest.mark.parametrize("name", ["db.sqlite", "kv.sqlite", "objects.sqlite"])
+def test_a_directory_without_one_of_its_databases_is_not_backed_up(tmp_path: Path, name: str) -> None:
+    """The backup could not be restored."""
+    data = data_dir(tmp_path / "data")
+    (data / name).unlink()
+    with pytest.raises(UsageError, match=f"There is no {name} in"):
+        backup(tmp_path, data_dir=data, clock=lambda: NOW)
+
+
 def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:
     """An error, not a backup that cannot be restored."""
     data = data_dir(tmp_path / "data")
@@ -285,6 +300,9 @@ def test_root_restores_for_the_owner_of_the_directory(tmp_path: Path) -> None:
     restore(target, data_dir=tmp_path / "new", force=False, now=NOW)
 
     assert {path.stat().st_uid for path in (tmp_path / "new").iterdir()} == {1234}
+    _, _, aside = restore(target, data_dir=tmp_path / "new", force=True, now=NOW)
+    assert aside is not None
+    assert {path.stat().st_uid for path in (aside, *aside.iterdir())} == {1234}
 
 
 def test_all_refusals_are_sentences_for_the_command(tmp_path: Path) -> None:
@@ -295,3 +313,258 @@ def test_all_refusals_are_sentences_for_the_command(tmp_path: Path) -> None:
         restore(tmp_path / "x.tar", data_dir=tmp_path / "file", force=False, now=NOW)
     with pytest.raises(UsageError, match="mkdir -p"):
         restore(tmp_path / "x.tar", data_dir=tmp_path / "a" / "b", force=False, now=NOW)
+
+
+def kill_with_a_log(data: Path, value: str) -> None:
+    """Write the value as a process does that is killed then: it is in the log only."""
+    connection = sqlite_file.connect(data / "kv.sqlite")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("INSERT OR REPLACE INTO entries (key, value) VALUES ('key', ?)", (value,))
+    left = {file: file.read_bytes() for file in data.glob("kv.sqlite*")}
+    connection.close()
+    for file, content in left.items():
+        file.write_bytes(content)
+
+
+def test_a_killed_service_s_log_does_not_come_back_after_a_restore(tmp_path: Path) -> None:
+    """SQLite would replay it into the restored database, and the operator would get the old data without an error."""
+    data = data_dir(tmp_path / "data")
+    target = saved(tmp_path, data)
+    kill_with_a_log(data, "later")
+
+    _, _, aside = restore(target, data_dir=data, force=True, now=NOW)
+
+    assert sorted(path.name for path in data.iterdir()) == [
+        "before-restore-20260513T193000Z",
+        "db.sqlite",
+        "kv.sqlite",
+        "objects.sqlite",
+        "tocsin.lock",
+    ]
+    assert value_in(data) == "first"
+    assert aside is not None
+    assert value_in(aside) == "later"
+    assert aside.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_backup_has_what_is_only_in_the_log(tmp_path: Path) -> None:
+    """A killed service is backed up with its latest writes, and stays as it was."""
+    data = data_dir(tmp_path / "data")
+    kill_with_a_log(data, "later")
+    target = saved(tmp_path, data)
+    restore(target, data_dir=tmp_path / "new", force=False, now=NOW)
+
+    assert value_in(tmp_path / "new") == "later"
+
+
+@pytest.mark.parametrize("moved", ["before-restore-20260513T193000Z", "data"])
+def test_a_restore_over_data_that_is_cut_off_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: str
+) -> None:
+    """Killed after one old file is aside, or one new file is in: a start would begin with the others, or without."""
+    data = data_dir(tmp_path / "data")
+    target = saved(tmp_path, data)
+    rename = Path.rename
+
+    def cut_off(self: Path, to: Path) -> None:
+        rename(self, to)
+        if to.parent.name == moved:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        restore(target, data_dir=data, force=True, now=NOW)
+    monkeypatch.undo()
+
+    with pytest.raises(StartError, match=r"restore-unfinished.sqlite is empty"):
+        DataDir(data, load_migrations(), now=NOW, logger=CapturedLog())
+
+
+def test_a_backup_and_a_restore_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is synced before the next: the mark, the files that it guards, and its end."""
+    data, synced, fsync = data_dir(tmp_path / "data"), list[tuple[str, ...]](), os.fsync
+    places = {path.stat().st_ino: path for path in (tmp_path, data)}
+
+    def note(fd: int) -> None:
+        place = places.get(os.fstat(fd).st_ino)
+        if place is not None:
+            files = (file.name for file in place.iterdir() if file.is_file() and file.suffix != ".lock")
+            synced.append((place.name, *sorted(files)))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    target = saved(tmp_path, data)
+    restore(target, data_dir=data, force=True, now=NOW)
+
+    databases = ("db.sqlite", "kv.sqlite", "objects.sqlite")
+    assert synced == [
+        (tmp_path.name, SAVED),
+        ("data", *databases, "restore-unfinished.sqlite"),
+        ("data", *databases, "restore-unfinished.sqlite"),
+        ("data", *databases),
+    ]
+
+
+def test_rows_that_the_manifest_does_not_list_are_refused(tmp_path: Path) -> None:
+    """The file is whole, but it is not what was saved."""
+    target = saved(tmp_path, data_dir(tmp_path / "data"))
+
+    def one_more(members: dict[str, Any]) -> None:
+        manifest = json.loads(members["manifest.json"][1])
+        manifest["files"]["kv.sqlite"]["rows"]["entries"] = 2
+        members["manifest.json"][1] = json.dumps(manifest).encode()
+
+    with pytest.raises(BackupRefused, match=r"kv.sqlite: its tables do not have the rows that the manifest"):
+        verify(repacked(target, tmp_path / "changed.tar", one_more))
+
+
+def test_nobody_can_start_during_the_restore_and_anybody_can_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory is locked while files move, and released also when the restore fails."""
+    data = data_dir(tmp_path / "data")
+    target = saved(tmp_path, data)
+    rename, held = Path.rename, list[bool]()
+
+    def full_disk(self: Path, to: Path) -> Path:
+        if self.parent.name.startswith(".tocsin-restore-"):
+            held.append(is_in_use(data))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(to))
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", full_disk)
+    with pytest.raises(BackupRefused, match=r"data/objects.sqlite: No space left on device\.$"):
+        restore(target, data_dir=data, force=True, now=NOW)
+
+    assert held == [True]
+    assert not is_in_use(data)
+
+
+def test_a_refused_restore_leaves_no_directory_that_it_made(tmp_path: Path) -> None:
+    """One that was there stays."""
+    (tmp_path / "text.tar").write_text("no backup")
+    (tmp_path / "old").mkdir()
+    for name in ("new", "old"):
+        with pytest.raises(BackupRefused, match=r"text.tar cannot be used"):
+            restore(tmp_path / "text.tar", data_dir=tmp_path / name, force=False, now=NOW)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "text.tar"]
+    assert list((tmp_path / "old").iterdir()) == []
+
+
+def test_a_directory_with_no_data_needs_no_force(tmp_path: Path) -> None:
+    """A new volume has `lost+found`; a service that never got further has left its lock."""
+    target = saved(tmp_path, data_dir(tmp_path / "data"))
+    new = tmp_path / "new"
+    (new / "lost+found").mkdir(parents=True)
+    (new / "tocsin.lock").touch()
+    _, _, aside = restore(target, data_dir=new, force=False, now=NOW)
+
+    assert (value_in(new), aside) == ("first", None)
+
+
+def test_rows_that_refer_to_nothing_are_refused(tmp_path: Path) -> None:
+    """SQLite's integrity check does not look for them."""
+    data = data_dir(tmp_path / "data")
+    with closing(sqlite3.connect(data / "db.sqlite")) as db, db:
+        (table, column) = next(
+            (table, row[3])
+            for (table,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+            for row in db.execute(f"PRAGMA foreign_key_list({table})").fetchall()
+        )
+        needed = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[3] or row[1] == column]
+        db.execute("PRAGMA ignore_check_constraints = ON")
+        db.execute(
+            f"INSERT INTO {table} ({', '.join(needed)}) VALUES ({', '.join('?' * len(needed))})",
+            [1] * len(needed),
+        )
+    with pytest.raises(BackupRefused, match=r"db.sqlite: a row refers to a row that does not exist\."):
+        verify(saved(tmp_path, data))
+
+
+def test_a_backup_has_every_database_of_the_directory(tmp_path: Path) -> None:
+    """Also one that this release does not know."""
+    data = data_dir(tmp_path / "data")
+    with closing(sqlite3.connect(data / "notes.sqlite")) as notes, notes:
+        notes.execute("CREATE TABLE notes (text)")
+        notes.execute("INSERT INTO notes VALUES ('mine')")
+    restore(saved(tmp_path, data), data_dir=tmp_path / "new", force=False, now=NOW)
+
+    with closing(sqlite3.connect(tmp_path / "new" / "notes.sqlite")) as notes:
+        assert notes.execute("SELECT text FROM notes").fetchall() == [("mine",)]
+
+
+def test_a_backup_sees_through_links(tmp_path: Path) -> None:
+    """A link to the data directory is the data directory, and a link that leads nowhere is a name that is taken."""
+    data = data_dir(tmp_path / "data")
+    (tmp_path / "link").symlink_to(data)
+    (tmp_path / "taken.tar").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="would be lost with it"):
+        backup(tmp_path / "link", data_dir=data, clock=lambda: NOW)
+    with pytest.raises(UsageError, match=r"taken.tar already exists"):
+        backup(tmp_path / "taken.tar", data_dir=data, clock=lambda: NOW)
+
+    assert (tmp_path / "taken.tar").is_symlink()
+
+
+def test_a_name_that_is_taken_while_the_backup_is_made_is_not_overwritten(tmp_path: Path) -> None:
+    """Another backup of the same second, for example."""
+    data = data_dir(tmp_path / "data")
+
+    def clock() -> int:
+        if list(tmp_path.glob(".tocsin-backup-*")):  # the copies are being made
+            (tmp_path / SAVED).write_text("mine")
+        return NOW
+
+    with pytest.raises(UsageError, match="already exists"):
+        backup(tmp_path, data_dir=data, clock=clock)
+
+    assert (tmp_path / SAVED).read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", SAVED]
+
+
+def test_without_a_destination_the_backup_is_made_here(tmp_path: Path) -> None:
+    """As docs/backup.md has it."""
+    data, here = data_dir(tmp_path / "data"), tmp_path / "here"
+    here.mkdir()
+    with chdir(here):
+        target, manifest = backup(None, data_dir=data, clock=lambda: NOW)
+
+    assert (target, manifest.taken_at) == (Path(SAVED), NOW)
+    assert [path.name for path in here.iterdir()] == [SAVED]
+
+
+def test_a_database_that_somebody_holds_is_not_backed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left of the backup."""
+    data = data_dir(tmp_path / "data")
+    monkeypatch.setattr("tocsin.commands.backup.one_instant", partial(one_instant, wait_s=0.1))
+    with closing(sqlite3.connect(data / "kv.sqlite", isolation_level=None)) as shell:
+        shell.execute("BEGIN IMMEDIATE")
+        with pytest.raises(
+            BackupRefused, match=r"^No backup was made: another program .* locked for 0.1 s: end it"
+        ):
+            backup(tmp_path, data_dir=data, clock=lambda: NOW)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_too_little_room_is_not_called_a_bad_backup(tmp_path: Path) -> None:
+    """Neither by verify, nor by restore, nor is a backup left that is not whole."""
+    data = data_dir(tmp_path / "data")
+    target = saved(tmp_path, data)
+    before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        with pytest.raises(BackupRefused, match=r"was not checked: there is no room .* set TMPDIR"):
+            verify(target)
+        with pytest.raises(BackupRefused, match=r"was not checked: there is no room"):
+            restore(target, data_dir=tmp_path / "new", force=False, now=NOW)
+        with pytest.raises(BackupRefused, match=r"cannot be backed up|No backup was made"):
+            backup(tmp_path / "second.tar", data_dir=data, clock=lambda: NOW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, hard))
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", SAVED]
+    assert verify(target).taken_at == NOW

@@ -4,6 +4,7 @@ A file is extracted only if the manifest lists its name and the name is a plain 
 link or a device is never followed.
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -24,6 +25,7 @@ BLOCK_BYTES = 1024 * 1024
 
 _DATABASE = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}\.sqlite")
 _ANOTHER = "Give another backup"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def write(path: Path, manifest: BackupManifest, databases: Mapping[str, Path]) -> None:
@@ -65,6 +67,11 @@ def unpack(path: Path, into: Path) -> BackupManifest:
     except tarfile.TarError as error:
         raise _refused(path, f"it is not a tar archive, or it is truncated ({error})") from error
     except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise BackupRefused(
+                f"{path} was not checked: there is no room to unpack it into {into} ({error.strerror}). "
+                "Free some, or for `tocsin verify` set TMPDIR to a larger directory."
+            ) from error
         raise BackupRefused(f"{path} cannot be read: {error.strerror or error}.") from error
     missing = sorted(manifest.files.keys() - found)
     if missing:
