@@ -138,3 +138,22 @@ async def test_the_log_is_copied_now_and_then_and_restarted_now_and_then(
             await asyncio.sleep(0.01)
 
     assert steps == ["2 PASSIVE", "4 restart", "6 PASSIVE", "8 restart", "10 restart", "12 PASSIVE"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("copies", "bytes_max"), [(True, 5_000_000), (False, 38_000_000)])
+async def test_the_log_is_bounded_by_its_size_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, copies: bool, bytes_max: int
+) -> None:
+    """A few large commits: the log is copied at 4 MiB. If the copy never catches up, it restarts at 32 MiB."""
+    if not copies:
+        monkeypatch.setattr(object_store, "_copy_log", lambda *_: None)
+    sizes = []
+    async with objects(tmp_path, Register) as made:
+        for number in range(200):
+            await made.stub().put("k", str(number % 10) * 250_000)
+            await asyncio.sleep(0.01)  # the copy in the thread ends
+            sizes.append((tmp_path / "objects.sqlite-wal").stat().st_size)
+
+    assert 4_000_000 < max(sizes) < bytes_max
+    assert sizes[-1] < max(sizes)

@@ -27,7 +27,9 @@ from tocsin.platform.local.sqlite.sqlite_file import connect, sync_directory, sy
 OBJECT_MIGRATIONS = Path(__file__).parent / "sql"
 QUICK_DISK_S = 0.001  # a sync that takes less is done on the loop
 CHECKPOINT_COMMITS = 1_000  # commits after which the log is copied into the database
+CHECKPOINT_BYTES = 4 * 1024 * 1024  # or so much of a log; SQLite cuts it to this size when it restarts
 LOG_RESTART_COMMITS = 50_000  # commits after which the writer waits for that copy
+LOG_RESTART_BYTES = 32 * 1024 * 1024  # or so much of a log
 
 _ALARM_COLUMNS = "scheduled_at, due_at, decided_at, generation, retry_count, backoff, last_failure_counted"
 
@@ -83,6 +85,7 @@ class ObjectStore:
         self._disk_s = 0.0  # how long a sync takes: the slowest recent one, decaying
         self._copying: asyncio.Future[None] | None = None
         self._checkpointed = 0
+        self._copy_above = CHECKPOINT_BYTES  # the size of the log at which it is copied again
         self._restarted = 0
         self._fatal: OSError | None = None
         self.refusal: str | None = None  # why no commit is accepted at the moment
@@ -257,8 +260,11 @@ class ObjectStore:
             self._sync()
         else:
             self._syncing = False
-        if target - self._checkpointed >= CHECKPOINT_COMMITS:
-            self._checkpoint(target)
+        log_bytes = os.fstat(self._log_fd).st_size
+        if log_bytes <= CHECKPOINT_BYTES:  # it has restarted
+            self._copy_above = CHECKPOINT_BYTES
+        if target - self._checkpointed >= CHECKPOINT_COMMITS or log_bytes > self._copy_above:
+            self._checkpoint(target, log_bytes)
 
     def _fail(self, error: Exception) -> None:
         """Refuse all further work, permanently."""
@@ -276,7 +282,7 @@ class ObjectStore:
         self._waiters.clear()
         self._on_fatal(fatal)
 
-    def _checkpoint(self, target: int) -> None:
+    def _checkpoint(self, target: int, log_bytes: int) -> None:
         """Copy the log into the database, so that the log can restart instead of growing.
 
         A failure loses nothing: the log has every write, and a later commit tries again.
@@ -284,7 +290,8 @@ class ObjectStore:
         if self._copying is not None and not self._copying.done():
             return
         self._checkpointed = target
-        if target - self._restarted >= LOG_RESTART_COMMITS:
+        self._copy_above = log_bytes + CHECKPOINT_BYTES
+        if target - self._restarted >= LOG_RESTART_COMMITS or log_bytes > LOG_RESTART_BYTES:
             # Under constant load the copy in the thread never catches up. Here the writer waits for it, but not for a
             # reader, such as a backup: this is the event loop.
             try:
@@ -346,6 +353,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     db = connect(path)
     db.execute("PRAGMA synchronous = NORMAL")  # we sync the log, before a reply leaves
     db.execute("PRAGMA wal_autocheckpoint = 0")  # the log is copied in a thread, not in a commit
+    db.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
     return db
 
 
