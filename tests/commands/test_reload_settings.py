@@ -1,11 +1,24 @@
 """What a reload applies, what it leaves to a restart, and what it refuses."""
 
+import asyncio
+import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from tocsin.commands.reload_settings import SettingsSource, plan_reload
+from support.captured_log import CapturedLog
+from tocsin.commands.reload_settings import Reloader, SettingsSource, plan_reload
+from tocsin.competition.rules import rules_of
+from tocsin.errors import RequestRefused, StoreUnavailable
+from tocsin.platform.shared.redaction import Redactor
+from tocsin.scheduler.config import SchedulerEnv
+from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.settings import Settings, SettingsError, read
+from tocsin.tasks import request_jobs, tasks
+from tocsin.web.deps import InForce, keys_of
 
 OLD, NEW = "0123456789abcdef-old", "0123456789abcdef-new"
 
@@ -64,3 +77,125 @@ def test_what_the_environment_overrides_is_named(tmp_path: Path, monkeypatch: py
     assert source.overridden() == ["ADMIN_KEY", "TOCSIN_PORT"]
     assert source.read().admin_key[0].secret == OLD
     assert source.read().port == 8000
+
+
+class Reloading:
+    """A `Reloader` of a service in this directory, whose object only notes what it sees when it is asked to reload."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.redact = Redactor([OLD])
+        self.log = CapturedLog()
+        self.seen: list[tuple[str, int]] = []
+        self.refuses = refuses
+        settings = SettingsSource().read()
+        self.in_force = InForce(keys_of(settings), rules_of(settings))
+        self.env = cast(
+            "SchedulerEnv", SimpleNamespace(tasks=tasks(settings), request_jobs=request_jobs(settings))
+        )
+        self.reloader = Reloader(
+            settings,
+            SettingsSource(),
+            self.env,
+            self.in_force,
+            self.redact,
+            lambda: cast("SchedulerClient", self),
+            self.log,
+        )
+
+    async def reload(self) -> None:
+        cadence = next(task.cadence_ms for task in self.env.tasks if task.name == "sweep")
+        self.seen.append((self.redact.text(f"{OLD} {NEW}"), cadence))
+        await asyncio.sleep(1)
+        if self.refuses:
+            raise StoreUnavailable("the disk is full")
+
+    def keys(self) -> list[str]:
+        return [key.secret for key in self.in_force.keys.admin]
+
+
+@pytest.fixture
+def in_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text(f"ADMIN_KEY={OLD}\nTOCSIN_ALLOWLIST=list.json\n")
+    (tmp_path / "list.json").write_text('{"contracts": {}}')
+    return tmp_path
+
+
+async def test_new_secrets_are_masked_before_anything_can_log_them(in_directory: Path) -> None:
+    """The object reloads with the new tasks, and logs what it does. The old key stays masked."""
+    made = Reloading()
+    (in_directory / ".env").write_text(f"ADMIN_KEY={NEW}\nTOCSIN_SWEEP_CADENCE=30m\n")
+    await made.reloader.reload()
+
+    assert made.seen == [("[redacted] [redacted]", 1_800_000)]
+    assert made.keys() == [NEW]
+
+
+async def test_a_reload_that_the_object_refuses_changes_nothing(in_directory: Path) -> None:
+    """Neither the tasks, nor the keys, nor the rules. The next reload finds the same changes."""
+    made = Reloading(refuses=True)
+    before = made.env.tasks, made.env.request_jobs, made.in_force.keys, made.in_force.rules
+    (in_directory / ".env").write_text(f"ADMIN_KEY={NEW}\nTOCSIN_SWEEP_CADENCE=30m\n")
+    with pytest.raises(StoreUnavailable):
+        await made.reloader.reload()
+    after = made.env.tasks, made.env.request_jobs, made.in_force.keys, made.in_force.rules
+    made.refuses = False
+    done = await made.reloader.reload()
+
+    assert after == before
+    assert done.applied == ["ADMIN_KEY", "TOCSIN_SWEEP_CADENCE", "TOCSIN_ALLOWLIST"]
+
+
+async def test_a_list_with_other_contracts_is_applied_although_no_setting_changed(in_directory: Path) -> None:
+    """It is named once; the same content again is no change."""
+    made = Reloading()
+    unchanged = await made.reloader.reload()
+    contract = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.a-new-router"
+    (in_directory / "list.json").write_text(json.dumps({"contracts": {contract: ["swap"]}}))
+    changed = await made.reloader.reload()
+
+    assert (unchanged.applied, changed.applied) == ([], ["TOCSIN_ALLOWLIST"])
+    assert contract in made.in_force.rules.allowlist.contracts
+    assert [line["applied"] for line in made.log.named("settings.reloaded")] == [[], ["TOCSIN_ALLOWLIST"]]
+
+
+async def test_two_reloads_at_once_are_made_one_after_the_other(in_directory: Path) -> None:
+    """The second reads the file when the first is done: what was written last is in force."""
+    made = Reloading()
+    (in_directory / ".env").write_text(f"ADMIN_KEY={OLD}\nTOCSIN_SWEEP_CADENCE=30m\n")
+    first = asyncio.create_task(made.reloader.reload())
+    second = asyncio.create_task(made.reloader.reload())
+    await asyncio.sleep(0.5)
+    (in_directory / ".env").write_text(f"ADMIN_KEY={OLD}\nTOCSIN_SWEEP_CADENCE=40m\n")
+    applied = [(await each).applied for each in (first, second)]
+
+    assert [cadence for _, cadence in made.seen] == [1_800_000, 2_400_000]
+    assert applied == [["TOCSIN_SWEEP_CADENCE", "TOCSIN_ALLOWLIST"], ["TOCSIN_SWEEP_CADENCE"]]
+
+
+async def test_a_refused_reload_says_so_and_asks_the_object_for_nothing(in_directory: Path) -> None:
+    """Every problem is in the answer and in the log."""
+    made = Reloading()
+    (in_directory / ".env").write_text("ADMIN_KEY=short\n")
+    with pytest.raises(RequestRefused, match=r"(?s)Nothing was changed.*stay in force.*ADMIN_KEY") as refused:
+        await made.reloader.reload()
+
+    assert (refused.value.status, refused.value.code) == (422, "settings_refused")
+    assert made.seen == []
+    assert made.keys() == [OLD]
+    assert "ADMIN_KEY" in made.log.named("settings.refused")[0]["error"]
+
+
+def test_the_command_line_wins_over_the_file(in_directory: Path) -> None:
+    """And a demo adjusts what it read."""
+    (in_directory / ".env").write_text("TOCSIN_HOST=0.0.0.0\nTOCSIN_PORT=1\nTOCSIN_DATA_DIR=there\n")
+    source = SettingsSource("127.0.0.2", 2, Path("here"), lambda read: replace(read, instance="demo"))
+    settings = source.read()
+
+    assert (settings.host, settings.port, settings.data_dir, settings.instance) == (
+        "127.0.0.2",
+        2,
+        "here",
+        "demo",
+    )
+    assert source.overridden() == ["TOCSIN_DATA_DIR", "TOCSIN_HOST", "TOCSIN_PORT"]
