@@ -105,6 +105,52 @@ async def test_first_returns_a_row_or_none(tmp_path: Path) -> None:
         assert await database.prepare("SELECT name FROM items ORDER BY id").first() == {"name": "a"}
 
 
+@pytest.mark.parametrize(
+    ("sql", "values", "joined"),
+    [
+        ("SELECT ? || ? AS joined", ("a", "b"), "ab"),
+        ("SELECT ?1 || ?2 || ?1 AS joined", ("a", "b"), "aba"),
+        ("SELECT ?2 || ?1 AS joined", ("a", "b"), "ba"),
+        (
+            "SELECT ?1||?2||?3||?4||?5||?6||?7||?8||?9||?10||?11 AS joined",
+            tuple("abcdefghijk"),
+            "abcdefghijk",
+        ),
+        ("SELECT '?1' || ? AS joined", ("a",), "?1a"),
+        ("SELECT '?1' AS joined", (), "?1"),
+    ],
+)
+async def test_places_with_and_without_a_number_get_their_values(
+    tmp_path: Path, sql: str, values: tuple[str, ...], joined: str
+) -> None:
+    """Without a warning of any Python: 3.12.0 to 3.12.3 warn about a sequence of values for `?1`."""
+    async with open_database(tmp_path) as database:
+        assert await database.prepare(sql).bind(*values).first() == {"joined": joined}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("sql", "values", "joined"),
+    [("SELECT ?2 AS joined", ("a", "b"), "b"), ("SELECT ?1 || ? AS joined", ("a", "b"), "ab")],
+)
+async def test_places_with_a_gap_or_of_both_kinds_get_their_values(
+    tmp_path: Path, sql: str, values: tuple[str, ...], joined: str
+) -> None:
+    """As on D1; we write no such statement."""
+    async with open_database(tmp_path) as database:
+        assert await database.prepare(sql).bind(*values).first() == {"joined": joined}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("values", [(), ("a",), ("a", "b", "c")])
+async def test_too_few_or_too_many_values_are_refused(tmp_path: Path, values: tuple[str, ...]) -> None:
+    """A statement of two places runs with two values only."""
+    async with open_database(tmp_path) as database:
+        for sql in ("SELECT ?1 || ?2", "SELECT ? || ?"):
+            with pytest.raises(UsageError, match="uses 2"):
+                await database.prepare(sql).bind(*values).first()
+
+
 async def test_bind_leaves_the_statement_as_it_was(tmp_path: Path) -> None:
     """A statement is prepared once and bound many times."""
     async with open_database(tmp_path) as database:

@@ -11,17 +11,20 @@ Every call is one transaction, whether one statement or a batch. A write is fsyn
 D1's limits apply here too, so that code that works here also works there.
 """
 
+import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from tocsin.bindings import DBMeta, DBResult
 from tocsin.errors import StoreUnavailable
 from tocsin.platform.local.objects.output_gate import output_gate
 from tocsin.platform.local.sqlite.sqlite_file import SqliteThread, translated
-from tocsin.platform.shared.sql_rules import first_word
+from tocsin.platform.shared.sql_rules import STATEMENTS_MAX, Value, first_word
 from tocsin.platform.shared.statement import PreparedStatement, StatementDatabase
 
+_PLACE = re.compile(r"\?([0-9]*)")
 _READS = frozenset(("SELECT", "WITH", "VALUES", "EXPLAIN"))
 _D1_LIMITS = {
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
@@ -92,10 +95,26 @@ def _subject(sql: str) -> str:
 
 def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -> DBResult:
     changes_before = connection.total_changes
-    cursor = connection.execute(statement.sql, statement.values)
+    cursor = connection.execute(statement.sql, _bound(statement))
     names = [column[0] for column in cursor.description or ()]
     rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
     changes = connection.total_changes - changes_before
     # The sqlite3 module does not expose SQLite's counters of visited rows: rows_read counts returned rows,
     # rows_written changed rows. `changes` includes rows changed by triggers and cascades.
     return DBResult(rows, DBMeta(changes, cursor.lastrowid or 0, rows_read=len(rows), rows_written=changes))
+
+
+def _bound(statement: PreparedStatement) -> Sequence[Value] | Mapping[str, Value]:
+    """The values in the form that sqlite3 wants for `?1`: by name. Python 3.12.0 to 3.12.3 warn about a sequence."""
+    numbers = _numbers(statement.sql)
+    if not numbers or len(numbers) != len(statement.values):
+        return statement.values
+    return dict(zip(numbers, statement.values, strict=True))
+
+
+@lru_cache(maxsize=STATEMENTS_MAX)
+def _numbers(sql: str) -> tuple[str, ...]:
+    """("1", "2", …) if the places for values are `?1`, `?2`, … without a gap; else nothing."""
+    found = set(_PLACE.findall(sql))
+    numbers = tuple(str(number) for number in range(1, len(found) + 1))
+    return numbers if found == set(numbers) else ()
