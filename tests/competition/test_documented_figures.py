@@ -46,7 +46,8 @@ def figures() -> dict[str, bool]:
         == 3,
         "20,000 transactions in 200 blocks": (chainhook.TRANSACTIONS_MAX, chainhook.BLOCKS_MAX)
         == (20_000, 200),
-        "a transaction of more than 2 MiB is skipped": chainhook.TRANSACTION_MAX == 2_097_152,
+        "more than 8 MiB, or with more than 400,000 JSON values": (chainhook.READ_MAX, chainhook.VALUES_MAX)
+        == (8 * 2**20, 400_000),
         "reads all events, up to 5,000": hiro.EVENTS_MAX == 5_000,
     }
 

@@ -190,5 +190,12 @@ async def test_a_push_is_answered_with_what_was_refused(
         await sweep(made.world)
 
         assert answer.status == 200
-        assert answer.json() == {"queued": 1, "alreadyKnown": 0, "ignored": 0, "rolledBack": 0, "refused": 2}
+        assert answer.json() == {
+            "queued": 1,
+            "alreadyKnown": 0,
+            "ignored": 0,
+            "rolledBack": 0,
+            "refused": 2,
+            "tooLarge": False,
+        }
         assert await made.world.rows() == as_rows(made.world.simulator.truth())

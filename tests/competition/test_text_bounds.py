@@ -1,19 +1,13 @@
-"""Text from outside at its limits: exports, JSON in pieces, cursors, statements for D1."""
+"""Text from outside at its limits: exports, cursors, statements for D1."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from support.virtual_time import run_virtual
 from tocsin.competition import d1_sql, page_token, sql_export
 from tocsin.competition.agent_rows import ImportRow, RowError
-from tocsin.competition.json_stream import JsonStream, decoded
 from tocsin.competition.sql_export import read_export
-from tocsin.errors import MalformedBody
 
 SCHEMA = "CREATE TABLE agents (btc_address TEXT, stx_address TEXT, display_name TEXT);\n"
 
@@ -141,146 +135,6 @@ def test_columns_of_constraints_are_no_columns() -> None:
     )
 
     assert rows(f"{schema} INSERT INTO agents VALUES ('a', 'b'), ('c', 'd')") == [["a", "b"], ["c", "d"]]
-
-
-# JSON in pieces
-
-
-async def pieces_of(raw: bytes, size: int) -> AsyncIterator[bytes]:
-    for at in range(0, len(raw), size):
-        yield raw[at : at + size]
-        yield b""
-
-
-async def walked(stream: JsonStream) -> Any:
-    """The whole value, walked through step by step."""
-    kind = await stream.kind()
-    if kind == "{":
-        return {name: await walked(stream) async for name in stream.members()}
-    if kind == "[":
-        return [await walked(stream) async for _ in stream.items()]
-    raw = await stream.take(10_000)
-    assert raw is not None
-    return decoded(raw)
-
-
-async def whole(raw: bytes, size: int) -> Any:
-    stream = JsonStream(pieces_of(raw, size))
-    value = await walked(stream)
-    await stream.finish()
-    return value
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text('a"\\ü{}[],:', max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text('a"\\{', max_size=3), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
-
-
-@given(values, st.integers(1, 7), st.sampled_from([None, 1]))
-def test_json_in_pieces_is_what_it_is_in_one(value: Any, size: int, indent: int | None) -> None:
-    """Walked through, taken as a whole, and skipped."""
-    raw = json.dumps(value, indent=indent, ensure_ascii=False).encode()
-
-    async def taken(size_max: int) -> Any:
-        stream = JsonStream(pieces_of(raw + b" ", size))
-        found = await stream.take(size_max)
-        await stream.finish()
-        return found
-
-    assert run_virtual(whole(raw, size)) == value
-    assert run_virtual(taken(len(raw))) == raw
-    assert run_virtual(taken(len(raw) - 1)) is None
-
-
-async def test_a_value_that_is_passed_over_hides_nothing_after_it() -> None:
-    """Large or small; the members after it are read, and memory holds no more than a piece."""
-    large = json.dumps({"a": ["}" * 5_000, {"b": 1}] * 20})
-    raw = f'{{"first": {large}, "second": 2, "third": "3"}}'.encode()
-    stream, found, most = JsonStream(pieces_of(raw, 100)), dict[str, Any](), 0
-    await stream.kind()
-    async for name in stream.members():
-        if name == "first":
-            await stream.skip()
-        else:
-            taken = await stream.take(10)
-            assert taken is not None
-            found[name] = decoded(taken)
-        most = max(most, len(stream._buffer))
-
-    assert found == {"second": 2, "third": "3"}
-    assert most <= 300
-
-
-async def test_a_number_is_taken_without_what_follows_it() -> None:
-    """However much that is: memory holds no more than a piece of it."""
-    raw = b"[17, " + b"1, " * 5_000 + b"2]"
-    stream = JsonStream(pieces_of(raw, 100))
-    await stream.kind()
-    await anext(stream.items())
-
-    assert await stream.take(10) == b"17"
-    assert len(stream._buffer) <= 200
-
-
-async def test_the_elements_of_a_list_are_numbered_from_nought() -> None:
-    """Empty ones have none."""
-    stream = JsonStream(pieces_of(b"[7, [], 8]", 3))
-    numbers = []
-    await stream.kind()
-    async for number in stream.items():
-        numbers.append(number)
-        await stream.skip()
-
-    assert numbers == [0, 1, 2]
-    assert await whole(b"[]", 1) == []
-    assert await whole(b" { } ", 1) == {}
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        b"{",
-        b"[1",
-        b"[1,",
-        b"[1 2]",
-        b"[,1]",
-        b"[1,]",
-        b'{"a"}',
-        b'{"a":}',
-        b'{"a":1,}',
-        b"{1: 2}",
-        b'{"a" 1}',
-        b'{"a": 1]',
-        b'"abc',
-        b'"abc\\',
-        b"[1]]",
-        b"1 2",
-        b"NaN",
-        b"nul",
-        b'"\xff"',
-    ],
-)
-@pytest.mark.parametrize("size", [1, 100])
-async def test_what_is_not_json_is_refused(raw: bytes, size: int) -> None:
-    """Wherever it is cut off."""
-    with pytest.raises(MalformedBody, match="not JSON"):
-        await whole(raw, size)
-
-
-@pytest.mark.parametrize(("length", "is_read"), [(998, True), (999, False)])
-async def test_a_name_has_a_thousand_bytes_at_most(length: int, *, is_read: bool) -> None:
-    """With its quotes."""
-    raw = b'{"' + b"n" * length + b'": 1}'
-    if is_read:
-        assert await whole(raw, 50) == {"n" * length: 1}
-    else:
-        with pytest.raises(MalformedBody, match="a member of an object needs a name"):
-            await whole(raw, 50)
 
 
 # Cursors

@@ -1,6 +1,7 @@
 """The scheduler's own figures: when it reports, how long it holds back, what a request job leaves."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,61 @@ async def test_a_request_job_is_done_and_remembered(tmp_path: Path) -> None:
         remembered = (await made.client().status()).last_job_at
 
     assert (answer, remembered) == (42, {"double": done_at})
+
+
+async def look(context: WorkContext, _argument: JSON) -> JSON:
+    """A request job that wants a run of the feed, or of the sweep where there is no feed."""
+    context.wake("feed", "sweep")
+    return None
+
+
+async def test_a_request_job_may_ask_for_a_run(tmp_path: Path) -> None:
+    """It starts at once, but at most ten times in a cadence, and never during a pause."""
+    feed, sweep = Job("feed", HOUR), Job("sweep", HOUR)
+    async with scheduler(tmp_path, feed, sweep, request_jobs={"look": look}) as made:
+        await asyncio.sleep(400)
+        await made.client().run_job("look", None)
+        await asyncio.sleep(1)
+        await made.client().run_job("look", None)
+        await made.client().run_job("look", None)
+        await asyncio.sleep(499)
+        await made.client().pause_until(made.clock.now() + 600_000)
+        await made.client().run_job("look", None)
+        await asyncio.sleep(800)
+
+    assert [at - feed.started[0] for at in feed.started] == [0, 400_000, 760_000, 1_500_000]
+    assert len(sweep.started) == 1
+
+
+async def test_a_run_that_is_asked_for_during_a_run_follows_it(tmp_path: Path) -> None:
+    """What came in meanwhile may be behind the place where the run already is."""
+
+    async def slow(context: TaskContext) -> TaskResult:
+        await context.clock.sleep(60)
+        return TaskResult({})
+
+    feed = Job("feed", FIVE, run=slow)
+    async with scheduler(tmp_path, feed, request_jobs={"look": look}) as made:
+        await asyncio.sleep(45)
+        await made.client().run_job("look", None)
+        await asyncio.sleep(30)
+
+    assert [at - feed.started[0] for at in feed.started] == [0, 60_000]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_the_next_task_runs_where_the_first_is_switched_off(tmp_path: Path, *, enabled: bool) -> None:
+    """One that is switched off is not started, and neither is one that does not exist."""
+    sweep = Job("sweep", HOUR)
+    async with scheduler(
+        tmp_path, replace(sweep.task(), enabled=enabled), request_jobs={"look": look}
+    ) as made:
+        await asyncio.sleep(400)
+        await made.client().run_job("look", None)
+        await made.client("v2").run_job("look", None)  # not the active instance
+        await asyncio.sleep(1)
+
+    assert len(sweep.started) == (2 if enabled else 0)
 
 
 async def test_a_retried_alarm_is_not_measured_as_late(

@@ -39,11 +39,14 @@ class JobStub:
         self._world = world
         self._jobs = competition_jobs(world.rules)
         self.asked: list[str] = []
+        self.woken: list[tuple[str, ...]] = []  # the tasks that a job asked for
 
     async def run_job(self, job: str, argument: JSON) -> JSON:
         self.asked.append(job)
         arrived = _sent(argument, "the argument")
-        return _sent(await self._jobs[job](self._world.request(), arrived), "the result")
+        context = self._world.request()
+        context.wake = lambda *tasks: self.woken.append(tasks)
+        return _sent(await self._jobs[job](context, arrived), "the result")
 
 
 def _sent(value: JSON, name: str) -> JSON:

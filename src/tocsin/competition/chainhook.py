@@ -2,38 +2,37 @@
 
 A push is a hint, not a fact: its transactions are queued and verified like all others. So a push that arrives twice,
 late or out of order does no harm. Transactions of a rollback are verified again, and the chain's answer decides. Both
-payload formats, 2.0 and v1, are read one transaction at a time, so a large push needs little memory.
+payload formats are read, 2.0 and v1. A push that is too large to be read is acknowledged and counted; the feed then
+looks at the network's list at once, or the sweep if the feed is switched off.
 
 The queue has limited room for pushed transactions. The answer counts those refused for lack of room; if they are real,
 our lists show them.
 
-Emits `chainhook.received`, `chainhook.ids_unusable`, `queue.full`.
+Emits `chainhook.received`, `chainhook.too_large`, `chainhook.ids_unusable`, `queue.full`.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from tocsin.bindings import JSON
 from tocsin.chain_model import ContractCall, canonical_txid
 from tocsin.competition import swap_store
 from tocsin.competition.eligibility import Tier, tiers
-from tocsin.competition.json_stream import NAME_MAX, JsonStream, decoded
 from tocsin.competition.rules import Rules
 from tocsin.competition.swap_store import PUSHED, Candidate
 from tocsin.errors import OtherNetwork, UsageError
 from tocsin.scheduler.work_context import WorkContext
 from tocsin.shapes.base import Shape
 from tocsin.shapes.competition import PushCounts
+from tocsin.upstream.decode import value_count
 
 BLOCKS_MAX = 200
 TRANSACTIONS_MAX = 20_000
-TRANSACTION_MAX = 2 * 1024 * 1024  # bytes; a larger one counts as one without an id: our lists show it
-ODD_BODY_MAX = 100_000  # bytes of a body that is not an object
+READ_MAX = 8 * 1024 * 1024  # bytes
+VALUES_MAX = 400_000  # JSON values; 8 MiB of real transactions have about as many
 APPLY, ROLLBACK = "apply", "rollback"
 OURS = {"network": "mainnet", "chain": "stacks"}  # required in a push that names them
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +61,44 @@ class Push(Shape):
     applied: list[PushedTransaction]
     rolled_back: list[str]
     without_id: int = 0
+    too_large: bool = False  # nothing of it was read
 
 
-async def read_push(pieces: AsyncIterator[bytes]) -> Push:
-    """Read a payload as it arrives, one transaction at a time.
+def is_too_large(body: bytes) -> bool:
+    """Whether a body, or what was kept of it, would hold up everything else while it is parsed."""
+    return len(body) > READ_MAX or value_count(body) > VALUES_MAX
 
-    Refuses a payload that is neither 2.0 nor v1, naming the place that does not fit, and one of another network.
+
+def read_push(payload: JSON) -> Push:
+    """Read a payload.
+
+    Refuses one that is neither 2.0 nor v1, naming the place that does not fit, and one of another network.
     """
-    reader = _PushReader(JsonStream(pieces))
-    await reader.read()
-    return Push(reader.applied, reader.rolled_back, reader.without_id)
+    outermost = _object(payload)
+    event = _object(outermost.get("event")) or outermost  # of 2.0; v1 has no event around it
+    for about in (outermost, outermost.get("chainhook"), event):
+        _check_ours(about)
+    if APPLY not in event and ROLLBACK not in event:
+        raise UsageError(
+            "The body is not a push of Chainhook: it has neither event.apply and event.rollback (2.0) nor"
+            " apply and rollback (v1)."
+        )
+    applied = [_pushed(transaction) for transaction in _transactions(event, APPLY)]
+    rolled_back = [_txid(transaction) for transaction in _transactions(event, ROLLBACK)]
+    return Push(
+        [pushed for pushed in applied if pushed is not None],
+        [txid for txid in rolled_back if txid is not None],
+        applied.count(None) + rolled_back.count(None),
+    )
 
 
 async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCounts:
     """Queue the transactions of a push that may count, in one batch, as far as there is room."""
     push = Push.from_json(argument)
+    if push.too_large:
+        context.logger.warn("chainhook.too_large", reason="the feed looks at the network's list instead")
+        context.wake("feed", "sweep")
+        return PushCounts(queued=0, already_known=0, ignored=0, rolled_back=0, too_large=True)
     senders = await tiers(context.db)
     applied = [pushed.txid for pushed in push.applied if _may_count(pushed, senders, rules)]
     known = await swap_store.known(context.db, [*applied, *push.rolled_back])
@@ -113,95 +135,34 @@ def _may_count(pushed: PushedTransaction, senders: Mapping[str, Tier], rules: Ru
     return pushed.call is None or rules.allowlist.allows(pushed.call)
 
 
-class _PushReader:
-    """Walks through a payload and keeps the transactions it names."""
-
-    def __init__(self, stream: JsonStream) -> None:
-        self._stream = stream
-        self._is_push = False
-        self._counts = {APPLY: 0, ROLLBACK: 0}
-        self.applied: list[PushedTransaction] = []
-        self.rolled_back: list[str] = []
-        self.without_id = 0
-
-    async def read(self) -> None:
-        stream = self._stream
-        if await stream.kind() == "{":
-            await self._event(outermost=True)
-        else:
-            decoded(await stream.take(ODD_BODY_MAX) or b"")
-        await stream.finish()
-        if not self._is_push:
-            raise UsageError(
-                "The body is not a push of Chainhook: it has neither event.apply and event.rollback (2.0) nor"
-                " apply and rollback (v1)."
-            )
-
-    async def _event(self, *, outermost: bool) -> None:
-        """Read the event of 2.0, or the whole of v1. Its network and chain may come before or after the blocks."""
-        stream = self._stream
-        async for name in stream.members():
-            if name in self._counts:
-                self._is_push = True
-                await self._blocks(name)
-            elif name in OURS:
-                await self._check_ours(name)
-            elif outermost and name == "event" and await stream.kind() == "{":
-                await self._event(outermost=False)
-            elif outermost and name == "chainhook" and await stream.kind() == "{":
-                async for about in stream.members():
-                    await (self._check_ours(about) if about in OURS else stream.skip())
-            else:
-                await stream.skip()
-
-    async def _check_ours(self, name: str) -> None:
-        raw = await self._stream.take(NAME_MAX)
-        found = None if raw is None else decoded(raw)
-        if found is not None and found != OURS[name]:
+def _check_ours(about: object) -> None:
+    """Refuse a push that names another network or chain."""
+    for name, ours in OURS.items():
+        found = _object(about).get(name)
+        if found is not None and found != ours:
             raise OtherNetwork(
-                f"The push is about the {name} {str(found)[:40]!r}; Tocsin follows {OURS[name]}."
+                f"The push is about the {name} {str(found)[:40]!r}; Tocsin follows {ours}."
                 " Register the hook with network mainnet and chain stacks; nothing of the push was stored."
             )
 
-    async def _blocks(self, part: str) -> None:
-        stream = self._stream
-        if await stream.kind() != "[":
-            raise _misfit(part, f"a list of {BLOCKS_MAX} at most")
-        async for number in stream.items():
-            place, found = f"{part}[{number}].transactions", False
-            if number >= BLOCKS_MAX:
-                raise _misfit(part, f"a list of {BLOCKS_MAX} at most")
-            if await stream.kind() != "{":
-                raise _misfit(place, "a list")
-            async for name in stream.members():
-                if name == "transactions" and await stream.kind() == "[":
-                    found = True
-                    await self._transactions(part, place)
-                else:
-                    await stream.skip()
-            if not found:
-                raise _misfit(place, "a list")
 
-    async def _transactions(self, part: str, place: str) -> None:
-        stream = self._stream
-        async for index in stream.items():
-            self._counts[part] += 1
-            if self._counts[part] > TRANSACTIONS_MAX:
-                raise _misfit(part, f"{TRANSACTIONS_MAX} transactions at most")
-            if await stream.kind() != "{":
+def _transactions(event: Mapping[str, Any], part: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the transactions of a part's blocks. A part that is left out has none."""
+    blocks = event.get(part, [])
+    if not isinstance(blocks, list) or len(blocks) > BLOCKS_MAX:
+        raise _misfit(part, f"a list of {BLOCKS_MAX} at most")
+    count = 0
+    for number, block in enumerate(blocks):
+        place, listed = f"{part}[{number}].transactions", _object(block).get("transactions")
+        if not isinstance(listed, list):
+            raise _misfit(place, "a list")
+        count += len(listed)
+        if count > TRANSACTIONS_MAX:
+            raise _misfit(part, f"{TRANSACTIONS_MAX} transactions at most")
+        for index, transaction in enumerate(listed):
+            if not isinstance(transaction, dict):
                 raise _misfit(f"{place}[{index}]", "a transaction")
-            raw = await stream.take(TRANSACTION_MAX)
-            transaction = {} if raw is None else _object(decoded(raw))
-            if part == APPLY:
-                self._keep(self.applied, _pushed(transaction))
-            else:
-                self._keep(self.rolled_back, _txid(transaction))
-
-    def _keep(self, kept: list[T], named: T | None) -> None:
-        if named is None:
-            self.without_id += 1
-        else:
-            kept.append(named)
+            yield transaction
 
 
 def _pushed(transaction: Mapping[str, Any]) -> PushedTransaction | None:

@@ -51,7 +51,7 @@ from tocsin.shapes.scheduler import (
 )
 
 PROGRESS_EVERY_MS = 500
-RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task
+RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task or pushes ask for runs
 WAKE_AGAIN_MS = 1_000  # the least time between a run and the one that it asked for
 RESET = "the object was reset during this run"
 STOPPED = "the process ended during this run, or the platform moved the object"
@@ -192,9 +192,8 @@ class SchedulerDO(HistoryObject):
         """Do a request job in this object: in the budget's request lane, as the single writer."""
         if job not in self.env.request_jobs:
             raise BindingMissing(f"there is no job {job!r} in this deployment")
-        context = WorkContext(
-            self._bindings, request_session(self.env.logger.bind(job=job), self._state.measured.call_answered)
-        )
+        session = request_session(self.env.logger.bind(job=job), self._state.measured.call_answered)
+        context = WorkContext(self._bindings, session, wake=self._wake)
         result = await self.env.request_jobs[job](context, argument)
         self._state.last_job_at[job] = self.env.clock.now()
         self.ctx.storage.put(LAST_JOB_KEY, {**self._state.last_job_at})
@@ -209,6 +208,17 @@ class SchedulerDO(HistoryObject):
         self._save()
         if not self._is_drained():
             self._set_alarm(self._decide())
+
+    def _wake(self, *names: str) -> None:
+        """Run the first of these tasks that is switched on as soon as it may run, within a bound of its cadence."""
+        name = next((name for name in names if name in self._tasks and self._tasks[name].enabled), None)
+        if name is None or self._is_drained():
+            return
+        state = self._state.tasks[name]
+        apart_ms = self._cadences()[name].effective_ms // RERUNS_PER_CADENCE
+        state.wake_at = max(self.env.clock.now(), state.last_slot_at + apart_ms)
+        self._save()
+        self._set_alarm(self._decide())
 
     # The alarm
 

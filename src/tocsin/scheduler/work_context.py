@@ -33,9 +33,16 @@ class ContextBindings:
 class WorkContext:
     """The context of a request job; `TaskContext` adds what only runs have."""
 
-    def __init__(self, bindings: ContextBindings, session: CallSession) -> None:
+    def __init__(
+        self,
+        bindings: ContextBindings,
+        session: CallSession,
+        *,
+        wake: Callable[..., None] = lambda *_tasks: None,
+    ) -> None:
         self._bindings = bindings
         self.session = session
+        self.wake = wake  # asks for a run of the first of these tasks that is switched on
 
     @property
     def db(self) -> Database:

@@ -184,13 +184,17 @@ class TrackedTokens(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PushCounts(Shape):
-    """The result of a Chainhook push. `refused`: transactions for which the queue has no room."""
+    """The result of a Chainhook push. `refused`: transactions for which the queue has no room.
+
+    `too_large`: nothing of it was read; the lists show its transactions.
+    """
 
     queued: int
     already_known: int
     ignored: int
     rolled_back: int
     refused: int = 0
+    too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

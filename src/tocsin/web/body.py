@@ -12,7 +12,11 @@ from tocsin.errors import RequestRefused
 async def json_body(request: Request) -> JSON:
     """The body as JSON. Refuses anything that is not JSON in UTF-8."""
     check_media_type(request)
-    body = await request.body()
+    return parsed(await request.body())
+
+
+def parsed(body: bytes) -> JSON:
+    """The value of JSON in UTF-8. Refuses anything else, and what is nested too deeply."""
     try:
         value: JSON = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError):

@@ -8,15 +8,16 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tocsin.competition import chainhook
+from tocsin.competition.chainhook import Push
 from tocsin.competition.request_jobs import RECEIVE, VERIFY_QUEUED
-from tocsin.errors import MalformedBody, OtherNetwork, RequestRefused, TocsinError, UsageError
+from tocsin.errors import OtherNetwork, RequestRefused, TocsinError, UsageError
 from tocsin.shapes.competition import PushCounts
 from tocsin.web.auth import require_secret
-from tocsin.web.body import check_media_type, not_json
+from tocsin.web.body import check_media_type, parsed
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_response
 
-BODY_MAX = 40 * 1024 * 1024  # as much as Hiro's own receiver accepts; it is read as it arrives
+BODY_MAX = 40 * 1024 * 1024  # as much as Hiro's own receiver accepts; what `READ_MAX` exceeds is not kept
 
 
 class ChainhookRoute:
@@ -28,14 +29,17 @@ class ChainhookRoute:
     async def receive(self, request: Request) -> ASGIApp:
         require_secret(request, self._deps.keys.chainhook, "CHAINHOOK_SECRET")
         check_media_type(request)
+        body = await _start_of(request)
         try:
-            push = await chainhook.read_push(request.stream())
+            push = (
+                Push([], [], too_large=True)
+                if chainhook.is_too_large(body)
+                else chainhook.read_push(parsed(body))
+            )
         except OtherNetwork as error:
             raise RequestRefused(422, "wrong_network", str(error)) from None
         except UsageError as error:
             raise RequestRefused(422, "malformed_push", str(error)) from None
-        except MalformedBody:
-            raise not_json() from None
         counts = PushCounts.from_json(await self._deps.scheduler().run_job(RECEIVE, push.to_json()))
         response = json_response(counts.to_json(), headers={"Cache-Control": "no-store"})
         if counts.queued:
@@ -48,3 +52,12 @@ class ChainhookRoute:
             await self._deps.scheduler().run_job(VERIFY_QUEUED, None)
         except TocsinError as error:
             self._deps.logger.warn("queue.verify_failed", reason=str(error))
+
+
+async def _start_of(request: Request) -> bytes:
+    """The body; of one that is too large, enough to see that. The rest is received too: a cut counts as a failure."""
+    body = bytearray()
+    async for piece in request.stream():
+        if len(body) <= chainhook.READ_MAX:
+            body += piece
+    return bytes(body)

@@ -226,7 +226,8 @@ CHAINHOOK = OperationDoc(
     body_example={"event": {"apply": [], "rollback": []}},
     responses={
         200: ResponseDoc(
-            "its transactions are stored and will be verified; `refused` ones did not fit into the queue",
+            "its transactions are stored and will be verified; `refused` ones did not fit into the queue;"
+            " with `tooLarge` nothing of it was read, and the lists are looked at instead",
             (PushCounts,),
             PushCounts(queued=1, already_known=0, ignored=3, rolled_back=0),
         ),
