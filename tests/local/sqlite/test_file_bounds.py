@@ -36,6 +36,19 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@linux
+def test_a_damaged_file_is_not_left_open(tmp_path: Path) -> None:
+    """The connection is closed as soon as SQLite refuses the file, not when it is collected."""
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(b"not a database" * 1000)
+    before = open_files()
+    with pytest.raises(sqlite3.DatabaseError) as refused:
+        sqlite_file.connect(damaged)
+
+    assert open_files() == before
+    assert "not a database" in str(refused.value)
+
+
 # The lock
 
 

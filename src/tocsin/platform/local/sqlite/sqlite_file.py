@@ -93,8 +93,12 @@ def connect(path: Path, *, query_only: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_KEPT
     )
-    for pragma in (*_PRAGMAS, "query_only = ON") if query_only else _PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}")
+    try:
+        for pragma in (*_PRAGMAS, "query_only = ON") if query_only else _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error:  # such as a damaged file
+        connection.close()
+        raise
     return connection
 
 
