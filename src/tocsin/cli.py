@@ -163,7 +163,10 @@ def board(
 @app.command("import", cls=LocalCommand)
 def import_(
     file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines, or a D1 export (.sql).")
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="JSON lines, or what `wrangler d1 execute --json` prints."
+        ),
     ],
     data_dir: DataDir = None,
     d1_sql: Annotated[
@@ -172,8 +175,7 @@ def import_(
 ) -> None:
     """Import agents and claims from a file. If one is refused, nothing is imported."""
     from tocsin.commands import render
-    from tocsin.commands.import_agents import import_agents
-    from tocsin.commands.import_for_d1 import write_d1_sql
+    from tocsin.commands.import_agents import import_agents, write_d1_sql
     from tocsin.commands.progress import byte_progress
 
     if d1_sql is not None and data_dir is not None:
@@ -183,10 +185,10 @@ def import_(
             report = import_agents(file, data_dir=data_dir, on_progress=on_progress)
             lines = render.imported(report)
         else:
-            prepared = write_d1_sql(file, d1_sql, on_progress)
-            report, lines = prepared.checked, render.prepared_for_d1(prepared, str(d1_sql))
+            report, counts = write_d1_sql(file, d1_sql, on_progress)
+            lines = render.prepared_for_d1(counts, str(d1_sql))
     if report.refused:
-        for line in render.import_refused(str(file), report.refused, report.refused_count):
+        for line in render.import_refused(str(file), report):
             typer.echo(line, err=True)
         raise typer.Exit(1)
     for line in lines:

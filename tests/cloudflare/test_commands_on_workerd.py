@@ -14,10 +14,8 @@ from support.roster import line, open_roster, rows
 from support.simulator_process import root_of, running_simulator
 from support.tocsin_command import tocsin
 from support.workerd import Workerd, require_workerd, running
-from tocsin.commands.import_agents import import_file
-from tocsin.commands.import_for_d1 import write_d1_sql
-from tocsin.competition import d1_sql
-from tocsin.competition.agent_rows import TABLES
+from tocsin.commands.import_agents import D1_STATEMENT_MAX, import_file, write_d1_sql
+from tocsin.competition.agent_rows import TABLES, d1_statement
 from tocsin.platform.local.sqlite.sql_text import split
 
 KEY = "an-admin-key-for-tests"
@@ -37,7 +35,7 @@ class DeployedAgents:
     def load(self, agents: Path) -> None:
         """As `tocsin import --d1-sql` and `wrangler d1 execute --file` do: all statements are one transaction."""
         sql = agents.with_suffix(".d1.sql")
-        assert write_d1_sql(agents, sql, lambda _: None).checked.refused == []
+        assert write_d1_sql(agents, sql, lambda _: None)[0].refused == []
         self.workerd.sql(*[(statement, ()) for statement in split(sql.read_text(encoding="utf-8"))])
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -62,7 +60,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedAgents]:
 
 def test_d1_has_what_a_local_import_has(site: DeployedAgents, tmp_path: Path) -> None:
     """New, changed and unchanged agents, hostile text, and the longest statements that D1 accepts."""
-    longest = d1_sql.row_max("agents") - len(d1_sql.row_of(json.loads(line(800, description=""))))
+    longest = D1_STATEMENT_MAX - len(d1_statement("agents", json.loads(line(800, description=""))))
     many = [line(800, description="x" * longest)]
     many += [line(n, description=HOSTILE * (n % 90), claim={"status": "verified"}) for n in range(200)]
     changes = [line(3, owner="new"), line(4, description=None, claim={"status": "failed"}), line(900)]

@@ -70,8 +70,11 @@ def test_a_refused_line_is_named_and_nothing_is_imported(tmp_path: Path) -> None
     ("name", "content", "code", "sentence"),
     [
         ("nothing.jsonl", b"\n", 1, "holds no agents and no claims"),
-        ("other.sql", b"CREATE TABLE x (y);", 1, "holds no agents and no claims"),
-        ("latin.sql", b"-- caf\xe9 " + b" " * 100, 1, "is not UTF-8"),
+        ("other.sql", b"CREATE TABLE x (y);", 1, "line 1: it is not JSON"),
+        ("none.json", b'[{"results": []}]', 1, "holds no agents and no claims"),
+        ("other.json", b"[1, 2]", 1, "it is not what wrangler prints with --json"),
+        ("cut.json", b'[{"results": [', 1, "cannot be imported: it is not JSON"),
+        ("latin.json", b'["caf\xe9"]', 1, "it is not UTF-8"),
         ("absent.jsonl", None, 2, "does not exist"),
     ],
 )

@@ -4,7 +4,6 @@ import json
 import re
 import sqlite3
 import stat
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ from typer.testing import CliRunner
 
 from support.roster import address, line, open_roster, rows
 from tocsin.cli import app
-from tocsin.commands.import_agents import import_file, import_rows
-from tocsin.commands.import_for_d1 import D1Report, write_d1_sql
-from tocsin.competition import d1_sql
-from tocsin.competition.agent_rows import TABLES, ImportRow, Table, lines_of, read_line
+from tocsin.commands.import_agents import ImportReport, import_file, import_rows, write_d1_sql
+from tocsin.competition.agent_rows import TABLES, ImportRow, Table, d1_statement, lines_of, read_line
 from tocsin.errors import ImportRefused, UsageError
 from tocsin.platform.local.sqlite.sql_text import split
 
@@ -26,10 +23,10 @@ HOSTILE = "O'Brien''; COMMIT; BEGIN TRANSACTION; é🔔\n\r\n-- /* \\ \" \\u0027
 Tables = dict[str, list[dict[str, Any]]]
 
 
-def prepare(directory: Path, *lines: str, name: str = "agents.jsonl") -> tuple[D1Report, Path]:
+def prepare(directory: Path, *lines: str, name: str = "agents.jsonl") -> tuple[ImportReport, Path]:
     file, output = directory / name, directory / f"{name}.d1.sql"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return write_d1_sql(file, output, lambda _: None), output
+    return write_d1_sql(file, output, lambda _: None)[0], output
 
 
 def tables(connection: sqlite3.Connection) -> Tables:
@@ -81,35 +78,36 @@ def test_the_sql_writes_what_an_import_writes(tmp_path: Path) -> None:
     assert written["claims"][1]["reward_satoshis"] == 0
 
 
-def test_statements_are_within_the_limit_of_d1_and_hold_all_rows(tmp_path: Path) -> None:
-    """25 kB for several rows, however long they are, as full as possible; 100 kB for one."""
-    lines = [line(n, description="é'" * (n % 190), claim={"status": "verified"}) for n in range(400)]
-    lines.append(line(400, description="x" * 90_000))
-    report, sql = prepare(tmp_path, *lines)
-    statements = split(sql.read_text(encoding="utf-8"))
-    sizes = [len(statement.encode()) for statement in statements]
+def test_every_row_is_one_line_and_one_statement(tmp_path: Path) -> None:
+    """Agents before their claims, in the order of the file."""
+    lines = [line(n, description=HOSTILE, claim={"status": "verified"}) for n in (2, 1)]
+    _, sql = prepare(tmp_path, *lines)
+    written = sql.read_text(encoding="utf-8").splitlines()
 
-    assert (report.rows, report.statements) == ({"agents": 401, "claims": 400}, len(statements))
-    assert [size for size in sizes if size > 25_000] == [max(sizes)]
-    assert 90_000 < max(sizes) <= 99_000
-    assert all(first + second > 25_000 for first, second in pairwise(sizes[:-1]))
+    assert [re.findall(r"^INSERT INTO (\w+) .*(bc1q[0-9])", text) for text in written] == [
+        [("agents", "bc1q2")],
+        [("agents", "bc1q1")],
+        [("claims", "bc1q2")],
+        [("claims", "bc1q1")],
+    ]
     with open_roster(tmp_path) as connection:
-        assert load(connection, sql) == 801
+        assert load(connection, sql) == 4
 
 
 def test_a_row_fits_up_to_the_last_byte_and_one_more_is_refused(tmp_path: Path) -> None:
-    """The statement of the longest row has 99,000 bytes."""
-    empty = len(d1_sql.row_of(json.loads(line(1, description=""))).encode())
-    room = d1_sql.row_max("agents") - empty
+    """The statement of the longest row has 99,000 bytes with its line end."""
+    room = 99_000 - len(d1_statement("agents", json.loads(line(1, description=""))).encode())
 
     fits, sql = prepare(tmp_path, line(1, description="x" * room))
     refused, none = prepare(tmp_path, line(2), line(1, description="x" * (room + 1)), name="long.jsonl")
 
-    assert fits.checked.refused == []
-    [statement] = split(sql.read_text())
-    assert len(statement.encode()) == 99_000
-    [error] = refused.checked.refused
-    assert (error.line, error.reason.endswith(": shorten its texts")) == (2, True)
+    assert fits.refused == []
+    assert len(sql.read_bytes()) == 99_000
+    [error] = refused.refused
+    assert (error.line, error.reason) == (
+        2,
+        "it takes 99,001 bytes of SQL, and D1 accepts 99,000: shorten its texts",
+    )
     assert not none.exists()
 
 
@@ -117,23 +115,25 @@ def test_a_row_fits_up_to_the_last_byte_and_one_more_is_refused(tmp_path: Path) 
 def test_any_text_survives_and_nothing_ends_the_statement(text: str) -> None:
     """The output has none of the words at which wrangler cuts files, even within quotes."""
     [row] = [row for row in read_line(1, line(1, description=text).encode()) if isinstance(row, ImportRow)]
-    literal = d1_sql.row_of(row.fields)
+    statement = d1_statement("agents", row.fields)
+    literal = statement[statement.index("json_each('[") + 12 : statement.rindex("]'")]
 
     assert not {"'", ";", "\n", "\r"} & set(literal)
     assert "BEGIN TRANSACTION" not in literal
     assert json.loads(literal) == row.fields
+    assert (statement.count(";"), statement.count("\n"), statement[-2:]) == (1, 1, ";\n")
 
 
 def test_the_words_that_wrangler_cuts_are_escaped() -> None:
-    assert d1_sql.row_of({"owner": "BEGIN TRANSACTION; COMMIT;"}) == (
-        r'{"owner":"BEGIN\u0020TRANSACTION\u003b COMMIT\u003b"}'
-    )
+    escaped = r'{"owner":"BEGIN\u0020TRANSACTION\u003b it\u0027s COMMIT\u003b"}'
+
+    assert escaped in d1_statement("agents", {"owner": "BEGIN TRANSACTION; it's COMMIT;"})
 
 
 @pytest.mark.parametrize("table", ["agents", "claims"])
 def test_a_statement_has_no_word_that_keeps_wrangler_from_splitting(table: Table) -> None:
     """After CASE or BEGIN, wrangler takes the rest of the file for one statement."""
-    assert re.findall(r"\b(?:CASE|BEGIN)\b", d1_sql.statement_of(table, ()), re.IGNORECASE) == []
+    assert re.findall(r"\b(?:CASE|BEGIN)\b", d1_statement(table, {}), re.IGNORECASE) == []
 
 
 def test_what_an_import_refuses_is_refused_and_no_file_is_written(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_what_an_import_refuses_is_refused_and_no_file_is_written(tmp_path: Path
     with open_roster(tmp_path) as connection:
         local = import_rows(connection, lines_of(lines))
 
-    assert report.checked.refused == local.refused
-    assert report.checked.refused_count == local.refused_count == 5
+    assert report.refused == local.refused
+    assert report.refused_count == local.refused_count == 5
     assert not sql.exists()
 
 
@@ -176,8 +176,8 @@ def test_what_conflicts_with_the_database_is_refused_by_it(
 ) -> None:
     """Another agent's address, or a claim without an agent; nothing of the file is written."""
     if given is None:
-        export = "INSERT INTO claims (btc_address, status) VALUES ('bc1q7', 'verified');"
-        _, sql = prepare(tmp_path, export, name="claims.sql")
+        claims = [{"results": [{"btc_address": "bc1q7", "status": "verified"}], "success": True}]
+        _, sql = prepare(tmp_path, json.dumps(claims), name="claims.json")
     else:
         _, sql = prepare(tmp_path, line(5), given)
     with open_roster(tmp_path) as connection:
@@ -197,7 +197,7 @@ def test_the_command_prints_what_to_do_next(tmp_path: Path) -> None:
 
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
-        f"{sql}: 1 agents, 1 claims, in 2 statements. Nothing is loaded yet. Next:",
+        f"{sql}: 1 agents, 1 claims. Nothing is loaded yet. Next:",
         f"npx wrangler d1 execute tocsin --remote --file '{sql}'",
     ]
     assert stat.S_IMODE(sql.stat().st_mode) == 0o600

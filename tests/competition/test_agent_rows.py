@@ -15,13 +15,14 @@ from tocsin.commands.import_agents import (
     LINE_MAX,
     ImportReport,
     TableCounts,
+    import_file,
     import_rows,
     read_rows,
 )
 from tocsin.competition.agent_rows import COLUMNS, TABLES, RowError, lines_of, read_line
 from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.competition.submit import submit
-from tocsin.errors import StoreUnavailable
+from tocsin.errors import ImportRefused, StoreUnavailable
 from tocsin.simulator.wallets import import_lines
 
 
@@ -262,3 +263,67 @@ def test_any_line_gives_rows_or_one_error(raw: bytes) -> None:
             assert 0 < len(row.reason) < 600
         else:
             assert row.staged()[2]
+
+
+def printed(directory: Path, *results: list[dict[str, Any]], start: bytes = b"") -> Path:
+    """A file as `wrangler d1 execute --json` writes it, one result for each SELECT."""
+    file = directory / "agents.json"
+    found = [{"results": rows, "success": True, "meta": {"duration": 0.2}} for rows in results]
+    file.write_bytes(start + json.dumps(found, indent=2, ensure_ascii=False).encode())
+    return file
+
+
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b"\r\n "])
+def test_what_wrangler_prints_is_imported(start: bytes, tmp_path: Path) -> None:
+    """Rows of both tables, as one import; a column that only the site has is left out."""
+    agents = [{**json.loads(line(n, display_name="it's\nÄnn", owner=None)), "site_only": [1]} for n in (1, 2)]
+    claims = [{"btc_address": "bc1q2", "status": "verified", "reward_satoshis": 2**53, "score": 0.5}]
+    file = printed(tmp_path, claims, agents, start=start)
+    with open_roster(tmp_path) as connection:
+        report = import_file(connection, file, lambda _: None)
+
+        assert report.imported == {"agents": TableCounts(2, 0, 0), "claims": TableCounts(1, 0, 0)}
+        assert [(agent["btc_address"], agent["display_name"]) for agent in rows(connection, "agents")] == [
+            ("bc1q1", "it's\nÄnn"),
+            ("bc1q2", "it's\nÄnn"),
+        ]
+        assert rows(connection, "claims")[0]["reward_satoshis"] == 2**53
+
+
+def test_a_refused_row_of_wrangler_has_its_number(tmp_path: Path) -> None:
+    """Counted from 1 over all results; nothing is imported."""
+    agents = [json.loads(line(1)), json.loads(line(2, stx_address="SP1")), json.loads(line(1))]
+    file = printed(tmp_path, agents, [{"btc_address": "bc1q1", "status": "lost"}, {}])
+    with open_roster(tmp_path) as connection:
+        report = import_file(connection, file, lambda _: None)
+
+        assert report.unit == "row"
+        assert [(error.line, error.reason.partition(":")[0]) for error in report.refused] == [
+            (2, "stx_address"),
+            (3, "bc1q1 is on row 1 already"),
+            (4, "status"),
+            (5, "status"),
+        ]
+        assert rows(connection, "agents") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[", "[1]", "[[]]", '[{"results": {}}]', '[{"results": []}, {}]', "[" * 100_000, '[{"results": 1e999}]'],
+)
+def test_another_list_is_refused(text: str, tmp_path: Path) -> None:
+    """With the name of the file and what it should be."""
+    file = tmp_path / "agents.json"
+    file.write_text(text)
+    with pytest.raises(ImportRefused, match=r"agents\.json cannot be imported: it is not"):
+        list(read_rows(file, lambda _: None))
+
+
+def test_what_wrangler_prints_has_a_limit(tmp_path: Path) -> None:
+    """It is parsed as a whole, unlike JSON lines."""
+    file = tmp_path / "agents.json"
+    with file.open("wb") as stream:
+        stream.write(b"[")
+        stream.truncate(64 * 1024 * 1024 + 1)
+    with pytest.raises(ImportRefused, match="has more than 67108864 bytes: split it, or give JSON lines"):
+        list(read_rows(file, lambda _: None))

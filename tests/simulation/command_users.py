@@ -25,8 +25,7 @@ from simulation.round_operators import RoundOperators
 from simulation.spoilt_answers import with_odd_part
 from support.captured_log import CapturedLog
 from tocsin.commands.explain_transaction import explain_file, explained
-from tocsin.commands.import_agents import ImportReport, TableCounts, import_file, opened
-from tocsin.commands.import_for_d1 import write_d1_sql
+from tocsin.commands.import_agents import ImportReport, TableCounts, import_file, opened, write_d1_sql
 from tocsin.competition.agent_rows import TABLES
 from tocsin.errors import ImportRefused, TransactionUnreadable
 from tocsin.settings import Settings
@@ -49,7 +48,7 @@ class CommandUsers(RoundOperators):
         """Import an agent while the service runs, as `tocsin import` does."""
         agent, history = agent_of(wallet), self._history
         with TemporaryDirectory(dir=history.directory.parent) as made:
-            file = write_file(Path(made), [agent], rng.choice(("lines", "export")), rng)
+            file = write_file(Path(made), [agent], rng.choice(("lines", "results")), rng)
             with opened(
                 history.directory, MIGRATIONS, now=history.clock.now(), logger=CapturedLog()
             ) as database:

@@ -1,4 +1,4 @@
-"""Files of agents as operators have them: JSON lines, an export of D1, and both with a mistake."""
+"""Files of agents as operators have them: JSON lines, what wrangler prints, and both with a mistake."""
 
 import json
 import sqlite3
@@ -12,7 +12,7 @@ from simulation.spoilt_answers import with_odd_part
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.wallets import Wallet
 
-Form: TypeAlias = Literal["lines", "export"]
+Form: TypeAlias = Literal["lines", "results"]
 
 # Values that a file may hold and that a reader may stumble over.
 NAMES = (
@@ -82,8 +82,8 @@ def drawn_agents(known: Sequence[Wallet], rng: Random) -> list[FileAgent]:
 
 def write_file(directory: Path, agents: Sequence[FileAgent], form: Form, rng: Random) -> Path:
     """Write the file in one of the forms that an import accepts."""
-    file = directory / ("agents.sql" if form == "export" else "agents.jsonl")
-    text = _export(agents, rng) if form == "export" else _lines(agents)
+    file = directory / ("agents.json" if form == "results" else "agents.jsonl")
+    text = _results(agents, rng) if form == "results" else _lines(agents)
     file.write_bytes(text.encode())
     return file
 
@@ -144,50 +144,13 @@ def _agent_fields(each: FileAgent) -> dict[str, Any]:
     }
 
 
-def _export(agents: Sequence[FileAgent], rng: Random) -> str:
-    """Return an export as `wrangler d1 export` and SQLite's `.dump` write it, with parts that the import skips."""
-    columns = ("btc_address", "stx_address", "erc8004_agent_id", "display_name", "owner")
-    begun = [
-        "PRAGMA defer_foreign_keys=TRUE;",
-        "CREATE TABLE IF NOT EXISTS d1_migrations(id INTEGER PRIMARY KEY, name TEXT);",
-        "INSERT INTO \"d1_migrations\" VALUES(1,'0000_begin.sql');",
-        (
-            "CREATE TABLE agents (btc_address TEXT PRIMARY KEY, stx_address TEXT NOT NULL,"
-            " erc8004_agent_id INTEGER, display_name TEXT, [owner] TEXT, CHECK (length(owner) < 9));"
-        ),
-        "CREATE TEMP TABLE scratch (n INTEGER);",
-        "CREATE TABLE `claims` (btc_address TEXT, status TEXT, PRIMARY KEY (btc_address));",
-        "CREATE TRIGGER noted AFTER INSERT ON agents BEGIN INSERT INTO news VALUES ('agents'); END;",
-    ]
-    rows = []
-    for each in agents:
-        fields = _agent_fields(each)
-        known = [name for name in columns if name in fields]
-        values = [_literal(fields[name], rng) for name in known]
-        if rng.random() < 0.3:  # a column that only the site has
-            known.append("score")
-            values.append(rng.choice(("-5", "+1.5", "X'00ff'")))
-        named = f" ({', '.join(known)})" if tuple(known) != columns or rng.random() < 0.3 else ""
-        table = rng.choice(('"agents"', "main.agents"))
-        rows.append(f"INSERT INTO {table}{named} VALUES({','.join(values)});")
-    claims = [f"({_literal(each.btc_address, rng)},'{each.status}')" for each in agents]
-    if claims and rng.random() < 0.5:
-        rows.append(f"INSERT INTO claims VALUES{','.join(claims)};")
-    else:
-        rows += [f"INSERT INTO claims VALUES{claim};" for claim in claims]
-    return "\n".join([*begun, *rows, "CREATE INDEX a ON agents (owner); -- the end", ""])
-
-
-def _literal(value: str | int | None, rng: Random) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, int):
-        return str(value)
-    quoted = "'" + value.replace("'", "''") + "'"
-    if "\n" not in value:
-        return quoted
-    replaced = "replace(" + quoted.replace("\n", "\\n") + ",'\\n',char(10))"
-    return rng.choice((quoted, replaced, "unistr(" + quoted.replace("\n", "\\u000a") + ")"))
+def _results(agents: Sequence[FileAgent], rng: Random) -> str:
+    """Return what `wrangler d1 execute --json` prints, with columns that only the site has."""
+    rows = [{**_agent_fields(each), "score": rng.choice((-5, 1.5, "x", None))} for each in agents]
+    claims = [{"btc_address": each.btc_address, "status": each.status} for each in agents]
+    results: list[Any] = [{"results": found, "success": True, "meta": {}} for found in (rows, claims)]
+    rng.shuffle(results)
+    return json.dumps(results, indent=rng.choice((None, 2)), ensure_ascii=rng.random() < 0.5) + "\n"
 
 
 # The tables

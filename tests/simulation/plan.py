@@ -382,7 +382,7 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
         "whole": rng.random() < 0.5,
         "down_s": _down_s(rng),
     },
-    "rehearse": lambda rng: {"form": rng.choice(("lines", "export")), "mistakes": rng.choice((1, 5))},
+    "rehearse": lambda rng: {"form": rng.choice(("lines", "results")), "mistakes": rng.choice((1, 5))},
     "explain": lambda rng: {"saved": rng.random() < 0.5, "odd": rng.random() < 0.4},
     "follow": lambda rng: {"what": rng.choice(("news", "events", "pages", "pages", "allowlist", "instance"))},
     "omit": lambda rng: {"share": rng.choice((0.0, 0.05, 0.3))},

@@ -1,23 +1,26 @@
 """`tocsin import`: imports a file of agents and claims into the data directory's database, all of it or nothing.
 
+A file is JSON lines, or what `wrangler d1 execute --json` prints. For a service on Cloudflare it is written as SQL.
+
 Without a running service, it opens the directory as a service would, under its lock. With a running one, it writes the
 rows straight into the service's `db.sqlite`: SQLite lets one writer in at a time, both sides wait a few seconds for
 each other, and the next sweep reads who is registered. Checking a file takes no lock; only the last step does, which
 writes all rows at once.
 """
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
-from io import TextIOWrapper
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from tocsin.bindings import Logger
 from tocsin.commands.data_files import DB_FILE, command_logger, load_migrations, read_settings
+from tocsin.commands.output_file import replaced_file
 from tocsin.competition import agent_rows
 from tocsin.competition.agent_rows import TABLES, ImportRow, RowError, Table
-from tocsin.competition.sql_export import read_export
 from tocsin.errors import DataDirInUse, ImportRefused, SchemaMismatch
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.sqlite import sqlite_file
@@ -26,9 +29,12 @@ from tocsin.platform.local.sqlite.migrations import Migration, check
 from tocsin.settings import Settings
 
 LINE_MAX = 1_000_000  # bytes of one agent
-CHUNK = 1_000_000  # characters of SQL read at once
+RESULTS_MAX = 64 * 1024 * 1024  # bytes of what wrangler printed: it is parsed as a whole
+D1_STATEMENT_MAX = 99_000  # bytes; D1 accepts 100,000, including what wrangler adds
 ERRORS_MAX = 100  # as many are listed; the others are only counted
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Unit: TypeAlias = Literal["line", "row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,9 @@ class TableCounts:
 
 @dataclass(slots=True)
 class ImportReport:
-    """The counts of an import; nothing was imported if any row was refused."""
+    """The counts of an import; nothing was imported if any row was refused. `unit` is what refusals are numbered by."""
 
+    unit: Unit = "line"
     imported: dict[Table, TableCounts] = field(default_factory=dict)
     refused: list[RowError] = field(default_factory=list)
     refused_count: int = 0
@@ -58,7 +65,7 @@ def import_file(
     connection: sqlite3.Connection, file: Path, on_progress: Callable[[int], None]
 ) -> ImportReport:
     """Import a whole file or nothing. `on_progress` gets the number of bytes read."""
-    report = import_rows(connection, read_rows(file, on_progress))
+    report = import_rows(connection, read_rows(file, on_progress), unit_of(file))
     if not report.refused and not any(counts != TableCounts(0, 0, 0) for counts in report.imported.values()):
         raise no_rows(file)
     return report
@@ -66,13 +73,15 @@ def import_file(
 
 def no_rows(file: Path) -> ImportRefused:
     return ImportRefused(
-        f"{file} holds no agents and no claims. Give JSON lines, or the .sql file of a D1 export"
+        f"{file} holds no agents and no claims. Give JSON lines, or what wrangler d1 execute --json prints"
     )
 
 
-def import_rows(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError]) -> ImportReport:
+def import_rows(
+    connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError], unit: Unit = "line"
+) -> ImportReport:
     """Import rows in one transaction, unless one of them is refused."""
-    report = ImportReport()
+    report = ImportReport(unit)
     with sqlite_file.store_errors("import"):
         stage(connection, rows, report)
         connection.execute("BEGIN IMMEDIATE")
@@ -96,7 +105,7 @@ def stage(connection: sqlite3.Connection, rows: Iterable[ImportRow | RowError], 
 
 
 def refuse_conflicts(connection: sqlite3.Connection, conflicts: str, report: ImportReport) -> None:
-    for line, reason in connection.execute(conflicts):
+    for line, reason in connection.execute(conflicts.replace("{unit}", report.unit)):
         report.refuse(RowError(line, reason))
     report.refused.sort(key=lambda refusal: refusal.line)
 
@@ -122,9 +131,8 @@ def _write(connection: sqlite3.Connection, table: Table) -> TableCounts:
 def read_rows(file: Path, on_progress: Callable[[int], None]) -> Iterator[ImportRow | RowError]:
     """The rows of a file, each checked by itself."""
     try:
-        if file.suffix.lower() == ".sql":
-            for row in read_export(_chunks(file, on_progress)):
-                yield agent_rows.checked(row) if isinstance(row, ImportRow) else row
+        if unit_of(file) == "row":
+            yield from _results(file, on_progress)
         else:
             for number, raw in _lines(file, on_progress):
                 if raw is None:
@@ -133,8 +141,28 @@ def read_rows(file: Path, on_progress: Callable[[int], None]) -> Iterator[Import
                     yield from agent_rows.read_line(number, raw)
     except OSError as error:
         raise ImportRefused(f"{file} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ImportRefused(f"{file} is not UTF-8: save it as UTF-8") from error
+
+
+def unit_of(file: Path) -> Unit:
+    """A file is JSON lines, unless a list begins in its first bytes: then wrangler printed it."""
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(1000).removeprefix(BYTE_ORDER_MARK).lstrip()
+    except OSError as error:
+        raise ImportRefused(f"{file} cannot be read: {error.strerror}") from error
+    return "row" if start.startswith(b"[") else "line"
+
+
+def _results(file: Path, on_progress: Callable[[int], None]) -> Iterator[ImportRow | RowError]:
+    with file.open("rb") as stream:
+        raw = stream.read(RESULTS_MAX + 1)
+    if len(raw) > RESULTS_MAX:
+        raise ImportRefused(f"{file} has more than {RESULTS_MAX} bytes: split it, or give JSON lines")
+    on_progress(len(raw))
+    try:
+        yield from agent_rows.read_results(raw.removeprefix(BYTE_ORDER_MARK))
+    except ValueError as error:
+        raise ImportRefused(f"{file} cannot be imported: {error}") from None
 
 
 def _lines(file: Path, on_progress: Callable[[int], None]) -> Iterator[tuple[int, bytes | None]]:
@@ -154,18 +182,51 @@ def _lines(file: Path, on_progress: Callable[[int], None]) -> Iterator[tuple[int
                 yield number, None if too_long else line
 
 
-def _chunks(file: Path, on_progress: Callable[[int], None]) -> Iterator[str]:
-    with file.open("rb") as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as stream:
-        while chunk := stream.read(CHUNK):  # line ends inside texts stay as they are
-            on_progress(raw.tell())
-            yield chunk
+def write_d1_sql(
+    file: Path, output: Path, on_progress: Callable[[int], None]
+) -> tuple[ImportReport, dict[str, int]]:
+    """Check a file like an import, and write it as SQL for D1, all of it or nothing. Returns the number of rows too.
+
+    The rows in D1 are not known here. If one of them conflicts with the file, the constraints of the tables make D1
+    refuse the whole file.
+    """
+    report = ImportReport(unit_of(file))
+    with (
+        sqlite_file.store_errors("import"),
+        closing(sqlite3.connect("", isolation_level=None)) as scratch,  # a temporary file: memory stays small
+    ):
+        stage(scratch, _for_d1(read_rows(file, on_progress)), report)
+        refuse_conflicts(scratch, agent_rows.CONFLICTS_WITHIN, report)
+        counted = dict(scratch.execute("SELECT kind, count(*) FROM incoming GROUP BY kind").fetchall())
+        if not counted and not report.refused:
+            raise no_rows(file)
+        if not report.refused:
+            with replaced_file(output) as stream:
+                for table, fields in scratch.execute(
+                    "SELECT kind, fields FROM incoming ORDER BY kind, rowid"
+                ):
+                    stream.write(agent_rows.d1_statement(table, json.loads(fields)).encode())
+    return report, {table: counted.get(table, 0) for table in TABLES}
+
+
+def _for_d1(rows: Iterable[ImportRow | RowError]) -> Iterator[ImportRow | RowError]:
+    """Refuse rows that are too long for a statement of D1."""
+    for row in rows:
+        size = (
+            0 if isinstance(row, RowError) else len(agent_rows.d1_statement(row.table, row.fields).encode())
+        )
+        if size > D1_STATEMENT_MAX:
+            reason = f"it takes {size:,} bytes of SQL, and D1 accepts {D1_STATEMENT_MAX:,}: shorten its texts"
+            yield RowError(row.line, reason)
+        else:
+            yield row
 
 
 def import_agents(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> ImportReport:
     """Import agents and claims into the data directory of the settings. A wrong file does not create the directory."""
     settings = read_settings(data_dir=data_dir)
     if not Path(settings.data_dir).exists():
-        report = ImportReport()
+        report = ImportReport(unit_of(file))
         with closing(sqlite3.connect("", isolation_level=None)) as scratch:
             stage(scratch, read_rows(file, on_progress), report)
         if report.refused:

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from rich.console import Console, JustifyMethod, RenderableType
@@ -11,9 +11,7 @@ from rich.markup import escape as without_markup
 from rich.table import Table
 
 from tocsin.commands.import_agents import ImportReport
-from tocsin.commands.import_for_d1 import D1Report
 from tocsin.commands.times import shown_ago, shown_instant, shown_until
-from tocsin.competition.agent_rows import RowError
 from tocsin.competition.codes import MEANINGS, Code
 from tocsin.durations import short_duration
 from tocsin.shapes.base import FreeForm
@@ -269,19 +267,20 @@ def imported(report: ImportReport) -> Iterable[str]:
         yield f"{table}: {counts.new:,} new, {counts.updated:,} updated, {counts.unchanged:,} unchanged"
 
 
-def prepared_for_d1(report: D1Report, output: str) -> Iterable[str]:
+def prepared_for_d1(counts: Mapping[str, int], output: str) -> Iterable[str]:
     """The counts of what was written, and the command that loads it."""
-    rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items())
-    yield f"{output}: {rows}, in {report.statements:,} statements. Nothing is loaded yet. Next:"
+    rows = ", ".join(f"{count:,} {table}" for table, count in counts.items())
+    yield f"{output}: {rows}. Nothing is loaded yet. Next:"
     yield f"npx wrangler d1 execute tocsin --remote --file {shlex.quote(output)}"
 
 
-def import_refused(file: str, errors: Sequence[RowError], count: int) -> Iterable[str]:
-    """Plain text, for stderr. `count` includes the errors that are not listed."""
-    for error in errors:
-        yield printable(f"{file}, line {error.line}: {error.reason}")
-    more = f" ({count - len(errors):,} more are not shown)" if count > len(errors) else ""
-    yield f"{count:,} refused{more}: nothing was written. Fix the file and import it again."
+def import_refused(file: str, report: ImportReport) -> Iterable[str]:
+    """Plain text, for stderr."""
+    for error in report.refused:
+        yield printable(f"{file}, {report.unit} {error.line}: {error.reason}")
+    hidden = report.refused_count - len(report.refused)
+    more = f" ({hidden:,} more are not shown)" if hidden else ""
+    yield f"{report.refused_count:,} refused{more}: nothing was written. Fix the file and import it again."
 
 
 def escape(text: str) -> str:

@@ -1,7 +1,6 @@
 """Agents and claims in import files: their fields, the checks of each row, and the SQL that imports them. Pure.
 
-`commands/import_agents.py` reads the file and runs the SQL. `sql_export.py` reads exports of D1, `d1_sql.py` writes
-what D1 imports.
+`commands/import_agents.py` reads the file and runs the SQL, or writes it for D1.
 
 Rows first go into a temporary table. There they are compared with each other and with the registered agents, so a
 file of any size needs little memory, and the database is locked only for the last step.
@@ -89,6 +88,8 @@ def read_line(line: int, raw: bytes) -> Iterator[ImportRow | RowError]:
     """Read one line of JSON: an agent, and its claim if it has one. An invalid line gives one error."""
     try:
         agent = _parse(raw)
+        if not isinstance(agent, dict):
+            raise ValueError('it is not an object like {"btc_address": "bc1…", "stx_address": "SP…"}')  # noqa: TRY301, TRY004 - an error of the row, returned below
         claim = agent.pop("claim", None)
         found = [ImportRow("agents", line, agent)]
         _check(found[0])
@@ -103,27 +104,43 @@ def read_line(line: int, raw: bytes) -> Iterator[ImportRow | RowError]:
         yield from found
 
 
-def checked(given: ImportRow) -> ImportRow | RowError:
-    """Return the row itself if it is valid, else its error."""
-    try:
-        _check(given)
-    except ValueError as error:
-        return RowError(given.line, str(error))
-    return given
+def read_results(raw: bytes) -> Iterator[ImportRow | RowError]:
+    """Read what `wrangler d1 execute --json` prints for the rows of both tables. The rows are numbered from 1.
+
+    Columns that Tocsin does not have are left out: the site may have added some. Raises ValueError for anything else.
+    """
+    printed = _parse(raw)
+    results: list[Any] = (
+        [_object(result).get("results") for result in printed] if isinstance(printed, list) else [None]
+    )
+    if not all(isinstance(rows, list) for rows in results):
+        raise ValueError('it is not what wrangler prints with --json: [{"results": […]}]')
+    for number, found in enumerate((row for rows in results for row in rows), 1):
+        row = _object(found)
+        table: Table = "agents" if "stx_address" in row else "claims"
+        fields = {name: value for name, value in row.items() if name in COLUMNS[table]}
+        given = ImportRow(table, number, fields)
+        try:
+            _check(given)
+        except ValueError as error:
+            yield RowError(number, str(error))
+        else:
+            yield given
 
 
-def _parse(raw: bytes) -> dict[str, Any]:
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON; its readers check it
     try:
-        value = json.loads(raw.decode(), object_pairs_hook=_without_duplicates, parse_int=_whole)
+        return json.loads(raw.decode(), object_pairs_hook=_without_duplicates, parse_int=_whole)
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8: save the file as UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise ValueError("it is not JSON of an agent: nested too deeply") from None
-    if not isinstance(value, dict):
-        raise ValueError('it is not an object like {"btc_address": "bc1…", "stx_address": "SP…"}')  # noqa: TRY004 - an error of the row
-    return value
 
 
 def _whole(digits: str) -> int:
@@ -219,13 +236,13 @@ STAGE = "INSERT INTO incoming VALUES (?, ?, ?, ?, ?)"
 INDEX = "CREATE INDEX temp.incoming_by_address ON incoming (kind, btc_address)"
 # Rows that are valid by themselves, but conflict with each other …
 CONFLICTS_WITHIN = """
-SELECT line, btc_address || iif(kind = 'claims', ' has a claim', ' is') || ' on line ' || first || ' already'
+SELECT line, btc_address || iif(kind = 'claims', ' has a claim', ' is') || ' on {unit} ' || first || ' already'
 FROM (
   SELECT line, kind, btc_address, first_value(line) OVER w AS first, row_number() OVER w AS nth FROM incoming
   WINDOW w AS (PARTITION BY kind, btc_address ORDER BY rowid)
 ) WHERE nth > 1
 UNION ALL
-SELECT line, 'stx_address ' || stx_address || ' is on line ' || first || ' already'
+SELECT line, 'stx_address ' || stx_address || ' is on {unit} ' || first || ' already'
 FROM (
   SELECT line, btc_address, stx_address,
     first_value(line) OVER w AS first, first_value(btc_address) OVER w AS whose
@@ -282,6 +299,23 @@ def _merged(name: str) -> str:
     """
     path = f"i.fields, '$.{name}'"
     return f"iif(json_type({path}) IS NULL, t.{name}, json_extract({path}))"
+
+
+# Wrangler searches for these even inside quotes, and deletes transaction statements wherever it finds them.
+_CUT_BY_WRANGLER = re.compile(r"(?<=BEGIN) (?=TRANSACTION)|[;']")
+_ONE_ROW = (
+    "(SELECT value AS fields, json_extract(value, '$.btc_address') AS btc_address FROM json_each('[{row}]'))"
+)
+
+
+def d1_statement(table: Table, fields: Mapping[str, JSON]) -> str:
+    """SQL for `wrangler d1 execute`: what an import does with this row, as one line without parameters.
+
+    The row is JSON in which nothing ends the string, the statement or the line, and wrangler finds nothing to cut.
+    """
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    row = _CUT_BY_WRANGLER.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return " ".join(upsert(table, "{rows}").split()).replace("{rows}", _ONE_ROW.replace("{row}", row)) + ";\n"
 
 
 def lines_of(agents: Iterable[str]) -> Iterator[ImportRow | RowError]:
