@@ -130,13 +130,14 @@ mutants: $(DEV) ## apply each deliberate bug of tools/mutants to a copy: a test 
 month: $(DEV) ## compare Tocsin with a model of the reference over a simulated month [DAYS=30 SEED=1]
 	@$(BIN)/python bench/reference_month.py $(if $(DAYS),--days $(DAYS)) $(if $(SEED),--seed $(SEED))
 
-check: $(DEV) ## check lint, types, import directions, sizes, names, dead code, docs
+check: $(DEV) ## check lint, types, import directions, sizes, names, patterns, dead code, docs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tools/check_sizes.py
 	@$(BIN)/python tools/check_names.py
+	@$(BIN)/python tools/check_patterns.py
 	@$(BIN)/python tools/check_dead_code.py
 	@$(BIN)/python tools/check_docs.py
 

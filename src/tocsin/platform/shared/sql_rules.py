@@ -12,10 +12,10 @@ Value: TypeAlias = str | int | float | bytes | None
 INT_MAX = 2**63 - 1  # SQLite's largest integer
 STATEMENTS_MAX = 512  # texts that are remembered: a service has a few hundred statements
 
-# What SQLite skips before a statement: white space, a byte order mark, comments. The group is atomic and its
-# repetitions are possessive, so that no text makes the match slow.
-SKIPPED = r"(?>[\s\ufeff]++|--[^\n]*+|/\*.*?(?:\*/|\Z))"
-_FIRST_WORDS = re.compile(rf"{SKIPPED}*+([a-z]+)(?:{SKIPPED}++([a-z_]+))?", re.DOTALL | re.IGNORECASE)
+# One unit of what SQLite skips before a statement: white space, a byte order mark, a comment. Each text has only one
+# division into units, so that none makes the match slow. (Python 3.11.2 gets possessive repetition wrong.)
+SKIPPED = r"(?:[\s\ufeff]|--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*(?:\*/|\Z))"
+_FIRST_WORDS = re.compile(rf"{SKIPPED}*([a-z]+)(?:{SKIPPED}+([a-z_]+))?", re.IGNORECASE)
 
 # The platform controls transactions, files and connection settings. D1 refuses these statements too.
 _RESERVED = frozenset(

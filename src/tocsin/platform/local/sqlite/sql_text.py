@@ -10,7 +10,7 @@ from tocsin.platform.shared.sql_rules import SKIPPED, first_word
 PLAIN_CACHED = 256  # a file's statements are mostly those of its migrations
 
 _TOKEN = re.compile(
-    rf"(?P<skipped>{SKIPPED})|(?P<text>x?'(?:[^']|'')*')"
+    rf"(?P<skipped>{SKIPPED}+)|(?P<text>x?'(?:[^']|'')*')"
     r'|(?P<quoted>"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])|(?P<word>[\w$]+)|(?P<sign><=|>=|<>|!=|==|\|\||.)',
     re.DOTALL | re.IGNORECASE,
 )
