@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,7 @@ def test_offline_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Network checks are skipped and named; invalid settings are problems, and nothing else is checked."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ADMIN_KEY", "a-long-random-text")
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (1_024, 65_536))
     report = doctor(None, offline=True, clock=lambda: NOW)
     skipped = [one.name for one in report.checks if one.verdict == "skipped"]
     monkeypatch.setenv("TOCSIN_PORT", "many")

@@ -1,6 +1,7 @@
 """`tocsin round`: what it sends, and what it prints."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -153,6 +154,16 @@ def test_what_is_not_clear_is_not_sent(sent: list[Any], command: str) -> None:
     assert sent == []
 
 
+@pytest.fixture
+def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_in_utc")
 def test_the_list_says_what_a_round_waits_for() -> None:
     waiting = replace(ROUND, status="closed", waiting_reason="transactions that wait to be verified: 2")
     listed = RoundList(START_S, [ListedRound(waiting, 3, []), ListedRound(ROUND, 0, [])], RoundRule(START_S))

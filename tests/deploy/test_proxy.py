@@ -87,15 +87,17 @@ def test_behind_caddy_the_service_sends_strict_transport_security(tmp_path: Path
 
 @pytest.mark.slow
 def test_nginx_accepts_its_example(tmp_path: Path) -> None:
-    """With a certificate that exists."""
+    """With a certificate that exists, and with ports and directories that any user may use."""
     require(shutil.which("nginx") is not None and shutil.which("openssl") is not None, NGINX)
     key, certificate = tmp_path / "privkey.pem", tmp_path / "fullchain.pem"
     request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=tocsin.example.org"]
     subprocess.run([*request, "-keyout", str(key), "-out", str(certificate)], capture_output=True, check=True)
     site = re.sub(r"/etc/letsencrypt/live/[^/]+", str(tmp_path), NGINX_CONF)
-    (tmp_path / "site.conf").write_text(site)
+    (tmp_path / "site.conf").write_text(re.sub(r"(listen (?:\[::\]:)?)(80|443)\b", r"\g<1>40\2", site))
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = "".join(f"{kind}_temp_path {tmp_path}/{kind}; " for kind in kinds)
     (tmp_path / "nginx.conf").write_text(
-        f"events {{}}\npid {tmp_path}/pid;\nhttp {{ include {tmp_path}/site.conf; access_log off; }}\n"
+        f"events {{}}\npid {tmp_path}/pid;\nhttp {{ {paths}include {tmp_path}/site.conf; access_log off; }}\n"
     )
     done = subprocess.run(
         ["nginx", "-t", "-c", str(tmp_path / "nginx.conf"), "-e", "stderr"],

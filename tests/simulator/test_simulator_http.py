@@ -301,7 +301,7 @@ async def test_a_port_in_use_is_an_error_with_the_fix() -> None:
     """The error for a port in use says how to get a free one."""
     async with calling() as caller:
         port = int(caller.address.root.rsplit(":", 1)[1])
-        with pytest.raises(StartError, match="another port: --port, 0 for any"):
+        with pytest.raises(StartError, match="another port: --port, or TOCSIN_PORT= with make; 0 for any"):
             async with serving(caller.simulator, port=port):
                 pass
 

@@ -24,6 +24,7 @@ from tocsin.platform.local.sqlite.migrations import load
 from tocsin.platform.shared.redaction import Redactor
 
 TESTS = Path(__file__).parents[2]
+SCHEMAS = {"kv.sqlite": load(KV_MIGRATIONS)}  # now: a user without rights may not be able to read the source
 CONTENT = 'ls -A "$D"; find "$D" -type f -exec sha256sum {} +'
 NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 
@@ -31,7 +32,7 @@ NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 def open_dir(path: Path) -> DataDir:
     clock = SystemClock()
     logger = open_logger(StringIO(), clock, Redactor())
-    return DataDir(path, {"kv.sqlite": load(KV_MIGRATIONS)}, now=clock.now(), logger=logger)
+    return DataDir(path, SCHEMAS, now=clock.now(), logger=logger)
 
 
 def works(namespace: list[str]) -> bool:
@@ -52,11 +53,12 @@ def namespace() -> list[str]:
 
 def start_in(namespace: list[str], data: Path, mounts: str) -> tuple[str, str, str]:
     """Mount and start. Returns the directory before, the output of the start, and the directory after."""
-    script = f"""set -e; cd {TESTS}; {mounts}
+    script = f"""set -e; {mounts}
         ({CONTENT}) 2>&1; echo ====; "$@" </dev/null || true; echo ====; ({CONTENT}) 2>&1"""
     program = [sys.executable, "-m", "support.hold_data_dir", str(data), f"kv.sqlite={KV_MIGRATIONS}"]
     done = subprocess.run(
         [*namespace, "sh", "-c", script, "sh", *program],
+        cwd=TESTS,
         env={**os.environ, "D": str(data)},
         capture_output=True,
         text=True,

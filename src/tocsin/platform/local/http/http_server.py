@@ -118,7 +118,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise StartError(
-            f"cannot listen on {_bracketed(host)}:{port}: {error.strerror}; another port: --port, 0 for any"
+            f"cannot listen on {_bracketed(host)}:{port}: {error.strerror};"
+            " another port: --port, or TOCSIN_PORT= with make; 0 for any"
         ) from error
     return listener
 
