@@ -40,6 +40,23 @@ async def values(db: Database) -> dict[str, tuple[int | None, int | None]]:
     return {row["txid"]: (row["given_micros"], row["received_micros"]) for row in rows}
 
 
+async def excesses(db: Database) -> dict[str, tuple[str | None, ...]]:
+    rows = (await db.prepare("SELECT * FROM excess_swaps").all()).results
+    names = ("given_usd", "given_liquidity_usd", "received_usd", "received_liquidity_usd")
+    return {row["txid"]: tuple(row[name] for name in names) for row in rows}
+
+
+async def pair_sums(db: Database) -> list[tuple[Any, ...]]:
+    rows = (await db.prepare("SELECT * FROM pair_totals ORDER BY 1, 2, 3").all()).results
+    return [
+        (
+            *(row["sender"], row["token_in"], row["token_out"], row["trades"]),
+            *(totals.amount(row, side) for side in ("in", "out")),
+        )
+        for row in rows
+    ]
+
+
 async def waiting(db: Database) -> list[int]:
     rows = (await db.prepare("SELECT due_at FROM swaps_to_value ORDER BY due_at").all()).results
     return [row["due_at"] for row in rows]
@@ -59,8 +76,7 @@ async def waiting(db: Database) -> list[int]:
         ([point("stx", T_MS - 2 * HOUR_MS - 1, "0.85"), point("stx", T_MS + HOUR_MS + 1, "0.9")], None),
         ([point("stx", T_MS - 1, "0.85", "9999"), point("stx", T_MS + 1, "0.9")], None),  # thin then
         ([point("stx", T_MS - 1, "0.85", None)], 1_700_000),  # a core token: its pools need not be told
-        ([point("stx", T_MS - 1, "0.00000000025")], 0),  # half a millionth: to the even one
-        ([point("stx", T_MS - 1, "1000000000000")], None),  # beyond belief
+        ([point("stx", T_MS - 1, "1000000000000", None)], None),  # beyond belief
         ([], None),
     ],
 )
@@ -77,6 +93,105 @@ async def test_a_swap_is_valued_at_the_price_in_force(
         assert (done, await values(db)) == (1, {f"0x{1:064x}": (given_micros, 1_500_000)})
         assert await waiting(db) == []
         assert await totals.drift(db) == {}
+
+
+async def test_a_value_is_rounded_once_to_the_even_millionth(tmp_path: Path) -> None:
+    """Half a millionth of a dollar is 0."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await db.batch(append(db, [point("stx", T_MS, "0.00000025")]))
+        await add_swaps(db, [PlainSwap(1, ONE, "stx", 2_000_000, USDA, 1, T_S)])
+        await value_swaps(db, T_MS, FLOORS)
+
+        assert list((await values(db)).values()) == [(0, 1)]
+
+
+async def test_an_excessive_swap_is_recorded_and_has_no_value(tmp_path: Path) -> None:
+    """One unit for 10^39 of a token with a price: it stays in the counts, and is in no sum in USD."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await db.batch(append(db, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "2", "30000")]))
+        honest, minted = (
+            PlainSwap(1, ONE, "stx", 4_000_000, TOKEN, 2_000_000, T_S),
+            PlainSwap(2, ONE, "stx", 1, TOKEN, 10**39, T_S),
+        )
+        await add_swaps(db, [honest, minted])
+        await value_swaps(db, T_MS, FLOORS)
+
+        assert await values(db) == {honest.txid: (4_000_000, 4_000_000), minted.txid: (None, None)}
+        assert await excesses(db) == {
+            minted.txid: ("0.000001", "20000", "2000000000000000000000000000000000", "30000")
+        }
+        assert await pair_sums(db) == [(ONE, "stx", TOKEN, 1, 4_000_000, 2_000_000)]
+        counted = (await db.prepare("SELECT trades FROM sender_totals").all()).results
+        assert counted == [{"trades": 2}]
+        assert await totals.drift(db) == {}
+        await totals.rebuild(db)
+        assert await pair_sums(db) == [(ONE, "stx", TOKEN, 1, 4_000_000, 2_000_000)]
+
+
+async def test_an_excess_leaves_with_its_swap(tmp_path: Path) -> None:
+    """A reorg removes it, and the swap comes back as an honest one; no sum is off by anything."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await db.batch(append(db, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "1")]))
+        minted = PlainSwap(1, ONE, "stx", 1, TOKEN, 10**39, T_S)
+        await add_swaps(db, [minted])
+        await value_swaps(db, T_MS, FLOORS)
+        left_out = await pair_sums(db)
+        await remove_swap(db, minted)
+        removed = (await excesses(db), await pair_sums(db), await totals.drift(db))
+        await add_swaps(db, [PlainSwap(1, ONE, "stx", 5, TOKEN, 6, T_S)])
+        await value_swaps(db, T_MS, FLOORS)
+
+        assert (left_out, removed) == ([], ({}, [], {}))
+        assert await pair_sums(db) == [(ONE, "stx", TOKEN, 1, 5, 6)]
+        assert await totals.drift(db) == {}
+
+
+@pytest.mark.parametrize(
+    ("points", "excessive"),
+    [
+        (
+            [point("stx", T_MS, "1"), point(TOKEN, T_MS, "1", "9")],
+            True,
+        ),  # that the token is thin does not matter
+        ([point("stx", T_MS, "1")], False),  # no price of what it received
+        ([point("stx", T_MS, "1"), point(TOKEN, T_MS, "1", None)], True),  # more than five times what it gave
+        ([point(TOKEN, T_MS, "1", None)], False),  # neither what it gave nor the pools are known
+        ([point(TOKEN, T_MS, "1", "999.999999")], True),
+        ([point(TOKEN, T_MS, "1", "1000")], False),
+        (
+            [point("stx", T_MS, "1"), point(TOKEN, T_MS + HOUR_MS + 1, "1", "9")],
+            False,
+        ),  # no price of its time
+    ],
+)
+async def test_what_is_not_known_is_not_excessive(
+    points: list[PricePoint], excessive: bool, tmp_path: Path
+) -> None:
+    """100 USD for 1,000 USD, where prices and pools are known."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await db.batch(append(db, points))
+        swap = PlainSwap(1, ONE, "stx", 100_000_000, TOKEN, 1_000_000_000, T_S)
+        await add_swaps(db, [swap])
+        await value_swaps(db, T_MS + 2 * HOUR_MS, FLOORS)
+
+        assert list(await excesses(db)) == ([swap.txid] if excessive else [])
+
+
+async def test_a_pool_that_holds_more_than_a_number_can_say_is_not_known(tmp_path: Path) -> None:
+    """Its text is too long to be read again; the swap is judged by what it gave."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await db.batch(append(db, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "1", "9" * 121)]))
+        await add_swaps(
+            db, [PlainSwap(1, ONE, "stx", 2, TOKEN, 10, T_S), PlainSwap(2, ONE, "stx", 2, TOKEN, 11, T_S)]
+        )
+        await value_swaps(db, T_MS, FLOORS)
+
+        assert list((await values(db)).values()) == [(2, 10), (None, None)]
 
 
 async def test_a_swap_waits_for_its_price_for_an_hour(tmp_path: Path) -> None:
@@ -163,9 +278,9 @@ def test_values_and_totals_are_those_of_a_plain_search(
         for n, (sender, tokens, given_, gotten, at) in enumerate(swaps)
     ]
 
-    def side(token: str, amount: int, at: int) -> int | None:
+    def side(token: str, amount: int, at: int) -> tuple[Decimal, str] | None:
         if token == USDA:
-            return amount
+            return Decimal(amount), "99999"
         seen = sorted(
             (t, *points[name, t]) for name, t in points if name == token and t <= at and at - t <= 7200
         )
@@ -173,9 +288,16 @@ def test_values_and_totals_are_those_of_a_plain_search(
         known = (
             seen[-1:] if seen and seen[-1][1] is not None else [each for each in later if each[1] is not None]
         )
-        if not known or known[0][2] == "5":
-            return None
-        return round(Decimal(known[0][1]) * amount)
+        return (Decimal(known[0][1]) * amount, known[0][2]) if known else None
+
+    def value(swap: PlainSwap) -> tuple[int | None, int | None]:
+        gave = side(swap.token_in, swap.amount_in, swap.burn_block_time)
+        got = side(swap.token_out, swap.amount_out, swap.burn_block_time)
+        too_much = any(each is not None and each[0] > int(each[1]) * 10**6 for each in (gave, got))
+        if too_much or (gave is not None and got is not None and got[0] > 5 * gave[0]):
+            return None, None
+        micros = [None if each is None or each[1] == "5" else round(each[0]) for each in (gave, got)]
+        return micros[0], micros[1]
 
     async def check() -> None:
         with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
@@ -192,13 +314,7 @@ def test_values_and_totals_are_those_of_a_plain_search(
                 for number in leaving & set(range(len(made))):
                     await remove_swap(db, made[number])
                 stayed = [swap for swap in made if swap.number not in leaving]
-                assert await values(db) == {
-                    swap.txid: (
-                        side(swap.token_in, swap.amount_in, swap.burn_block_time),
-                        side(swap.token_out, swap.amount_out, swap.burn_block_time),
-                    )
-                    for swap in stayed
-                }
+                assert await values(db) == {swap.txid: value(swap) for swap in stayed}
                 assert await totals.drift(db) == {}
 
     run_virtual(check())

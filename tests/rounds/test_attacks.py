@@ -1,4 +1,4 @@
-"""Twelve attacks on a round among honest agents: none wins a prize, and the honest are left alone.
+"""Thirteen attacks on a round among honest agents: none wins a prize, and the honest are left alone.
 
 `TOCSIN_SEEDS=100` tries as many rounds instead of the usual 25, `TOCSIN_FIRST_SEED=1000` others.
 """
@@ -17,8 +17,8 @@ FIRST = int(os.environ.get("TOCSIN_FIRST_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("TOCSIN_SEEDS", "25")))
 
 
-def test_there_are_twelve_recipes() -> None:
-    assert len(ATTACKS) == 12
+def test_there_are_thirteen_recipes() -> None:
+    assert len(ATTACKS) == 13
 
 
 @pytest.mark.slow
@@ -33,7 +33,9 @@ def test_no_attack_wins_a_prize(name: str) -> None:
         assert attacked.attackers.isdisjoint(winners.values()), (seed, winners)
 
 
-@pytest.mark.parametrize("name", ["churn", "thin token", "dust", "late submit", "unlisted contract"])
+@pytest.mark.parametrize(
+    "name", ["churn", "thin token", "dust", "late submit", "unlisted contract", "minted tokens"]
+)
 def test_some_attacks_win_nothing_with_a_hundred_times_the_capital(name: str) -> None:
     """What others can win with more money is on the page about fair play."""
     for seed in SEEDS[:2]:
@@ -56,14 +58,16 @@ def test_every_attack_would_win_without_what_stops_it(name: str) -> None:
 @pytest.mark.slow
 def test_honest_agents_are_not_excluded() -> None:
     """Holders, swing and day traders, scalpers, savers with equal amounts, and people who only try it."""
-    agents = flagged = 0
+    agents = flagged = excessive = 0
     for seed in SEEDS:
         outcome = honest_round(seed).outcome
         agents += len(outcome.results)
         flagged += len({flag.erc8004_agent_id for flag in outcome.flags if flag.excludes_from})
+        excessive += sum(flag.kind == "excess" for flag in outcome.flags)
 
     assert agents >= 600
     assert flagged <= agents // 100
+    assert excessive == 0
 
 
 @pytest.mark.parametrize("name", ["churn", "ring", "sybil funding", "double identity"])

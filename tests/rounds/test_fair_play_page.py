@@ -7,6 +7,7 @@ from typing import get_args
 from support.attacks import ATTACKS
 from tocsin.competition import funders
 from tocsin.rounds import flag_limits
+from tocsin.shapes import swap_excess
 from tocsin.shapes.rounds import FlagKind
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fair-play.md").read_text(encoding="utf-8")
@@ -22,6 +23,7 @@ def test_the_page_has_every_threshold_with_its_value() -> None:
         **limits,
         "FUNDING_MIN": funders.FUNDING_MIN,
         "SERVICE_NONCE": funders.SERVICE_NONCE,
+        "EXCESS_FACTOR": swap_excess.EXCESS_FACTOR,
     }
 
 

@@ -25,6 +25,7 @@ from tocsin.shapes.rounds import (
     RoundRules,
     RoundSwap,
 )
+from tocsin.shapes.swap_excess import SwapWorth
 
 TXID = "0x" + "ab" * 32
 INPUTS = RoundInputs(
@@ -73,6 +74,42 @@ def test_every_kind_is_there_in_its_order() -> None:
         *("header", "agent", "agent", "price", "price", "swap", "swap", "refusal", "decision"),
         *("result", "result", "reward", "reward", "flag", "digest"),
     ]
+
+
+EXCESSIVE = replace(INPUTS, excesses=[SwapWorth(TXID, "85", None, "999", "250000")])
+
+
+def test_an_excessive_swap_has_its_own_line() -> None:
+    """It shows the figures of its time. A file without one is as it was before there were such lines."""
+    lines = [*file_lines(EXCESSIVE, score(EXCESSIVE))]
+    assert lines[7] == (
+        f'["excess",{{"given_liquidity_usd":null,"given_usd":"85","received_liquidity_usd":"250000",'
+        f'"received_usd":"999","txid":"{TXID}"}}]'
+    )
+    assert json.loads(lines[0])[1]["counts"]["excess"] == 1
+    read = read_round_file(lines)
+    assert read.inputs.excesses == EXCESSIVE.excesses
+    assert [result.priced_trade_count for result in read.outcome.results] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"received_usd":"999"', '"received_usd":"9e2"', "A decimal number looks like"),
+        ('"excess":1', '"excess":0', "counts has no excess if there is none"),
+        ('"excess":1,', "", "the header counts 0 lines of the kind"),
+    ],
+)
+def test_a_wrong_line_about_an_excess_is_refused(old: str, new: str, message: str) -> None:
+    lines = [line.replace(old, new) for line in file_lines(EXCESSIVE, score(EXCESSIVE))]
+    with pytest.raises(RoundFileError, match=message):
+        read_round_file(lines)
+
+
+def test_a_line_that_shows_no_excess_leaves_nothing_out() -> None:
+    """The rule decides, not the list: anybody can apply it to the figures."""
+    listed = replace(INPUTS, excesses=[SwapWorth(TXID, "85", None, "100", "250000")])
+    assert score(listed).results == score(INPUTS).results
 
 
 @pytest.mark.slow

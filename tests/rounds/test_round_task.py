@@ -1,11 +1,16 @@
 """The task `rounds`: a round ends by itself, on time, once, and with everything that belongs to it."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, round_world, txid
+from tocsin.rounds.recounting import recount
+from tocsin.rounds.round_file import lines_of
+from tocsin.rounds.round_file_reader import read_round_file
 from tocsin.shapes.rounds import RoundOutcome
+from tocsin.shapes.swap_excess import SwapWorth
 
 MINUTE_S = 60
 WEEK_S = 7 * 86_400
@@ -163,7 +168,7 @@ async def test_only_swaps_within_the_round_count(tmp_path: Path) -> None:
     async with round_world(tmp_path) as world:
         await world.swap(10, 0, ("stx", 1), (STSTX, 1_000), at_s=START_S - 1)
         await world.swap(11, 0, ("stx", 1), (STSTX, 5), at_s=START_S)
-        await world.swap(12, 0, ("stx", 1), (STSTX, 6), at_s=END_S - 1)
+        await world.swap(12, 0, ("stx", 2), (STSTX, 7), at_s=END_S - 1)
         await world.swap(13, 0, ("stx", 1), (STSTX, 1_000), at_s=END_S)
         await world.db.prepare("UPDATE claims SET status = 'failed' WHERE btc_address = 'bc1q1'").run()
         await world.swept(GRACE_S)
@@ -175,6 +180,84 @@ async def test_only_swaps_within_the_round_count(tmp_path: Path) -> None:
     assert results == [
         {"erc8004_agent_id": 10, "trade_count": 3, "pnl_usd": 19.0},
         {"erc8004_agent_id": 12, "trade_count": 1, "pnl_usd": 0.0},
+    ]
+
+
+async def test_an_excessive_swap_is_captured_and_has_no_value(tmp_path: Path) -> None:
+    """At the prices of its time, not of the end. The file shows why, and recounts to the same result."""
+    async with round_world(tmp_path) as world:
+        for token, price in (("stx", "1"), (STSTX, "10")):
+            await world.price(token, price, START_S)
+        await world.swap(11, 1, ("stx", 10), (STSTX, 6))  # 10 USD for 60 USD; 6 USD at the end
+        await world.swap(12, 2, ("stx", 1_000), (STSTX, 400))
+        await world.swept(GRACE_S)
+        await world.run(GRACE_S)
+        results = await world.all(
+            "SELECT erc8004_agent_id, trade_count, priced_trade_count, pnl_usd FROM competition_round_results"
+        )
+        parts = await world.all("SELECT text FROM competition_round_files ORDER BY part")
+        flags = await world.all("SELECT flag_json FROM competition_round_flags WHERE kind = 'excess'")
+
+    # Of the swaps of the world, the first two of 85 and 190 stSTX for 75 and 200 STX were excessive at that price too.
+    assert results == [
+        {"erc8004_agent_id": 12, "trade_count": 2, "priced_trade_count": 1, "pnl_usd": -600.0},
+        {"erc8004_agent_id": 10, "trade_count": 1, "priced_trade_count": 0, "pnl_usd": 0.0},
+        {"erc8004_agent_id": 11, "trade_count": 2, "priced_trade_count": 0, "pnl_usd": 0.0},
+    ]
+    read = read_round_file(lines_of([part["text"] for part in parts]))
+    assert len(read.inputs.excesses) == 4
+    assert read.inputs.excesses[3] == SwapWorth(txid(11), "10", "20000", "60", "20000")
+    assert recount(read).same
+    assert json.loads(flags[1]["flag_json"]) == {
+        "erc8004_agent_id": 11,
+        "kind": "excess",
+        "reason": "2 of 2 trades were worth more than a pool can pay; it received 1,900.00 USD for 200.00 USD, which"
+        " is more than 5 times as much",
+        "txids": [txid(2), txid(11)],
+        "excludes_from": [],
+        "cleared": False,
+    }
+
+
+async def test_a_round_waits_until_its_swaps_are_valued(tmp_path: Path) -> None:
+    """An operator's snapshot waits; the task values them first, and captures the round."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        await world.swap(11, 0, ("stx", 1), (STSTX, 1))
+        world.clock.at_s = GRACE_S
+        await world.act("close", roundId=ROUND_ID)
+        by_hand = await world.act("snapshot", roundId=ROUND_ID)
+        await world.run(GRACE_S)
+
+        assert (by_hand.ok, by_hand.code) == (False, "data_incomplete")
+        assert "swaps that wait to be valued at the prices of their time: 1" in (by_hand.detail or "")
+        assert await world.status() == "finalized"
+
+
+async def test_an_excess_that_is_found_after_the_preparation_is_in_the_result(tmp_path: Path) -> None:
+    """A prepared result is used only if it was computed from the same excesses."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        await world.run(END_S + 2_000)
+        prepared = await world.all("SELECT state FROM competition_round_preparations")
+        await (
+            world.db.prepare(
+                "INSERT INTO excess_swaps SELECT txid, sender, token_in, amount_in, token_out, amount_out,"
+                " burn_block_time, '75', NULL, '850', NULL FROM swaps WHERE txid = ?"
+            )
+            .bind(txid(1))
+            .run()
+        )
+        await world.run(GRACE_S)
+        results = await world.all(
+            "SELECT erc8004_agent_id, priced_trade_count FROM competition_round_results ORDER BY rank"
+        )
+
+    assert prepared == [{"state": "ready"}]
+    assert results == [
+        {"erc8004_agent_id": 12, "priced_trade_count": 1},
+        {"erc8004_agent_id": 11, "priced_trade_count": 1},
+        {"erc8004_agent_id": 10, "priced_trade_count": 0},
     ]
 
 

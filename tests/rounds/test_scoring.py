@@ -24,6 +24,7 @@ from tocsin.shapes.rounds import (
     RoundRules,
     RoundSwap,
 )
+from tocsin.shapes.swap_excess import SwapWorth
 
 RULES = RoundRules("week-1", 1_000, 2_000, 5_600, rewards={"overall_pnl": 100, "volume": 50, "return": 25})
 PRICES = [RoundPrice("stx", "0.5", 6, "peg", 0), RoundPrice("usd", "1", 6, "peg", 0)]
@@ -97,12 +98,26 @@ def expected(inputs: RoundInputs, flags: list[AgentFlag]) -> dict[str, Any]:
     }
 
 
+def _is_excessive(worth: SwapWorth) -> bool:
+    sides = (
+        (worth.given_usd, worth.given_liquidity_usd),
+        (worth.received_usd, worth.received_liquidity_usd),
+    )
+    if any(usd is not None and held is not None and Fraction(usd) > Fraction(held) for usd, held in sides):
+        return True
+    if worth.given_usd is None or worth.received_usd is None:
+        return False
+    return Fraction(worth.received_usd) > 5 * Fraction(worth.given_usd)
+
+
 def _expected_row(
     agent_id: int, swaps: list[RoundSwap], worth: dict[str, Fraction], thin: set[str], inputs: RoundInputs
 ) -> dict[str, Any]:
     swaps = sorted(swaps, key=lambda swap: (swap.block_height, swap.tx_index, swap.txid))
     usable = worth.keys() - thin
-    priced = [swap for swap in swaps if {swap.token_in, swap.token_out} <= usable]
+    excessive = {each.txid for each in inputs.excesses if _is_excessive(each)}
+    valued = [swap for swap in swaps if swap.txid not in excessive]
+    priced = [swap for swap in valued if {swap.token_in, swap.token_out} <= usable]
     volume = sum((int(swap.amount_in) * worth[swap.token_in] for swap in priced), Fraction(0))
     received = sum((int(swap.amount_out) * worth[swap.token_out] for swap in priced), Fraction(0))
     net: dict[str, int] = defaultdict(int)
@@ -114,7 +129,7 @@ def _expected_row(
     addresses = {swap.sender for swap in swaps}
     last = {address: max(s.burn_block_time for s in swaps if s.sender == address) for address in addresses}
     ordered = sorted(sorted(addresses), key=lambda address: last[address], reverse=True)
-    tokens = {token for swap in swaps for token in (swap.token_in, swap.token_out)}
+    tokens = {token for swap in valued for token in (swap.token_in, swap.token_out)}
     return {
         "stx_address": ordered[0],
         "btc_address": next(a.btc_address for a in inputs.agents if a.stx_address == ordered[0]),

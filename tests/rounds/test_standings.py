@@ -24,6 +24,7 @@ from support.scripted_scheduler import KEYS
 from tocsin.bindings import KV
 from tocsin.budget.call_session import request_session
 from tocsin.competition.published_board import ROUND_KEY, BoardReader, publish
+from tocsin.history.trade_values import value_swaps
 from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.rounds import standings
 from tocsin.scheduler.scheduler_client import SchedulerClient
@@ -120,6 +121,20 @@ async def test_a_thin_token_does_not_count_in_a_round(tmp_path: Path) -> None:
     first = board["rows"][0]
     assert (first["stxAddress"], first["tradeCount"], first["pnlUsd"]) == (AGENTS[0], 2, 10.0)
     assert first["thinTokens"] == [thin]
+
+
+async def test_an_excessive_swap_does_not_count_in_a_round(tmp_path: Path) -> None:
+    """It is counted as a trade, has no value, and makes no token thin or unpriced."""
+    async with round_site(tmp_path) as site:
+        await site.world.price("stx", "1", START_S)
+        await site.world.price(STSTX, "1", START_S)
+        await site.world.swap(9, 0, ("stx", 1), (STSTX, 10**30))
+        await value_swaps(site.world.db, (START_S + 60) * 1000, RULES.floors)
+        board = await site.published(START_S + 3_000, stx=1.0, ststx=1.0)
+
+    first = board["rows"][0]
+    assert (first["stxAddress"], first["tradeCount"], first["pnlUsd"]) == (AGENTS[0], 2, 10.0)
+    assert (first["uncountedTradeCount"], first["excessTradeCount"], first["thinTokens"]) == (1, 1, [])
 
 
 async def test_a_round_with_a_result_shows_it(tmp_path: Path) -> None:

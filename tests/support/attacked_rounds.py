@@ -12,7 +12,7 @@ from statistics import median_low
 
 from support.attacks import ATTACKS, Attack, QuoteChange
 from support.honest_traders import start_honest
-from tocsin.exact_decimals import decimal_of_float, decimal_text
+from tocsin.exact_decimals import decimal_of_float, decimal_text, usd_value
 from tocsin.rounds.scoring import score
 from tocsin.shapes.rounds import (
     CATEGORIES,
@@ -24,6 +24,7 @@ from tocsin.shapes.rounds import (
     RoundRules,
     RoundSwap,
 )
+from tocsin.shapes.swap_excess import SwapWorth, excess_of
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
 from tocsin.simulator.simulated_tokens import TRADED_TOKENS, SimulatedToken, price_usd
@@ -34,6 +35,7 @@ STARTS_S = COMPETITION_START_S + 86_400
 ENDS_S = STARTS_S + 7 * 86_400 + 290  # halfway between two Bitcoin blocks
 HONEST = 33  # 27 of them are eligible
 ATTACKERS = 8
+LIQUIDITY_USD = 250_000
 CHAIN_START_MS = (STARTS_S - 7_200) * 1000
 SETTLED_MS = (ENDS_S + 7_200) * 1000
 RULES = RoundRules(
@@ -59,7 +61,7 @@ def honest_round(seed: int) -> HonestRound:
     chain.advance(SETTLED_MS)
     agents = [agent_of(wallet) for wallet in wallets]
     swaps = [swap_of(chain.transactions[swap.txid]) for swap in chain.truth()]
-    outcome = score(RoundInputs(RULES, "v", None, agents, prices(()), swaps))
+    outcome = score(RoundInputs(RULES, "v", None, agents, prices(()), swaps, excesses=excesses(swaps)))
     volume = max(float(result.volume_usd) for result in outcome.results)
     capital = max(float(result.capital_usd) for result in outcome.results)
     return HonestRound(agents, swaps, outcome, min(capital, volume / 2))
@@ -107,6 +109,7 @@ def attacked_round(name: str, seed: int, *, protected: bool = True, richer: floa
         agents=[*honest.agents, *agents],
         prices=prices(attack.quotes, at_once=not protected),
         swaps=[*honest.swaps, *swaps],
+        excesses=excesses([*honest.swaps, *swaps], attack.quotes) if protected else [],
     )
     return AttackedRound(inputs, frozenset(agent.erc8004_agent_id for agent in agents))
 
@@ -163,6 +166,31 @@ def swap_of(tx: ChainTransaction) -> RoundSwap:
     )
 
 
+def excesses(swaps: Iterable[RoundSwap], quotes: Sequence[QuoteChange] = ()) -> list[SwapWorth]:
+    """Return the excessive swaps, at the quotes of their Bitcoin blocks."""
+    tokens = {token.id: token for token in TRADED_TOKENS}
+
+    def usd(token_id: str, amount: str, at_s: int) -> str:
+        token = tokens[token_id]
+        price = decimal_of_float(quoted(token, at_s * 1000, quotes))
+        return decimal_text(usd_value(int(amount), price, token.decimals))
+
+    def held(token_id: str) -> str | None:
+        return None if tokens[token_id].base_price == 1.0 else str(LIQUIDITY_USD)
+
+    worths = [
+        SwapWorth(
+            swap.txid,
+            usd(swap.token_in, swap.amount_in, swap.burn_block_time),
+            held(swap.token_in),
+            usd(swap.token_out, swap.amount_out, swap.burn_block_time),
+            held(swap.token_out),
+        )
+        for swap in swaps
+    ]
+    return [worth for worth in worths if excess_of(worth) is not None]
+
+
 def prices(quotes: Sequence[QuoteChange], *, at_once: bool = False) -> list[RoundPrice]:
     """Return the prices of the end: the lower median of thirteen instants of the last hour, or the last price."""
     instants = [(ENDS_S - 300 * k) * 1000 for k in range(1 if at_once else 13)]
@@ -178,7 +206,7 @@ def prices(quotes: Sequence[QuoteChange], *, at_once: bool = False) -> list[Roun
             liquidity_usd=str(
                 next(
                     (quote.liquidity_usd for quote in quotes if quote.token == token and quote.liquidity_usd),
-                    250_000,
+                    LIQUIDITY_USD,
                 )
             ),
             volume_usd="18000",

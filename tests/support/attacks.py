@@ -1,4 +1,4 @@
-"""Twelve ways to win a prize without being the best trader. `docs/fair-play.md` explains what stops each.
+"""Thirteen ways to win a prize without being the best trader. `docs/fair-play.md` explains what stops each.
 
 A recipe schedules transactions on a chain for the time of a round, and states what else it does: which identities,
 owners and first funders its wallets have, and how it moves quotes. `ATTACKS` has them by name. The chain is then
@@ -242,6 +242,21 @@ def double_identity(attack: Attack) -> None:
     _opposites(attack, *attack.wallets)
 
 
+def minted_tokens(attack: Attack) -> None:
+    """Own the contract of a token with a price, and mint it in the swap: receive any amount, or give any for volume."""
+    (wallet, *_), rng = attack.wallets, attack.rng
+    style, at = rng.choice(("at once", "in parts", "given")), attack.moment(rng.uniform(0.1, 0.6))
+    if style == "at once":
+        attack.trade(at, wallet, STX, WELSH, 1, gain=10 ** rng.randrange(6, 30))
+        attack.trade(at + HOUR_MS, wallet, STX, AEUSDC, 60)
+        attack.trade(at + 2 * HOUR_MS, wallet, AEUSDC, STX, 60)
+    elif style == "in parts":  # each is worth less than the pool
+        for number in range(20):
+            attack.trade(at + number * 10 * MINUTE_MS, wallet, STX, WELSH, 10, gain=rng.uniform(6, 20_000))
+    else:
+        attack.trade(at, wallet, WELSH, STX, 10 ** rng.randrange(6, 30), gain=1e-5)
+
+
 def _opposites(attack: Attack, one: Wallet, other: Wallet) -> None:
     """Make opposite bets more than an hour apart, in alternating order."""
     (token, start), *_ = _swings(attack)
@@ -284,6 +299,7 @@ ATTACKS: Mapping[str, Recipe] = {
     "price spike at the end": price_spike,
     "rotation of wallets": rotation,
     "double identity": double_identity,
+    "minted tokens": minted_tokens,
 }
 
 

@@ -8,6 +8,22 @@ from tocsin.competition import COMPETITION_MIGRATIONS
 from tocsin.platform.local.sqlite.migrations import load
 
 _UNDO = """
+DROP VIEW pair_totals_recounted;
+CREATE VIEW pair_totals_recounted AS
+SELECT
+  sender, token_in, token_out, count(*) AS trades,
+  sum(CAST(substr(amount_in, -10) AS INTEGER)) AS in_0,
+  sum(CAST(substr(amount_in, -20, 10) AS INTEGER)) AS in_1,
+  sum(CAST(substr(amount_in, -30, 10) AS INTEGER)) AS in_2,
+  sum(CAST(substr(amount_in, -40, 10) AS INTEGER)) AS in_3,
+  sum(CAST(substr(amount_out, -10) AS INTEGER)) AS out_0,
+  sum(CAST(substr(amount_out, -20, 10) AS INTEGER)) AS out_1,
+  sum(CAST(substr(amount_out, -30, 10) AS INTEGER)) AS out_2,
+  sum(CAST(substr(amount_out, -40, 10) AS INTEGER)) AS out_3
+FROM swaps GROUP BY sender, token_in, token_out;
+DROP TRIGGER excess_removed;
+DROP TABLE competition_round_excesses;
+DROP TABLE excess_swaps;
 DROP TABLE funders;
 DROP TRIGGER swap_came_after_preparation;
 DROP TRIGGER swap_went_after_preparation;
@@ -77,6 +93,7 @@ def downgrade(path: Path, to: int) -> None:
         "0010_remember_first_funders",
         "0011_tell_the_news",
         "0012_prepare_results",
+        "0013_leave_out_excess",
     ]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(_UNDO)

@@ -14,6 +14,7 @@ from tocsin.shapes.rounds import (
     RoundRules,
     RoundSwap,
 )
+from tocsin.shapes.swap_excess import SwapWorth
 
 STARTS_AT, ENDS_AT = 1_000, 2_000
 TOKENS = ("stx", "SP1.sbtc::sbtc", "SP2.usd::usd", "SP3.new::new", "SP4.none::none")
@@ -37,6 +38,7 @@ block_heights, places = st.integers(1, 2), st.integers(0, 2)
 figures = st.sampled_from(FIGURES)
 round_prices = st.sampled_from(["0.5", "1", "1.5", "2"])
 decimals = st.sampled_from([0, 6, 8, 38])
+worths = st.sampled_from([None, "0", "1", "5", "5.000000000000000000001", "7"])
 refused_times = st.integers(1_000, 1_003)
 
 
@@ -79,6 +81,7 @@ def round_inputs(draw: st.DrawFn) -> RoundInputs:
         (made.erc8004_agent_id, made.kind): made for made in draw(st.lists(_decisions(), max_size=2))
     }
     priced = draw(st.lists(st.sampled_from(TOKENS[:4]), unique=True, min_size=2))
+    listed = draw(st.lists(st.sampled_from(sorted(swaps)), unique=True)) if swaps else []
     return RoundInputs(
         rules,
         "2026-05",
@@ -88,6 +91,7 @@ def round_inputs(draw: st.DrawFn) -> RoundInputs:
         list(swaps.values()),
         list(refusals.values()),
         list(decisions.values()),
+        [SwapWorth(txid, *(draw(worths) for _ in range(4))) for txid in listed],
     )
 
 

@@ -13,6 +13,7 @@ from tocsin.budget.call_session import request_session, task_session
 from tocsin.competition.allowlist import built_in
 from tocsin.competition.kept_values import set_value
 from tocsin.competition.rules import Rules
+from tocsin.history.trade_values import value_swaps
 from tocsin.prices.series import PricePoint, append
 from tocsin.rounds.round_jobs import ROUND, round_jobs
 from tocsin.scheduler.task import TaskResult
@@ -102,7 +103,7 @@ class RoundWorld:
         return await self.act("add", **{**wanted, **fields})
 
     async def swept(self, at_s: float, rules: Rules = RULES) -> None:
-        """Record that a complete sweep of all contracts' lists and of new wallets' lists began then."""
+        """Record that a complete sweep of all contracts' and new wallets' lists began then, and value the swaps."""
         at_ms = int(at_s * 1000)
         await self.db.batch(
             [
@@ -111,6 +112,7 @@ class RoundWorld:
                 self.db.prepare(_READ_WALLETS).bind(at_ms),
             ]
         )
+        await value_swaps(self.db, at_ms, rules.floors)
 
     async def swap(
         self,

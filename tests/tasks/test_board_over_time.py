@@ -105,8 +105,8 @@ async def test_two_hundred_churning_swaps_are_not_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pool", [(4_000.0, 18_000.0), (250_000.0, 20.0), (None, 18_000.0)])
 async def test_a_thin_token_does_not_count(tmp_path: Path, pool: tuple[float | None, float | None]) -> None:
-    """$8.50 into a token quoted at $500 that nobody could sell: no P&L, and the token is named as thin."""
-    market = Market([{"stx": 0.85, A: 500.0}])
+    """$8.50 into a token quoted at four times its price, which nobody pays: no P&L, and the token is named as thin."""
+    market = Market([{"stx": 0.85, A: 3.4}])
     market.pools = {A: pool}
     async with competition(tmp_path, market) as bench:
         gamble = PlainSwap(1, OTHER, "stx", 10 * UNIT, A, 10 * UNIT, START_S)
@@ -122,7 +122,48 @@ async def test_a_thin_token_does_not_count(tmp_path: Path, pool: tuple[float | N
     assert (row.pnl_usd, row.pnl_percent, row.pnl_at_trade_usd, row.capital_usd) == (None,) * 4
     assert (row.thin_tokens, row.unpriced_tokens, row.valued_trade_count) == ([A], [], 0)
     assert (other.thin_tokens, other.unpriced_tokens) == ([A], ["stx.never::priced"])
-    assert by_sender(deep)[OTHER].pnl_percent == pytest.approx(58_723.5, rel=1e-5)
+    assert by_sender(deep)[OTHER].pnl_percent == pytest.approx(300.0)
+
+
+async def test_a_swap_worth_more_than_its_pool_does_not_count(tmp_path: Path) -> None:
+    """One unit for 10^39 of a token that its sender mints: no P&L, no capital, and not the first rank."""
+    market = Market([{"stx": 1.0, A: 1.0}])
+    async with competition(tmp_path, market) as bench:
+        minted = PlainSwap(1, OTHER, "stx", 1, A, 10**39, START_S)
+        await add_swaps(bench.db, [minted, PlainSwap(2, HONEST, "stx", 100 * UNIT, A, 101 * UNIT, START_S)])
+        await add_swaps(bench.db, [PlainSwap(3, THIRD, "stx", 10 * UNIT, A, 10 * UNIT, START_S)])
+        await add_swaps(bench.db, [PlainSwap(4, THIRD, "stx", 1, A, 10**39, START_S)])
+        board = await refreshed(bench)
+
+    assert [(row.stx_address, row.pnl_usd, row.capital_usd) for row in board.rows] == [
+        (HONEST, 1.0, 100.0),
+        (THIRD, 0.0, 10.0),
+        (OTHER, None, None),
+    ]
+    assert [
+        (row.trade_count, row.valued_trade_count, row.uncounted_trade_count, row.excess_trade_count)
+        for row in board.rows
+    ] == [(1, 1, 0, 0), (2, 1, 1, 1), (1, 0, 1, 1)]
+
+
+async def test_an_excess_that_is_known_later_leaves_the_board(tmp_path: Path) -> None:
+    """Until its price is known, a swap counts; then the capital is computed again without it."""
+    market = Market([{"stx": 1.0, A: 1.0}])
+    async with competition(tmp_path, market) as bench:
+        await add_swaps(bench.db, [PlainSwap(1, HONEST, "stx", 7 * UNIT, A, 70 * UNIT, START_S - 3 * HOUR_S)])
+        await add_swaps(bench.db, [PlainSwap(2, HONEST, "stx", 3 * UNIT, A, 3 * UNIT, START_S)])
+        before = await refreshed(bench)
+        await bench.db.prepare(
+            "INSERT INTO excess_swaps SELECT txid, sender, token_in, amount_in, token_out, amount_out,"
+            " burn_block_time, '7', NULL, '70', NULL FROM swaps WHERE block_height = 1"
+        ).run()
+        await bench.wired.clock.sleep(300)
+        after = await refreshed(bench)
+
+    assert [(row.pnl_usd, row.capital_usd, row.excess_trade_count) for row in before.rows] == [
+        (63.0, 10.0, 0)
+    ]
+    assert [(row.pnl_usd, row.capital_usd, row.excess_trade_count) for row in after.rows] == [(0.0, 3.0, 1)]
 
 
 async def test_a_jump_to_a_thin_price_is_never_believed(tmp_path: Path) -> None:

@@ -9,12 +9,54 @@ import pytest
 from support.competition import register
 from support.competition_site import TRADES, competition_site
 from tocsin.budget.budget import Quota
+from tocsin.history.trade_values import value_swaps
+from tocsin.prices.series import PricePoint, append
+from tocsin.shapes.pool_floors import NO_FLOORS
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.faults import SimulatedFault
+from tocsin.simulator.simulated_tokens import STX, WELSH
 
 AGENTS = "/api/competition/agents"
 UNKNOWN = "0x" + "ab" * 32
 SMALL = Quota(second=100, minute=10_000, month=10_000, is_cap=True)  # 53 calls for the first day's requests
+
+
+async def test_a_swap_worth_more_than_its_pool_is_shown_with_the_reason(tmp_path: Path) -> None:
+    """One unit for 10^38 is recorded: the verdict, the lists of trades and the agent's page say why it has no value."""
+    async with competition_site(tmp_path) as made:
+        chain, db = made.world.simulator.chain, made.world.db
+        minted = chain.swap(
+            chain.wallets[0], "simple", token_in=STX.id, token_out=WELSH.id, amount_in=1, amount_out=10**38
+        )
+        honest = chain.swap(chain.wallets[0], "simple", token_in=STX.id, token_out=WELSH.id)
+        chain.mine()
+        await db.batch(
+            append(
+                db,
+                [
+                    PricePoint(token.id, chain.now_ms - 3_600_000, price, 6, "tenero", "250000", "18000")
+                    for token, price in ((STX, "1"), (WELSH, "0.001"))
+                ],
+            )
+        )
+        for tx in (minted, honest):
+            await made.submit(tx.tx_id)
+        await value_swaps(db, chain.now_ms, NO_FLOORS)
+        received = "100,000,000,000,000,000,000,000,000,000.00"
+        reason = f"it received {received} USD, but the token's pools held 250,000.00 USD"
+        verdict = (await made.get(f"{TRADES}/{minted.tx_id}")).json()
+        listed = (await made.get(f"{TRADES}?address={chain.wallets[0].address}")).json()["trades"]
+        newest = (await made.get(TRADES)).json()["trades"]
+        page = (await made.get(f"/agents/{chain.wallets[0].address}")).body.decode()
+
+        assert verdict["status"] == "verified"
+        assert verdict["steps"][-1]["detail"].endswith(
+            f"; it has no value: at the prices of its time, {reason}"
+        )
+        expected = {minted.tx_id: reason, honest.tx_id: None}
+        assert {trade["txid"]: trade["excess"] for trade in listed} == expected
+        assert {trade["txid"]: trade["excess"] for trade in newest} == expected
+        assert page.count("has no value: it received 100,000") == 1
 
 
 async def test_the_verdict_on_a_recorded_swap_needs_no_call(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The leaderboard: the trades of eligible agents, valued at given prices. It reads totals, never swaps.
 
 A pair counts only when both its tokens have a price: with one priced side it would be all gain or all loss. A thin
-token counts like one without a price; the board names both kinds. An agent is one identity (ERC-8004): its rotated
+token counts like one without a price; the board names both kinds. An excessive swap does not count either, and is not
+in the totals of its pair. An agent is one identity (ERC-8004): its rotated
 wallets share one row, under the wallet that traded last. Sums in USD have twelve digits; the underlying amounts are
 exact.
 
@@ -57,6 +58,7 @@ FROM pair_totals t
 JOIN price i ON i.token = t.token_in
 JOIN price o ON o.token = t.token_out
 GROUP BY t.sender"""
+_EXCESS = "SELECT sender, count(*) AS trades FROM excess_swaps GROUP BY sender"
 _UNCOUNTED = "SELECT token FROM token_totals WHERE token NOT IN (SELECT value FROM json_each(?))"
 _UNCOUNTED_OF = """
 SELECT sender, token_in, token_out, trades FROM pair_totals
@@ -114,6 +116,7 @@ class _Line:
     gain_micros: int = 0
     capital_usd: float | None = None
     uncounted: int = 0  # trades
+    excess: int = 0  # of these
 
     @property
     def stx_address(self) -> str:
@@ -190,20 +193,24 @@ async def all_rows(
     """
     priced = unit_prices(prices)
     units = {token: usd for token, usd in priced.items() if token not in thin}
-    agents, worth, uncounted, *known = await db.batch(
+    agents, worth, uncounted, excess, *known = await db.batch(
         [
             db.prepare(_AGENTS),
             db.prepare(_VALUES).bind(json.dumps(list(units.items()))),
             db.prepare(_UNCOUNTED).bind(json.dumps(list(units))),
+            db.prepare(_EXCESS),
             *outlays.KnownOutlays.statements(db),
         ]
     )
     lines = _lines(agents.results, worth.results)
     left_out = await _left_out(db, {row["token"] for row in uncounted.results})
     traders = {line.agent_id: _trader(line, left_out) for line in lines}
-    for line in lines if left_out else ():
-        line.uncounted = sum(
-            left_out[each["stx_address"]].trades for each in line.wallets if each["stx_address"] in left_out
+    excessive = {row["sender"]: row["trades"] for row in excess.results}
+    for line in lines if left_out or excessive else ():
+        wallets = [each["stx_address"] for each in line.wallets]
+        line.excess = sum(excessive.get(wallet, 0) for wallet in wallets)
+        line.uncounted = line.excess + sum(
+            left_out[wallet].trades for wallet in wallets if wallet in left_out
         )
     capital = await outlays.capital(db, list(traders.values()), follow_max, outlays.KnownOutlays.of(*known))
     for line in lines:
@@ -325,6 +332,7 @@ def _row(line: _Line, trader: outlays.Trader, priced: Collection[str], rank: int
         thin_tokens=[token for token in trader.left_out if token in priced],
         wallets=[wallet["stx_address"] for wallet in line.wallets],
         uncounted_trade_count=line.uncounted,
+        excess_trade_count=line.excess,
         volume_at_trade_usd=line.given_micros / 1e6 if line.valued else None,
     )
 

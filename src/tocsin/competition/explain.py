@@ -15,6 +15,7 @@ from tocsin.competition.legs import legs_of, recorded_legs, shown_legs
 from tocsin.competition.rules import Check, Rules, checks
 from tocsin.competition.swap import Moves, NoSwap, Swap, swap_of
 from tocsin.shapes.competition import ExplainStep, Explanation, Leg, SwapAmounts
+from tocsin.shapes.swap_excess import stored_excess
 
 
 def explain(
@@ -98,7 +99,9 @@ def _record(row: Row) -> Check:
         if legs is None
         else shown_legs(legs)
     )
-    return Check("record", f"recorded in block {row['block_height']}: {shown}")
+    excess = stored_excess(row["excess_json"])
+    without_value = "" if excess is None else f"; it has no value: at the prices of its time, {excess}"
+    return Check("record", f"recorded in block {row['block_height']}: {shown}{without_value}")
 
 
 def _explanation(

@@ -2,7 +2,8 @@
 
 It is kept per agent with the position up to which the agent's swaps were read in chain order, so a new swap costs one
 step. A swap that arrives late, is withdrawn, or no longer counts lies below that position. Then the agent's swaps are
-read again from the first. Swaps with a token that does not count are left out, as in all other figures of the board.
+read again from the first. Excessive swaps and swaps with a token that does not count are left out, as in all other
+figures of the board.
 """
 
 import json
@@ -14,7 +15,7 @@ from tocsin.bindings import Database, DBResult, Row, Statement
 
 _SWAPS = """
 SELECT block_height, tx_index, txid, token_in, amount_in, token_out, amount_out FROM swaps
-WHERE sender = ? AND (block_height, tx_index, txid) > (?, ?, ?)
+WHERE sender = ? AND (block_height, tx_index, txid) > (?, ?, ?) AND txid NOT IN (SELECT txid FROM excess_swaps)
 ORDER BY block_height, tx_index, txid LIMIT ?"""
 _STATES = "SELECT agent_id, wallets, left_out, peaks, is_complete FROM outlays"
 _DUE = "SELECT sender, changes, block_height, tx_index FROM outlays_due"

@@ -108,6 +108,7 @@ def _rows_of(rows: Sequence[BoardRow], figures: PeriodFigures) -> list[BoardRow]
             trade_count=trades,
             valued_trade_count=valued,
             uncounted_trade_count=trades - valued,
+            excess_trade_count=min(row.excess_trade_count, trades - valued),
             unpriced_tokens=row.unpriced_tokens if trades > valued or pnl is None else [],
             thin_tokens=row.thin_tokens if trades > valued or pnl is None else [],
         )

@@ -6,6 +6,7 @@ from tocsin.bindings import Database, Row
 from tocsin.competition import page_token
 from tocsin.errors import UsageError
 from tocsin.shapes.competition import Trade, TradeCounts, TradePage
+from tocsin.shapes.swap_excess import stored_excess
 from tocsin.stacks_address import decode_address
 
 PAGE_MAX = 200
@@ -15,18 +16,21 @@ _TXID = re.compile(r"0x[0-9a-f]{64}")
 _HEIGHT_MAX = 2**53 - 1
 _TIME_MAX = 10**15  # older releases recorded times up to this; trades with such a time are listed first
 
-SWAP = "SELECT * FROM swaps WHERE txid = ?"
+_SWAP = """*, (SELECT json_object('txid', txid, 'given_usd', given_usd, 'given_liquidity_usd', given_liquidity_usd,
+    'received_usd', received_usd, 'received_liquidity_usd', received_liquidity_usd)
+  FROM excess_swaps e WHERE e.txid = swaps.txid) AS excess_json"""
+SWAP = f"SELECT {_SWAP} FROM swaps WHERE txid = ?"  # noqa: S608 - a constant, as the next two
 _REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
 # Without the hint, SQLite would read all refusals in the order of their codes.
 _REFUSED_SINCE = """
 SELECT code, count(*) AS n FROM refusals INDEXED BY refusals_by_time
 WHERE refused_at >= ? GROUP BY code ORDER BY n DESC, code"""
-_PAGE = """
-SELECT * FROM swaps WHERE sender = ? AND (burn_block_time, txid) < (?, ?)
-ORDER BY burn_block_time DESC, txid DESC LIMIT ?"""
-_NEWEST = """
-SELECT * FROM swaps WHERE (block_height, tx_index) < (?, ?)
-ORDER BY block_height DESC, tx_index DESC LIMIT ?"""
+_PAGE = f"""
+SELECT {_SWAP} FROM swaps WHERE sender = ? AND (burn_block_time, txid) < (?, ?)
+ORDER BY burn_block_time DESC, txid DESC LIMIT ?"""  # noqa: S608
+_NEWEST = f"""
+SELECT {_SWAP} FROM swaps WHERE (block_height, tx_index) < (?, ?)
+ORDER BY block_height DESC, tx_index DESC LIMIT ?"""  # noqa: S608
 _STATUS = """
 SELECT a.erc8004_agent_id AS agent_id, t.trades, t.first_trade_at, t.last_trade_at
 FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address WHERE a.stx_address = ?"""
@@ -47,7 +51,7 @@ async def refused_since(db: Database, since_ms: int) -> dict[str, int]:
 
 
 def trade_of(row: Row) -> Trade:
-    """Return a row of `swaps` as the routes show it."""
+    """Return a row of `swaps` as the routes show it. A swap that was just recorded has no `excess_json` yet."""
     return Trade(
         txid=row["txid"],
         sender=row["sender"],
@@ -62,6 +66,7 @@ def trade_of(row: Row) -> Trade:
         tx_status="success",
         source=row["source"],
         provider=row["provider"],
+        excess=stored_excess(row.get("excess_json")),
     )
 
 

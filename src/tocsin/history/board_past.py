@@ -36,7 +36,7 @@ _SWAPS = """
 WITH counted AS MATERIALIZED (SELECT value AS token FROM json_each(?2))
 SELECT since.key AS number, s.sender, count(*) AS trades, count(v.txid) AS valued,
   coalesce(sum(v.given_micros), 0) AS given, coalesce(sum(v.received_micros), 0) AS received,
-  sum(s.token_in NOT IN counted OR s.token_out NOT IN counted) AS uncounted
+  sum(s.token_in NOT IN counted OR s.token_out NOT IN counted OR s.txid IN (SELECT txid FROM excess_swaps)) AS uncounted
 FROM json_each(?1) since
 CROSS JOIN swaps s ON s.burn_block_time >= since.value
 LEFT JOIN swap_values v ON v.txid = s.txid AND v.given_micros IS NOT NULL AND v.received_micros IS NOT NULL
@@ -44,8 +44,10 @@ GROUP BY since.key, s.sender"""
 _TOTALS = """
 WITH counted AS MATERIALIZED (SELECT value AS token FROM json_each(?)),
 left_out AS MATERIALIZED (
-  SELECT sender, sum(trades) AS trades FROM pair_totals
-  WHERE token_in NOT IN counted OR token_out NOT IN counted GROUP BY sender)
+  SELECT sender, sum(trades) AS trades FROM (
+    SELECT sender, trades FROM pair_totals WHERE token_in NOT IN counted OR token_out NOT IN counted
+    UNION ALL SELECT sender, 1 FROM excess_swaps)
+  GROUP BY sender)
 SELECT t.sender, t.trades, coalesce(v.valued, 0) AS valued, coalesce(v.given_micros, 0) AS given,
   coalesce(v.received_micros, 0) AS received, coalesce(l.trades, 0) AS uncounted
 FROM sender_totals t
@@ -81,7 +83,7 @@ class BoardPast(Shape):
     """The figures of agents and wallets at the start of each period, by agent (`erc8004_agent_id`) or by wallet.
 
     `points` were recorded then. `before` is from the current record: what each wallet had traded by then (trades, those
-    with a known value, micro-USD given and received, trades with a token that does not count now). `just_before` is how
+    with a known value, micro-USD given and received, trades that do not count now). `just_before` is how
     many of these trades may have been found after the point. `counted` has the tokens that count now. `ranks` has the
     ranks of a day ago. `news_id` is the newest change of the record that is included; `unvalued`: a swap from before a
     period is still waiting for its value.

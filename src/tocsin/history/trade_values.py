@@ -2,6 +2,7 @@
 
 If no price was in force, the first one in the next hour is used. If there is none either, the value of that side is
 unknown, and the swap is marked accordingly. A token that was thin then has no known value. Values have six decimals.
+An excessive swap (see `swap_excess`) has no value; that a token was thin does not matter for this.
 
 A trigger queues every recorded swap, and another removes the value together with the swap. So a run finds its work
 without reading other swaps, and repeats nothing.
@@ -9,18 +10,20 @@ without reading other swaps, and repeats nothing.
 
 import json
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Literal, TypeAlias
 
 from tocsin.bindings import Database, Row
-from tocsin.exact_decimals import EXACT, decimal_of_float, read_decimal, usd_value
+from tocsin.exact_decimals import EXACT, TEXT_MAX, decimal_of_float, decimal_text, read_decimal, usd_value
 from tocsin.prices.pricing import STALE_AFTER_MS, peg_of
 from tocsin.shapes.pool_floors import PoolFloors
+from tocsin.shapes.swap_excess import SwapWorth, excess_of
 
 BATCH = 500
 BATCHES_MAX = 4  # per call
 AFTER_MS = 3_600_000  # how long after a swap a first price is accepted
 RETRY_MS = 300_000
+_LAST_DIGIT, _ROUNDING = Decimal("1e-30"), Context(prec=EXACT.prec, rounding=ROUND_HALF_EVEN)
 MICROS_MAX = 10**15  # a swap of more than a billion dollars has a wrong price or amount
 
 _WORK = """
@@ -58,6 +61,15 @@ FROM json_each(?) v
 JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')
 WHERE true
 ON CONFLICT (txid) DO NOTHING"""
+_EXCESS = """
+INSERT INTO excess_swaps
+SELECT s.txid, s.sender, s.token_in, s.amount_in, s.token_out, s.amount_out, s.burn_block_time,
+  json_extract(v.value, '$[2].given_usd'), json_extract(v.value, '$[2].given_liquidity_usd'),
+  json_extract(v.value, '$[2].received_usd'), json_extract(v.value, '$[2].received_liquidity_usd')
+FROM json_each(?) v
+JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')
+WHERE true
+ON CONFLICT (txid) DO NOTHING"""
 _DONE = """
 DELETE FROM swaps_to_value
 WHERE (due_at, txid) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"""
@@ -66,15 +78,38 @@ INSERT INTO swaps_to_value (due_at, txid)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?) WHERE true
 ON CONFLICT DO NOTHING"""
 
-# micros: the value. None: it will never be known. "later": a price may still arrive.
-SideValue: TypeAlias = int | Literal["later"] | None
-
 
 @dataclass(frozen=True, slots=True)
 class _Point:
     price_usd: Decimal | None
     decimals: int | None
+    liquidity_usd: str | None
     thin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _SideValue:
+    """The value of one side, and what the token's pools held. None: it will never be known."""
+
+    usd: Decimal | None = None
+    liquidity_usd: str | None = None
+    thin: bool = False
+
+    @property
+    def text(self) -> str | None:
+        """The value as a decimal number. It has at most 30 decimals, which keeps it short enough to be read again."""
+        return None if self.usd is None else decimal_text(self.usd.quantize(_LAST_DIGIT, context=_ROUNDING))
+
+    @property
+    def micros(self) -> int | None:
+        """The value in millionths of a dollar, rounded once."""
+        if self.usd is None or self.thin:
+            return None
+        micros = EXACT.scaleb(self.usd, 6)
+        return None if micros > MICROS_MAX else int(micros.to_integral_value(rounding=ROUND_HALF_EVEN))
+
+
+Side: TypeAlias = _SideValue | Literal["later"]  # "later": a price may still arrive
 
 
 async def value_swaps(db: Database, now: int, floors: PoolFloors) -> int:
@@ -91,18 +126,25 @@ async def value_swaps(db: Database, now: int, floors: PoolFloors) -> int:
 
 
 async def _value_some(db: Database, rows: list[Row], now: int, floors: PoolFloors) -> int:
-    values, later = [], []
+    values, later, excess = [], [], []
     for row in rows:
         if row["block_hash"] is None:  # the swap is gone
             continue
         given, received = _side(row, "in", now, floors), _side(row, "out", now, floors)
         if given == "later" or received == "later":
             later.append([min(now + RETRY_MS, row["at"] + AFTER_MS + 1), row["txid"]])
+            continue
+        swap = [row["txid"], row["block_hash"]]
+        worth = SwapWorth(row["txid"], given.text, given.liquidity_usd, received.text, received.liquidity_usd)
+        if excess_of(worth) is None:
+            values.append([*swap, given.micros, received.micros])
         else:
-            values.append([row["txid"], row["block_hash"], given, received])
+            values.append([*swap, None, None])
+            excess.append([*swap, worth.to_json()])
     done = [[row["due_at"], row["txid"]] for row in rows]
     statements = [
         db.prepare(_VALUE).bind(json.dumps(values)),
+        *([db.prepare(_EXCESS).bind(json.dumps(excess))] if excess else []),
         db.prepare(_DONE).bind(json.dumps(done)),
         db.prepare(_LATER).bind(json.dumps(later)),
     ]
@@ -110,20 +152,22 @@ async def _value_some(db: Database, rows: list[Row], now: int, floors: PoolFloor
     return len(values)
 
 
-def _side(row: Row, side: Literal["in", "out"], now: int, floors: PoolFloors) -> SideValue:
+def _side(row: Row, side: Literal["in", "out"], now: int, floors: PoolFloors) -> Side:
     """The value of one side of a swap."""
     token_id, amount = row[f"token_{side}"], int(row[f"amount_{side}"])
     peg = peg_of(token_id)
     if peg is not None:
-        return _micros(amount, decimal_of_float(peg.price_usd), peg.decimals)
+        return _SideValue(usd_value(amount, decimal_of_float(peg.price_usd), peg.decimals))
     point = _point(token_id, row[f"{side}_before"], floors)
     if point is None or point.price_usd is None:
         point = _point(token_id, row[f"{side}_after"], floors)
     if point is None:
-        return "later" if now <= row["at"] + AFTER_MS else None
-    if point.thin or point.price_usd is None or point.decimals is None:
-        return None
-    return _micros(amount, point.price_usd, point.decimals)
+        return "later" if now <= row["at"] + AFTER_MS else _SideValue()
+    if point.price_usd is None or point.decimals is None:
+        return _SideValue()
+    return _SideValue(
+        usd_value(amount, point.price_usd, point.decimals), point.liquidity_usd, thin=point.thin
+    )
 
 
 def _point(token_id: str, text: str | None, floors: PoolFloors) -> _Point | None:
@@ -133,12 +177,5 @@ def _point(token_id: str, text: str | None, floors: PoolFloors) -> _Point | None
     is_thin = floors.is_thin(
         token_id, None if liquidity is None else float(liquidity), None if volume is None else float(volume)
     )
-    return _Point(None if price is None else read_decimal(price), decimals, is_thin)
-
-
-def _micros(amount: int, price_usd: Decimal, decimals: int) -> int | None:
-    """The value in millionths of a dollar, rounded once."""
-    micros = EXACT.scaleb(usd_value(amount, price_usd, decimals), 6)
-    if micros > MICROS_MAX:
-        return None
-    return int(micros.to_integral_value(rounding=ROUND_HALF_EVEN))
+    held = None if liquidity is None or len(liquidity) > TEXT_MAX else liquidity
+    return _Point(None if price is None else read_decimal(price), decimals, held, is_thin)

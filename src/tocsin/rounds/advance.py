@@ -31,6 +31,10 @@ from tocsin.shapes.round_views import RoundRow
 from tocsin.shapes.rounds import RoundInputs, RoundOutcome, RoundRules
 
 CHANGED = "its swaps changed during the preparation, or it was captured or made void"
+# The task values them before it takes a step.
+_UNVALUED = """
+SELECT count(*) AS n FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid
+WHERE w.due_at <= ? AND s.burn_block_time >= ? AND s.burn_block_time < ?"""
 NOT_OVER = "the clock was ahead when it was closed, and its grace is not over yet"
 
 
@@ -100,7 +104,11 @@ async def capture_round(
         return NOT_OVER
     record = await load_record(db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
     if not forced:
-        reason = incomplete_because(rules, record) or await _gauge_unpriced(db, rules)
+        reason = (
+            incomplete_because(rules, record)
+            or await _unvalued_because(work, rules)
+            or await _gauge_unpriced(db, rules)
+        )
         if reason is not None:
             await note_waiting(work, round_, reason)
             return reason
@@ -161,6 +169,13 @@ async def prepare_round(work: RoundWork, round_: RoundRow, found: Preparation | 
     else:
         work.logger.warn("round.not_prepared", **named, reason=CHANGED)
     return True
+
+
+async def _unvalued_because(work: RoundWork, rules: RoundRules) -> str | None:
+    """Return which swaps wait to be valued: until then it is not known whether one is excessive."""
+    row = await work.db.prepare(_UNVALUED).bind(work.clock.now(), rules.starts_at, rules.ends_at).first()
+    unvalued = 0 if row is None else row["n"]
+    return f"swaps that wait to be valued at the prices of their time: {unvalued}" if unvalued else None
 
 
 async def _gauge_unpriced(db: Database, rules: RoundRules) -> str | None:

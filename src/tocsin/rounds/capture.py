@@ -28,6 +28,7 @@ from tocsin.shapes.rounds import (
     RoundRules,
     RoundSwap,
 )
+from tocsin.shapes.swap_excess import SwapWorth
 
 PAGE = 2_000  # rows
 BLOCKS_AT_ONCE = 500  # blocks whose swaps are sorted together
@@ -46,11 +47,15 @@ _READ_SWAP = (
 )
 _REFUSAL = "r.txid, r.sender, r.code, r.reason, r.burn_block_time"
 
+_EXCESS = "e.txid, e.given_usd, e.given_liquidity_usd, e.received_usd, e.received_liquidity_usd"
+
 _LIVE_AGENTS = "agents a JOIN agent_tiers t ON t.stx_address = a.stx_address AND t.tier = 'eligible'"
 _LIVE_SWAPS = """swaps s JOIN agent_tiers t ON t.stx_address = s.sender AND t.tier = 'eligible'
 WHERE s.burn_block_time >= ? AND s.burn_block_time < ?"""
 _LIVE_REFUSALS = """refusals r JOIN agents a ON a.stx_address = r.sender
 WHERE r.burn_block_time >= ? AND r.burn_block_time < ?"""
+_LIVE_EXCESSES = """excess_swaps e JOIN agent_tiers t ON t.stx_address = e.sender AND t.tier = 'eligible'
+WHERE e.burn_block_time >= ? AND e.burn_block_time < ?"""
 
 # Only the batch that changed the status writes anything. Writing rows in key order is five times as fast.
 _IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds
@@ -66,6 +71,7 @@ _SMALL = (
     "competition_round_price_snapshots",
     "competition_round_agents",
     "competition_round_refusals",
+    "competition_round_excesses",
 )
 _FOUND_LATER = ("competition_round_changes", "competition_round_discrepancies")
 _PRICES = """
@@ -91,6 +97,10 @@ _NO_SWAPS = f"DELETE FROM competition_round_swaps WHERE round_id = ?1 AND {_IS_M
 _REFUSALS = f"""
 INSERT INTO competition_round_refusals (round_id, txid, sender, code, reason, burn_block_time)
 SELECT ?1, {_REFUSAL} FROM {_LIVE_REFUSALS.replace("?", "?3", 1).replace("< ?", "< ?4")}"""
+_EXCESSES = f"""
+INSERT INTO competition_round_excesses
+  (round_id, txid, given_usd, given_liquidity_usd, received_usd, received_liquidity_usd)
+SELECT ?1, {_EXCESS} FROM {_LIVE_EXCESSES.replace("?", "?3", 1).replace("< ?", "< ?4")}"""
 
 _TOKENS = """
 SELECT token_in AS token FROM swaps WHERE burn_block_time >= ?1 AND burn_block_time < ?2
@@ -112,6 +122,7 @@ WHERE s.burn_block_time < ?"""
 _IN_TIME = ("burn_block_time", "txid")
 _CAPTURED_SWAPS = f"SELECT {_READ_SWAP} FROM competition_round_swaps s WHERE round_id = ?"
 _CAPTURED_REFUSALS = f"SELECT {_REFUSAL} FROM competition_round_refusals r WHERE round_id = ?"
+_CAPTURED_EXCESSES = f"SELECT {_EXCESS} FROM competition_round_excesses e WHERE round_id = ?"
 _CAPTURED_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
 
 
@@ -213,6 +224,7 @@ async def small_copies(
         db.prepare(f"{_PRICES} WHERE {is_mine}").bind(*mine, compact([price.to_json() for price in prices])),
         db.prepare(f"{_AGENTS} WHERE {is_mine}").bind(*mine, compact(funders)),
         db.prepare(f"{_REFUSALS} AND {is_mine}").bind(*mine, *window),
+        db.prepare(f"{_EXCESSES} AND {is_mine}").bind(*mine, *window),
     ]
 
 
@@ -249,6 +261,7 @@ async def _copied_inputs(db: Database, round_: RoundRow, swaps: list[RoundSwap])
         swaps=swaps,
         refusals=await _refusals(_pages(db, _CAPTURED_REFUSALS, "r", ("txid",), of_round)),
         decisions=await decisions_of(db, rules.round_id),
+        excesses=await _excesses(_pages(db, _CAPTURED_EXCESSES, "e", ("txid",), of_round)),
     )
 
 
@@ -266,6 +279,7 @@ async def live_inputs(
     agents = _pages(db, f"SELECT {_AGENT} FROM {_LIVE_AGENTS} WHERE true", "a", ("stx_address",), ())
     swaps = _pages(db, _SWAPS_NOW, "s", _IN_TIME, (rules.ends_at,), (rules.starts_at, ""))
     refusals = _pages(db, f"SELECT {_REFUSAL} FROM {_LIVE_REFUSALS}", "r", ("txid",), window)
+    excesses = _pages(db, f"SELECT {_EXCESS} FROM {_LIVE_EXCESSES}", "e", ("txid",), window)
     return RoundInputs(
         rules=rules,
         allowlist_version=allowlist_version,
@@ -279,6 +293,7 @@ async def live_inputs(
         swaps=await swaps_in_order(swaps) if with_swaps else [],
         refusals=await _refusals(refusals),
         decisions=await decisions_of(db, rules.round_id),
+        excesses=await _excesses(excesses),
     )
 
 
@@ -347,6 +362,10 @@ async def swaps_in_order(pages: AsyncIterator[list[Row]]) -> list[RoundSwap]:
         if not number % BLOCKS_AT_ONCE:
             await asyncio.sleep(0)
     return swaps
+
+
+async def _excesses(pages: AsyncIterator[list[Row]]) -> list[SwapWorth]:
+    return [SwapWorth(**row) async for rows in pages for row in rows]
 
 
 async def _refusals(pages: AsyncIterator[list[Row]]) -> list[RoundRefusal]:

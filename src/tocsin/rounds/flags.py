@@ -11,7 +11,7 @@ from typing import get_args
 
 from tocsin.exact_decimals import read_decimal
 from tocsin.rounds.churn import ThereAndBack, there_and_back
-from tocsin.rounds.flag_limits import CHURN_GAIN, DUST_SHARE, DUST_TRADES_MIN, TURNOVER_MAX
+from tocsin.rounds.flag_limits import CHURN_GAIN, DUST_SHARE, DUST_TRADES_MIN, EVIDENCE_MAX, TURNOVER_MAX
 from tocsin.rounds.groups import (
     SharedSource,
     Standing,
@@ -56,6 +56,7 @@ def flags_of(
     for standing in standings:
         found.flags += _churn(standing, accounts, inputs.rules)
         found.flags += _dust(standing, inputs.rules)
+        found.flags += _excess(standing, accounts)
         yield
     traded = {standing.agent_id for standing in standings}
     _add_rings(found, (yield from ring_links(accounts)))
@@ -134,6 +135,16 @@ def _dust(standing: Standing, rules: RoundRules) -> list[AgentFlag]:
         return []
     reason = f"{standing.dust:,} of {standing.trades:,} trades gave less than {rules.dust_usd} USD"
     return [AgentFlag(standing.agent_id, "dust", reason, [], [])]
+
+
+def _excess(standing: Standing, accounts: TradingAccounts) -> list[AgentFlag]:
+    """Return the flag for swaps worth more than a pool can pay. It excludes nothing: they do not count anyway."""
+    excesses = accounts.by_agent[standing.agent_id].excesses
+    if not excesses:
+        return []
+    reason = f"{len(excesses):,} of {standing.trades:,} trades were worth more than a pool can pay; {excesses[0][1]}"
+    txids = [txid for txid, _ in excesses[:EVIDENCE_MAX]]
+    return [AgentFlag(standing.agent_id, "excess", reason, txids, [])]
 
 
 def _add_rings(found: _Found, links: Iterable[RingLink]) -> None:

@@ -47,6 +47,7 @@ _IS_VOID = """EXISTS (SELECT 1 FROM competition_rounds r
 _COPIES = {  # with the rest of their keys
     "competition_round_swaps": "txid",
     "competition_round_refusals": "txid",
+    "competition_round_excesses": "txid",
     "competition_round_agents": "stx_address",
     "competition_round_price_snapshots": "token_id",
     "competition_round_files": "part",

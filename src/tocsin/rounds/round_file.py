@@ -29,6 +29,7 @@ from tocsin.shapes.rounds import (
     RoundReward,
     RoundSwap,
 )
+from tocsin.shapes.swap_excess import SwapWorth, check_worth
 
 FORMAT = "tocsin-round/1"
 PART_BYTES = 500_000  # a row of D1 holds a little more
@@ -52,10 +53,13 @@ class Kind:
 
 
 SWAP = Kind("swap", RoundSwap, CHAIN_ORDER)
+# A file without such lines does not count them: it is the same as before this kind existed.
+EXCESS = Kind("excess", SwapWorth, lambda worth: worth.txid, check_worth)
 KINDS = (
     Kind("agent", RoundAgent, lambda agent: agent.stx_address),
     Kind("price", RoundPrice, lambda price: price.token_id, check_price),
     SWAP,
+    EXCESS,
     Kind("refusal", RoundRefusal, lambda refusal: (refusal.burn_block_time, refusal.txid)),
     Kind(
         "decision",
@@ -159,7 +163,7 @@ def _blocks_before_digest(
         "rules": inputs.rules.to_json(),
         "allowlist_version": inputs.allowlist_version,
         "complete_until_block": inputs.complete_until_block,
-        "counts": {name: len(values) for name, values in listed.items()},
+        "counts": {name: len(values) for name, values in listed.items() if values or name != EXCESS.name},
     }
     yield [line_of(["header", header])]
     quoted = _Quoted()
@@ -178,6 +182,7 @@ def _lists(inputs: RoundInputs, outcome: RoundOutcome) -> dict[str, Sequence[Any
         "agent": inputs.agents,
         "price": inputs.prices,
         "swap": inputs.swaps,
+        EXCESS.name: inputs.excesses,
         "refusal": inputs.refusals,
         "decision": inputs.decisions,
         "result": outcome.results,

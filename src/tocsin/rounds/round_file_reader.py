@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tocsin.errors import RoundFileError, UsageError
-from tocsin.rounds.round_file import DIGEST_LINE, FORMAT, KINDS, NAME, SWAP, Kind, encode, line_of
+from tocsin.rounds.round_file import DIGEST_LINE, EXCESS, FORMAT, KINDS, NAME, SWAP, Kind, encode, line_of
 from tocsin.rounds.token_values import check_rules
 from tocsin.shapes.rounds import RoundInputs, RoundOutcome, RoundRules, RoundSwap
 
@@ -84,7 +84,7 @@ class _Reader:
                 header["rules"],
                 header["allowlist_version"],
                 header["complete_until_block"],
-                *(found[name] for name in ("agent", "price", "swap", "refusal", "decision")),
+                *(found[name] for name in ("agent", "price", "swap", "refusal", "decision", EXCESS.name)),
             ),
             RoundOutcome(found["result"], found["reward"], found["flag"]),
             self.digest,
@@ -140,19 +140,21 @@ class _Reader:
     def _take_header(self, value: object) -> None:
         if self.header:
             raise self._wrong("there is only one header")
-        counts = dict.fromkeys(self.found, int)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise self._wrong(f"the format is not {FORMAT}: another version of Tocsin may read it")
         expected = {"format", "rules", "allowlist_version", "complete_until_block", "counts"}
         if value.keys() != expected or not isinstance(value["counts"], dict):
             raise self._wrong(f"the header has the fields {', '.join(sorted(expected))}")
-        if value["counts"].keys() != counts.keys() or not _fits(value["counts"], dict[str, int]):
-            raise self._wrong(f"counts has a number for each of {', '.join(counts)}")
+        counted = {EXCESS.name: 0, **value["counts"]}
+        if counted.keys() != self.found.keys() or not _fits(counted, dict[str, int]):
+            raise self._wrong(f"counts has a number for each of {', '.join(self.found)}")
+        if value["counts"].get(EXCESS.name) == 0:
+            raise self._wrong(f"counts has no {EXCESS.name} if there is none")
         if not _fits(value["allowlist_version"], str) or not _fits(value["complete_until_block"], int | None):
             raise self._wrong("allowlist_version is text, complete_until_block a number or null")
         rules = self._shape(RoundRules, value["rules"])
         self._checked(check_rules, rules)
-        self.header = {**value, "rules": rules}
+        self.header = {**value, "rules": rules, "counts": counted}
 
     def _take_value(self, kind: Kind, value: object) -> None:
         place = KINDS.index(kind) if self.place < 0 or KINDS[self.place] is not kind else self.place

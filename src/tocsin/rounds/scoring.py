@@ -1,8 +1,8 @@
 """The result of a round, from its inputs alone. Pure, exact, and the same on every computer.
 
-A swap counts if both its tokens have a price of the end and neither is thin. Volume is the value of everything given;
-P&L is the value of everything received less the volume. Sums are integers and fractions; only quotients are rounded,
-at the very end.
+A swap counts if both its tokens have a price of the end, neither is thin, and it was not excessive at its time. Volume
+is the value of everything given; P&L is the value of everything received less the volume. Sums are integers and
+fractions; only quotients are rounded, at the very end.
 """
 
 import math

@@ -25,15 +25,17 @@ WITH price AS MATERIALIZED (
   SELECT CAST(json_extract(value, '$[0]') AS TEXT) AS token, json_extract(value, '$[1]') AS usd
   FROM json_each(?1)
 )
-SELECT s.sender, count(*) AS trades, count(i.usd * o.usd) AS priced, max(s.burn_block_time) AS latest,
+SELECT s.sender, count(*) AS trades, count(i.usd * o.usd) AS priced, count(x.txid) AS excess,
+  max(s.burn_block_time) AS latest,
   sum(iif(o.usd IS NULL, NULL, CAST(s.amount_in AS REAL) * i.usd)) AS given_usd,
   sum(iif(i.usd IS NULL, NULL, CAST(s.amount_out AS REAL) * o.usd)) AS received_usd,
   count(v.given_micros + v.received_micros) AS valued,
   sum(iif(v.received_micros IS NULL, NULL, v.given_micros)) AS given_micros,
   sum(iif(v.given_micros IS NULL, NULL, v.received_micros)) AS received_micros
 FROM swaps s
-LEFT JOIN price i ON i.token = s.token_in
-LEFT JOIN price o ON o.token = s.token_out
+LEFT JOIN excess_swaps x ON x.txid = s.txid
+LEFT JOIN price i ON i.token = s.token_in AND x.txid IS NULL
+LEFT JOIN price o ON o.token = s.token_out AND x.txid IS NULL
 LEFT JOIN swap_values v ON v.txid = s.txid
 WHERE s.burn_block_time >= ?2 AND s.burn_block_time < ?3
 GROUP BY +s.sender"""
@@ -45,6 +47,7 @@ class RoundSums:
 
     trades: int
     priced: int
+    excess: int
     latest_s: int
     given_usd: float
     received_usd: float
@@ -109,6 +112,7 @@ def _round_sums(rows: Sequence[Row]) -> RoundSums:
     return RoundSums(
         trades=int(total("trades")),
         priced=int(total("priced")),
+        excess=int(total("excess")),
         latest_s=max(row["latest"] for row in rows),
         given_usd=total("given_usd"),
         received_usd=total("received_usd"),
@@ -122,7 +126,7 @@ def _placed(row: BoardRow, sums: RoundSums) -> BoardRow:
     is_priced, is_valued = sums.priced > 0, sums.valued > 0
     volume = _twelve_digits(sums.given_usd) if is_priced else None
     pnl = _twelve_digits(sums.received_usd - sums.given_usd) if is_priced else None
-    all_priced = sums.priced == sums.trades
+    all_priced = sums.priced + sums.excess == sums.trades
     return replace(
         row,
         trade_count=sums.trades,
@@ -137,6 +141,7 @@ def _placed(row: BoardRow, sums: RoundSums) -> BoardRow:
         unpriced_tokens=[] if all_priced else row.unpriced_tokens,
         thin_tokens=[] if all_priced else row.thin_tokens,
         uncounted_trade_count=sums.trades - sums.priced,
+        excess_trade_count=sums.excess,
         rank_change=None,
     )
 

@@ -14,6 +14,7 @@ from tocsin.rounds.churn import Lot, PairTrades
 from tocsin.rounds.flag_limits import CHURN_WINDOW_S, RING_TRADES_MAX
 from tocsin.rounds.token_values import TokenValue, integer_units
 from tocsin.shapes.rounds import RoundAgent, RoundInputs, RoundSwap
+from tocsin.shapes.swap_excess import excess_of
 
 TRADES_PER_STEP = 1_000
 
@@ -25,7 +26,7 @@ _Books: TypeAlias = tuple[Callable[[int], None], Callable[[int], None], list[Lot
 
 @dataclass(slots=True)
 class TradingAccount:
-    """The trades of one identity. Only trades whose two tokens have a price and are not thin count.
+    """The trades of one identity. An excessive one, or one with a token that is thin or has no price, does not count.
 
     For each token, `flows` has the amounts that counting trades gave (above 0) and received (below 0), in chain order.
     """
@@ -34,7 +35,8 @@ class TradingAccount:
     trades: list[Trade] = field(default_factory=list)  # that count
     times: dict[RoundAgent, list[int]] = field(default_factory=dict)  # of all swaps of each wallet
     sources: list[str] = field(default_factory=list)
-    uncounted: set[str] = field(default_factory=set)  # tokens of swaps that do not count
+    uncounted: set[str] = field(default_factory=set)  # tokens of swaps that do not count because of them
+    excesses: list[tuple[str, str]] = field(default_factory=list)  # transactions, and why they do not count
     pairs: dict[tuple[str, str], PairTrades] = field(default_factory=dict)
     large: list[tuple[int, Trade]] = field(default_factory=list)  # with their values; see `largest`
 
@@ -96,6 +98,8 @@ class TradingAccounts:
         self.by_agent: dict[int, TradingAccount] = {}
         self._wallets: dict[str, tuple[TradingAccount, list[int]]] = {}
         self._starts_at, self._ends_at = inputs.rules.starts_at, inputs.rules.ends_at
+        reasons = {worth.txid: excess_of(worth) for worth in inputs.excesses}
+        self._excessive = {txid: reason for txid, reason in reasons.items() if reason is not None}
         for agent in inputs.agents:
             if agent.stx_address in self._wallets:
                 raise UsageError(f"{agent.stx_address} is listed twice among the agents. List it once.")
@@ -119,6 +123,7 @@ class TradingAccounts:
     def take(self, swaps: Iterable[RoundSwap]) -> None:
         """Add the next swaps, in chain order."""
         wallets, units, starts_at, ends_at = self._wallets, self.units, self._starts_at, self._ends_at
+        excessive = self._excessive
         for swap in swaps:
             txid, sender, _, _, token_in, given, token_out, received, at, _, _, source = swap
             if sender not in wallets or not starts_at <= at < ends_at:
@@ -126,7 +131,9 @@ class TradingAccounts:
             account, times = wallets[sender]
             times.append(at)
             account.sources.append(source)
-            if token_in in units and token_out in units:
+            if txid in excessive:
+                account.excesses.append((txid, excessive[txid]))
+            elif token_in in units and token_out in units:
                 account.trades.append((txid, token_in, int(given), token_out, int(received), at))
             else:
                 account.uncounted.update((token_in, token_out))

@@ -23,7 +23,8 @@ class BoardRow(Shape):
     and `volume_at_trade_usd` value each trade at the prices of its own time, for the `valued_trade_count` trades whose
     prices are known. `pnl_percent` is a percentage of `capital_usd`, the capital used: for each token, the largest net
     amount given at any time. `thin_tokens` have a price at which hardly anybody could trade. Trades with them or with
-    `unpriced_tokens` do not count in USD; `uncounted_trade_count` is the number of these trades.
+    `unpriced_tokens` do not count in USD, and neither do the `excess_trade_count` trades that were worth more than a
+    pool can pay; `uncounted_trade_count` is the number of all these trades.
 
     `rank_change` is how many places by P&L the agent gained (above 0) or lost in 24 hours; null if that is not known.
     `sparkline` is its P&L every six hours over the last seven days, oldest first, and now; null is a gap.
@@ -50,6 +51,7 @@ class BoardRow(Shape):
     volume_at_trade_usd: float | None = None
     rank_change: int | None = None
     sparkline: list[float | None] = field(default_factory=list)
+    excess_trade_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,10 @@ class Board(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Trade(SnakeShape):
-    """A recorded swap. `tx_status` and the two scores exist because the site's clients read them."""
+    """A recorded swap. `tx_status` and the two scores exist because the site's clients read them.
+
+    `excess` is why the swap has no value: at the prices of its time, it was worth more than a pool can pay.
+    """
 
     CONSTRAINTS: ClassVar = _AMOUNTS
 
@@ -124,6 +129,7 @@ class Trade(SnakeShape):
     provider: str | None
     scored_value: float | None = None
     scored_at: int | None = None
+    excess: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.competition import Amount, SwapSource
 from tocsin.shapes.pool_floors import CORE_TOKENS
+from tocsin.shapes.swap_excess import SwapWorth
 
 RoundStatus: TypeAlias = Literal[
     "open", "closed", "finalizing", "finalized", "partially_paid", "paid", "void"
@@ -17,7 +18,7 @@ RoundStatus: TypeAlias = Literal[
 RewardCategory: TypeAlias = Literal["overall_pnl", "volume", "return"]
 RewardStatus: TypeAlias = Literal["pending", "paid", "failed", "void"]
 PriceSource: TypeAlias = Literal["tenero", "peg", "manual_admin"]
-FlagKind: TypeAlias = Literal["churn", "ring", "shared_funder", "shared_owner", "dust", "operator"]
+FlagKind: TypeAlias = Literal["churn", "ring", "shared_funder", "shared_owner", "dust", "excess", "operator"]
 Usd: TypeAlias = str  # an exact decimal number
 
 CATEGORIES: tuple[RewardCategory, ...] = ("overall_pnl", "volume", "return")
@@ -116,7 +117,10 @@ class FlagDecision(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundInputs(SnakeShape):
-    """Everything that a result is computed from, and nothing else."""
+    """Everything that a result is computed from, and nothing else.
+
+    `excesses` are the swaps that were worth more than a pool can pay, with the figures that show it.
+    """
 
     rules: RoundRules
     allowlist_version: str
@@ -126,6 +130,7 @@ class RoundInputs(SnakeShape):
     swaps: list[RoundSwap]
     refusals: list[RoundRefusal] = field(default_factory=list)
     decisions: list[FlagDecision] = field(default_factory=list)
+    excesses: list[SwapWorth] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,7 @@ def publishing_job(job: RequestJob, rules: Rules, changed: Callable[[JSON], bool
     async def run(context: WorkContext, argument: JSON) -> JSON:
         answer = await job(context, argument)
         if changed(answer):
+            await value_swaps(context.db, context.clock.now(), rules.floors)
             await publish_board(context, rules)
         return answer
 

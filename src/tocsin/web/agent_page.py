@@ -208,10 +208,14 @@ def _trades(facts: AgentFacts) -> str:
         f'<td class="num">{_amount(trade.amount_in, trade.token_in, facts.prices)}</td>'
         f'<td class="num">{_amount(trade.amount_out, trade.token_out, facts.prices)}</td>'
         f'<td><a href="{EXPLORER}{escape(trade.txid)}?chain=mainnet" rel="noopener">'
-        f"{escape(trade.txid[:10])}…</a></td></tr>"
+        f"{escape(trade.txid[:10])}…</a>{_without_value(trade)}</td></tr>"
         for trade in facts.trades
     )
     return _table("Latest trades", ("Time", "Gave", "Received", "Transaction"), rows)
+
+
+def _without_value(trade: Trade) -> str:
+    return "" if trade.excess is None else f"<br>has no value: {escape(trade.excess)}"
 
 
 def _refusals(view: AgentView) -> str:

@@ -182,7 +182,7 @@ function tokensPart() {
 	);
 	if (uncounted) {
 		const trades = uncounted === 1 ? "1 trade is" : `${count(uncounted)} trades are`;
-		part.append(el("p", { class: "note" }, `${trades} left out of P&L because one of the tokens has no price yet.`));
+		part.append(el("p", { class: "note" }, `${trades} left out of P&L: one of the tokens has no price yet, or a pool cannot pay that much.`));
 	}
 	return part;
 }

@@ -4,8 +4,8 @@ const DAY_MS = 86_400_000;
 
 /**
  * `{tokens, uncounted}`: per token the amounts given and received over all trades, and the net at today's price over
- * the trades that count. A trade counts when both its tokens have a price; one priced side alone would
- * look like a gain or a loss.
+ * the trades that count. A trade counts when both its tokens have a price (one priced side alone would
+ * look like a gain or a loss) and it was not worth more than a pool can pay.
  * @param {import("./types.js").Trade[]} trades
  * @param {Record<string, import("./types.js").Price>} prices
  */
@@ -18,7 +18,7 @@ export function tokenFlows(trades, prices) {
 	};
 	for (const trade of trades) {
 		const [gave, got] = [BigInt(trade.amount_in), BigInt(trade.amount_out)];
-		const counts = isPriced(prices[trade.token_in]) && isPriced(prices[trade.token_out]);
+		const counts = !trade.excess && isPriced(prices[trade.token_in]) && isPriced(prices[trade.token_out]);
 		const [from, to] = [flow(trade.token_in), flow(trade.token_out)];
 		from.given += gave;
 		to.received += got;

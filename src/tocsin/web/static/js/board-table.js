@@ -85,11 +85,11 @@ function updateMove(node, moved) {
 
 /** Only where it matters. @param {import("./types.js").BoardRow} row */
 function updateUncounted(node, row) {
-	const [unpriced, thin] = [row.unpricedTokens.length, row.thinTokens.length];
-	node.hidden = unpriced + thin === 0 || row.uncountedTradeCount < row.tradeCount * UNCOUNTED_SHARE;
+	const [unpriced, thin, excess] = [row.unpricedTokens.length, row.thinTokens.length, row.excessTradeCount ?? 0];
+	node.hidden = !excess && (unpriced + thin === 0 || row.uncountedTradeCount < row.tradeCount * UNCOUNTED_SHARE);
 	if (node.hidden) return;
-	setText(node, [unpriced && `${unpriced} unpriced`, thin && `${thin} thin`].filter(Boolean).join(", "));
-	node.title = `Tokens without a price, or too thinly traded: ${count(row.uncountedTradeCount)} of ${count(row.tradeCount)} trades are not in volume and P&L`;
+	setText(node, [unpriced && `${unpriced} unpriced`, thin && `${thin} thin`, excess && `${count(excess)} excessive`].filter(Boolean).join(", "));
+	node.title = `Tokens without a price, or too thinly traded, or trades worth more than a pool can pay: ${count(row.uncountedTradeCount)} of ${count(row.tradeCount)} trades are not in volume and P&L`;
 }
 
 /** @param {import("./types.js").BoardRow} row */

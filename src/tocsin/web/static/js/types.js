@@ -86,7 +86,8 @@
  * net
  * amount given at any time. `thinTokens` have a price at which hardly anybody could trade. Trades with them or
  * with
- * `unpricedTokens` do not count in USD; `uncountedTradeCount` is the number of these trades.
+ * `unpricedTokens` do not count in USD, and neither do the `excessTradeCount` trades that were worth more than a
+ * pool can pay; `uncountedTradeCount` is the number of all these trades.
  *
  * `rankChange` is how many places by P&L the agent gained (above 0) or lost in 24 hours; null if that is not
  * known.
@@ -114,6 +115,7 @@
  *   volumeAtTradeUsd?: number | null,
  *   rankChange?: number | null,
  *   sparkline?: (number | null)[],
+ *   excessTradeCount?: number,
  * }} BoardRow
  */
 
@@ -721,6 +723,8 @@
 /**
  * A recorded swap. `tx_status` and the two scores exist because the site's clients read them.
  *
+ * `excess` is why the swap has no value: at the prices of its time, it was worth more than a pool can pay.
+ *
  * @typedef {{
  *   txid: string,
  *   sender: string,
@@ -737,6 +741,7 @@
  *   provider: string | null,
  *   scored_value?: number | null,
  *   scored_at?: number | null,
+ *   excess?: string | null,
  * }} Trade
  */
 
