@@ -82,7 +82,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                 "rewards": {},
             },
         ),
-        ("every --end", {"action": "rule"}),
+        ("every --end", {"action": "rule", "end": True}),
         ("close week-1", {"action": "close", "roundId": "week-1"}),
         (
             "snapshot week-1 --force --reason why",

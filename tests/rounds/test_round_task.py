@@ -261,6 +261,36 @@ async def test_an_excess_that_is_found_after_the_preparation_is_in_the_result(tm
     ]
 
 
+@pytest.mark.parametrize(
+    ("fields", "detail"),
+    [
+        ({}, "Give firstStartsAt, a time in unix seconds, to set the rule, or end: true to end it."),
+        (
+            {"periodS": 86_400},
+            "Give firstStartsAt, a time in unix seconds, to set the rule, or end: true to end it.",
+        ),
+        ({"roundId": ROUND_ID}, "rule takes no roundId."),
+        ({"roundId": ROUND_ID, "end": True}, "rule takes no roundId."),
+        ({"end": True, "firstStartsAt": START_S}, "end takes no other field: it ends the rule."),
+        ({"end": True, "rewards": {"volume": 1}}, "end takes no other field: it ends the rule."),
+    ],
+)
+async def test_a_rule_ends_only_if_the_action_says_so(
+    fields: dict[str, object], detail: str, tmp_path: Path
+) -> None:
+    """An action without its fields, or with those of another, is refused, and the rule stays."""
+    async with round_world(tmp_path) as world:
+        await world.act("rule", firstStartsAt=START_S)
+        answer = await world.act("rule", **fields)
+        kept = await world.all("SELECT count(*) AS n FROM competition_round_rule")
+        ended = await world.act("rule", end=True)
+        left = await world.all("SELECT count(*) AS n FROM competition_round_rule WHERE rule_json <> 'null'")
+
+    assert (answer.ok, answer.http_status, answer.detail) == (False, 400, detail)
+    assert kept == [{"n": 1}]
+    assert (ended.ok, ended.detail, left) == (True, "the rule has ended", [{"n": 0}])
+
+
 async def test_a_rule_adds_rounds_before_they_start(tmp_path: Path) -> None:
     """The running round and the next one; after weeks without the service, also those that were missed."""
     async with round_world(tmp_path) as world:
@@ -274,7 +304,7 @@ async def test_a_rule_adds_rounds_before_they_start(tmp_path: Path) -> None:
         later = await world.all(
             "SELECT round_id, status FROM competition_rounds ORDER BY starts_at, round_id"
         )
-        await world.act("rule")
+        await world.act("rule", end=True)
         ended = await world.run(START_S + 5 * 7 * 86_400)
 
     assert first == ["week-1-2027-01-15", "week-2-2027-01-22"]
@@ -307,7 +337,7 @@ async def test_a_rule_that_is_set_again_leaves_the_pause_out(tmp_path: Path) -> 
     async with round_world(tmp_path) as world:
         await world.act("rule", firstStartsAt=START_S)
         await world.run(START_S + 10)
-        await world.act("rule")
+        await world.act("rule", end=True)
         await world.run(START_S + 10 * WEEK_S)
         await world.act("rule", firstStartsAt=START_S)
         again = await world.run(START_S + 10 * WEEK_S + 10)

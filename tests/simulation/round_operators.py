@@ -105,7 +105,7 @@ class RoundOperators(Crowds):
 
     async def care_for_rounds(self, process: SimulatedProcess) -> None:
         """End the rule, void rounds still within their grace, and set missing prices. The rest happens by itself."""
-        await self._do_act(process, {"action": "rule"}, dry_run=False)
+        await self._do_act(process, {"action": "rule", "end": True}, dry_run=False)
         while True:
             now = process.clock.now() // 1000
             for each in self._rounds():

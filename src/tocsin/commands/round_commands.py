@@ -69,7 +69,7 @@ def every(
     """Set a rule that adds rounds one after another: `tocsin round every 7d --start 2026-05-13T00:00Z`."""
     where = (url, host, port)
     if end:
-        _act("rule", None, dry_run, reason, {}, where)
+        _act("rule", None, dry_run, reason, {"end": True}, where)
         return
     if period is None or start is None:
         raise UsageError(

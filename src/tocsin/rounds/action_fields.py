@@ -20,13 +20,13 @@ SATS_MAX = 21 * 10**14
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _PREFIX = re.compile(r"[a-z][a-z0-9]{0,19}")
 
-# The fields of each action, in addition to the round and the reason. Other fields are refused: the caller probably
-# meant another action.
+# The fields of each action, in addition to the reason and, for all but the rule, the round. Other fields are refused:
+# the caller probably meant another action.
 _STEP = frozenset(("token_ids", "decimals_map"))  # as the site sends them; only a snapshot needs them
 _RULED = frozenset(("grace_s", "min_volume_usd", "min_priced_trade_count", "rewards"))
 _TAKES: Mapping[str, frozenset[str]] = {
     "add": _RULED | {"starts_at", "ends_at"},
-    "rule": _RULED | {"first_starts_at", "period_s", "prefix", "first_number"},
+    "rule": _RULED | {"first_starts_at", "period_s", "prefix", "first_number", "end"},
     "close": _STEP,
     "snapshot": _STEP | {"force"},
     "finalize": _STEP,
@@ -63,7 +63,9 @@ def new_rules(action: RoundAction, floors: PoolFloors) -> RoundRules:
 
 
 def check_fields(action: RoundAction) -> None:
-    takes = _TAKES[action.action] | {"action", "round_id", "reason"}
+    takes = (
+        _TAKES[action.action] | {"action", "reason"} | ({"round_id"} if action.action != "rule" else set())
+    )
     for each in fields(action):
         if each.name not in takes and getattr(action, each.name) != each.default:
             raise UsageError(f"{action.action} takes no {camel_case(each.name)}.")
@@ -121,7 +123,16 @@ def _rewards(rewards: dict[str, int] | None) -> dict[str, int]:
     return dict(rewards or {})
 
 
-def rule_of(action: RoundAction) -> RoundRule:
+def rule_of(action: RoundAction) -> RoundRule | None:
+    """Return the rule to set; None if the action ends it, which it must state."""
+    if action.end:
+        if any(getattr(action, name) is not None for name in _TAKES["rule"] - {"end"}):
+            raise UsageError("end takes no other field: it ends the rule.")
+        return None
+    if action.first_starts_at is None:
+        raise UsageError(
+            "Give firstStartsAt, a time in unix seconds, to set the rule, or end: true to end it."
+        )
     rule = RoundRule(
         first_starts_at=_time(action.first_starts_at, "firstStartsAt"),
         prefix=action.prefix or "week",

@@ -223,4 +223,5 @@ async def look_ahead(work: RoundWork, round_: RoundRow) -> tuple[RoundInputs, Ro
             complete_until_block=record.proven_block,
         )
         outcome = await with_pauses(scoring(inputs))
-    return inputs, outcome, incomplete_because(rules, record) or unpriced_because(prices)
+    waits = incomplete_because(rules, record) or await _unvalued_because(work, rules)
+    return inputs, outcome, waits or unpriced_because(prices)

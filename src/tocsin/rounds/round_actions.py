@@ -152,8 +152,8 @@ class RoundActions:
         return await self._done(action, rules.round_id, "added")
 
     async def _rule(self, action: RoundAction) -> RoundAnswer:
-        """Set the rule; without `first_starts_at`, end it."""
-        rule = None if action.first_starts_at is None else rule_of(action)
+        """Set the rule, or end it."""
+        rule = rule_of(action)
         if not self._dry:
             await round_store.set_rule(self._work.db, rule, self._by, self._work.clock.now()).run()
         detail = "the rule has ended" if rule is None else f"{rule.prefix} every {rule.period_s} s"

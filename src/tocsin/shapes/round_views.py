@@ -266,3 +266,4 @@ class RoundAction(Shape):
     period_s: int | None = None
     prefix: str | None = None
     first_number: int | None = None
+    end: bool = False
