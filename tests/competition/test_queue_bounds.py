@@ -1,18 +1,31 @@
 """The queue is bounded for each source, and transactions of our own lists come first."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.competition import World, as_rows, open_world, sweep
+from support.competition import World, as_rows, feed, open_world, sweep
 from support.competition_site import competition_site, push_2
 from tocsin.budget.budget import Quota
 from tocsin.competition import swap_store
 from tocsin.competition.request_jobs import RECEIVE, VERIFY_QUEUED, competition_jobs
 from tocsin.competition.swap_store import Candidate
+from tocsin.errors import RunStopped
 
 HOUR_S = 3_600
+_NUMBERS = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {})"
+_MANY = f"""
+INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
+  burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
+{_NUMBERS.format(25_000)}
+SELECT '0x' || printf('%064x', n), ?1, 'SP.gone', 'swap', 'a', '1', 'b', '1', 1, ?2, '0x', n, 'cron', 'v', 0 FROM n"""
+_REFUSED = f"""
+INSERT INTO refusals (txid, code, reason, sender, burn_block_time, block_height, block_hash, source,
+  allowlist_version, refused_at)
+{_NUMBERS.format(40_000)}
+SELECT '0x' || printf('%064x', n), 'before_comp_start', 'early', ?1, ?2, 1, '0x', 'cron', 'v', 0 FROM n"""
 
 
 def invented(number: int, count: int) -> dict[str, Any]:
@@ -35,6 +48,42 @@ async def pushed(world: World, number: int, count: int) -> dict[str, Any]:
 
 async def candidates(world: World) -> list[dict[str, Any]]:
     return await world.all("SELECT txid, rank, attempts, added_at, due_at FROM candidates ORDER BY txid")
+
+
+@pytest.mark.slow
+async def test_a_reorg_may_withdraw_more_swaps_than_a_value_can_hold(tmp_path: Path) -> None:
+    """25,000 recorded swaps that the network's list no longer shows are queued together."""
+    async with open_world(tmp_path) as world:
+        chain = world.simulator.chain
+        for _ in range(2):
+            chain.swap(chain.wallets[0])
+            chain.mine()
+            await feed(world)
+        await world.db.prepare(_MANY).bind(chain.wallets[0].address, chain.tip_height + 1).run()
+        chain.mine()
+        chain.swap(chain.wallets[0])
+        chain.mine()
+        with pytest.raises(RunStopped):
+            await feed(world, world.run(stop_after=3))  # before it verifies all of them
+        [queued] = await world.all("SELECT count(*) AS n FROM candidates")
+
+        assert queued["n"] >= 25_000
+
+
+@pytest.mark.slow
+async def test_refusals_of_any_number_are_opened_again(tmp_path: Path) -> None:
+    """40,000 trades were refused because they came before the start, which is then set to an earlier time."""
+    async with open_world(tmp_path) as world:
+        await sweep(world)
+        earlier, sender = world.rules.start_s - 1, world.simulator.chain.wallets[0].address
+        await world.db.prepare(_REFUSED).bind(sender, earlier).run()
+        rules = replace(world.rules, start_s=earlier)
+        with pytest.raises(RunStopped):
+            await sweep(world, world.run(stop_after=3), rules)  # before it verifies all of them
+        [opened] = world.log.named("refusals.reopened")
+        [refused] = await world.all("SELECT count(*) AS n FROM refusals")
+
+        assert (opened["count"], refused["n"]) == (40_000, 0)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The tables of transactions: swaps, refusals, and candidates that wait to be verified.
 
 Every write returns statements that the caller batches, so a unit of work is written whole or not at all. A list is
-bound as one JSON value, so a batch has few statements, however long the list is.
+bound as JSON, so a batch has few statements, however long the list is.
 
 The object is the only writer. Even so, every write may be repeated: inserting a recorded swap changes nothing, and the
 first to report a transaction stays its `source`.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tocsin.bindings import Database, Row, Statement
+from tocsin.bindings import JSON, Database, Row, Statement
 from tocsin.chain_model import ContractCall, MinedAt, Transaction
 from tocsin.competition.codes import Code
 from tocsin.competition.legs import stored_legs
@@ -23,6 +23,7 @@ from tocsin.shapes.competition import SwapSource
 NEVER_S = 2**53 - 1
 LISTED, SUBMITTED, PUSHED = 0, 1, 2  # ranks: who named a candidate; lower ones are verified first
 QUEUED_MAX = {SUBMITTED: 10_000, PUSHED: 10_000}  # listed ones are on chain, which bounds their number
+ROWS_MAX = 5_000  # in one value; a row of a candidate has at most 300 bytes, and D1 accepts values of 2 MB
 WAIT_MAX_MS = 6 * 3_600_000  # until a candidate is verified again
 INSERT_AT = 2  # the index of the insert among the statements of `record`
 
@@ -228,15 +229,16 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
 
     A transaction that our lists show or an agent submits is due again at once. A push does not renew anything.
     """
-    if not candidates:
-        return []
-    rows = json.dumps(
-        [
-            [each.txid, each.source, each.contract_id, each.attempts, each.rank, each.block_height]
-            for each in candidates
-        ]
-    )
-    return [db.prepare(_ENQUEUE).bind(now, now, rows)]
+    rows = [
+        [each.txid, each.source, each.contract_id, each.attempts, each.rank, each.block_height]
+        for each in candidates
+    ]
+    return [db.prepare(_ENQUEUE).bind(now, now, part) for part in in_parts(rows)]
+
+
+def in_parts(rows: Sequence[JSON]) -> list[str]:
+    """Encode rows as JSON, in as many values as needed: a deep reorg, or new rules, may concern all of them."""
+    return [json.dumps(rows[first : first + ROWS_MAX]) for first in range(0, len(rows), ROWS_MAX)]
 
 
 def withdraw(db: Database, txids: Sequence[str]) -> list[Statement]:

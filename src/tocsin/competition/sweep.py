@@ -16,7 +16,6 @@ lists that have waited longest first.
 Emits `refusals.reopened`, `swaps.retracted`, and the events of reading, verifying and the pool.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
@@ -281,7 +280,8 @@ class Sweep:
         if doubtful:
             statements.append(set_value(db, RECHECKED, str(now), now))
         if reopened:
-            statements.append(db.prepare(_UNREFUSE).bind(json.dumps([row["txid"] for row in reopened])))
+            txids = swap_store.in_parts([row["txid"] for row in reopened])
+            statements += [db.prepare(_UNREFUSE).bind(part) for part in txids]
             self._context.logger.info("refusals.reopened", count=len(reopened), rules=self._rules.version)
         if retracted:
             statements += swap_store.refuse(db, retracted, self._rules, now)
