@@ -8,6 +8,7 @@ const config :Workerd.Config = (
   services = [
     (name = "main", worker = .worker),
     (name = "logs", worker = .logs),
+    (name = "site", worker = .site),
     (name = "objects", disk = (writable = true)),
     (name = "blobs", disk = (writable = true)),
     (name = "loopback", network = (allow = ["local"])),
@@ -66,6 +67,12 @@ const d1Object :Workerd.Worker = (
 );
 const logs :Workerd.Worker = (
   modules = [(name = "logs.js", esModule = $logs)], compatibilityDate = "$date",
+);
+const site :Workerd.Worker = (
+  modules = [(name = "site.js", esModule = $site)], compatibilityDate = "$date",
+  bindings = [
+    (name = "SCHEDULER", durableObjectNamespace = (className = "SchedulerDO", serviceName = "main")),
+  ],
 );
 const d1Binding :Workerd.Worker.Binding.WrappedBinding = (
   moduleName = "cloudflare-internal:d1-api", innerBindings = [(name = "fetcher", service = "d1")],

@@ -55,6 +55,14 @@ def test_preview_shares_nothing_with_live() -> None:
     assert (read.tenero_enabled, read.sweep_enabled) == (False, False)
 
 
+def test_the_documented_binding_of_another_worker_reaches_the_scheduler() -> None:
+    """It names the live Worker, its class and its instance."""
+    page = (DEPLOYMENT.parents[1] / "docs" / "cloudflare.md").read_text()
+    [bound] = re.findall(r'"class_name": "(\w+)", "script_name": "(\w+)"', page)
+    assert bound == (LIVE["durable_objects"]["bindings"][0]["class_name"], LIVE["name"])
+    assert f'idFromName("{LIVE["vars"]["TOCSIN_INSTANCE"]}")' in page
+
+
 def test_there_is_a_second_wake_up() -> None:
     """A cron trigger, so that a lost alarm is set again without a visitor."""
     assert LIVE["triggers"]["crons"]

@@ -139,19 +139,6 @@ def test_status_has_the_shape_that_it_has_locally(workerd: Workerd, tmp_path: Pa
     assert shape_differences(run_virtual(local_status()), scheduler(workerd, "status")) == []
 
 
-def test_javascript_calls_the_object_with_its_own_values(workerd: Workerd) -> None:
-    """A page's Worker in JavaScript needs none of our stubs."""
-    status = workerd.native_call("SCHEDULER", "v1", "status")
-    until = status["now"] + 60_000
-    assert workerd.native_call("SCHEDULER", "v1", "pause_until", until) == {
-        "name": "v1",
-        "pausedUntil": until,
-    }
-    assert workerd.native_call("SCHEDULER", "v1", "resume") == {"name": "v1", "resumed": True}
-    assert workerd.native_call("SCHEDULER", "v1", "refresh_now", "sweep")["contractsScanned"] > 0
-    assert workerd.native_call("SCHEDULER", "v1", "arm") > status["now"]
-
-
 def test_lines_reach_the_console_and_the_log_service(workerd: Workerd) -> None:
     """Every line of a run at both, with its fields, under the site's id at the service."""
     run = scheduler(workerd, "refresh_now", "sweep")["run"]["id"]

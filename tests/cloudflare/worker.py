@@ -131,6 +131,8 @@ class Default(Entry):
         if path == "/cdn-cgi/handler/scheduled":  # as `wrangler dev` has it
             await self.scheduled(None)
             return Response("ok")
+        if path == "/_site":
+            return await javascript.unwrap(self.env, "_env").SITE.fetch(request.js_object)
         if path == "/_test":
             asked = json.loads(await request.text())
             done = getattr(self, f"_{asked.pop('do')}")(javascript.unwrap(self.env, "_env"), **asked)
@@ -141,7 +143,7 @@ class Default(Entry):
         return await _stub(env, namespace, name).call(method, json.dumps(arguments))
 
     async def _native(self, env: Any, namespace: str, name: str, method: str, arguments: list[JSON]) -> Any:
-        """As a caller in JavaScript would."""
+        """A method of the object's class itself, with JavaScript's values."""
         return javascript.to_json(await getattr(_stub(env, namespace, name), method)(*arguments))
 
     async def _trigger_example(self, _env: Any) -> None:

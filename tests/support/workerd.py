@@ -49,6 +49,7 @@ BINDINGS: Mapping[Bound, Sequence[str]] = {
         '(name = "KV", kvNamespace = "kv")',
         '(name = "DB", wrapped = .d1Binding)',
         '(name = "LOGS", service = (name = "logs", entrypoint = "LogsRPC"))',
+        '(name = "SITE", service = "site")',
     ),
     "wrong": (*OBJECTS, '(name = "DB", text = "not a database")', '(name = "LOGS", text = "not a service")'),
     "not": (),
@@ -197,8 +198,15 @@ class Workerd:
             self._do(do="call", namespace=namespace, name=name, method=method, arguments=arguments)
         )
 
+    def site_call(self, method: str, *values: JSON) -> dict[str, Any]:
+        """Call the scheduler from the site's Worker, which is in JavaScript. Returns what it saw."""
+        status, text = self.request("POST", "/_site", json.dumps({"method": method, "values": values}))
+        assert status == 200, f"{status} {text}\n{self.output()}"
+        seen: dict[str, Any] = json.loads(text)
+        return seen
+
     def native_call(self, namespace: str, name: str, method: str, *arguments: JSON) -> Any:
-        """Call an object like JavaScript."""
+        """Call a method of the object's class itself."""
         return self._do(do="native", namespace=namespace, name=name, method=method, arguments=arguments)
 
     def recounted_files(self, files: list[str]) -> list[str]:
@@ -300,6 +308,7 @@ def _config(directory: Path, settings: Mapping[str, str], bound: Bound, v8_flags
         date=deployed["compatibility_date"],
         flags=", ".join(_text(flag) for flag in deployed["compatibility_flags"] if flag != "python_workers"),
         logs=embed(RIG / "logs.js"),
+        site=embed(RIG / "site.js"),
         shared=embed(miniflare / "shared" / "index.worker.js"),
         zod=embed(miniflare / "shared" / "zod.worker.js"),
         entry=embed(miniflare / "shared" / "object-entry.worker.js"),

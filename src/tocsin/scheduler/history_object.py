@@ -1,5 +1,6 @@
 """The methods of an object that keeps a run history."""
 
+from tocsin.bindings import JSON
 from tocsin.errors import UsageError
 from tocsin.scheduler.audit_log import AuditedObject
 from tocsin.scheduler.config import SchedulerEnv
@@ -54,7 +55,7 @@ class HistoryObject(AuditedObject):
         days = await read_days(self.ctx.storage, self.env.logger, max(1, limit))
         return DayList(self.ctx.id.name, days).to_json()
 
-    def _check_known(self, task: str, *others: str) -> None:
-        if task not in self._tasks:
+    def _check_known(self, task: JSON, *others: str) -> None:
+        if task not in [*self._tasks]:
             known = ", ".join([*self._tasks, *others])
-            raise UsageError(f"there is no task {task!r}: give one of {known}")
+            raise UsageError(f"there is no task {task!r:.60}: give one of {known}")

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute
 from workers import WorkerEntrypoint
 
 from tocsin import settings
-from tocsin.bindings import Clock, DurableObject
+from tocsin.bindings import JSON, Clock, DurableObject
 from tocsin.errors import RequestRefused, TocsinError
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.asgi import respond
@@ -29,13 +29,15 @@ from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
 from tocsin.platform.cloudflare.environment import SchedulerParts, open_env_logger, scheduler_env, texts
 from tocsin.platform.cloudflare.objects import CloudflareObject
+from tocsin.platform.shared.json_values import encode
+from tocsin.platform.shared.rpc import read_reply
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import SettingsError
 from tocsin.shapes.scheduler import Armed
 from tocsin.web.client_limits import ClientLimits
 from tocsin.web.deps import WebDeps
 from tocsin.web.operations import Operation, OperationDoc, ResponseDoc, routes_of
-from tocsin.web.respond import error_response, json_response
+from tocsin.web.respond import error_response, json_response, refusal_of
 from tocsin.web.static_pages import redirects
 from tocsin.worker.worker_app import WorkerApp, request_ctx, scheduler_stub
 
@@ -79,17 +81,23 @@ class SchedulerObject(CloudflareObject):
     async def status(self) -> Any:
         return await self._for_javascript("status")
 
-    async def refresh_now(self, task: str) -> Any:
+    async def refreshNow(self, task: Any = None) -> Any:  # noqa: N802 - JavaScript's spelling
         return await self._for_javascript("refresh_now", task)
 
-    async def pause_until(self, until: int) -> Any:
+    async def pauseUntil(self, until: Any = None) -> Any:  # noqa: N802 - JavaScript's spelling
         return await self._for_javascript("pause_until", until)
 
     async def resume(self) -> Any:
         return await self._for_javascript("resume")
 
-    async def arm(self) -> Any:
-        return await self._for_javascript("arm")
+    async def _for_javascript(self, method: str, *arguments: JSON) -> Any:
+        """A call with JavaScript's values. An error is thrown there as an `Error` with the sentence and a code."""
+        try:
+            result = read_reply(await self.call(method, encode(list(arguments), "the arguments")))
+        except Exception as error:  # noqa: BLE001 - any error goes to the caller
+            refusal = refusal_of(error)
+            return javascript.rejection(str(error), code=refusal.code, retryable=refusal.retryable)
+        return javascript.from_json(result)
 
 
 class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types outside of the runtime

@@ -129,6 +129,18 @@ class PyOutcome(Generic[T]):
         return self._work.result
 
 
+def rejection(message: str, **fields: str | bool) -> Any:
+    """A result that the caller in JavaScript gets as a thrown `Error` with these fields.
+
+    A Python exception would arrive as a `PythonError`, with a traceback as its message, and the SDK refuses to return
+    a promise. It looks at the proxy, which was made before the object got its `then`.
+    """
+    error = js.Object.assign(js.Error.new(message), options(fields))
+    thenable = js.Object.new()
+    thenable.then = create_once_callable(lambda _resolve, reject: reject(error))
+    return thenable
+
+
 def reset(error: Any) -> ObjectReset:
     """The error of storage, or of a call, after the object or its stub is broken."""
     return ObjectReset(

@@ -65,11 +65,6 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
             if inspect.isawaitable(result):
                 await result
 
-    async def _for_javascript(self, method: str, *arguments: JSON) -> Any:
-        """A call whose result is a JavaScript value, for callers without our stubs."""
-        result = read_reply(await self.call(method, encode(list(arguments), "the arguments")))
-        return javascript.from_json(result)
-
 
 class CloudflareNamespace:
     """A binding such as `env.SCHEDULER`."""
