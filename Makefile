@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz mcp soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,14 @@ fuzz: $(DEV) $(WORKERD) .venv-fuzz ## send generated requests to the whole API, 
 
 mcp: .venv-mcp ## ask a running service an agent's questions, with MCP's official client [TOCSIN_URL=]
 	@.venv-mcp/bin/python tools/try_mcp.py
+
+.venv-client: tools/requirements-client.txt
+	@$(PYTHON) -m venv $@
+	@$@/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $<
+	@touch $@
+
+client: $(RUNTIME) .venv-client ## validate /openapi.json, generate a client from it, and use a demo with it
+	@.venv-client/bin/python tools/try_client.py
 
 .venv-mutation: requirements-dev.txt tools/requirements-mutation.txt
 	@$(PYTHON) -m venv $@
@@ -195,6 +203,6 @@ lock: ## write all files that pin package versions [UPGRADE=1: the newest allowe
 	@$(PYTHON) tools/lock.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove everything that make created
-	rm -rf .venv .venv-fuzz .venv-mcp .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
+	rm -rf .venv .venv-fuzz .venv-mcp .venv-client .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
 	  tests/cloudflare/node_modules tests/cloudflare/wheels tests/cloudflare/snapshots $(WORKERD) tests/pages/axe/node_modules \
 	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/migrations deploy/cloudflare/public

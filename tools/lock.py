@@ -22,6 +22,7 @@ WORKER_NEEDS = ("starlette", "mashumaro")
 SDK = "workers-runtime-sdk"
 FUZZ = "tools/requirements-fuzz.txt"  # only for `make fuzz`, in its own environment
 MUTATION = "tools/requirements-mutation.txt"  # for `make mutation`, which also runs the tests
+CLIENT = "tools/requirements-client.txt"  # a validator and a generator of clients, only for `make client`
 MCP = "tools/requirements-mcp.txt"  # the official client of the protocol, only for `make mcp`
 COMPILE = ("pip", "compile", "--quiet", "--generate-hashes", "--no-header", "--no-emit-index-url")
 
@@ -36,10 +37,11 @@ def main() -> None:
         _run([*universal, "-", "-o", FUZZ], "schemathesis")
         _run([*universal, "-c", "requirements-dev.txt", "-", "-o", MUTATION], "cosmic-ray\ncoverage")
         _run([*universal, "-", "-o", MCP], "mcp")
+        _run([*universal, "-", "-o", CLIENT], "openapi-python-client\nopenapi-spec-validator")
         _lock_worker(uv)
     print(
-        f"requirements.txt, requirements-dev.txt, {FUZZ}, {MUTATION}, {MCP}, tests/cloudflare and deploy/cloudflare"
-        " are up to date"
+        f"requirements.txt, requirements-dev.txt, {FUZZ}, {MUTATION}, {MCP}, {CLIENT}, tests/cloudflare and"
+        " deploy/cloudflare are up to date"
     )
 
 

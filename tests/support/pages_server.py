@@ -269,7 +269,7 @@ class ScriptedApi:
         if query["action"] == "resume":
             status["pausedUntil"] = None
             self.world.emit("scheduler.resumed")
-            return JSONResponse(Resumed("v1").to_json())
+            return JSONResponse(Resumed("v1", resumed=True).to_json())
         result = await self._refresh(query["task"])
         return JSONResponse(Refreshed("v1", query["task"], result).to_json())
 

@@ -103,7 +103,7 @@ class ScriptedScheduler:
     async def resume(self) -> JSON:
         self._called("resume")
         self.show(paused_until=None)
-        return Resumed("v1").to_json()
+        return Resumed("v1", resumed=True).to_json()
 
     async def runs(
         self,

@@ -80,6 +80,26 @@ def test_every_operation_is_complete(spec: Any) -> None:
     assert all(tags.values())
 
 
+def test_every_parameter_of_a_path_is_required(spec: Any) -> None:
+    """A document with an optional one is invalid, and generators leave its route out."""
+    named = {(path, name) for path in spec["paths"] for name in re.findall(r"{(\w+)}", path)}
+    required = {
+        (path, parameter["name"])
+        for path, methods in spec["paths"].items()
+        for operation in methods.values()
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "path" and parameter["required"] is True
+    }
+    assert ("/api/admin/scheduler/runs/{number}", "number") in named
+    assert required == named
+
+
+def test_every_success_declares_its_body(spec: Any) -> None:
+    """A generated client returns nothing for a response without a content."""
+    bare = [name for name, operation in operations(spec) if "content" not in operation["responses"]["200"]]
+    assert bare == []
+
+
 def test_every_reference_resolves(spec: Any) -> None:
     """And every error has the shape of all errors, except a refused trade and an error of JSON-RPC."""
     refs = set(references(spec))

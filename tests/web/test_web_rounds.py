@@ -186,6 +186,20 @@ async def test_the_place_of_an_agent(tmp_path: Path) -> None:
     assert status["latestRoundResult"] == placed.json()["result"]
 
 
+async def test_the_detail_of_a_result_is_an_object(tmp_path: Path) -> None:
+    """As on the site, in a round, in an agent's result and in its status; the column has JSON text."""
+    async with site(tmp_path) as made:
+        await made.finalize()
+        one = (await made.get(f"{ROUNDS}/{ROUND_ID}")).json()
+        placed = (await made.get(f"{ROUNDS}/{ROUND_ID}/results/{AGENTS[0]}")).json()
+        status = (await made.get(f"/api/competition/status?address={AGENTS[0]}")).json()
+
+    expected = {"source_counts": {"agent": 0, "cron": 1, "chainhook": 0}, "unpriced_tokens": []}
+    assert one["results"][0]["result_json"] == expected
+    assert placed["result"]["result_json"] == expected
+    assert status["latestRoundResult"]["result_json"] == expected
+
+
 async def test_an_agent_sees_its_rounds_its_prizes_and_its_flags(tmp_path: Path) -> None:
     """In its answer and on its page, newest first; nothing before there is a result, and no flag that was cleared."""
     async with site(tmp_path) as made:

@@ -176,7 +176,8 @@ def _round_of(columns: tuple[tuple[str, Any], ...]) -> RoundRow:
 
 
 def result_of(row: Row) -> RoundResultRow:
-    return RoundResultRow.from_json({**row, "exact": json.loads(row["exact_json"])})
+    parsed = {"result_json": json.loads(row["result_json"]), "exact": json.loads(row["exact_json"])}
+    return RoundResultRow.from_json({**row, **parsed})
 
 
 def reward_of(row: Row) -> RewardRow:

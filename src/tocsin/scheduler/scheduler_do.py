@@ -176,7 +176,7 @@ class SchedulerDO(HistoryObject):
         self._save()
         self._emit("scheduler.resumed", {})
         self._set_alarm(self._decide())
-        return Resumed(self.ctx.id.name).to_json()
+        return Resumed(self.ctx.id.name, resumed=True).to_json()
 
     async def measures(self) -> FreeForm:
         return self._state.measured.measures().to_json()

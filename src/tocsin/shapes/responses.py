@@ -49,6 +49,17 @@ class RouteDescription(Shape):
 
 
 @dataclass(frozen=True, slots=True)
+class ApiDocument(Shape):
+    """An OpenAPI document: its version of OpenAPI, the routes by path, and the shapes in `components`."""
+
+    openapi: str
+    info: FreeForm
+    tags: list[FreeForm]
+    paths: FreeForm
+    components: FreeForm
+
+
+@dataclass(frozen=True, slots=True)
 class Alive(Shape):
     """The process answers."""
 

@@ -77,11 +77,18 @@ class RoundPage(SnakeShape):
 
 
 @dataclass(frozen=True, slots=True)
+class ResultDetail(SnakeShape):
+    """How the trades of a result were found, and the traded tokens without a price."""
+
+    source_counts: dict[str, int]
+    unpriced_tokens: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class RoundResultRow(SnakeShape):
     """The result of an agent in a round. `pnl_percent` is a fraction of the volume; null without volume.
 
-    `result_json` is JSON text, as on the site: `source_counts` and `unpriced_tokens`. `exact` has the same result with
-    exact sums, and fields that the site does not have.
+    `exact` has the same result with exact sums, and fields that the site does not have.
     """
 
     round_id: str
@@ -97,7 +104,7 @@ class RoundResultRow(SnakeShape):
     pnl_usd: float
     pnl_percent: float | None
     latest_trade_at: int
-    result_json: str
+    result_json: ResultDetail
     calculated_at: str
     exact: AgentResult
 

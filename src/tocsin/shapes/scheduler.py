@@ -293,7 +293,7 @@ class Resumed(Shape):
     """The answer to a resume."""
 
     name: str | None
-    resumed: bool = True
+    resumed: bool
 
 
 @dataclass(frozen=True, slots=True)

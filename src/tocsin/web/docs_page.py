@@ -51,7 +51,7 @@ def _parameters(doc: OperationDoc) -> str:
 
 
 def _parameter(parameter: Parameter) -> str:
-    required = "; required" if parameter.required else ""
+    required = "; required" if parameter.is_required else ""
     return (
         f"<tr><td><code>{escape(parameter.name)}</code></td><td>{parameter.place}</td>"
         f"<td>{_text(parameter.description)}{required}</td></tr>"

@@ -88,7 +88,7 @@ def _described(operation: Operation) -> FreeForm:
                 "name": parameter.name,
                 "in": parameter.place,
                 "description": parameter.description,
-                "required": parameter.required,
+                "required": parameter.is_required,
                 "schema": parameter.schema,
                 **({} if parameter.example is None else {"example": parameter.example}),
                 **({"style": "form", "explode": False} if parameter.schema.get("type") == "array" else {}),

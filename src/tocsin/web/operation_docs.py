@@ -10,7 +10,7 @@ from tocsin.shapes.news import News
 from tocsin.shapes.operators import AuditList, Reloaded
 from tocsin.shapes.price_history import PriceHistory
 from tocsin.shapes.prices import OnePrice, Price, PriceList
-from tocsin.shapes.responses import Alive, CronDescription, ErrorBody
+from tocsin.shapes.responses import Alive, ApiDocument, CronDescription, ErrorBody
 from tocsin.shapes.run_days import DayList
 from tocsin.shapes.run_detail import RunDetail
 from tocsin.shapes.scheduler import (
@@ -265,14 +265,14 @@ OPENAPI = OperationDoc(
     operation_id="getOpenApi",
     tag="service",
     summary="This API as OpenAPI 3.1.",
-    responses={200: ResponseDoc("a document")},
+    responses={200: ResponseDoc("a document", (ApiDocument,))},
     store=False,
 )
 SITE_OPENAPI = OperationDoc(
     operation_id="getSiteOpenApi",
     tag="service",
     summary="The same document, at the path that the site's clients use.",
-    responses={200: ResponseDoc("a document")},
+    responses={200: ResponseDoc("a document", (ApiDocument,))},
     store=False,
 )
 DOCS = OperationDoc(

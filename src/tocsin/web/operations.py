@@ -34,6 +34,11 @@ class Parameter:
     required: bool = False
     example: JSON = None
 
+    @property
+    def is_required(self) -> bool:
+        """A path without one of its parameters is another path."""
+        return self.required or self.place == "path"
+
 
 @dataclass(frozen=True, slots=True)
 class ResponseDoc:
@@ -169,7 +174,7 @@ def description_of(operations: Iterable[Operation]) -> RouteDescription:
             summary=operation.doc.summary,
             description=operation.doc.description,
             parameters=[
-                ParameterDescription(each.name, each.place, each.required, each.description)
+                ParameterDescription(each.name, each.place, each.is_required, each.description)
                 for each in operation.doc.parameters
             ],
             body_example=operation.doc.body_example if isinstance(operation.doc.body_example, dict) else None,

@@ -26,7 +26,7 @@ _ID = "week-1-2026-05-13"
 _SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 9_999_999}
 _ROUND_ID = Parameter(
-    "roundId", {"type": "string"}, "a round, such as week-1-2026-05-13", "path", required=True, example=_ID
+    "roundId", {"type": "string"}, "a round, such as week-1-2026-05-13", "path", example=_ID
 )
 _NOT_FOUND = ResponseDoc("round_not_found: there is no such round, or it has no result yet", (ErrorBody,))
 _RULES = RoundRules(
@@ -104,7 +104,6 @@ PLACED = OperationDoc(
             {"type": "string", "pattern": ADDRESS_PATTERN},
             "a Stacks mainnet address",
             "path",
-            required=True,
             example=_SENDER,
         ),
     ),
