@@ -384,3 +384,11 @@ def test_optional_fields_come_on_request() -> None:
     assert [set(argument) for argument in full["contract_call"]["function_args"]] == [{"hex", "repr"}] * 2
     assert "function_args" not in lean["contract_call"]
     assert "function_args" not in v1["contract_call"]
+
+
+@pytest.mark.parametrize("path", [f"{V1}/address/{{}}/transactions", f"{V3}/principals/{{}}/transactions"])
+def test_an_address_with_a_wrong_checksum_has_no_transactions(path: str) -> None:
+    """The real server compares addresses with a pattern only."""
+    reply = ask(quiet_simulator(), path.format("SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJF"))
+
+    assert (reply.status, json.loads(reply.body)["results"]) == (200, [])

@@ -76,7 +76,18 @@ async def test_the_document_is_at_the_sites_path_too(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("limit", "rows"), [("500", 3), ("0", 1), ("2.5", 2), ("", 3), ("-7", 1), ("9" * 500, 3), (" 2 ", 2)]
+    ("limit", "rows"),
+    [
+        ("500", 3),
+        ("0", 1),
+        ("2.5", 2),
+        ("", 3),
+        ("-7", 1),
+        ("9" * 500, 3),
+        (" 2 ", 2),
+        ("2x", 2),
+        ("+1e9", 1),
+    ],
 )
 async def test_a_limit_is_moved_to_the_nearest_that_there_is(limit: str, rows: int, tmp_path: Path) -> None:
     """`arc … list --limit 500` and an MCP client's 2.5 are answered."""

@@ -166,11 +166,21 @@ async def test_pause_and_resume(tmp_path: Path) -> None:
         assert made.scheduler.calls == [("pause_until", until), ("resume",)]
 
 
-@pytest.mark.parametrize("task", ["tenero", "sweep", "all"])
-async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, task: str) -> None:
-    """Each task, or all of them."""
+@pytest.mark.parametrize(
+    ("query", "task"),
+    [
+        ("&task=tenero", "tenero"),
+        ("&task=sweep", "sweep"),
+        ("&task=all", "all"),
+        ("&task=competition", "sweep"),
+        ("&task=", "tenero"),
+        ("", "tenero"),
+    ],
+)
+async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, query: str, task: str) -> None:
+    """Each task, or all of them; the site's name for the sweep, and the site's default."""
     async with scene(tmp_path) as made:
-        answer = await post(made, f"action=refresh&task={task}")
+        answer = await post(made, f"action=refresh{query}")
 
         assert made.scheduler.calls == [("refresh_now", task)]
         result = await made.scheduler.refresh_now(task)
@@ -193,8 +203,7 @@ async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, task: 
         ("action=pause&until=1e12", "bad_until", "whole number"),
         ("action=pause&until=٣٣٣", "bad_until", "whole number"),
         ("action=pause&until=1", "bad_until", "That time is past"),
-        ("action=refresh", "bad_task", "tenero, sweep or all"),
-        ("action=refresh&task=../x", "bad_task", "tenero, sweep or all"),
+        ("action=refresh&task=../x", "bad_task", "tenero, sweep, all"),
         ("action=refresh&task=nothing", "bad_task", "tenero, sweep, all"),
     ],
 )

@@ -112,7 +112,8 @@ async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
         await made.world.prices_around(END_S - 86_400, stx="1", ststx="1")
         await made.world.run()
         listed = await made.get(ROUNDS)
-        page = await made.get(f"{ROUNDS}?limit=0&offset=1")
+        page = await made.get(f"{ROUNDS}?limit=0&offset=1st")
+        beyond = await made.get(f"{ROUNDS}?offset={'9' * 40}")
         wrong = [
             (await made.get(f"{ROUNDS}?{query}")).status for query in ("limit=x", "offset=x", "offset=-1")
         ]
@@ -139,6 +140,7 @@ async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
         "2027-01-22T09:00:00.000Z",
     )
     assert page.json()["pagination"] == {"limit": 1, "offset": 1, "hasMore": False}
+    assert beyond.json()["rounds"] == []
     assert wrong == [400, 400, 400]
 
 

@@ -99,7 +99,7 @@ async def test_the_totals_of_each_day(tmp_path: Path) -> None:
         ("outcome=fine", "bad_outcome", "outcome is one of running, ok, partial"),
         ("trigger=me", "bad_trigger", "trigger is one of alarm, refresh, rerun"),
         ("until=now", "bad_until", "until=1778700600000"),
-        ("task=%00", "bad_task", "tenero or sweep"),
+        ("task=%00", "bad_task", "tenero, sweep"),
         ("task=price", "bad_task", "tenero, sweep"),
         ("task=all", "bad_task", "tenero, sweep"),
     ],

@@ -23,12 +23,11 @@ from tocsin.simulator.chain_records import AssetKey, ChainTransaction
 from tocsin.simulator.hiro_hooks import HookApi
 from tocsin.simulator.hiro_query import HiroHttpError, HiroQuery
 from tocsin.simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
-from tocsin.stacks_address import is_principal
 
 VERSION = "stacks-blockchain-api v9.0.2 (simulated)"
 DEPRECATED = '299 - "Deprecated: See https://docs.hiro.so/stacks/api for more information"'
 GONE = "This endpoint has been disabled. See https://docs.hiro.so/stacks/api for more information"
-PRINCIPAL_PATTERN = r"^S[0-9A-HJKMNP-TV-Z]{28,41}(\.[a-zA-Z][a-zA-Z0-9_-]{0,127})?$"
+PRINCIPAL = re.compile(r"^S[0-9A-HJKMNP-TV-Z]{28,41}(\.[a-zA-Z][a-zA-Z0-9_-]{0,127})?$")
 TX_ID = re.compile(r"(0x)?[a-fA-F0-9]{64}")
 MULTIPLE_TX_ID_RULE = 'querystring/tx_id/0 must match pattern "^0x[a-fA-F0-9]{64}$"'
 TX_ID_RULE = 'params/tx_id must match pattern "^(0x)?[a-fA-F0-9]{64}$"'
@@ -261,8 +260,8 @@ class HiroApi:
 
 
 def _check_params(request: SimulatedRequest, params: Mapping[str, str]) -> None:
-    if "principal" in params and not is_principal(params["principal"]):
-        raise HiroHttpError(400, f'params/principal must match pattern "{PRINCIPAL_PATTERN}"')
+    if "principal" in params and not PRINCIPAL.fullmatch(params["principal"]):
+        raise HiroHttpError(400, f'params/principal must match pattern "{PRINCIPAL.pattern}"')
     tx_id = params.get("tx_id")
     if tx_id is None:
         return

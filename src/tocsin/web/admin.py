@@ -43,7 +43,7 @@ COUNTED_AGE_S = 2.0
 HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
 ACTIONS = (
     "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume,"
-    " action=refresh&task=tenero (sweep, or all), action=recheck&txid=0x…, or action=reload"
+    " action=refresh&task=tenero (another task, or all), action=recheck&txid=0x…, or action=reload"
 )
 REASON_MAX = 200  # characters
 AUDIT_MAX = sum(KEPT_MAX.values())
@@ -67,8 +67,9 @@ PARAMETERS: Mapping[str, frozenset[str]] = {
 ACTION_PARAMETERS = frozenset[str]().union(*PARAMETERS.values())
 
 TASK_PATTERN = "^[a-z][a-z0-9_]{0,39}$"
+DEFAULT_TASK = "tenero"  # as on the site
+SITE_TASKS = {"competition": "sweep"}  # the site's name of the task, and ours
 
-_TASK = re.compile(TASK_PATTERN)
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 
@@ -126,8 +127,8 @@ class AdminRoutes:
             case "resume":
                 return _Action(name, None, lambda: deps.scheduler().resume())
             case "refresh":
-                task = _task(request, "tenero, sweep or all")
-                return _Action(name, task, _refused_as("bad_task", lambda: self._refresh(task)))
+                task = _task(request) or DEFAULT_TASK
+                return _Action(name, task[:TARGET_MAX], _refused_as("bad_task", lambda: self._refresh(task)))
             case "recheck":
                 txid = request.query_params.get("txid", "")
                 return _Action(name, txid[:TARGET_MAX], lambda: self._recheck(txid))
@@ -144,7 +145,7 @@ class AdminRoutes:
 
     async def runs(self, request: Request) -> ASGIApp:
         self._viewer(request)
-        task = _task(request, "tenero or sweep") if request.query_params.get("task") else None
+        task = _task(request)
         limit = _limit(request, 50, RUNS_PAGE_MAX)
         outcome = request.query_params.get("outcome") or None
         if outcome is not None and outcome not in {"running", *OUTCOMES}:
@@ -315,11 +316,10 @@ def checked_reason(text: str) -> str | None:
     return reason or None
 
 
-def _task(request: Request, examples: str) -> str:
-    task = request.query_params.get("task", "")
-    if _TASK.fullmatch(task) is None:
-        raise RequestRefused(400, "bad_task", f"task is the name of a task: {examples}.")
-    return task
+def _task(request: Request) -> str | None:
+    """The task of the request. The scheduler refuses an unknown one, and names those that it has."""
+    task = request.query_params.get("task") or None
+    return None if task is None else SITE_TASKS.get(task, task)
 
 
 def _limit(request: Request, default: int, most: int) -> int:

@@ -46,7 +46,7 @@ AGENTS_MAX = 1_000  # cached statuses, 1 kB each
 LIST_AGE_S = 3600
 NO_STORE = {"Cache-Control": "no-store"}
 
-_NUMBER = re.compile(r"[+-]?[0-9]+([.][0-9]*)?")
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class CompetitionRoutes:
@@ -112,7 +112,7 @@ class CompetitionRoutes:
             count=len(tokens),
             source="static-fallback" if published is None else "dynamic",
             static_core=list(STATIC_TOKENS),
-            max_tracked=len(STATIC_TOKENS) + TRADED_MAX,
+            max_tracked=TRADED_MAX,
         )
         return json_response(tracked.to_json(), headers=aged(STATUS_AGE_S))
 
@@ -217,10 +217,16 @@ def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
 
 def page_limit(query: QueryParams, default: int, largest: int) -> int:
     """The allowed limit nearest to the number that was sent: clients of the site rely on that."""
-    text = query.get("limit", "").strip() or str(default)
-    if not _NUMBER.fullmatch(text):
-        raise UsageError(f"limit is a number such as {default}, not {text[:40]!r}.")
-    return int(min(largest, max(1, float(text[:30]))))
+    return min(largest, max(1, leading_number(query, "limit", default)))
+
+
+def leading_number(query: QueryParams, name: str, default: int) -> int:
+    """The whole number that a parameter begins with, as JavaScript's `parseInt` reads it for the site's clients."""
+    text = query.get(name, "").strip() or str(default)
+    found = _NUMBER.match(text)
+    if found is None:
+        raise UsageError(f"{name} is a number such as {default or 1}, not {text[:40]!r}.")
+    return int(found[0][:30])
 
 
 def aged(seconds: int) -> dict[str, str]:

@@ -28,7 +28,15 @@ from tocsin.shapes.scheduler import (
     SchedulerOverview,
 )
 from tocsin.stacks_address import TOKEN_ID_PATTERN
-from tocsin.web.admin import ACTIONS, AUDIT_MAX, PARAMETERS, REASON_MAX, RUNS_PAGE_MAX, TASK_PATTERN
+from tocsin.web.admin import (
+    ACTIONS,
+    AUDIT_MAX,
+    DEFAULT_TASK,
+    PARAMETERS,
+    REASON_MAX,
+    RUNS_PAGE_MAX,
+    TASK_PATTERN,
+)
 from tocsin.web.metric_text import MEDIA_TYPE
 from tocsin.web.operations import OperationDoc, Parameter, ResponseDoc
 from tocsin.web.price_history_route import PERIODS, POINTS_MAX
@@ -141,7 +149,7 @@ ACT = OperationDoc(
         ),
         Parameter("until", UNIX_MS, "pause: until when"),
         Parameter("for", DURATION, "pause: for how long, such as 90s, 15m, 2h, 1d"),
-        Parameter("task", TASK, "refresh: a task's name, or all"),
+        Parameter("task", TASK, f"refresh: a task's name, or all; {DEFAULT_TASK} by default"),
         Parameter("txid", {"type": "string", "pattern": TXID_PATTERN}, "recheck: a transaction"),
         Parameter("reason", {"type": "string", "maxLength": REASON_MAX}, "why, for the audit log"),
     ),

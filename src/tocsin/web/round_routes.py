@@ -1,7 +1,6 @@
 """The public routes of rounds: those with a result, and the current ones. Everything is read from the database."""
 
-import re
-
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
@@ -9,15 +8,13 @@ from starlette.types import ASGIApp
 from tocsin.competition.trades import check_address
 from tocsin.errors import UsageError
 from tocsin.rounds import round_reader
-from tocsin.web.competition_routes import BOARD_AGE_S, STATUS_AGE_S, aged, page_limit
+from tocsin.web.competition_routes import BOARD_AGE_S, STATUS_AGE_S, aged, leading_number, page_limit
 from tocsin.web.deps import WebDeps
 from tocsin.web.respond import json_response
 
 ROUND_AGE_S = 60
-OFFSET_MAX = 1_000_000
+COUNT_MAX = 1_000_000
 FILE_TYPE = "application/x-ndjson"
-
-_NUMBER = re.compile(r"[0-9]{1,7}")
 
 
 class RoundRoutes:
@@ -29,8 +26,7 @@ class RoundRoutes:
     async def listed(self, request: Request) -> ASGIApp:
         query = request.query_params
         limit = page_limit(query, round_reader.PAGE_DEFAULT, round_reader.PAGE_MAX)
-        offset = _whole_number(query.get("offset"), "offset", 0)
-        page = await round_reader.published_rounds(self._deps.db, limit, min(offset, OFFSET_MAX))
+        page = await round_reader.published_rounds(self._deps.db, limit, _count(query, "offset"))
         return json_response(page.to_json(), headers=aged(STATUS_AGE_S))
 
     async def current(self, _request: Request) -> ASGIApp:
@@ -49,7 +45,7 @@ class RoundRoutes:
 
     async def file(self, request: Request) -> ASGIApp:
         round_id, query = request.path_params["roundId"], request.query_params
-        wanted = _whole_number(query.get("version"), "version", 0) or None
+        wanted = _count(query, "version") or None
         version = await round_reader.file_version(self._deps.db, round_id, wanted)
         headers = {
             **aged(ROUND_AGE_S),
@@ -61,9 +57,9 @@ class RoundRoutes:
         return StreamingResponse(text, headers=headers, media_type=FILE_TYPE)
 
 
-def _whole_number(text: str | None, name: str, default: int) -> int:
-    if text is None or not text.strip():
-        return default
-    if _NUMBER.fullmatch(text.strip()) is None:
-        raise UsageError(f"{name} is a whole number such as {default or 1}, not {text[:40]!r}.")
-    return int(text)
+def _count(query: QueryParams, name: str) -> int:
+    """The number in a parameter, 0 without it; at most what the database can take."""
+    count = leading_number(query, name, 0)
+    if count < 0:
+        raise UsageError(f"{name} is a whole number such as 1, not {count}.")
+    return min(count, COUNT_MAX)
