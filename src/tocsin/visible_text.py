@@ -10,6 +10,8 @@ _IGNORED = re.compile(
 )
 _JOINERS = "\u200d\ufe0f"  # hidden, but they join emoji
 _BLANK = "\u2800"  # an empty Braille pattern
+_FORMULA = frozenset("=+-@")  # what a spreadsheet takes a cell that begins so for
+_CELL_ENDS = re.compile(r"([;\t\r\n\v\f\x85\u2028\u2029])")
 
 
 def visible(text: str | None) -> str:
@@ -17,6 +19,20 @@ def visible(text: str | None) -> str:
     spaced = re.sub(r"\s+", " ", text or "")
     seen = "".join(char for char in spaced if char in _JOINERS or not _is_hidden(char)).strip()
     return seen if any(_is_drawn(char) for char in seen) else ""
+
+
+def without_formulas(text: str) -> str:
+    """The text with an apostrophe before each formula, for a cell of a spreadsheet.
+
+    A spreadsheet looks at the first visible character, in any width. Where a comma separates decimals, it also begins
+    a new cell after a semicolon, a tab or a line break in a name, and quotes do not protect it.
+    """
+    return "".join(f"'{cell}" if _is_formula(cell) else cell for cell in _CELL_ENDS.split(text))
+
+
+def _is_formula(cell: str) -> bool:
+    first = next((char for char in cell if char != '"' and _is_drawn(char) and not _is_hidden(char)), "")
+    return unicodedata.normalize("NFKC", first) in _FORMULA
 
 
 def _is_hidden(char: str) -> bool:

@@ -25,7 +25,7 @@ from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
 
 HUGE = "340282366920938463463374607431768211455"  # the largest amount on chain: 2**128 - 1
-NAME = "=1+1'\"\n,é🔔"
+NAME = "=1+1'\"\n,é🔔;@x"
 SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
   burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
@@ -134,7 +134,7 @@ def test_csv_has_a_header_and_no_formula(data: Path) -> None:
 
     assert [agent["btc_address"] for agent in agents] == ["bc1q1", "bc1q2"]
     assert (agents[0]["description"], agents[0]["claim_status"]) == ("two\nlines", "")
-    assert (agents[1]["display_name"], agents[1]["claim_status"]) == (f"'{NAME}", "verified")
+    assert (agents[1]["display_name"], agents[1]["claim_status"]) == ("'=1+1'\"\n,é🔔;'@x", "verified")
     assert agents[1]["erc8004_agent_id"] == "9223372036854775807"
 
 

@@ -276,7 +276,9 @@ async def test_a_spreadsheet_takes_the_whole_board(tmp_path: Path) -> None:
     """By P&L, with commas and formulas in names as text."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
-        for wallet, name in zip(chain.wallets, ('=cmd|"x"!A1', "Ada, the first", "漢"), strict=True):
+        for wallet, name in zip(
+            chain.wallets, ('=cmd|"x"!A1', "Ada, the first", "漢;\uff1d1+1"), strict=True
+        ):
             tx = chain.swap(wallet)
             chain.mine()
             await made.submit(tx.tx_id)
@@ -290,4 +292,8 @@ async def test_a_spreadsheet_takes_the_whole_board(tmp_path: Path) -> None:
         assert [(line[0], line[2], float(line[6])) for line in lines[1:]] == [
             (str(row["rank"]), row["stxAddress"], row["pnlUsd"]) for row in board
         ]
-        assert {line[1] for line in lines[1:]} == {'\'=cmd|"x"!A1', "Ada, the first", "漢"}
+        assert {line[1] for line in lines[1:]} == {
+            '\'=cmd|"x"!A1',
+            "Ada, the first",
+            "漢;'\uff1d1+1",
+        }

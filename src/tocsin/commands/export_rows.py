@@ -23,6 +23,7 @@ from tocsin.errors import SchemaMismatch, UsageError
 from tocsin.platform.local.sqlite import sqlite_file
 from tocsin.platform.local.sqlite.migrations import check
 from tocsin.prices.cache import PRICE_PREFIX, read_price
+from tocsin.visible_text import without_formulas
 
 Row: TypeAlias = Mapping[str, JSON]
 Exported: TypeAlias = Literal["agents", "swaps", "refusals", "prices"]
@@ -50,7 +51,6 @@ _PRICES = """
 SELECT substr(key, ?), value FROM entries
 WHERE key >= ? AND key < ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY key"""
 PRICE_COLUMNS = ["token_id", "price_usd", "decimals", "fetched_at"]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a cell that starts so for a formula
 
 
 def export(
@@ -136,4 +136,4 @@ def _write(
 
 def _cell(value: JSON) -> JSON:
     """Agents choose their names, so a name must not become a formula when a spreadsheet opens the file."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return without_formulas(value) if isinstance(value, str) else value

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from tocsin.competition.board import SORT_DEFAULT, ranked
 from tocsin.competition.published_board import PublishedBoard
 from tocsin.shapes.competition import BoardRow
+from tocsin.visible_text import without_formulas
 from tocsin.web.agent_routes import AgentRoutes
 from tocsin.web.competition_routes import aged
 
@@ -26,7 +27,6 @@ COLUMNS = (
     "pnlAtTradeUsd",
     "latestTradeAt",
 )
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a name that begins so
 
 
 class CsvRoute:
@@ -56,9 +56,8 @@ def csv_of(board: PublishedBoard) -> bytes:
 
 
 def _line(row: BoardRow) -> tuple[str | int | float | None, ...]:
-    name = row.display_name or row.bns_name or ""
     return (
-        f"'{name}" if name.startswith(FORMULA) else name,
+        without_formulas(row.display_name or row.bns_name or ""),
         row.stx_address,
         row.erc8004_agent_id,
         row.trade_count,
