@@ -203,6 +203,7 @@ class Service:
             instance=self.settings.instance,
             store_fault=lambda: _refusal(self._check_files()),
             reads_per_minute_max=self.settings.reads_per_minute,
+            public_url=self.settings.public_url,
             origins=self.settings.cors_origins,
             compress=True,
             in_one_loop=True,

@@ -131,6 +131,10 @@ class Settings:
         "TOCSIN_TRUSTED_PROXIES", networks, (), "127.0.0.1,10.0.0.0/8",
         "reverse proxies whose X-Forwarded headers count; without it, all visitors behind a proxy count as one client",
     )  # fmt: skip
+    public_url: str | None = _setting(
+        "TOCSIN_PUBLIC_URL", url, None, "https://tocsin.example.org",
+        "where visitors reach the service; previews of shared links need it for their picture",
+    )  # fmt: skip
     cors_origins: tuple[str, ...] = _setting(
         "TOCSIN_CORS_ORIGINS", origins, ("*",), "https://aibtc.com,https://www.aibtc.com",
         "sites whose pages may read the public API in a browser; *: any, none: no site",

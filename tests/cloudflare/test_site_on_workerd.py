@@ -25,6 +25,7 @@ from tocsin.web.request_limits import BODY_MAX
 ADMIN = {"X-Admin-Key": "an-admin-key-for-tests"}
 VIEWER = {"X-Admin-Key": "a-viewers-key-for-tests"}
 SCHEDULER = "/api/admin/scheduler"
+PUBLIC = "https://board.example"
 SWAPS = """
 SELECT txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out, burn_block_time,
   block_height FROM swaps ORDER BY block_height, txid"""
@@ -68,7 +69,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
             "ADMIN_KEY": f"alice:{ADMIN['X-Admin-Key']}",
             "TOCSIN_VIEWER_KEY": f"carol:{VIEWER['X-Admin-Key']}",
         }
-        settings = {**upstreams, **keys}
+        settings = {**upstreams, **keys, "TOCSIN_PUBLIC_URL": PUBLIC}
         with running(tmp_path_factory.mktemp("site"), settings, optimised=True) as workerd:
             simulator = root_of(upstreams)
             workerd.migrate()
@@ -98,6 +99,15 @@ def test_who_may_do_what_and_who_did_it(site: DeployedSite) -> None:
     ]
     assert {record["key"] for record in records} == {"alice"}
     assert records[1]["endedAt"] < until
+
+
+def test_a_preview_has_the_public_address(site: DeployedSite) -> None:
+    """It is a setting; the host of the request is another one."""
+    sender = site.simulated("_truth")["swaps"][0]["sender"]
+    page = site.workerd.ask(f"/agents/{sender}").body.decode()
+
+    assert f'<meta property="og:url" content="{PUBLIC}/agents/{sender}">' in page
+    assert "127.0.0.1" not in page
 
 
 def test_a_feed_and_a_sweep_store_exactly_the_true_swaps(site: DeployedSite) -> None:

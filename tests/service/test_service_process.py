@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
-from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, calling, running, until
+from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, calling, import_agents, running, until
 from support.simulator_process import root_of, running_simulator
 
 
@@ -39,6 +40,26 @@ def test_prices_are_there_without_a_request(tmp_path: Path, upstreams: dict[str,
         assert body["prices"]["stx"]["source"] == "tenero"
         assert ask(f"{service.url}/readyz")[1]["ready"] is True
         assert service.status()["nextAlarmAt"] > time.time() * 1000
+
+
+@pytest.mark.slow
+def test_the_settings_of_the_site_reach_its_pages(tmp_path: Path, upstreams: dict[str, str]) -> None:
+    """The public address in a preview, and the sites that may read the API in a browser."""
+    with urlopen(f"{root_of(upstreams)}/_agents") as lines:
+        agents = lines.read().decode()
+    import_agents(tmp_path, agents)
+    sites = {"TOCSIN_PUBLIC_URL": "https://board.example/", "TOCSIN_CORS_ORIGINS": "https://aibtc.com"}
+    address = json.loads(agents.splitlines()[0])["stx_address"]
+    with running(ServiceProcess(tmp_path, **upstreams, **sites)) as service:
+        with urlopen(f"{service.url}/agents/{address}") as answer:
+            page = answer.read().decode()
+        origins = []
+        for origin in ("https://aibtc.com", "https://evil.example"):
+            with urlopen(Request(f"{service.url}/api/prices", headers={"Origin": origin})) as answer:
+                origins.append(answer.headers["Access-Control-Allow-Origin"])
+
+    assert f'<meta property="og:url" content="https://board.example/agents/{address}">' in page
+    assert origins == ["https://aibtc.com", None]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The page of an agent: readable without scripts, with a preview, a card that may be framed, and a picture."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tocsin.simulator.wallets import Wallet
 from tocsin.tasks.publish_board import board_at
 from tocsin.web import agent_page_routes
 from tocsin.web.agent_page import AgentFacts
+from tocsin.web.app import create_app
 from tocsin.web.static_pages import STATIC
 from tocsin.web.token_names import SYMBOLS, token_name
 
@@ -40,8 +42,8 @@ async def test_an_agents_page_says_everything_without_a_script(tmp_path: Path) -
     """Name, rank, trades with links, the refusal with its reason, and the curve, broken where nothing is known."""
     async with competition_site(tmp_path) as made:
         wallet = await traded(made)
-        page = await made.get(f"/agents/{wallet.address}", host="board.example")
-        by_number = await made.get(f"/agents/{wallet.erc8004_agent_id}", host="board.example")
+        page = await made.get(f"/agents/{wallet.address}")
+        by_number = await made.get(f"/agents/{wallet.erc8004_agent_id}")
         text = page.body.decode()
 
         assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -50,10 +52,31 @@ async def test_an_agents_page_says_everything_without_a_script(tmp_path: Path) -
         assert "it was mined and failed" in text
         assert "1 of 1" in text
         assert len(re.findall('<path d="', text)) == 2
-        assert f'content="http://board.example/agents/{wallet.address}/card.png"' in text
         assert re.search(r'<meta name="description" content="Rank 1 of 1, P&amp;L [^"]*, 3 trades\.">', text)
         assert "<style" not in text
         assert "<script>" not in text
+
+
+async def test_a_preview_names_the_public_address_and_never_the_host_of_a_request(tmp_path: Path) -> None:
+    """The page may be cached, and the one who fills the cache chooses the `Host`."""
+    async with competition_site(tmp_path) as made:
+        address = made.world.simulator.chain.wallets[0].address
+        without = await made.get(f"/agents/{address}", host="evil.example")
+        public = create_app(replace(made.site, public_url="https://board.example"))
+        page, card = [
+            await ask(public, f"/agents/{address}{path}", headers={"host": "evil.example"})
+            for path in ("", "/card")
+        ]
+
+    assert without.status == 200
+    assert b"og:title" in without.body
+    assert b"og:url" not in without.body
+    assert b"og:image" not in without.body
+    for answer in (page, card):
+        text = answer.body.decode()
+        assert f'<meta property="og:url" content="https://board.example/agents/{address}">' in text
+        assert f'<meta property="og:image" content="https://board.example/agents/{address}/card.png">' in text
+    assert b"evil.example" not in without.body + page.body + card.body
 
 
 async def test_an_agent_with_two_wallets_has_one_page(tmp_path: Path) -> None:

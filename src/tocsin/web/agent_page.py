@@ -65,9 +65,12 @@ class AgentFacts:
         return f"Rank {ranks['pnl']} of {self.view.ranked}, P&L {pnl}, {row.trade_count:,} trades."
 
 
-def head_of(facts: AgentFacts, origin: str) -> PageHead:
-    path = f"/agents/{facts.view.address}"
-    return PageHead(facts.name, facts.sentence, f"{origin}{path}", f"{origin}{path}/card.png")
+def head_of(facts: AgentFacts, public_url: str | None) -> PageHead:
+    """Link previews need absolute URLs. The `Host` of a request is anybody's, so it makes none."""
+    if public_url is None:
+        return PageHead(facts.name, facts.sentence)
+    url = f"{public_url}/agents/{facts.view.address}"
+    return PageHead(facts.name, facts.sentence, url, f"{url}/card.png")
 
 
 def page_body(facts: AgentFacts) -> str:

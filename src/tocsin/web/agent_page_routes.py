@@ -34,7 +34,6 @@ TRADES_SHOWN = 20
 SCRIPT = "/static/js/agent.js"
 
 _ID = re.compile(r"[0-9]{1,12}")
-_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?")
 _BY_ID = """
 SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address
 WHERE a.erc8004_agent_id = ? ORDER BY t.last_trade_at DESC, a.stx_address LIMIT 1"""
@@ -67,14 +66,14 @@ class AgentPages:
         facts = await self._facts(request.path_params["who"])
         if facts is None:
             return not_found_page("No agent is registered with this address or number.")
-        return html_page(head_of(facts, _origin(request)), page_body(facts), headers=AGED, script=SCRIPT)
+        return html_page(head_of(facts, self._deps.public_url), page_body(facts), headers=AGED, script=SCRIPT)
 
     async def card(self, request: Request) -> ASGIApp:
         facts = await self._facts(request.path_params["who"])
         if facts is None:
             return not_found_page("No agent is registered with this address or number.")
         headers = {**AGED, "Content-Security-Policy": _FRAMED}
-        return html_page(head_of(facts, _origin(request)), card_body(facts), headers=headers, bare=True)
+        return html_page(head_of(facts, self._deps.public_url), card_body(facts), headers=headers, bare=True)
 
     async def picture(self, request: Request) -> ASGIApp:
         address = await self._address(request.path_params["who"])
@@ -172,9 +171,3 @@ def _no_agent() -> RequestRefused:
 
 def _usd(micros: int | None) -> float | None:
     return None if micros is None else micros / 1e6
-
-
-def _origin(request: Request) -> str:
-    """The origin of the page, for previews, which need absolute URLs. An invalid host is left out."""
-    host = request.headers.get("host", "")
-    return f"{request.url.scheme}://{host}" if _HOST.fullmatch(host) else ""

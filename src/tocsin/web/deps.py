@@ -52,6 +52,7 @@ class WebDeps:
     posts_per_minute_max: int = 60  # of one client
     reads_per_minute_max: int = 300  # of one client; 0: no limit
     store_fault: Callable[[], str | None] = lambda: None  # why nothing may be written at the moment
+    public_url: str | None = None  # where visitors reach the service, without a slash at the end
     origins: tuple[str, ...] = ("*",)  # other sites whose pages may read the public API
     compress: bool = False  # Cloudflare compresses responses itself
     simulator: str | None = None  # the path of a demo's simulator

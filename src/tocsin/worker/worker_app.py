@@ -88,6 +88,7 @@ def open_deps(env: Any, clock: Clock) -> WebDeps:
         version=__version__,
         instance=config.instance,
         reads_per_minute_max=config.reads_per_minute,
+        public_url=config.public_url,
         origins=config.cors_origins,
     )
 
