@@ -11,6 +11,7 @@ SHAPES = ROOT / "src" / "tocsin" / "shapes"
 COMMANDS = ["@app.command", "@app.callback"]
 
 CLOUDFLARE = "Cloudflare's storage and namespace have it, so objects may use it, and the contract tests do"
+JAVASCRIPT = "Workers in JavaScript call it"
 UVICORN = "uvicorn calls or reads it"
 STARLETTE = "Starlette reads it"
 ANNOTATION = "the name is in a quoted annotation"
@@ -24,6 +25,8 @@ EXCEPTIONS = {
     "last_row_id": CLOUDFLARE,
     "rows_read": CLOUDFLARE,
     "rows_written": CLOUDFLARE,
+    "refreshNow": JAVASCRIPT,
+    "pauseUntil": JAVASCRIPT,
     "send_400_response": UVICORN,
     "should_exit": UVICORN,
     "capture_signals": UVICORN,
