@@ -41,7 +41,7 @@ RUNTIME = {
     "log_lines_dropped": ("log_lines_dropped_total", "log lines that could not be written in time"),
     "connections_dropped": (
         "http_connections_dropped_total",
-        "idle connections that were closed because there were too many",
+        "connections that were closed because there were too many",
     ),
     "connections_open": ("http_connections", "open connections"),
     "started_at_s": ("start_timestamp_seconds", "when the process started"),

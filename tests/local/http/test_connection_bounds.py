@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tocsin.platform.local.http.connections import Connections, Place, raise_descriptor_limit
+from tocsin.client_places import BUSY, STUCK, WAITING, Place
+from tocsin.platform.local.http.connections import Connections, raise_descriptor_limit
 from tocsin.platform.local.http.fetch import HttpFetch
 
 
@@ -17,9 +18,9 @@ class Open:
         self.dropped: list[str] = []
 
     def open(self, name: str, host: str, *, busy: bool = False) -> Place | None:
-        place = self.all.open(host, self._closer(name))
+        place = self.all.connect(host, self._closer(name))
         if place is not None and busy:
-            self.all.busy(place)
+            self.all.mark(place, BUSY)
         return place
 
     def _closer(self, name: str) -> Callable[[], None]:
@@ -37,8 +38,8 @@ def test_a_client_that_gives_up_its_own_connection_keeps_its_place() -> None:
     assert first is not None
     assert second is not None
     assert (made.dropped, made.all.count, made.all.dropped) == (["first"], 64, 1)
-    made.all.busy(second)
-    made.all.waits(second)
+    made.all.mark(second, BUSY)
+    made.all.mark(second, WAITING)
     made.all.closed(second)
     assert made.all.count == 63
 
@@ -51,7 +52,7 @@ def test_a_client_that_is_refused_is_not_remembered() -> None:
     refused = [made.open("more", f"203.0.113.{number}") for number in range(200)]
 
     assert refused == [None] * 200
-    assert (made.all.count, len(made.all._clients)) == (64, 64)
+    assert (made.all.count, len(made.all._networks)) == (64, 64)
 
 
 def test_who_has_most_connections_waiting_makes_room_the_longest_first() -> None:
@@ -80,7 +81,7 @@ def test_one_client_may_have_a_quarter(total_max: int, expected: int) -> None:
 
     for place in places[1:]:
         assert place is not None
-        made.all.busy(place)
+        made.all.mark(place, BUSY)
     made.open("and more", "192.0.2.1", busy=True)
     assert made.dropped == ["0", "one more"]
     assert made.open("too many", "192.0.2.1") is None
@@ -94,8 +95,8 @@ def test_a_connection_that_waits_again_waits_behind_the_others() -> None:
     for number in range(31):
         made.open(str(number), "192.0.2.1")
     assert first is not None
-    made.all.busy(first)
-    made.all.waits(first)
+    made.all.mark(first, BUSY)
+    made.all.mark(first, WAITING)
     made.open("one more", "192.0.2.1")
 
     assert made.dropped == ["0"]
@@ -109,6 +110,48 @@ def test_only_the_named_proxies_speak_for_many() -> None:
     odd = [made.open("odd", "unknown", busy=True) for _ in range(60)]
 
     assert [sum(place is not None for place in each) for each in (proxy, other, odd)] == [60, 50, 50]
+
+
+def test_one_ipv6_network_may_have_half() -> None:
+    """Each /64 has its quarter, and all of one /48 together have two; then the oldest of them makes room."""
+    made = Open(400)
+    for number in range(250):
+        made.open(str(number), f"2001:db8:7:{number % 5:x}::1")
+
+    assert (made.all.count, made.dropped) == (200, [str(number) for number in range(50)])
+    assert made.open("another /48", "2001:db8:8::1") is not None
+    assert (made.all.count, len(made.dropped)) == (201, 50)
+
+
+def test_who_does_not_read_makes_room_before_who_waits() -> None:
+    """For the client itself and for others; the one that has not read for longest goes first."""
+    made = Open(128)
+    places = [made.open(str(number), "192.0.2.1") for number in range(32)]
+    for number in (20, 10):
+        place = places[number]
+        assert place is not None
+        made.all.mark(place, STUCK)
+    made.open("own", "192.0.2.1")
+    for number in range(96):
+        made.open("other", f"198.51.100.{number}", busy=True)
+    made.open("new", "203.0.113.1")
+    made.open("newer", "203.0.113.2")
+
+    assert made.dropped == ["20", "10", "0"]
+
+
+def test_when_all_are_busy_the_oldest_of_who_has_most_makes_room() -> None:
+    """But only for a client that has fewer, even with the new one."""
+    made = Open(64)
+    for number in range(32):
+        made.open(f"many {number}", "192.0.2.1", busy=True)
+    for number in range(32):
+        made.open("one", f"198.51.100.{number}", busy=True)
+    for number in range(30):
+        made.open("few", "203.0.113.7", busy=True)
+
+    assert made.dropped == [f"many {number}" for number in range(16)]
+    assert made.open("too many", "203.0.113.7") is None
 
 
 INFINITE = resource.RLIM_INFINITY

@@ -1,8 +1,12 @@
-"""One connection: uvicorn's, with limits on what a client may send before there is a complete request.
+"""One connection: uvicorn's, with limits on what a client may send, and on how long it may leave a response unread.
 
-A head may have 64 KiB and must be complete within ten seconds; otherwise the connection is closed. If a body has not
-arrived completely when its response is complete, the rest is read for a while, because many clients send everything
-before they read anything. Then the connection is cut, because a body may be endless.
+A head may have 64 KiB and must be complete within ten seconds; otherwise the connection is closed. After the head, only
+the body counts: of everything else (blank lines, sizes and extensions of chunks, trailers) 64 KiB and eight bytes for
+each byte of the body are read. At most 16 requests wait for their turn.
+
+If a body has not arrived completely when its response is complete, the rest is read for a while, because many clients
+send everything before they read anything. Then the connection is cut, because a body may be endless. It is also cut
+if its client stops reading.
 
 When the server stops, a connection that waits for a request stays open for a moment, because a request that is already
 on its way would be lost. Each response then ends its connection.
@@ -10,19 +14,27 @@ on its way would be lost. Each response then ends its connection.
 
 import asyncio
 import json
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from tocsin.bindings import SEND_COMPLETE
-from tocsin.platform.local.http.connections import Connections, Place
+from tocsin.client_places import BUSY, STUCK, WAITING, Place
+from tocsin.platform.local.http.connections import Connections
 
 HEAD_BYTES_MAX = 64 * 1024
 HEAD_WAIT_S = 10.0
+BYTES_PER_BODY_BYTE = 9  # a chunk of one byte has six
+PIPELINED_MAX = 16  # requests of one connection that wait for their turn
+WRITE_WAIT_S = 30.0
+WRITE_BYTES_MIN = 16 * 1024  # that a client must read in this time, or all
 DRAIN_S = 5.0  # for the rest of a body whose response is complete
 DRAIN_BYTES_MAX = 16 * 1024 * 1024
+NOWHERE: deque[tuple[bytes, bytes]] = deque(maxlen=0)
 LAST_REQUEST_S = 0.5  # for a request that is on its way when the server stops
 
 
@@ -66,6 +78,10 @@ TOO_MANY = EarlyRefusal(
 )
 
 
+class _Refused(Exception):
+    """The connection has ended: what else has arrived is not parsed."""
+
+
 class HttpProtocol(HttpToolsProtocol):
     """A connection with limits, which refuses with the same JSON as every other error."""
 
@@ -73,19 +89,23 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._places = places
         self._place: Place | None = None
-        self._head_open = True
-        self._head_bytes = 0
+        self._answering: RequestResponseCycle | None = None  # `cycle` is the newest one
+        self._head_open = False
         self._newest_bytes = 0  # in the newest piece that arrived
+        self._received_bytes = 0  # of this head, or after it; negative: the newest piece does not count
+        self._body_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._refused = False
         self._drain_timer: asyncio.TimerHandle | None = None
         self._drain_left = 0
+        self._write_timer: asyncio.TimerHandle | None = None
         self._stop_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # `pause_writing` is called for every byte that is not sent
         host = self.client[0] if self.client else "unknown"
-        self._place = self._places.open(host, self._drop)
+        self._place = self._places.connect(host, self._drop)
         if self._place is None:
             self._refuse(TOO_MANY)
         else:
@@ -104,11 +124,15 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         self._stop_draining()
+        self._stop_writing()
         self._keep_open()
         if self._place is not None:
             self._places.closed(self._place)
             self._place = None
         super().connection_lost(exc)
+        if self._answering is not None:  # uvicorn tells the newest request only
+            self._answering.disconnected = True
+            self._answering.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -118,58 +142,96 @@ class HttpProtocol(HttpToolsProtocol):
             if self._drain_left < 0:
                 self._cut()
                 return
+        self._unset_keepalive_if_required()
         cycle: RequestResponseCycle | None = self.cycle
-        after_a_body = self._drain_timer is not None or (cycle is not None and cycle.more_body)
+        if self._head_timer is None and (cycle is None or cycle.response_complete):
+            self._await_head()
         self._newest_bytes = len(data)
-        super().data_received(data)
-        if self._head_open and not after_a_body and not self._refused:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # there is no other protocol: the request is answered like any other
+        except httptools.HttpParserError:
+            if not self._refused:
+                self._refuse(MALFORMED)
+            return
+        self._received_bytes += len(data)
+        if self._received_bytes > HEAD_BYTES_MAX + BYTES_PER_BODY_BYTE * self._body_bytes:
+            if self._head_open:
                 self._refuse(HEAD_TOO_LARGE)
+            else:
+                self._cut()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_open, self._head_bytes = True, 0
+        self._head_open = True
+        self._body_bytes = 0
+        self._received_bytes = min(self._received_bytes, 0)
         if self._head_timer is None:
             self._await_head()
 
     def on_headers_complete(self) -> None:
-        self._head_open = False
         self._stop_waiting()
-        if self._refused:
-            return
-        if self._head_bytes + self._newest_bytes > HEAD_BYTES_MAX and self._head_size() > HEAD_BYTES_MAX:
+        before = max(self._received_bytes, 0)
+        if before + self._newest_bytes > HEAD_BYTES_MAX and self._head_size() > HEAD_BYTES_MAX:
             self._refuse(HEAD_TOO_LARGE)
-            return
-        if self._place is not None:
-            self._places.busy(self._place)
+            raise _Refused
+        if len(self.pipeline) >= PIPELINED_MAX:
+            self._cut()
+            raise _Refused
+        self._head_open = False
+        self._received_bytes = -self._newest_bytes
         super().on_headers_complete()
-        if self.cycle is not None:  # its task has not started yet
-            extensions: dict[str, Any] = {SEND_COMPLETE: partial(_send_complete, self.cycle)}
-            self.scope["extensions"] = extensions
+        self.headers = NOWHERE  # type: ignore[assignment]  # for trailers, which nobody reads
+        extensions: dict[str, Any] = {SEND_COMPLETE: partial(_send_complete, self.cycle)}
+        self.scope["extensions"] = extensions  # its task has not started yet
+        self._mark()
         if self._places.stopping:
             self._keep_open()
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        if not self._refused:
-            super().on_body(body)
+        self._body_bytes += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._received_bytes = -self._newest_bytes
         self._stop_draining()
-        if not self._refused:
-            super().on_message_complete()
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        if self.cycle.more_body and not self.transport.is_closing():
+        answered = self._answering
+        if answered is not None and answered.more_body and not self.transport.is_closing():
             self._drain_left = DRAIN_BYTES_MAX
             self._drain_timer = self.loop.call_later(DRAIN_S, self._cut)
         super().on_response_complete()
-        if self._place is not None and not self.pipeline:
-            self._places.waits(self._place)
+        self._mark()
 
-    def send_400_response(self, _msg: str) -> None:
-        self._refuse(MALFORMED)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._mark()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_writing()
+        self._mark()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401 - uvicorn's own type
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _mark(self) -> None:
+        """Tell how this connection is used. The newest request is the last one that is answered."""
+        if self._place is None:
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if self.flow.write_paused:
+            self._places.mark(self._place, STUCK)
+        elif cycle is None or cycle.response_complete:
+            self._places.mark(self._place, WAITING)
+        else:
+            self._places.mark(self._place, BUSY)
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -185,10 +247,25 @@ class HttpProtocol(HttpToolsProtocol):
     def _head_is_late(self) -> None:
         """Answer a client that sent a part of a head; one that sent nothing gets no answer."""
         self._head_timer = None
-        if self._head_bytes:
+        if self._head_open:
             self._refuse(HEAD_TOO_SLOW)
         else:
             self.transport.close()
+
+    def _await_reader(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(WRITE_WAIT_S, self._check_reader, unsent)
+
+    def _check_reader(self, unsent_before: int) -> None:
+        if self.transport.get_write_buffer_size() > unsent_before - WRITE_BYTES_MIN:
+            self._cut()
+        else:
+            self._await_reader()
+
+    def _stop_writing(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def _stop_draining(self) -> None:
         if self._drain_timer is not None:

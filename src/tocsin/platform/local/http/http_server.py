@@ -55,6 +55,7 @@ class HttpServer:
             proxy_headers=bool(self._trusted_proxies),
             forwarded_allow_ips=self._trusted_proxies,
             server_header=False,
+            ws="none",
             timeout_graceful_shutdown=GRACE_S + ANSWER_S,
         )
         self._server = _Server(config)
