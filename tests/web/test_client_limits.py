@@ -1,5 +1,8 @@
 """What one client may do in a minute: reads, posts, wrong keys; a client is an address, an IPv6 /64, and its /48."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +16,11 @@ from support.captured_log import CapturedLog
 from support.scripted_scheduler import ADMIN_KEY, scene
 from support.virtual_time import VirtualClock
 from tocsin.errors import RequestRefused
+from tocsin.platform.local.http.http_server import HttpServer
 from tocsin.web import request_limits
 from tocsin.web.app import create_app
 from tocsin.web.client_limits import ClientLimits
+from tocsin.web.deps import WebDeps
 from tocsin.web.error_middleware import ErrorMiddleware
 from tocsin.web.operations import Operation, OperationDoc, routes_of
 from tocsin.web.request_limits import ClientRateLimit, networks_of
@@ -176,3 +181,138 @@ async def test_the_admin_key_lifts_the_limit_and_cannot_be_guessed_there(tmp_pat
         assert "wrong keys" not in guesses[10].json()["error"]
         assert after.status == 429
         assert "wrong keys" in after.json()["error"]
+
+
+PATHS = ["/healthz", "/nothing", "/openapi.json", "/llms.txt", "/api/prices/x", "/agents/1", "/metrics", "/"]
+
+
+async def test_all_requests_of_a_client_are_limited_whatever_the_path(tmp_path: Path) -> None:
+    """Ten for each read that it may make; other clients are not affected."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.with_site(reads_per_minute_max=1))
+        paths = [*PATHS, "/healthz", "/readyz"]
+        taken = [(await ask(app, path)).status for path in paths]
+        refused = [await ask(app, path) for path in paths]
+        posted = await ask(app, "/mcp", method="POST", body=b"{}")
+        other = await ask(app, "/healthz", client="192.0.2.2")
+        await made.site.clock.sleep(6)
+        later = [(await ask(app, "/healthz")).status for _ in range(2)]
+
+        assert 429 not in taken
+        assert {answer.status for answer in refused} == {429}
+        assert (
+            refused[0].json()["error"]
+            == "At most 10 requests a minute are accepted from one client: wait 6 s."
+        )
+        assert refused[0].headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in refused[0].headers
+        assert (posted.status, other.status) == (429, 200)
+        assert later == [200, 429]
+
+
+async def test_the_admin_key_lifts_the_limit_of_requests(tmp_path: Path) -> None:
+    """A wrong one does not, and counts as a guess."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.with_site(reads_per_minute_max=1))
+        for _ in range(10):
+            await ask(app, "/healthz")
+        right = [(await ask(app, "/healthz", headers={"X-Admin-Key": ADMIN_KEY})).status for _ in range(20)]
+        wrong = [(await ask(app, "/healthz", headers={"X-Admin-Key": "wrong"})).status for _ in range(11)]
+        after = await ask(app, "/healthz", headers={"X-Admin-Key": ADMIN_KEY})
+
+        assert right == [200] * 20
+        assert wrong == [429] * 11
+        assert "wrong keys" in after.json()["error"]
+
+
+async def test_a_refused_head_has_no_body(tmp_path: Path) -> None:
+    """Over a real connection, which goes on afterwards."""
+    async with scene(tmp_path) as made, served(made.with_site(reads_per_minute_max=1)) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n" * 12)
+        heads = [await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) for _ in range(12)]
+        writer.close()
+
+        assert [head[9:12] for head in heads] == [b"404"] * 10 + [b"429"] * 2
+
+
+@asynccontextmanager
+async def served(deps: WebDeps, *proxies: str) -> AsyncIterator[HttpServer]:
+    server = HttpServer("127.0.0.1", 0, proxies)
+    await server.start(create_app(deps))
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def test_a_client_behind_a_proxy_may_have_64_requests_under_way(tmp_path: Path) -> None:
+    """A proxy has no limit of its own, but each client that it speaks for has; an end makes room."""
+    async with (
+        scene(tmp_path) as made,
+        served(made.with_site(in_one_loop=True, posts_per_minute_max=1_000), "127.0.0.1") as server,
+    ):
+
+        async def begin(client: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            """Send a request whose body does not come."""
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            head = f"POST /mcp HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {client}\r\n"
+            writer.write(f"{head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n".encode())
+            return reader, writer
+
+        async def status(client: str) -> str:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(f"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {client}\r\n\r\n".encode())
+            line = await asyncio.wait_for(reader.readline(), 5)
+            writer.close()
+            return line.split()[1].decode()
+
+        open_ones = [await begin("203.0.113.1") for _ in range(63)]
+        await asyncio.sleep(0.2)
+        before = await status("203.0.113.1")
+        open_ones.append(await begin("203.0.113.1"))
+        await asyncio.sleep(0.2)
+        refused, other = await status("203.0.113.1"), await status("203.0.113.2")
+        open_ones[0][1].write(b"123456789")
+        await open_ones[0][0].readline()
+        await asyncio.sleep(0.2)
+        after = await status("203.0.113.1")
+        for _, writer in open_ones:
+            writer.close()
+
+        assert (before, refused, other, after) == ("200", "429", "200", "200")
+
+
+def under_way(limits: ClientLimits, host: str, count: int) -> int:
+    """Return how many of so many requests may begin."""
+    begun = 0
+    for _ in range(count):
+        with suppress(RequestRefused):
+            limits.begin({"client": (host, 1), "headers": [], "path": "/"})
+            begun += 1
+    return begun
+
+
+async def test_a_whole_48_has_ten_clients_worth_of_requests_under_way() -> None:
+    """As of everything else."""
+    limits = ClientLimits(0, VirtualClock(), CapturedLog(), under_way_max=3)
+    begun = [under_way(limits, f"2001:db8:0:{number:x}::1", 4) for number in range(12)]
+
+    assert begun == [3] * 10 + [0, 0]
+    assert under_way(limits, "2001:db8:1::1", 4) == 3
+
+
+async def test_a_request_without_a_key_is_not_a_guess(tmp_path: Path) -> None:
+    """A page of another site can make an operator's browser send it: the right key still works afterwards."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.site)
+        without = [(await ask(app, "/api/admin/scheduler")).status for _ in range(15)]
+        empty = [
+            (await ask(app, "/api/admin/scheduler", headers={"X-Admin-Key": ""})).status for _ in range(15)
+        ]
+        hooks = [(await ask(app, "/api/chainhook", method="POST", body=b"{}")).status for _ in range(15)]
+        right = await ask(app, "/api/admin/scheduler", headers={"X-Admin-Key": ADMIN_KEY})
+
+        assert {*without, *empty, *hooks} == {401}
+        assert right.status == 200
+        assert made.log.named("auth.refused") == []

@@ -282,6 +282,47 @@ async def test_the_number_of_streams_is_bounded_also_at_once(
         assert all(client.started.is_set() for client in again)
 
 
+async def test_one_ipv6_network_may_have_200_streams(tmp_path: Path) -> None:
+    """Twenty for each /64, and ten times as many for all of a /48."""
+    async with competition_site(tmp_path) as made:
+        streams = NewsStreams(made.site)
+        clients = [Client(f"2001:db8:7:{n % 30:x}::1") for n in range(300)] + [Client("2001:db8:8::1")]
+        reading = [asyncio.create_task(client.read(streams)) for client in clients]
+        await asyncio.sleep(0.5)
+        opened_ones = [client.started.is_set() for client in clients]
+        for client in clients:
+            client.left.set()
+        await ended(reading)
+
+        assert opened_ones == [True] * 200 + [False] * 100 + [True]
+
+
+async def test_when_all_streams_are_taken_the_largest_client_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its oldest stream ends within a second; a client that has as many as the others is refused."""
+    monkeypatch.setattr(news_streams, "STREAMS_MAX", 12)
+    async with competition_site(tmp_path) as made:
+        streams = NewsStreams(made.site)
+        many = [Client("192.0.2.1") for _ in range(8)]
+        few = [Client("192.0.2.2") for _ in range(4)]
+        new = [Client("192.0.2.3") for _ in range(9)]
+        reading = []
+        for client in [*many, *few, *new]:
+            reading.append(asyncio.create_task(client.read(streams)))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.1)
+        ended_ones = [task.done() for task in reading]
+        begun = [client.started.is_set() for client in new]
+        for client in [*many, *few, *new]:
+            client.left.set()
+        refused = await ended(reading)
+
+        assert begun == [True] * 4 + [False] * 5
+        assert ended_ones == [True] * 4 + [False] * 4 + [False] * 4 + [False] * 4 + [True] * 5
+        assert {error.code for error in refused if isinstance(error, RequestRefused)} == {"too_many_streams"}
+
+
 async def test_a_client_that_leaves_before_the_first_frame_makes_room(tmp_path: Path) -> None:
     """Nothing of its stream has run then; a store that does not answer keeps no place either."""
     async with competition_site(tmp_path) as made:

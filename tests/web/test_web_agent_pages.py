@@ -1,5 +1,6 @@
 """The page of an agent: readable without scripts, with a preview, a card that may be framed, and a picture."""
 
+import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from tocsin.history import agent_days
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.wallets import Wallet
 from tocsin.tasks.publish_board import board_at
-from tocsin.web import agent_page_routes
+from tocsin.web import agent_page, agent_page_routes
 from tocsin.web.agent_page import AgentFacts
 from tocsin.web.app import create_app
 from tocsin.web.static_pages import STATIC
@@ -145,26 +146,73 @@ async def test_the_picture_is_a_png_of_the_usual_size(tmp_path: Path) -> None:
         assert picture.body != other.body
 
 
-async def test_a_picture_is_drawn_once_for_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By address or number, for GET and HEAD; one that is not registered is 404 each time."""
-    drawn: list[str] = []
+async def test_a_picture_is_drawn_again_only_when_it_changes(tmp_path: Path) -> None:
+    """Not for another address of the same agent, for HEAD or for a new board; one that is not registered is 404."""
+    agent_page.preview.cache_clear()
 
-    def counted(facts: AgentFacts) -> bytes:
-        drawn.append(facts.view.address)
-        return b"a picture"
+    def drawn() -> int:
+        return agent_page.preview.cache_info().misses
 
-    monkeypatch.setattr(agent_page_routes, "preview", counted)
     async with competition_site(tmp_path) as made:
         wallet, deps = await traded(made), made.site
-        await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
+        path = f"/agents/{wallet.address}/card.png"
         for who in (wallet.address, str(wallet.erc8004_agent_id)):
             for method in ("GET", "HEAD"):
+                await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
+                await deps.clock.sleep(60)
                 answer = await ask(made.app, f"/agents/{who}/card.png", method=method)
-                assert (answer.status, answer.headers["content-length"]) == (200, "9")
+                assert answer.status == 200
         missing = await made.get(f"/agents/{address_of('somebody')}/card.png")
+        unchanged, before = drawn(), await made.get(path)
+        swap = made.world.simulator.chain.swap(wallet, "simple")
+        made.world.simulator.chain.mine()
+        await made.submit(swap.tx_id)
+        await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
+        await deps.clock.sleep(60)
+        after = await made.get(path)
 
-        assert drawn == [wallet.address]
         assert missing.status == 404
+        assert unchanged == 1
+        assert (before.body != after.body, drawn()) == (True, 2)
+
+
+async def test_pictures_are_drawn_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served between two of them: each is drawn in another round of the loop."""
+    drawn_in: list[int] = []
+    rounds = 0
+
+    def count() -> None:
+        nonlocal rounds
+        rounds += 1
+        asyncio.get_running_loop().call_later(0, count)
+
+    def preview(_shown: agent_page.Preview) -> bytes:
+        drawn_in.append(rounds)
+        return b"a picture"
+
+    monkeypatch.setattr(agent_page_routes, "preview", preview)
+    async with competition_site(tmp_path) as made:
+        app = create_app(replace(made.site, in_one_loop=True))
+        wallets = made.world.simulator.chain.wallets
+        count()
+        await asyncio.gather(*(ask(app, f"/agents/{each.address}/card.png") for each in wallets[:3] * 4))
+
+    assert len(drawn_in) == 12
+    assert len(set(drawn_in)) == 12
+
+
+async def test_a_picture_counts_as_ten_reads(tmp_path: Path) -> None:
+    """The page and the card count as one; where fewer reads are allowed, a picture takes all of them."""
+    async with competition_site(tmp_path) as made:
+        page = f"/agents/{made.world.simulator.chain.wallets[0].address}"
+        statuses = []
+        for reads_max, suffixes in ((21, ["", "/card.png", "/card.png", ""]), (3, ["/card.png", ""])):
+            app = create_app(replace(made.site, reads_per_minute_max=reads_max))
+            statuses.append([(await ask(app, f"{page}{suffix}")).status for suffix in suffixes])
+        refused = await ask(app, f"{page}/card.png")
+
+        assert statuses == [[200, 200, 200, 429], [200, 429]]
+        assert refused.headers["retry-after"] == "60"
 
 
 async def test_an_address_that_is_not_registered_has_no_page(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from support.scripted_scheduler import scene
 from support.virtual_time import run_virtual
 from tocsin.shapes import competition, prices, responses, scheduler
 from tocsin.shapes.base import SnakeShape, schemas_of
+from tocsin.web import openapi as openapi_module
 from tocsin.web.app import create_app
 
 API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
@@ -250,3 +251,23 @@ async def test_the_page_runs_nothing(tmp_path: Path) -> None:
         assert "<script" not in answer.body.decode()
         assert "http://" not in answer.body.decode()
         assert "https://" not in answer.body.decode()
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/api/openapi.json", "/api/docs"])
+async def test_the_documentation_is_prepared_once(tmp_path: Path, path: str) -> None:
+    """A client that has it gets a 304, and nobody causes it to be written again."""
+    written: list[str] = []
+
+    async with scene(tmp_path) as made:
+        app = create_app(made.with_site(compress=True))
+        first = await ask(app, path, headers={"Accept-Encoding": "gzip"})
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(openapi_module, "json_response", lambda *_: written.append("json"))
+            patched.setattr(openapi_module, "html_page", lambda *_: written.append("page"))
+            again = await ask(app, path, headers={"Accept-Encoding": "gzip"})
+            known = await ask(app, path, headers={"If-None-Match": first.headers["etag"]})
+
+        assert (first.status, first.headers["content-encoding"], again.body) == (200, "gzip", first.body)
+        assert first.headers["cache-control"] == "public, max-age=300"
+        assert (known.status, known.body) == (304, b"")
+        assert written == []

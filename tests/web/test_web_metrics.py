@@ -1,5 +1,6 @@
 """Histograms and counts of `/metrics`: requests, runs, calls, the alarm, the record."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,3 +148,27 @@ async def test_the_rest_is_shown_when_the_measures_cannot_be_read(tmp_path: Path
     assert found["tocsin_ready"] == 1
     assert not any("duration_seconds" in name and "http" not in name for name in found)
     assert made.log.named("metrics.incomplete") == [{"error": "gone"}]
+
+
+async def test_metrics_are_read_at_most_once_a_second(tmp_path: Path) -> None:
+    """However many scrapes there are, at once or one after the other."""
+    async with scene(tmp_path) as made:
+        reads = 0
+        health = made.site.health
+
+        async def counted() -> HealthSnapshot:
+            nonlocal reads
+            reads += 1
+            await asyncio.sleep(0.1)
+            return await health()
+
+        app = create_app(made.with_site(in_one_loop=True, health=counted))
+        await asyncio.gather(*(ask(app, "/metrics") for _ in range(20)))
+        at_once = reads
+        first = (await ask(app, "/metrics")).body
+        await made.site.clock.sleep(0.8)
+        same = (await ask(app, "/metrics", method="HEAD")).body
+        await made.site.clock.sleep(0.1)
+        newer = (await ask(app, "/metrics")).body
+
+        assert (at_once, first == same, first != newer, reads) == (1, True, True, 2)

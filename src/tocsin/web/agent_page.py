@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from html import escape
 
 from tocsin.competition.agent_stats import TradingStats, draw_down
@@ -26,6 +27,7 @@ CURVE_DAYS = 30
 SWAPS_MAX = 1_000  # win rate and holding time are computed from these
 TABLE_POINTS = 48
 NAME_MAX = 26  # characters that fit into the picture
+PICTURES_MAX = 100  # of at most 20 kB each
 PRIZES: dict[RewardCategory, str] = {
     "overall_pnl": "best P&L",
     "volume": "most volume",
@@ -64,6 +66,34 @@ class AgentFacts:
         pnl = "unknown" if row.pnl_usd is None else _signed(row.pnl_usd)
         return f"Rank {ranks['pnl']} of {self.view.ranked}, P&L {pnl}, {row.trade_count:,} trades."
 
+    @property
+    def shown(self) -> "Preview":
+        row, ranks = self.view.row, self.view.ranks
+        if row is None or ranks is None:
+            return Preview(self.name)
+        pnl = row.pnl_usd
+        text = None if pnl is None else _signed(pnl)
+        return Preview(
+            self.name,
+            (ranks["pnl"], self.view.ranked),
+            text,
+            pnl is not None and pnl >= 0,
+            row.trade_count,
+            tuple(self.curve),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What the picture of an agent shows. A rank has the number of agents with one."""
+
+    name: str
+    rank: tuple[int, int] | None = None
+    pnl: str | None = None
+    is_gain: bool = False
+    trade_count: int = 0
+    curve: tuple[CurvePoint, ...] = ()
+
 
 def head_of(facts: AgentFacts, public_url: str | None) -> PageHead:
     """Link previews need absolute URLs. The `Host` of a request is anybody's, so it makes none."""
@@ -97,25 +127,24 @@ def card_body(facts: AgentFacts) -> str:
     return f'<main class="card agent-card"><h1>{link}</h1><p>{escape(facts.sentence)}</p>{curve}</main>'
 
 
-def preview(facts: AgentFacts) -> bytes:
-    """The picture that a shared link shows: name, rank, P&L and curve."""
+@lru_cache(maxsize=PICTURES_MAX)
+def preview(shown: Preview) -> bytes:
+    """The picture that a shared link shows: name, rank, P&L and curve. One that did not change is not drawn again."""
     picture = Picture(IMAGE_WIDTH, IMAGE_HEIGHT, COLOURS)
-    name = facts.name if len(facts.name) <= NAME_MAX else f"{facts.name[: NAME_MAX - 1]}~"
+    name = shown.name if len(shown.name) <= NAME_MAX else f"{shown.name[: NAME_MAX - 1]}~"
     picture.rectangle(0, 0, IMAGE_WIDTH, 12, ACCENT)
     picture.text(60, 70, "AIBTC TRADING COMPETITION", 4, MUTED)
     picture.text(60, 130, name, 7, INK)
-    row, ranks = facts.view.row, facts.view.ranks
-    if row is None or ranks is None:
+    if shown.rank is None:
         picture.text(60, 240, "NO TRADES YET", 6, MUTED)
         return picture.png()
-    picture.text(60, 230, f"#{ranks['pnl']}", 12, ACCENT)
-    picture.text(60, 330, f"OF {facts.view.ranked}", 4, MUTED)
-    if row.pnl_usd is not None:
-        text = _signed(row.pnl_usd)
-        size = 12 if text_width(text, 12) < IMAGE_WIDTH - 480 else 8
-        picture.text(420, 230, text, size, GOOD if row.pnl_usd >= 0 else BAD)
-        picture.text(420, 330, f"P&L, {row.trade_count:,} TRADES", 4, MUTED)
-    _draw_curve(picture, facts.curve)
+    picture.text(60, 230, f"#{shown.rank[0]}", 12, ACCENT)
+    picture.text(60, 330, f"OF {shown.rank[1]}", 4, MUTED)
+    if shown.pnl is not None:
+        size = 12 if text_width(shown.pnl, 12) < IMAGE_WIDTH - 480 else 8
+        picture.text(420, 230, shown.pnl, size, GOOD if shown.is_gain else BAD)
+        picture.text(420, 330, f"P&L, {shown.trade_count:,} TRADES", 4, MUTED)
+    _draw_curve(picture, shown.curve)
     return picture.png()
 
 

@@ -1,7 +1,9 @@
 """The pages of agents: `/agents/{address or id}`, its card for other sites, and its picture."""
 
+import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from starlette.requests import Request
@@ -19,7 +21,6 @@ from tocsin.prices.pricing import prices_of
 from tocsin.shapes.agents import RecentRefusal
 from tocsin.shapes.competition import Trade
 from tocsin.web.agent_page import CURVE_DAYS, SWAPS_MAX, AgentFacts, card_body, head_of, page_body, preview
-from tocsin.web.agent_pictures import AgentPictures
 from tocsin.web.agent_routes import AgentRoutes
 from tocsin.web.client_limits import ClientLimits
 from tocsin.web.curve import CurvePoint
@@ -31,6 +32,7 @@ from tocsin.web.static_pages import ReadOnly
 AGED = {"Cache-Control": "public, max-age=30"}
 CURVE_MS = CURVE_DAYS * 86_400_000
 TRADES_SHOWN = 20
+READS_PER_PICTURE = 10  # it costs as much
 SCRIPT = "/static/js/agent.js"
 
 _ID = re.compile(r"[0-9]{1,12}")
@@ -53,13 +55,13 @@ class AgentPages:
         self._deps = deps
         self._agents = agents
         self._limits = limits
-        self._pictures = AgentPictures(in_one_loop=deps.in_one_loop)
+        self._drawing = asyncio.Lock() if deps.in_one_loop else nullcontext()
 
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/agents/{who}", ReadOnly(_Page(self.page, self._limits))),
             Route("/agents/{who}/card", ReadOnly(_Page(self.card, self._limits))),
-            Route("/agents/{who}/card.png", ReadOnly(_Page(self.picture, self._limits))),
+            Route("/agents/{who}/card.png", ReadOnly(_Page(self.picture, self._limits, READS_PER_PICTURE))),
         ]
 
     async def page(self, request: Request) -> ASGIApp:
@@ -76,18 +78,13 @@ class AgentPages:
         return html_page(head_of(facts, self._deps.public_url), card_body(facts), headers=headers, bare=True)
 
     async def picture(self, request: Request) -> ASGIApp:
-        address = await self._address(request.path_params["who"])
-        if address is None:
-            raise _no_agent()
-        board = await self._agents.board()
-        picture = await self._pictures.get(address, board.as_of, lambda: self._draw(address))
-        return Response(picture, headers=AGED, media_type="image/png")
-
-    async def _draw(self, address: str) -> bytes:
-        facts = await self._facts(address)
+        facts = await self._facts(request.path_params["who"])
         if facts is None:
-            raise _no_agent()
-        return preview(facts)
+            raise RequestRefused(404, "not_found", "No agent is registered with this address or number.")
+        async with self._drawing:
+            picture = preview(facts.shown)
+            await asyncio.sleep(0)  # drawing blocks every request: let others go first before the next one
+        return Response(picture, headers=AGED, media_type="image/png")
 
     async def _facts(self, who: str) -> AgentFacts | None:
         """Everything about the agent; None if no agent is registered with that address or id."""
@@ -150,23 +147,20 @@ class AgentPages:
 
 
 class _Page:
-    """A page that counts as a read of its client."""
+    """A page that counts as one read of its client, or as several."""
 
-    def __init__(self, handler: Handler, limits: ClientLimits) -> None:
+    def __init__(self, handler: Handler, limits: ClientLimits, reads: int = 1) -> None:
         self._handler = handler
         self._limits = limits
+        self._reads = reads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._limits.before_read(scope)
+        self._limits.before_read(scope, self._reads)
         try:
             response = await self._handler(Request(scope, receive))
         except UsageError as error:
             response = not_found_page(str(error))
         await response(scope, receive, send)
-
-
-def _no_agent() -> RequestRefused:
-    return RequestRefused(404, "not_found", "No agent is registered with this address or number.")
 
 
 def _usd(micros: int | None) -> float | None:

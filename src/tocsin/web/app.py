@@ -17,7 +17,7 @@ from tocsin.web.agent_page_routes import AgentPages
 from tocsin.web.agent_routes import AgentRoutes
 from tocsin.web.auth import require_key
 from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
-from tocsin.web.client_limits import ClientLimits
+from tocsin.web.client_limits import UNDER_WAY_MAX, ClientLimits
 from tocsin.web.competition_routes import CompetitionRoutes
 from tocsin.web.cron import CronRoutes
 from tocsin.web.cross_origin import CrossOrigin
@@ -64,6 +64,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         deps.clock,
         deps.logger,
         reads_per_minute_max=deps.reads_per_minute_max,
+        under_way_max=UNDER_WAY_MAX if deps.in_one_loop and deps.reads_per_minute_max else 0,
         is_admin=lambda scope: _has_admin_key(scope, deps.keys),
     )
     http = HttpMetrics(deps.clock)
@@ -112,7 +113,7 @@ def operations(
         competition.board.forget()
 
     every: list[Operation] = []
-    docs = ApiDocs(deps.version, every)
+    docs = ApiDocs(deps.version, every, compress=deps.compress)
     every += [
         Operation("GET", PRICES_PATH, prices.show, operation_docs.PRICES, is_prepared=True),
         Operation("GET", BOARD_PATH, competition.board.show, competition_docs.BOARD, is_prepared=True),
@@ -148,9 +149,9 @@ def operations(
         Operation("GET", "/healthz", health.alive, operation_docs.HEALTHZ),
         Operation("GET", "/readyz", health.ready, operation_docs.READYZ),
         Operation("GET", "/metrics", metrics.show, operation_docs.METRICS),
-        Operation("GET", "/openapi.json", docs.machine, operation_docs.OPENAPI),
-        Operation("GET", "/api/openapi.json", docs.machine, operation_docs.SITE_OPENAPI),
-        Operation("GET", "/api/docs", docs.human, operation_docs.DOCS),
+        Operation("GET", "/openapi.json", docs.machine, operation_docs.OPENAPI, is_prepared=True),
+        Operation("GET", "/api/openapi.json", docs.machine, operation_docs.SITE_OPENAPI, is_prepared=True),
+        Operation("GET", "/api/docs", docs.human, operation_docs.DOCS, is_prepared=True),
     ]
     return every
 
@@ -192,7 +193,8 @@ class _App(Starlette):
         self._cross_origin = cross_origin
         self._http = http
         self._limits = limits
-        self._refused = RefusedReads(cross_origin.fixed_headers)
+        self._refused_reads = RefusedReads(cross_origin.fixed_headers)
+        self._refused = RefusedReads(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -207,13 +209,27 @@ class _App(Starlette):
                 try:
                     self._limits.before_read(scope)
                 except RequestRefused as refusal:
-                    form = self._refused.form_of(refusal)
+                    form = self._refused_reads.form_of(refusal)
                 else:
                     form = prepared.form_for(scope["headers"])
                 self._http.count(path, form.start["status"], began_s)
                 await self._send(form, scope, send)
                 return
-        send = self._cross_origin.allowing(scope, self._http.counted(path, send))
+        began_s = self._http.now()
+        try:
+            place = self._limits.begin(scope)
+        except RequestRefused as refusal:
+            form = self._refused.form_of(refusal)
+            self._http.count(path, form.start["status"], began_s)
+            await self._send(form, scope, send)
+            return
+        try:
+            await self._routed(scope, receive, self._http.counted(path, send))
+        finally:
+            self._limits.end(place)
+
+    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = self._cross_origin.allowing(scope, send)
         if self._cross_origin.is_preflight(scope):
             await self._cross_origin.answer_preflight(send)
             return
@@ -227,7 +243,11 @@ class _App(Starlette):
             await send({**form.start, "headers": [*form.start["headers"], *more]})
         else:
             send_complete: SendComplete | None = scope.get("extensions", {}).get(SEND_COMPLETE)
-            if send_complete is not None and send_complete(form.status_line, form.rest):
+            if (
+                send_complete is not None
+                and scope["method"] != "HEAD"
+                and send_complete(form.status_line, form.rest)
+            ):
                 return
             await send(form.start)
         await send(form.body)

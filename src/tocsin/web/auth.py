@@ -8,12 +8,15 @@ from tocsin.access_keys import AccessKey, matching_key
 from tocsin.errors import RequestRefused
 
 
+class KeyMissing(RequestRefused):
+    """There is no key. That is not a guess: a page of another site can make a visitor's browser send it."""
+
+
 def require_key(request: Request, header: str, keys: Sequence[AccessKey], setting: str) -> AccessKey:
     """The key in the header; refuses the request if it is none of these."""
-    found = _found(request.headers.get(header, ""), keys, setting)
-    if found is None:
-        raise _unauthorised(f"Send the value of {setting} in the header {header}.")
-    return found
+    return _found(
+        request.headers.get(header, ""), keys, setting, f"Send the value of {setting} in the header {header}."
+    )
 
 
 def require_secret(request: Request, keys: Sequence[AccessKey], setting: str) -> AccessKey:
@@ -21,18 +24,14 @@ def require_secret(request: Request, keys: Sequence[AccessKey], setting: str) ->
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         sent = request.headers.get("x-chainhook-consumer-secret", "")
-    found = _found(sent.strip(), keys, setting)
-    if found is None:
-        raise _unauthorised(f"Send the value of {setting}: Authorization: Bearer SECRET.")
-    return found
+    return _found(sent.strip(), keys, setting, f"Send the value of {setting}: Authorization: Bearer SECRET.")
 
 
-def _found(sent: str, keys: Sequence[AccessKey], setting: str) -> AccessKey | None:
+def _found(sent: str, keys: Sequence[AccessKey], setting: str, sentence: str) -> AccessKey:
     if not keys:
-        sentence = f"This route is switched off: set {setting} and restart the service."
-        raise RequestRefused(503, "key_not_configured", sentence, headers={"Retry-After": "60"})
-    return matching_key(sent, keys)
-
-
-def _unauthorised(sentence: str) -> RequestRefused:
-    return RequestRefused(401, "unauthorised", sentence)
+        off = f"This route is switched off: set {setting} and restart the service."
+        raise RequestRefused(503, "key_not_configured", off, headers={"Retry-After": "60"})
+    found = matching_key(sent, keys)
+    if found is None:
+        raise (RequestRefused if sent else KeyMissing)(401, "unauthorised", sentence)
+    return found

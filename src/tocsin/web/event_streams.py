@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from tocsin.client_places import Places
 from tocsin.errors import ObjectError, RequestRefused
 from tocsin.shapes.scheduler import EventBatch, SchedulerEvent
 from tocsin.web.deps import WebDeps
@@ -13,31 +14,8 @@ from tocsin.web.respond import json_bytes
 
 HEARTBEAT_MS = 15_000
 STREAMS_MAX = 16
-EVERYBODY = "everybody"
 AGAIN_S = 1.0  # after the object was reset
 POLLS_MAX = 500  # per stream: an invocation on Cloudflare must end; the client reconnects
-
-
-class OpenStreams:
-    """How many streams are open, in all and for each client."""
-
-    def __init__(self, total_max: int, per_client_max: int) -> None:
-        self._total_max = total_max
-        self._per_client_max = per_client_max
-        self._by_client: dict[str, int] = {}
-
-    def has_room(self, client: str) -> bool:
-        total, own = sum(self._by_client.values()), self._by_client.get(client, 0)
-        return total < self._total_max and own < self._per_client_max
-
-    def add(self, client: str) -> None:
-        """Count one more, before anything else can run."""
-        self._by_client[client] = self._by_client.get(client, 0) + 1
-
-    def remove(self, client: str) -> None:
-        self._by_client[client] -= 1
-        if not self._by_client[client]:
-            del self._by_client[client]
 
 
 class EventStreams:
@@ -45,16 +23,16 @@ class EventStreams:
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._open = OpenStreams(STREAMS_MAX, STREAMS_MAX)
+        self._open = Places(STREAMS_MAX)
 
     def open(self, after: int, is_allowed: Callable[[], bool], headers: Mapping[str, str]) -> "EventResponse":
         """Events after that number, for as long as the key is in force."""
-        if not self._open.has_room(EVERYBODY):
+        self._deps.scheduler()  # a missing binding is an error before the stream begins
+        place = self._open.open(("everybody",))
+        if place is None:
             sentence = f"{STREAMS_MAX} event streams are open already: close one."
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True)
-        self._deps.scheduler()  # a missing binding is an error before the stream begins
-        self._open.add(EVERYBODY)
-        return EventResponse(self._stream(after, is_allowed), headers, lambda: self._open.remove(EVERYBODY))
+        return EventResponse(self._stream(after, is_allowed), headers, lambda: self._open.closed(place))
 
     async def _stream(self, after: int, is_allowed: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
         """Events after that number; ends when the service stops, or after `POLLS_MAX` polls."""

@@ -1,4 +1,4 @@
-"""`GET /metrics`: metrics for Prometheus. A scrape makes one call to the scheduler.
+"""`GET /metrics`: metrics for Prometheus. A scrape makes one call to the scheduler; those of the same second share it.
 
 Locally the status is already known, and the call asks for the measures. On Cloudflare it asks for both.
 
@@ -27,9 +27,11 @@ from tocsin.shapes.scheduler import CONDITIONS, OUTCOMES, SERVICE_STATES, Status
 from tocsin.web.deps import WebDeps
 from tocsin.web.http_metrics import HttpMetrics
 from tocsin.web.metric_text import MEDIA_TYPE, HistogramFamily, MetricFamily, label, metric_text
+from tocsin.web.shared_results import SharedResults
 
 DAY_MS = 86_400_000
 MEASURES_WAIT_S = 2.0
+AGE_S = 1.0
 
 # The counters of the local platform. Cloudflare has its own metrics.
 RUNTIME = {
@@ -49,13 +51,22 @@ RUNTIME = {
 
 
 class MetricsRoute:
-    """Reads everything for each scrape, without the scheduler's part when it does not answer."""
+    """Reads everything, at most once a second, without the scheduler's part when it does not answer."""
 
     def __init__(self, deps: WebDeps, http: HttpMetrics) -> None:
         self._deps = deps
         self._http = http
+        self._texts: SharedResults[None, tuple[float, str]] = SharedResults(1, in_one_loop=deps.in_one_loop)
 
     async def show(self, _request: Request) -> ASGIApp:
+        kept = self._texts.get(None)
+        if kept is None or self._deps.clock.monotonic() - kept[0] >= AGE_S:
+            kept = await self._texts.computed(None, self._read)
+        return Response(kept[1], media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+
+    async def _read(self) -> tuple[float, str]:
+        """The text, and the (monotonic) time when it was read."""
+        began_s = self._deps.clock.monotonic()
         deps, now = self._deps, self._deps.clock.now()
         snapshot = await (deps.measured_health or deps.health)()
         health, status = health_of(snapshot, now), snapshot.status
@@ -81,7 +92,7 @@ class MetricsRoute:
             *await self._on_record(now),
             *self._http.families(),
         ]
-        return Response(metric_text(families), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+        return began_s, metric_text(families)
 
     async def _measured(self, known: Measures | None) -> list[HistogramFamily]:
         try:

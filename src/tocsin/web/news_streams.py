@@ -2,7 +2,8 @@
 
 Each stream looks for news once a second, from its last position. Streams at the same position share one look, so a
 thousand streams cost one query a second. Nothing is buffered for a stream that does not read. A stream ends after some
-minutes, because an invocation on Cloudflare must end; the client reconnects and continues from its position.
+minutes, because an invocation on Cloudflare must end; the client reconnects and continues from its position. It also
+ends when all places are taken, its client has most of them, and another client comes.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from tocsin.client_places import Place, Places
 from tocsin.competition.agent_view import BoardRanks
 from tocsin.competition.news_reader import newest_id, read_news
 from tocsin.competition.published_board import BoardReader, PublishedBoard
@@ -21,8 +23,8 @@ from tocsin.competition.trades import check_address
 from tocsin.errors import BindingMissing, RequestRefused, StoreError
 from tocsin.shapes.news import News
 from tocsin.web.deps import WebDeps
-from tocsin.web.event_streams import EventResponse, OpenStreams
-from tocsin.web.request_limits import networks_of
+from tocsin.web.event_streams import EventResponse
+from tocsin.web.request_limits import CLIENTS_PER_SITE, networks_of
 from tocsin.web.respond import json_bytes
 
 LOOK_EVERY_S = 1.0
@@ -49,7 +51,7 @@ class NewsStreams:
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._open = OpenStreams(STREAMS_MAX, STREAMS_PER_CLIENT)
+        self._open = Places(STREAMS_MAX, STREAMS_PER_CLIENT, STREAMS_PER_CLIENT * CLIENTS_PER_SITE)
         self._published = BoardReader(deps.kv)
         self._ranks = BoardRanks()
         self._looking = asyncio.Lock()
@@ -61,29 +63,28 @@ class NewsStreams:
             check_address(address)
         if request.method == "HEAD":
             return Response(headers=HEADERS, media_type="text/event-stream")
-        client = networks_of(request.scope)[0]
-        if not self._open.has_room(client):
+        place = self._open.open(networks_of(request.scope))
+        if place is None:
             sentence = "Too many streams are open: close one, or ask for the board every few seconds instead."
             headers = {"Retry-After": "30"}
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True, headers=headers)
-        self._open.add(client)
         try:
             newest = await newest_id(self._deps.db)
         except BaseException:
-            self._open.remove(client)
+            self._open.closed(place)
             raise
         last = request.headers.get("last-event-id", "")
         known = last.isascii() and last.isdecimal() and len(last) <= 15
         after = min(int(last), newest) if known else newest
-        return EventResponse(self._stream(address, after), HEADERS, lambda: self._open.remove(client))
+        return EventResponse(self._stream(address, after, place), HEADERS, lambda: self._open.closed(place))
 
-    async def _stream(self, address: str | None, after: int) -> AsyncGenerator[bytes, None]:
+    async def _stream(self, address: str | None, after: int, place: Place) -> AsyncGenerator[bytes, None]:
         yield b"retry: 3000\n\n"
         board: PublishedBoard | None = None
         rank: int | None = None
         silent = 0
         for _ in range(LOOKS_MAX):
-            if self._deps.closing.is_set():
+            if self._deps.closing.is_set() or place.gone:
                 return
             try:
                 look = await self._look(after)

@@ -1,8 +1,10 @@
 """`/openapi.json` and `/api/docs`: derived from the operations and their shapes, so neither can be outdated."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tocsin.bindings import JSON
@@ -12,6 +14,7 @@ from tocsin.web.docs_page import docs_body
 from tocsin.web.html_page import PageHead, html_page
 from tocsin.web.operation_docs import OTHER_SHAPES
 from tocsin.web.operations import Operation, ResponseDoc, all_responses
+from tocsin.web.prepared_response import PreparedResponse
 from tocsin.web.respond import json_response
 
 TAGS = {
@@ -20,25 +23,36 @@ TAGS = {
     "scheduler": "The scheduler, for operators: needs the admin key.",
     "service": "Health, metrics and this documentation.",
 }
-CACHED = {"Cache-Control": "public, max-age=300"}
+CACHED = (b"cache-control", b"public, max-age=300")
 
 
 class ApiDocs:
     """The API for machines and for people. The list of operations may grow, because it includes these two."""
 
-    def __init__(self, version: str, operations: Sequence[Operation]) -> None:
+    def __init__(self, version: str, operations: Sequence[Operation], *, compress: bool) -> None:
         self._version = version
         self._operations = operations
-        self._document: FreeForm | None = None
+        self._compress = compress
 
     async def machine(self, _request: Request) -> ASGIApp:
-        if self._document is None:
-            self._document = openapi(self._version, self._operations)
-        return json_response(self._document, headers=CACHED)
+        return self._document
 
     async def human(self, _request: Request) -> ASGIApp:
+        return self._page
+
+    @cached_property
+    def _document(self) -> PreparedResponse:
+        return self._prepared(json_response(openapi(self._version, self._operations)))
+
+    @cached_property
+    def _page(self) -> PreparedResponse:
         head = PageHead("API", "Every route of the service: parameters, bodies, responses and examples.")
-        return html_page(head, docs_body(self._version, TAGS, self._operations), headers=CACHED)
+        return self._prepared(html_page(head, docs_body(self._version, TAGS, self._operations)))
+
+    def _prepared(self, response: Response) -> PreparedResponse:
+        return PreparedResponse(
+            bytes(response.body), response.headers["content-type"], [CACHED], compress=self._compress
+        )
 
 
 def openapi(version: str, operations: Iterable[Operation]) -> FreeForm:

@@ -269,25 +269,26 @@ METRICS = OperationDoc(
     summary="Gauges, counters and histograms for Prometheus.",
     responses={200: ResponseDoc("Prometheus text", media_type=MEDIA_TYPE)},
 )
+UNCHANGED = ResponseDoc("unchanged since the ETag that was sent")
 OPENAPI = OperationDoc(
     operation_id="getOpenApi",
     tag="service",
     summary="This API as OpenAPI 3.1.",
-    responses={200: ResponseDoc("a document", (ApiDocument,))},
+    responses={200: ResponseDoc("a document", (ApiDocument,)), 304: UNCHANGED},
     store=False,
 )
 SITE_OPENAPI = OperationDoc(
     operation_id="getSiteOpenApi",
     tag="service",
     summary="The same document, at the path that the site's clients use.",
-    responses={200: ResponseDoc("a document", (ApiDocument,))},
+    responses={200: ResponseDoc("a document", (ApiDocument,)), 304: UNCHANGED},
     store=False,
 )
 DOCS = OperationDoc(
     operation_id="getApiDocs",
     tag="service",
     summary="This API as a page.",
-    responses={200: ResponseDoc("a page", media_type="text/html")},
+    responses={200: ResponseDoc("a page", media_type="text/html"), 304: UNCHANGED},
     store=False,
 )
 

@@ -14,6 +14,7 @@ from tocsin.bindings import JSON
 from tocsin.errors import RequestRefused
 from tocsin.shapes.base import SnakeShape
 from tocsin.shapes.responses import ErrorBody, MethodDescription, ParameterDescription, RouteDescription
+from tocsin.web.auth import KeyMissing
 from tocsin.web.client_limits import ClientLimits
 from tocsin.web.compression import CompressedBodies, Compressing
 from tocsin.web.request_limits import BODY_MAX, capped, networks_of
@@ -106,10 +107,9 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
             429: "too_many_requests: too many wrong keys from this client; see Retry-After",
             503: "key_not_configured: the service has no key for this route",
         }
-    elif operation.method == "POST":
-        errors[429] = "too_many_requests: too many posts from this client; see Retry-After"
-    elif operation.is_limited_read:
-        errors[429] = "too_many_requests: too many reads from this client; see Retry-After"
+    else:
+        what = "posts" if operation.method == "POST" else "reads" if operation.is_limited_read else "requests"
+        errors[429] = f"too_many_requests: too many {what} from this client; see Retry-After"
     if doc.store:
         errors[503] = "the store or the scheduler is unavailable; see Retry-After"
     derived = {status: ResponseDoc(text, (ErrorBody,)) for status, text in errors.items()}
@@ -222,7 +222,7 @@ class _Path:
         try:
             response = await operation.handler(Request(scope, capped(scope, receive, operation.body_max)))
         except RequestRefused as refusal:
-            if refusal.status == 401:
+            if refusal.status == 401 and not isinstance(refusal, KeyMissing):
                 self._limits.wrong_key(networks_of(scope), operation.path)
             raise
         await response(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Responses to reads over the limit, without routing: refusing a flood must not cost more than answering it."""
+"""Responses to requests over a limit, without routing: refusing a flood must not cost more than answering it."""
 
 from tocsin.errors import RequestRefused
 from tocsin.web.prepared_response import Form, form_of

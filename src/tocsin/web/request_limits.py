@@ -22,7 +22,7 @@ Networks: TypeAlias = tuple[str, ...]  # the client, and the larger network that
 class ClientRateLimit:
     """A token bucket per network: a number of `what` a minute for a client, ten times as many for a whole /48.
 
-    Bursts are allowed. 0 a minute: no limit.
+    Bursts are allowed. What is expensive counts as several. 0 a minute: no limit.
     """
 
     def __init__(self, per_minute_max: int, clock: Clock, what: str = "posts") -> None:
@@ -31,11 +31,12 @@ class ClientRateLimit:
         self._clock = clock
         self._left: OrderedDict[str, list[float]] = OrderedDict()  # how many are left, as of then
 
-    def allows(self, networks: Networks) -> bool:
-        """Count a request if the client has one left; refused ones are not counted."""
+    def allows(self, networks: Networks, cost: int = 1) -> bool:
+        """Count a request if the client has as many left; refused ones are not counted."""
         if not self._bursts[0]:
             return True
         now, kept, allowed = self._clock.monotonic(), self._left, True
+        cost = min(cost, int(self._bursts[0]))
         for network, burst in zip(networks, self._bursts, strict=False):
             bucket = kept.get(network)
             if bucket is None:
@@ -44,18 +45,18 @@ class ClientRateLimit:
             kept.move_to_end(network)
             left = bucket[0] + (now - bucket[1]) * burst / 60
             bucket[:] = min(burst, left), now
-            allowed = allowed and bucket[0] >= 1
+            allowed = allowed and bucket[0] >= cost
         if allowed:
             for network in networks:
-                kept[network][0] -= 1
+                kept[network][0] -= cost
         while len(kept) > CLIENTS_MAX:
             kept.popitem(last=False)
         return allowed
 
-    def count(self, networks: Networks) -> None:
-        """Count a request; refuses it when the client has none left."""
-        if not self.allows(networks):
-            raise self._refusal(networks)
+    def count(self, networks: Networks, cost: int = 1) -> None:
+        """Count a request; refuses it when the client has too few left."""
+        if not self.allows(networks, cost):
+            raise self._refusal(networks, cost)
 
     def check(self, networks: Networks) -> None:
         """Refuse when the client has none left; counts nothing."""
@@ -70,10 +71,11 @@ class ClientRateLimit:
             lefts.append(min(burst, left + (now - then) * burst / 60))
         return lefts
 
-    def _refusal(self, networks: Networks) -> RequestRefused:
+    def _refusal(self, networks: Networks, cost: int = 1) -> RequestRefused:
+        cost = min(cost, int(self._bursts[0]))
         lefts = self._lefts(networks, self._clock.monotonic())
         wait_s, burst, whose = max(
-            ((1 - left) * 60 / burst, burst, whose)
+            ((cost - left) * 60 / burst, burst, whose)
             for left, burst, whose in zip(lefts, self._bursts, ("client", "network (/48)"), strict=False)
         )
         wait_s = max(1, ceil(wait_s))

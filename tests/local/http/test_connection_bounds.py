@@ -147,7 +147,7 @@ def test_when_all_are_busy_the_oldest_of_who_has_most_makes_room() -> None:
         made.open(f"many {number}", "192.0.2.1", busy=True)
     for number in range(32):
         made.open("one", f"198.51.100.{number}", busy=True)
-    for number in range(30):
+    for _ in range(30):
         made.open("few", "203.0.113.7", busy=True)
 
     assert made.dropped == [f"many {number}" for number in range(16)]
