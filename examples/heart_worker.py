@@ -7,9 +7,7 @@ from typing import Any
 
 from heart import Heart  # type: ignore[import-not-found]  # when deployed, it is next to this file
 
-from tocsin.platform.cloudflare.environment import SchedulerParts
 from tocsin.platform.cloudflare.own_object import OwnObject, objects_of
-from tocsin.tasks import request_jobs, tasks
 from tocsin.worker.entry import Entry, SchedulerObject
 
 __all__ = ["Default", "HeartDO", "SchedulerDO"]
@@ -23,7 +21,7 @@ class Default(Entry):
 
 
 class SchedulerDO(SchedulerObject):
-    parts = SchedulerParts(tasks, request_jobs)
+    """Binding `SCHEDULER`."""
 
 
 class HeartDO(OwnObject):

@@ -7,10 +7,9 @@ reverse order. Nothing else knows the implementation of a binding.
 import asyncio
 import gc
 import os
-import random
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,11 +18,11 @@ from typing import TextIO
 from starlette.routing import BaseRoute
 
 from tocsin import __version__
+from tocsin.app import Platform, Process, build
 from tocsin.bindings import Logger
 from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations, read_settings
 from tocsin.commands.demo_directory import chosen_directory, refuse_demo
 from tocsin.commands.reload_settings import Reloader, SettingsSource
-from tocsin.competition.rules import rules_of
 from tocsin.errors import DataDirInUse
 from tocsin.platform.local.clock import SystemClock
 from tocsin.platform.local.http.fetch import HttpFetch
@@ -35,24 +34,19 @@ from tocsin.platform.local.logs.logs import LineStream, open_logger
 from tocsin.platform.local.logs.terminal_lines import TerminalLines
 from tocsin.platform.local.logs.worker_logs import WorkerLogs
 from tocsin.platform.local.objects.object_id import LocalObjectId
-from tocsin.platform.local.objects.runtime import Runtime
+from tocsin.platform.local.objects.runtime import Runtime, Stub
 from tocsin.platform.local.sqlite.data_dir import DataDir, FileFault
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import SqliteKV
 from tocsin.platform.local.supervisor import Supervisor, inherited_sockets, is_supervised
 from tocsin.platform.shared.log_delivery import LOG_APP_ID
 from tocsin.platform.shared.redaction import Redactor
-from tocsin.scheduler.config import SchedulerEnv, scheduler_config
-from tocsin.scheduler.health_watch import HealthWatch
-from tocsin.scheduler.process_alerts import ProcessAlerts
+from tocsin.scheduler.health_watch import why_refused
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.service_health import HealthSnapshot, health_of
+from tocsin.scheduler.service_health import health_of
 from tocsin.settings import Settings, secret_values
-from tocsin.tasks import request_jobs, tasks
-from tocsin.upstream.registry import upstreams
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, WebDeps, keys_of
+from tocsin.shapes.operators import Reloaded
 from tocsin.web.static_pages import page_routes
 
 LOG_FLUSH_S = 3.0
@@ -84,8 +78,8 @@ class Service:
             await self._open_data()
             await self._open_logs()
             await self._open_stores()
-            await self._open_scheduler()
-            await self._open_web(pages, simulator)
+            await self._open_scheduler(simulator)
+            await self._open_web(pages)
             await self._begin()
         except BaseException:
             await self.close()
@@ -95,8 +89,7 @@ class Service:
         await self._stack.aclose()
 
     def scheduler(self) -> SchedulerClient:
-        """A client with a new stub: a stub no longer works after its object was reset."""
-        return SchedulerClient(self._namespace.get_by_name(self.settings.instance))
+        return self.app.scheduler()
 
     def announce(self, text: str) -> None:
         """Show a text to people, in the same place as the log."""
@@ -157,25 +150,33 @@ class Service:
         self.kv = SqliteKV(self._data.path / KV_FILE, self.clock)
         self._stack.push_async_callback(self.kv.close)
 
-    async def _open_scheduler(self) -> None:
-        self._env = SchedulerEnv(
-            fetch=self.fetch,
-            clock=self.clock,
-            logger=self.logger,
-            random=random.random,
-            config=scheduler_config(self.settings),
-            upstreams=upstreams(self.settings),
-            tasks=tasks(self.settings),
-            request_jobs=request_jobs(self.settings),
-            DB=self.db,
-            KV=self.kv,
-            mask=self._redact.text,
+    async def _open_scheduler(self, simulator: str | None) -> None:
+        """Build the application and open the runtime of its object."""
+        process = Process(
+            check_files=self._check_files,
+            metrics=self._metrics,
+            reload=self._reload,
+            compress=True,
+            simulator=simulator,
         )
+        platform = Platform(
+            clock=self.clock,
+            fetch=self.fetch,
+            logger=self.logger,
+            db=self.db,
+            kv=self.kv,
+            stub=self._stub,
+            mask=self._redact.text,
+            process=process,
+        )
+        self.app = build(platform, self.settings)
+        self.health = self.app.health
+        self.reloader = Reloader(self.app, self._source, self._redact)
         self.runtime = Runtime(
             self._data.path / OBJECTS_FILE,
             clock=self.clock,
             logger=self.logger,
-            env=self._env,
+            env=self.app.env,
             on_exhausted=self._arm_again,
             on_fatal=lambda _error: self.stop(failed=True),
         )
@@ -183,62 +184,29 @@ class Service:
         await self.runtime.open()
         self._stack.push_async_callback(self.runtime.close)
 
-    async def _open_web(self, pages: Sequence[BaseRoute], simulator: str | None) -> None:
-        self.health = HealthWatch(
-            self.scheduler, self.kv, self.clock, self._check_files, self._process_alerts()
-        )
-        in_force = InForce(keys_of(self.settings), rules_of(self.settings))
-        self.reloader = Reloader(
-            self.settings, self._source, self._env, in_force, self._redact, self.scheduler, self.logger
-        )
-        deps = WebDeps(
-            scheduler=self.scheduler,
-            kv=self.kv,
-            db=self.db,
-            clock=self.clock,
-            logger=self.logger,
-            in_force=in_force,
-            health=self.health.snapshot,
-            version=__version__,
-            instance=self.settings.instance,
-            store_fault=lambda: _refusal(self._check_files()),
-            reads_per_minute_max=self.settings.reads_per_minute,
-            public_url=self.settings.public_url,
-            origins=self.settings.cors_origins,
-            compress=True,
-            in_one_loop=True,
-            simulator=simulator,
-            reload=self.reloader.reload,
-            runtime_metrics=lambda: {
-                **asdict(self.runtime.metrics),
-                "log_lines_dropped": self._writer.dropped,
-                "connections_dropped": self._server.connections.dropped,
-                "connections_open": self._server.connections.count,
-                "started_at_s": self._started_at_s,
-            },
-        )
-        await self._server.start(create_app(deps, [*page_routes(), *pages]))
+    async def _open_web(self, pages: Sequence[BaseRoute]) -> None:
+        await self._server.start(self.app.web([*page_routes(), *pages]))
         self._stack.push_async_callback(self._server.stop)
-        self._stack.callback(deps.closing.set)  # runs first: ends the event streams
+        self._stack.callback(self.app.deps.closing.set)  # runs first: ends the event streams
 
-    def _process_alerts(self) -> Callable[[HealthSnapshot], None]:
-        """Make the function that alerts the receiver, if there is one, about problems of the process itself."""
-        config = scheduler_config(self.settings)
-        if config.alert_target is None:
-            return lambda _: None
-        made = ProcessAlerts(
-            config.alert_target,
-            config.instance,
-            fetch=self.fetch,
-            clock=self.clock,
-            logger=self.logger,
-            mask=self._redact.text,
-        )
-        return made.look
+    def _stub(self, name: str) -> Stub:
+        return self._namespace.get_by_name(name)
+
+    async def _reload(self) -> Reloaded:
+        return await self.reloader.reload()
+
+    def _metrics(self) -> dict[str, float]:
+        return {
+            **asdict(self.runtime.metrics),
+            "log_lines_dropped": self._writer.dropped,
+            "connections_dropped": self._server.connections.dropped,
+            "connections_open": self._server.connections.count,
+            "started_at_s": self._started_at_s,
+        }
 
     async def _begin(self) -> None:
         """Set the scheduler's alarm. From then on, the scheduler runs on its own."""
-        await self.scheduler().arm()
+        await self.app.scheduler().arm()
         await self.health.look()
         watching = asyncio.create_task(self.health.watch())
         self._stack.callback(watching.cancel)
@@ -265,7 +233,7 @@ class Service:
         if fault != self._fault:
             self._fault = fault
             for store in (self.db, self.kv, self.runtime):
-                store.refuse_writes(_refusal(fault))
+                store.refuse_writes(why_refused(fault))
             if fault is None:
                 self.logger.info("store.files_restored")
             else:
@@ -337,11 +305,6 @@ async def run(
     finally:
         await service.close()
     return 1 if service.failed else 0
-
-
-def _refusal(fault: FileFault | None) -> str | None:
-    """Why nothing may be written, if a file with data was lost."""
-    return fault.sentence if fault is not None and fault.loses_writes else None
 
 
 def _welcome(url: str, settings: Settings, *, as_demo: bool, has_own_key: bool) -> str:

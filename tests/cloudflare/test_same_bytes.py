@@ -8,26 +8,18 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
-from contract.platforms import LocalScheduler, open_scheduler
+from contract.platforms import open_scheduler
 from support.asgi import Answer, ask
 from support.competition import register
 from support.scripted_scheduler import named_keys
 from support.simulated import lively_chain
 from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import Workerd, require_workerd, running
-from tocsin import __version__
 from tocsin.bindings import JSON
-from tocsin.competition.rules import rules_of
 from tocsin.rounds.round_jobs import ROUND
-from tocsin.scheduler.health_watch import ask_status
-from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.service_health import HealthSnapshot
-from tocsin.settings import Settings
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from tocsin.simulator.simulator import Simulator
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, Keys, WebDeps
 from tocsin.web.static_pages import redirects
 
 ADMIN_KEY = "an-admin-key-for-tests"
@@ -125,51 +117,27 @@ async def run_locally(directory: Path) -> dict[str, Any]:
     limits = HiroRateLimit(UNLIMITED, UNLIMITED), TeneroRateLimit(UNLIMITED, UNLIMITED)
     simulator = Simulator(chain, clock, hiro_rate_limit=limits[0], tenero_rate_limit=limits[1])
     async with open_scheduler(directory, simulator) as local:
-        await register(local.db, chain.wallets)
+        await register(local.app.platform.db, chain.wallets)
         await local.namespace.get_by_name("v1").arm()
-        await SchedulerClient(local.namespace.get_by_name("v1")).run_job(
-            ROUND, {"action": ROUND_OF_TEST, "by": "ann"}
-        )
+        await local.app.scheduler().run_job(ROUND, {"action": ROUND_OF_TEST, "by": "ann"})
         await clock.sleep(3_600)
     clock.boot_id = "another boot"  # the Worker does not know this machine's boots either
-    async with open_scheduler(directory, simulator, OpenScheduler) as local:
-        stub = local.namespace.get_by_name("v1")
+    async with open_scheduler(directory, simulator, OpenScheduler, admin_key=named_keys(ADMIN_KEY)) as local:
+        stub, db, kv = local.namespace.get_by_name("v1"), local.app.platform.db, local.app.platform.kv
         await stub.arm()  # as a visitor's request does on Cloudflare
         return {
             "now": clock.now(),
             "wallet": (wallet := chain.wallets[0].address),
             "object": await stub.dump(),
-            "rows": {
-                table: (await local.db.prepare(f"SELECT * FROM {table}").all()).results for table in TABLES
-            },
-            "kv": await local.kv.get_many((await local.kv.list()).keys),
-            "responses": await responses(create_app(site_of(local), redirects()), wallet),
+            "rows": {table: (await db.prepare(f"SELECT * FROM {table}").all()).results for table in TABLES},
+            "kv": await kv.get_many((await kv.list()).keys),
+            "responses": await responses(local.app.web(redirects()), wallet),
         }
 
 
 async def responses(app: ASGIApp, wallet: str) -> dict[str, Answer]:
     headers = {"X-Admin-Key": ADMIN_KEY}
     return {path: await ask(app, path.format(wallet=wallet), headers=headers) for path in PATHS}
-
-
-def site_of(local: LocalScheduler) -> WebDeps:
-    def scheduler() -> SchedulerClient:
-        return SchedulerClient(local.namespace.get_by_name("v1"))
-
-    async def health() -> HealthSnapshot:
-        status, error = await ask_status(scheduler)
-        return HealthSnapshot(None, None, status, error)
-
-    return WebDeps(
-        scheduler=scheduler,
-        kv=local.kv,
-        db=local.db,
-        clock=local.clock,
-        logger=local.log,
-        in_force=InForce(Keys(named_keys(ADMIN_KEY)), rules_of(Settings())),
-        health=health,
-        version=__version__,
-    )
 
 
 def load(workerd: Workerd, state: dict[str, Any]) -> None:

@@ -11,12 +11,13 @@ from workers import Response
 from cloudflare.tasks_under_test import tasks
 from contract.cases import CASES
 from contract.contract_do import ContractDO as Contract
+from tocsin.app import Parts
 from tocsin.bindings import JSON, DurableObject
 from tocsin.platform.cloudflare import context, javascript
 from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
 from tocsin.platform.cloudflare.database import D1Database
-from tocsin.platform.cloudflare.environment import SchedulerParts, open_database, open_env_logger, open_kv
+from tocsin.platform.cloudflare.environment import open_database, open_env_logger, open_kv
 from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.platform.cloudflare.storage import CloudflareStorage
@@ -26,7 +27,6 @@ from tocsin.rounds.scoring import score
 from tocsin.scheduler.run_history import DAY_MS, day_of, run_key
 from tocsin.settings import Settings
 from tocsin.shapes.scheduler import RunRecord
-from tocsin.tasks import request_jobs
 from tocsin.worker.entry import Entry, SchedulerObject
 
 __all__ = ["ContractDO", "Default", "HeartDO", "SchedulerDO"]
@@ -70,7 +70,7 @@ context.CloudflareStorage = CountingStorage  # type: ignore[attr-defined]  # for
 class SchedulerDO(SchedulerObject):
     """The scheduler, and a way to load a state from another platform."""
 
-    parts = SchedulerParts(tasks, request_jobs)
+    parts = Parts(tasks)
     clock = CLOCK
     called: ClassVar[list[str]] = []
 

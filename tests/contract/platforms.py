@@ -15,15 +15,14 @@ from support.objects import objects
 from support.simulated import quiet_simulator
 from support.virtual_time import VirtualClock
 from support.workerd import Workerd
-from tocsin.bindings import JSON, KV, Clock, Database
+from tocsin import app
+from tocsin.access_keys import AccessKey
+from tocsin.bindings import JSON
 from tocsin.platform.local.objects.runtime import Runtime
-from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
-from tocsin.tasks import request_jobs
-from tocsin.upstream.registry import upstreams
 
 
 class World(Protocol):
@@ -75,41 +74,39 @@ class LocalPlatform:
 
 @dataclass(frozen=True)
 class LocalScheduler:
-    """The scheduler of the local platform, and its stores."""
+    """The scheduler of the local platform, and its application."""
 
     namespace: Any
-    db: Database
-    kv: KV
-    clock: Clock
-    log: CapturedLog
+    app: app.App
 
 
 @asynccontextmanager
 async def open_scheduler(
-    directory: Path, simulator: Simulator, cls: type[SchedulerDO] = SchedulerDO
+    directory: Path,
+    simulator: Simulator,
+    cls: type[SchedulerDO] = SchedulerDO,
+    admin_key: tuple[AccessKey, ...] = (),
 ) -> AsyncIterator[LocalScheduler]:
     """In virtual time, with the tasks that the Worker under test has."""
     clock, log = simulator.clock, CapturedLog()
     assert isinstance(clock, VirtualClock)
-    settings = Settings(hiro_api_url=HIRO_URL, tenero_api_url=TENERO_URL)
+    settings = Settings(hiro_api_url=HIRO_URL, tenero_api_url=TENERO_URL, admin_key=admin_key)
     async with open_competition(directory) as database, open_kv(directory, clock) as kv:
-        env = SchedulerEnv(
-            fetch=SimulatedFetch(simulator),
+        platform = app.Platform(
             clock=clock,
+            fetch=SimulatedFetch(simulator),
             logger=log,
+            db=database,
+            kv=kv,
+            stub=lambda name: namespace.get_by_name(name),  # noqa: PLW0108 - it is made below
             random=lambda: 0.5,
-            config=scheduler_config(settings),
-            upstreams=upstreams(settings),
-            tasks=tasks(settings),
-            request_jobs=request_jobs(settings),
-            DB=database,
-            KV=kv,
         )
-        runtime = Runtime(make_objects_file(directory), clock=clock, logger=log, env=env)
+        made = app.build(platform, settings, app.Parts(tasks))
+        runtime = Runtime(make_objects_file(directory), clock=clock, logger=log, env=made.env)
         namespace = runtime.namespace("SCHEDULER", cls)
         await runtime.open()
         try:
-            yield LocalScheduler(namespace, database, kv, clock, log)
+            yield LocalScheduler(namespace, made)
         finally:
             await runtime.close()
 

@@ -8,8 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from simulation.checks import SETTLE_S
+from simulation.outside import ADMIN, CHAINHOOK
 from simulation.plan import Event
-from simulation.process import ADMIN, CHAINHOOK, SimulatedProcess
+from simulation.process import SimulatedProcess
 from simulation.spoilt_answers import with_odd_part
 from support.asgi import Answer, ask
 from support.competition_site import push_1, push_2

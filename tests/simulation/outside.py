@@ -13,6 +13,7 @@ from simulation.receiver import AlertReceiver
 from simulation.spoilt_answers import SpoiltAnswers
 from simulation.time_and_loop import SimulatedTime, TrueClock
 from simulation.upstream_accounts import UpstreamAccounts
+from tocsin.access_keys import AccessKey
 from tocsin.settings import Settings
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import ChainTransaction
@@ -27,6 +28,8 @@ from tocsin.simulator.traffic import Traffic, start_traffic
 from tocsin.simulator.truth import Campaign, TrueSwap
 from tocsin.simulator.wallets import Wallet, WalletTier
 
+ADMIN = AccessKey(name="alice", secret="the-admin-key-of-alice", role="operator")
+CHAINHOOK = AccessKey(name="chainhook", secret="the-secret-of-chainhook", role="chainhook")
 LEAD_S = 3_600  # the chain is older than the service, so that no reorg is as deep as the chain
 ANOTHER_HOOK = "11111111-2222-4333-8444-555555555555"
 HOOK_RUN_S = 300.0  # a run of the hook's task takes less
@@ -104,7 +107,13 @@ class Outside:
         if self.has_longer_list:
             functions = ", ".join(f'"{name}"' for name in sorted(self.off_list_functions()))
             added = f'{{"contracts": {{"{OFF_LIST_CONTRACT}": [{functions}]}}}}'
-        return replace(settings, competition_start=self.campaign_start_s, allowlist=added)
+        return replace(
+            settings,
+            competition_start=self.campaign_start_s,
+            allowlist=added,
+            admin_key=(ADMIN,),
+            chainhook_secret=(CHAINHOOK,),
+        )
 
     def call_checks(self, settings: Settings, before: dict[str, CallChecks]) -> dict[str, CallChecks]:
         """Return the call counters for the limits of the key; they are kept while these stay the same."""

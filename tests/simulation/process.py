@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,33 +14,22 @@ from simulation.disk import Disk
 from simulation.receiver import RECEIVER_URL, AlertReceiver
 from simulation.spoilt_answers import SpoiltAnswers
 from simulation.time_and_loop import MachineClock, SimulatedLoop, SimulatedTime
-from tocsin import __version__
-from tocsin.access_keys import AccessKey
+from tocsin.app import Parts, Platform, Process, build
 from tocsin.bindings import JSON, FetchResponse
 from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations
-from tocsin.competition.rules import rules_of
 from tocsin.platform.local.objects.object_id import LocalObjectId
 from tocsin.platform.local.objects.output_gate import output_gate
 from tocsin.platform.local.objects.runtime import Runtime
 from tocsin.platform.local.sqlite.data_dir import DataDir
 from tocsin.platform.local.sqlite.database import SqliteDatabase
 from tocsin.platform.local.sqlite.kv import SqliteKV
-from tocsin.scheduler.config import SchedulerEnv, scheduler_config
-from tocsin.scheduler.health_watch import HealthWatch
-from tocsin.scheduler.process_alerts import ProcessAlerts
 from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.service_health import HealthSnapshot
 from tocsin.scheduler.task import Task
 from tocsin.settings import Settings
 from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from tocsin.tasks import request_jobs, tasks
-from tocsin.upstream.registry import upstreams
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, Keys, WebDeps
+from tocsin.tasks import tasks
 
-ADMIN = AccessKey(name="alice", secret="the-admin-key-of-alice", role="operator")
-CHAINHOOK = AccessKey(name="chainhook", secret="the-secret-of-chainhook", role="chainhook")
 BASE_URLS = {"hiro": HIRO_URL, "tenero": TENERO_URL}
 LATENCY_S = (0.02, 0.3)
 MIGRATIONS = load_migrations()
@@ -151,23 +140,22 @@ class SimulatedProcess:
         self._connections += [*(thread._connection for thread in threads), self.kv._reader]
 
     async def _open_scheduler(self) -> None:
-        self.env = SchedulerEnv(
-            fetch=self._fetch,
+        platform = Platform(
             clock=self.clock,
+            fetch=self._fetch,
             logger=self.logger,
+            db=self.db,
+            kv=self.kv,
+            stub=lambda name: self._namespace.get_by_name(name),  # noqa: PLW0108 - it is made below
             random=self.rng.random,
-            config=scheduler_config(self.settings),
-            upstreams=upstreams(self.settings),
-            tasks=self._tasks(),
-            request_jobs=request_jobs(self.settings),
-            DB=self.db,
-            KV=self.kv,
+            process=Process(check_files=self._data.fault, metrics=lambda: asdict(self.runtime.metrics)),
         )
+        self.built = build(platform, self.settings, Parts(self._tasks))
         self.runtime = Runtime(
             self._directory / OBJECTS_FILE,
             clock=self.clock,
             logger=self.logger,
-            env=self.env,
+            env=self.built.env,
             on_exhausted=self._arm_again,
             on_fatal=lambda _error: self.stopped.set(),
             chance=self.rng.random,
@@ -189,40 +177,14 @@ class SimulatedProcess:
         self._files.append(store._log_fd)
 
     def _open_web(self) -> None:
-        self.health = HealthWatch(
-            self.scheduler, self.kv, self.clock, self._data.fault, self._process_alerts()
-        )
-        keys = Keys((ADMIN,), (), (CHAINHOOK,))
-        self.in_force = InForce(keys, rules_of(self.settings))
-        self.app = create_app(
-            WebDeps(
-                scheduler=self.scheduler,
-                kv=self.kv,
-                db=self.db,
-                clock=self.clock,
-                logger=self.logger,
-                in_force=self.in_force,
-                health=self.health.snapshot,
-                version=__version__,
-                in_one_loop=True,
-                runtime_metrics=lambda: asdict(self.runtime.metrics),
-            )
-        )
+        self.health = self.built.health
+        self.app = self.built.web()
 
-    def _process_alerts(self) -> Callable[[HealthSnapshot], None]:
-        config = scheduler_config(self.settings)
-        if config.alert_target is None:
-            return lambda _: None
-        return ProcessAlerts(
-            config.alert_target, config.instance, fetch=self._fetch, clock=self.clock, logger=self.logger
-        ).look
-
-    def _tasks(self) -> tuple[Task, ...]:
+    def _tasks(self, settings: Settings) -> tuple[Task, ...]:
         """Return the tasks of the settings. Rounds are checked less often, so that days are cheap to simulate."""
         every_ms = self._rounds_every_ms
         return tuple(
-            replace(task, cadence_ms=every_ms) if task.name == "rounds" else task
-            for task in tasks(self.settings)
+            replace(task, cadence_ms=every_ms) if task.name == "rounds" else task for task in tasks(settings)
         )
 
     def scheduler(self, instance: str | None = None) -> SchedulerClient:
@@ -239,9 +201,7 @@ class SimulatedProcess:
     async def reload(self, settings: Settings) -> None:
         """Apply the settings that a reload applies, as SIGHUP does."""
         self.settings = settings
-        self.env.tasks, self.env.request_jobs = self._tasks(), request_jobs(settings)
-        await self.scheduler().reload()
-        self.in_force.rules = rules_of(settings)
+        await self.built.apply(self.built.configured(settings))
 
     async def _arm_again(self, object_id: LocalObjectId, _error: Exception) -> None:
         await self._namespace.get(object_id).arm()

@@ -15,7 +15,6 @@ from tocsin.simulator.addresses import address_of
 from tocsin.simulator.wallets import Wallet
 from tocsin.tasks.publish_board import board_at
 from tocsin.web import agent_page, agent_page_routes
-from tocsin.web.agent_page import AgentFacts
 from tocsin.web.app import create_app
 from tocsin.web.static_pages import STATIC
 from tocsin.web.token_names import SYMBOLS, token_name

@@ -1,7 +1,5 @@
 """The Worker that `wrangler.jsonc` names: the site's requests, and the scheduler."""
 
-from tocsin.platform.cloudflare.environment import SchedulerParts
-from tocsin.tasks import request_jobs, tasks
 from tocsin.worker.entry import Entry, SchedulerObject
 
 __all__ = ["Default", "SchedulerDO"]  # Cloudflare's entry points
@@ -13,5 +11,3 @@ class Default(Entry):
 
 class SchedulerDO(SchedulerObject):
     """Binding `SCHEDULER`; the class's name is part of the stored state, so it must never change."""
-
-    parts = SchedulerParts(tasks, request_jobs)

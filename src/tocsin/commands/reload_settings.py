@@ -4,25 +4,19 @@ Emits `settings.reloaded`, `settings.refused` and `settings.not_reloaded`.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from tocsin.bindings import Logger
+from tocsin.app import App
 from tocsin.commands.data_files import environment_of, setting_sources
 from tocsin.competition.allowlist import with_added
-from tocsin.competition.rules import rules_of
 from tocsin.errors import RequestRefused, StartError, TocsinError, UsageError
 from tocsin.platform.shared.redaction import Redactor
 from tocsin.scheduler.audited import audited
-from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings, SettingsError, read, secret_values, setting_of
 from tocsin.shapes.operators import AuditEntry, Reloaded
-from tocsin.tasks import request_jobs, tasks
 from tocsin.web.admin import detail_of
-from tocsin.web.deps import InForce, keys_of
 
 ALLOWLIST = "TOCSIN_ALLOWLIST"
 
@@ -99,21 +93,14 @@ class Reloader:
 
     def __init__(
         self,
-        settings: Settings,
+        app: App,
         source: SettingsSource,
-        env: SchedulerEnv,
-        in_force: InForce,
         redact: Redactor,
-        scheduler: Callable[[], SchedulerClient],
-        logger: Logger,
     ) -> None:
-        self._settings = settings
+        self._app = app
         self._source = source
-        self._env = env
-        self._in_force = in_force
         self._redact = redact
-        self._scheduler = scheduler
-        self._logger = logger
+        self._logger = app.platform.logger
         self._one_at_a_time = asyncio.Lock()
         self._on_signal: set[asyncio.Task[None]] = set()
 
@@ -121,20 +108,18 @@ class Reloader:
         """Apply the settings. If any is wrong, refuse with every problem; the old ones stay in force."""
         async with self._one_at_a_time:
             try:
-                plan = plan_reload(self._settings, self._source.read())
-                rules, overridden = rules_of(plan.settings), self._source.overridden()
-                made = tasks(plan.settings), request_jobs(plan.settings)
+                plan = plan_reload(self._app.settings, self._source.read())
+                overridden = self._source.overridden()
+                new = self._app.configured(plan.settings)
             except (StartError, UsageError, OSError) as error:
                 self._logger.error("settings.refused", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
                 sentence = f"Nothing was changed, and the old settings stay in force. {error}"
                 raise RequestRefused(422, "settings_refused", sentence) from None
             self._redact.learn(secret_values(plan.settings))  # before anything can log them
-            await self._change_tasks(*made)
-            applied = plan.applied
-            if rules.allowlist != self._in_force.rules.allowlist and ALLOWLIST not in applied:
+            applied, allowlist = plan.applied, self._app.in_force.rules.allowlist
+            await self._app.apply(new)
+            if new.rules.allowlist != allowlist and ALLOWLIST not in applied:
                 applied = [*applied, ALLOWLIST]  # the same file with another content
-            self._settings = plan.settings
-            self._in_force.keys, self._in_force.rules = keys_of(plan.settings), rules
         done = Reloaded(plan.settings.instance, applied, plan.needs_restart, overridden)
         self._logger.info(
             "settings.reloaded",
@@ -153,16 +138,6 @@ class Reloader:
     async def _reload_on_signal(self) -> None:
         entry = AuditEntry("SIGHUP", "operator", "this machine", "reload")
         try:
-            await audited(self._scheduler, self._logger, entry, self.reload, detail_of)
+            await audited(self._app.scheduler, self._logger, entry, self.reload, detail_of)
         except TocsinError as error:
             self._logger.error("settings.not_reloaded", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
-
-    async def _change_tasks(self, made: Sequence[Task], jobs: Mapping[str, RequestJob]) -> None:
-        """Change both or, if the object refuses them, neither."""
-        before = self._env.tasks, self._env.request_jobs
-        self._env.tasks, self._env.request_jobs = made, jobs
-        try:
-            await self._scheduler().reload()
-        except BaseException:
-            self._env.tasks, self._env.request_jobs = before
-            raise

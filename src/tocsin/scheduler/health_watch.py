@@ -35,6 +35,11 @@ class FileProblem(Protocol):
     def loses_writes(self) -> bool: ...
 
 
+def why_refused(problem: FileProblem | None) -> str | None:
+    """Return why nothing may be written, if a file with data was lost."""
+    return problem.sentence if problem is not None and problem.loses_writes else None
+
+
 class HealthWatch:
     """Monitors the scheduler and the store, for `/readyz`. Each check calls `check_files` first and `on_look` last."""
 

@@ -1,10 +1,10 @@
 """The Worker's entry points.
 
-A deployment subclasses them and lists its scheduler's tasks and request jobs:
+A deployment subclasses them. `parts` lists the tasks and request jobs of its scheduler, if it has its own:
 
     class Default(Entry): ...
     class SchedulerDO(SchedulerObject):
-        parts = SchedulerParts(tasks, request_jobs)
+        parts = Parts(tasks, request_jobs)
 
 Three things wake the scheduler, each sufficient by itself: its alarm, any request (at most once a minute),
 and the cron trigger. So it does not depend on visitors, and a lost alarm is set again. `POST /api/deployed`
@@ -21,13 +21,14 @@ from starlette.routing import BaseRoute
 from workers import WorkerEntrypoint
 
 from tocsin import settings
+from tocsin.app import App, Parts, build
 from tocsin.bindings import JSON, Clock, DurableObject
 from tocsin.errors import RequestRefused, TocsinError
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.asgi import respond
 from tocsin.platform.cloudflare.clock import CloudflareClock
 from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
-from tocsin.platform.cloudflare.environment import SchedulerParts, open_env_logger, scheduler_env, texts
+from tocsin.platform.cloudflare.environment import open_env_logger, texts
 from tocsin.platform.cloudflare.objects import CloudflareObject
 from tocsin.platform.shared.json_values import encode
 from tocsin.platform.shared.rpc import read_reply
@@ -35,11 +36,10 @@ from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import SettingsError
 from tocsin.shapes.scheduler import Armed
 from tocsin.web.client_limits import ClientLimits
-from tocsin.web.deps import WebDeps
 from tocsin.web.operations import Operation, OperationDoc, ResponseDoc, routes_of
 from tocsin.web.respond import error_response, json_response, refusal_of
 from tocsin.web.static_pages import redirects
-from tocsin.worker.worker_app import WorkerApp, request_ctx, scheduler_stub
+from tocsin.worker.worker_app import WorkerApp, open_platform, request_ctx, scheduler_stub
 
 DEPLOYED = "/api/deployed"
 WAKE_EVERY_MS = 60_000
@@ -67,16 +67,15 @@ class ArmThrottle:
 class SchedulerObject(CloudflareObject):
     """The scheduler as a Durable Object. The methods other than `call` are for callers in JavaScript."""
 
-    parts: ClassVar[SchedulerParts]
+    parts: ClassVar[Parts] = Parts()
     clock: ClassVar[Clock] = CloudflareClock()
 
     def _make(self, ctx: Any, env: Any) -> DurableObject:
         config = settings.read(texts(env))
         logger = open_env_logger(env, config, self.clock, lambda work: keep_alive(ctx, work))
         own_id = object_id(ctx, getattr(env, "SCHEDULER", None), config.instance)
-        return SchedulerDO(
-            CloudflareContext(ctx, own_id, logger), scheduler_env(env, config, logger, self.clock, self.parts)
-        )
+        app = build(open_platform(env, config, logger, self.clock), config, self.parts)
+        return SchedulerDO(CloudflareContext(ctx, own_id, logger), app.env)
 
     async def status(self) -> Any:
         return await self._for_javascript("status")
@@ -111,34 +110,34 @@ class Entry(WorkerEntrypoint):  # type: ignore[misc]  # the SDK has no types out
         ctx, env = javascript.unwrap(self.ctx, "_ctx"), javascript.unwrap(self.env, "_env")
         with request_ctx(ctx):
             try:
-                deps, app = self.worker_app.open(env, self.clock, extra_routes)
+                app, web = self.worker_app.open(env, self.clock, extra_routes)
             except SettingsError as error:
                 return await respond(_unconfigured(error), request, ctx)
             if self.throttle.due(self.clock.now()):
-                keep_alive(ctx, _arm_quietly(deps))
-            return await respond(app, request, ctx)
+                keep_alive(ctx, _arm_quietly(app))
+            return await respond(web, request, ctx)
 
     async def scheduled(self, *_event: Any) -> None:
         env = javascript.unwrap(self.env, "_env")
         await scheduler_stub(env, settings.read(texts(env)).instance).arm()
 
 
-def extra_routes(deps: WebDeps) -> Sequence[BaseRoute]:
+def extra_routes(app: App) -> Sequence[BaseRoute]:
     """The routes that only a deployment has, and redirects to the pages that Cloudflare serves."""
 
     async def deployed(_request: Request) -> Response:
-        return json_response(Armed(deps.instance, await deps.scheduler().arm()).to_json())
+        return json_response(Armed(app.settings.instance, await app.scheduler().arm()).to_json())
 
-    limits = ClientLimits(deps.posts_per_minute_max, deps.clock, deps.logger)
+    limits = ClientLimits(app.deps.posts_per_minute_max, app.platform.clock, app.platform.logger)
     return [*routes_of([Operation("POST", DEPLOYED, deployed, DEPLOYED_DOC)], limits), *redirects()]
 
 
-async def _arm_quietly(deps: WebDeps) -> None:
+async def _arm_quietly(app: App) -> None:
     """Arm the scheduler. A failure is only logged: the visitor's request must not fail because of it."""
     try:
-        await deps.scheduler().arm()
+        await app.scheduler().arm()
     except TocsinError as error:
-        deps.logger.error("scheduler.not_armed", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
+        app.platform.logger.error("scheduler.not_armed", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
 
 
 def _unconfigured(error: SettingsError) -> Response:

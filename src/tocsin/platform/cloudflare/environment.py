@@ -4,9 +4,7 @@ A binding that is missing or of the wrong kind is reported in the log, and raise
 not stop anything else from working.
 """
 
-import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 from tocsin import bindings, settings
@@ -14,20 +12,14 @@ from tocsin.bindings import Clock, Database, Level, Logger
 from tocsin.errors import BindingMissing
 from tocsin.platform.cloudflare import javascript
 from tocsin.platform.cloudflare.database import D1Database
-from tocsin.platform.cloudflare.fetch import CloudflareFetch
 from tocsin.platform.cloudflare.kv import WorkersKV
 from tocsin.platform.cloudflare.log_sender import BackgroundLogSender
 from tocsin.platform.cloudflare.logs import ConsoleLogger, RpcLogs, is_logs_rpc, open_logger
 from tocsin.platform.shared.log_delivery import LOG_APP_ID
 from tocsin.platform.shared.redaction import Redactor
-from tocsin.scheduler.config import SchedulerEnv, scheduler_config
-from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
-from tocsin.upstream.registry import upstreams
 
 T = TypeVar("T")
-Tasks = Callable[[Settings], Sequence[Task]]
-Jobs = Callable[[Settings], Mapping[str, RequestJob]]
 
 
 def texts(env: Any) -> dict[str, str]:
@@ -99,29 +91,3 @@ def _opened(
 
 def _wrong_kind(name: str, binding: Any, expected: str) -> str:
     return f"The binding {name} is {javascript.kind(binding)}, not {expected}: correct it in wrangler.jsonc."
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerParts:
-    """The tasks and request jobs of this deployment's scheduler."""
-
-    tasks: Tasks
-    request_jobs: Jobs
-
-
-def scheduler_env(
-    env: Any, config: Settings, logger: Logger, clock: Clock, parts: SchedulerParts
-) -> SchedulerEnv:
-    return SchedulerEnv(
-        fetch=CloudflareFetch(),
-        clock=clock,
-        logger=logger,
-        random=random.random,
-        config=scheduler_config(config),
-        upstreams=upstreams(config),
-        tasks=parts.tasks(config),
-        request_jobs=parts.request_jobs(config),
-        DB=open_database(env, logger),
-        KV=open_kv(env, logger),
-        mask=Redactor(settings.secret_values(config)).text,
-    )

@@ -1,0 +1,208 @@
+"""The composition: what the scheduler's object and the routes are given, on every platform.
+
+`build` is the only place that makes them. A platform opens a `Platform`; the service, the Worker, the simulation, the
+benchmarks and the tests build the application on it.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from tocsin import __version__
+from tocsin.bindings import KV, Clock, Database, Fetch, Logger
+from tocsin.competition.rules import Rules, rules_of
+from tocsin.scheduler.config import SchedulerEnv, scheduler_config
+from tocsin.scheduler.health_watch import (
+    FileProblem,
+    HealthWatch,
+    ask_measured_status,
+    ask_status,
+    why_refused,
+)
+from tocsin.scheduler.process_alerts import ProcessAlerts
+from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.service_health import HealthSnapshot
+from tocsin.scheduler.task import RequestJob, Task
+from tocsin.settings import Settings
+from tocsin.shapes.operators import Reloaded
+from tocsin.tasks import request_jobs, tasks
+from tocsin.upstream.registry import upstreams
+from tocsin.web.app import create_app
+from tocsin.web.deps import InForce, WebDeps, keys_of
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The tasks and request jobs of a scheduler, by its settings. A deployment may have its own."""
+
+    tasks: Callable[[Settings], Sequence[Task]] = tasks
+    request_jobs: Callable[[Settings], Mapping[str, RequestJob]] = request_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What the settings give that a reload can replace."""
+
+    settings: Settings
+    rules: Rules
+    tasks: Sequence[Task]
+    request_jobs: Mapping[str, RequestJob]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What a platform adds that is one long-lived process. Cloudflare's is not."""
+
+    check_files: Callable[[], FileProblem | None] = lambda: None
+    metrics: Callable[[], Mapping[str, float]] = dict
+    reload: Callable[[], Awaitable[Reloaded]] | None = None
+    compress: bool = False  # a proxy or Cloudflare may compress responses itself
+    simulator: str | None = None  # the path of a demo's simulator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """What the application runs on.
+
+    `stub` makes a new stub of the scheduler's object with a name. `mask` removes the secrets from a text. `unusable`
+    says why a store cannot be used at all.
+    """
+
+    clock: Clock
+    fetch: Fetch
+    logger: Logger
+    db: Database
+    kv: KV
+    stub: Callable[[str], Any]
+    mask: Callable[[str], str] = str
+    random: Callable[[], float] = random.random
+    unusable: str | None = None
+    process: Process | None = None
+
+
+class App:
+    """The application on a platform. Its parts are made when they are first used: Cloudflare runs them apart."""
+
+    def __init__(self, platform: Platform, settings: Settings, parts: Parts) -> None:
+        self.platform = platform
+        self.settings = settings
+        self._parts = parts
+        self.in_force = InForce(keys_of(settings), rules_of(settings))
+
+    def scheduler(self) -> SchedulerClient:
+        """Make a client with a new stub: a stub no longer works after its object was reset."""
+        return SchedulerClient(self.platform.stub(self.settings.instance))
+
+    @cached_property
+    def env(self) -> SchedulerEnv:
+        """The environment of the scheduler's object."""
+        platform, settings = self.platform, self.settings
+        return SchedulerEnv(
+            fetch=platform.fetch,
+            clock=platform.clock,
+            logger=platform.logger,
+            random=platform.random,
+            config=scheduler_config(settings),
+            upstreams=upstreams(settings),
+            tasks=self._parts.tasks(settings),
+            request_jobs=self._parts.request_jobs(settings),
+            DB=platform.db,
+            KV=platform.kv,
+            mask=platform.mask,
+        )
+
+    @cached_property
+    def health(self) -> HealthWatch:
+        """The watch over this process, whose results `/readyz` shows. The process runs it."""
+        assert self.platform.process is not None
+        return HealthWatch(
+            self.scheduler,
+            self.platform.kv,
+            self.platform.clock,
+            self.platform.process.check_files,
+            self._process_alerts(),
+        )
+
+    @cached_property
+    def deps(self) -> WebDeps:
+        """What the routes are given."""
+        platform, settings, process = self.platform, self.settings, self.platform.process
+        watched = process is not None
+        return WebDeps(
+            scheduler=self.scheduler,
+            kv=platform.kv,
+            db=platform.db,
+            clock=platform.clock,
+            logger=platform.logger,
+            in_force=self.in_force,
+            health=self.health.snapshot if watched else self._ask_health,
+            measured_health=None if watched else self._ask_measured_health,
+            version=__version__,
+            instance=settings.instance,
+            reads_per_minute_max=settings.reads_per_minute,
+            public_url=settings.public_url,
+            origins=settings.cors_origins,
+            in_one_loop=watched,
+            store_fault=lambda: None if process is None else why_refused(process.check_files()),
+            compress=process is not None and process.compress,
+            simulator=None if process is None else process.simulator,
+            reload=None if process is None else process.reload,
+            runtime_metrics=None if process is None else process.metrics,
+        )
+
+    def web(self, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
+        """Make the web application, with routes after those of the API."""
+        return create_app(self.deps, routes)
+
+    def configured(self, settings: Settings) -> Configured:
+        """Make what a reload replaces; raises if a setting is wrong."""
+        return Configured(
+            settings, rules_of(settings), self._parts.tasks(settings), self._parts.request_jobs(settings)
+        )
+
+    async def apply(self, new: Configured) -> None:
+        """Replace tasks, jobs, rules and keys: all of them, or none if the object refuses them."""
+        before = self.env.tasks, self.env.request_jobs
+        self.env.tasks, self.env.request_jobs = new.tasks, new.request_jobs
+        try:
+            await self.scheduler().reload()
+        except BaseException:
+            self.env.tasks, self.env.request_jobs = before
+            raise
+        self.settings = new.settings
+        self.in_force.keys, self.in_force.rules = keys_of(new.settings), new.rules
+
+    def _process_alerts(self) -> Callable[[HealthSnapshot], None]:
+        """Make the function that alerts the receiver, if there is one, about problems of the process itself."""
+        config, platform = scheduler_config(self.settings), self.platform
+        if config.alert_target is None:
+            return lambda _: None
+        return ProcessAlerts(
+            config.alert_target,
+            config.instance,
+            fetch=platform.fetch,
+            clock=platform.clock,
+            logger=platform.logger,
+            mask=platform.mask,
+        ).look
+
+    async def _ask_health(self) -> HealthSnapshot:
+        """Ask the scheduler itself, because there is no process to watch."""
+        status, error = await ask_status(self.scheduler)
+        return HealthSnapshot(None, self.platform.unusable, status, error)
+
+    async def _ask_measured_health(self) -> HealthSnapshot:
+        found, error = await ask_measured_status(self.scheduler)
+        if found is None:
+            return HealthSnapshot(None, self.platform.unusable, None, error)
+        return HealthSnapshot(None, self.platform.unusable, found.status, measures=found.measures)
+
+
+def build(platform: Platform, settings: Settings, parts: Parts = Parts()) -> App:  # noqa: B008 - it is frozen
+    """Build the application. `parts` are those of the service, unless a deployment has its own."""
+    return App(platform, settings, parts)
