@@ -4,21 +4,19 @@ import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from support.captured_log import CapturedLog
+from support.scheduler import no_wire
+from support.virtual_time import VirtualClock
+from tocsin.app import Platform, build
+from tocsin.bindings import KV, Database
 from tocsin.commands.reload_settings import Reloader, SettingsSource, plan_reload
-from tocsin.competition.rules import rules_of
 from tocsin.errors import RequestRefused, StoreUnavailable
 from tocsin.platform.shared.redaction import Redactor
-from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.settings import Settings, SettingsError, read
-from tocsin.tasks import request_jobs, tasks
-from tocsin.web.deps import InForce, keys_of
 
 OLD, NEW = "0123456789abcdef-old", "0123456789abcdef-new"
 
@@ -87,20 +85,17 @@ class Reloading:
         self.log = CapturedLog()
         self.seen: list[tuple[str, int]] = []
         self.refuses = refuses
-        settings = SettingsSource().read()
-        self.in_force = InForce(keys_of(settings), rules_of(settings))
-        self.env = cast(
-            "SchedulerEnv", SimpleNamespace(tasks=tasks(settings), request_jobs=request_jobs(settings))
+        platform = Platform(
+            clock=VirtualClock(),
+            fetch=no_wire,
+            logger=self.log,
+            db=cast("Database", None),
+            kv=cast("KV", None),
+            stub=lambda _name: self,
         )
-        self.reloader = Reloader(
-            settings,
-            SettingsSource(),
-            self.env,
-            self.in_force,
-            self.redact,
-            lambda: cast("SchedulerClient", self),
-            self.log,
-        )
+        app = build(platform, SettingsSource().read())
+        self.env, self.in_force = app.env, app.in_force
+        self.reloader = Reloader(app, SettingsSource(), self.redact)
 
     async def reload(self) -> None:
         cadence = next(task.cadence_ms for task in self.env.tasks if task.name == "sweep")
