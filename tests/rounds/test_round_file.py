@@ -1,8 +1,9 @@
 """The file of a round: what is written can be read, and nothing else can."""
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -284,3 +285,27 @@ def test_a_name_that_no_contract_can_have_is_not_written() -> None:
     strange = replace(INPUTS, swaps=[INPUTS.swaps[0]._replace(function_name='swap"')])
     with pytest.raises(UsageError, match="not printable ASCII"):
         [*file_lines(strange, RoundOutcome([], [], []))]
+
+
+def test_a_line_without_an_end_is_not_read_to_its_end() -> None:
+    """Whatever a server sends in place of a file: memory and time are bounded."""
+    read = []
+
+    def endless() -> Iterator[str]:
+        while True:
+            read.append(1_000_000)
+            yield "x" * 1_000_000
+
+    with pytest.raises(RoundFileError, match=r"a line has more than 16,000,000 characters"):
+        list(lines_of(endless()))
+
+    assert len(read) == 17
+
+
+@given(st.text("ab\n", max_size=30), st.lists(st.integers(0, 30), max_size=5))
+def test_lines_are_the_same_wherever_the_file_is_cut(text: str, cuts: list[int]) -> None:
+    """Also between a line and its end, and into empty parts."""
+    text, places = f"{text}\n", [0, *sorted(cuts), len(text) + 30]
+    parts = [text[start:end] for start, end in itertools.pairwise(places)]
+
+    assert list(lines_of(parts)) == text.split("\n")[:-1]

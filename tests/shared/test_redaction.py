@@ -1,7 +1,9 @@
 """What leaves the process is JSON, bounded, and without secrets."""
 
+import base64
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,6 +45,38 @@ def test_a_secret_is_masked_wherever_it_stands(value: object) -> None:
     assert MASK in text
     for form in (SECRET, "k%22ey", 'k\\"ey'):
         assert form not in text
+
+
+KEY = "Hiro-key_0123/456+789~é"
+
+
+@pytest.mark.parametrize("around", ["", "a", "ab", "name:"])
+@pytest.mark.parametrize(
+    "echo",
+    [
+        lambda raw: base64.b64encode(raw).decode(),
+        lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("="),
+        lambda raw: raw.hex().upper(),
+        lambda raw: raw.decode().upper(),
+        lambda raw: raw.decode().swapcase(),
+        lambda raw: raw.decode()[::-1],
+    ],
+)
+def test_a_server_that_plays_with_our_key_does_not_get_it_into_the_log(
+    around: str, echo: Callable[[bytes], str]
+) -> None:
+    """Encoded, alone or within a longer text, in another case, or backwards: at most four characters are left."""
+    sent = echo(f"{around}{KEY}{around}".encode())
+    shown = Redactor([KEY]).text(f'{{"error": "{sent}"}}')
+    left = shown.replace(MASK, "").removeprefix('{"error": "').removesuffix('"}')
+
+    assert MASK in shown
+    assert len(left) <= 2 * len(echo(around.encode())) + 4
+
+
+def test_encodings_of_a_short_secret_do_not_blot_out_other_words() -> None:
+    """Reversed or in base64, four characters are part of too many words."""
+    assert Redactor(["door"]).text("the rood DOOR") == f"the rood {MASK}"
 
 
 def test_a_secret_that_is_a_prefix_of_another_does_not_reveal_it() -> None:

@@ -16,7 +16,7 @@ from tocsin.rounds.round_file import lines_of
 from tocsin.rounds.round_file_reader import RoundFile, read_round_file
 from tocsin.shapes.recount_report import RecountReport
 
-FILE_MAX = 1_000_000_000  # bytes; a million swaps take 370 MB
+FILE_MAX = 500_000_000  # bytes; a million swaps take 370 MB, and a download is kept in memory
 DOWNLOAD_S = 300.0
 PIECE_BYTES = 1_000_000
 

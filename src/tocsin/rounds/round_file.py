@@ -33,6 +33,7 @@ from tocsin.shapes.swap_excess import SwapWorth, check_worth
 
 FORMAT = "tocsin-round/1"
 PART_BYTES = 500_000  # a row of D1 holds a little more
+LINE_MAX = 16_000_000  # characters; the longest lines are flags with their transactions
 
 NAME = r"[ !#-\[\]-~]+"  # printable ASCII that JSON does not escape
 DIGEST_LINE = re.compile(r'\["digest","sha256","([0-9a-f]{64})"\]')
@@ -122,11 +123,18 @@ def _size(text: str) -> int:
 
 def lines_of(parts: Iterable[str]) -> Iterator[str]:
     """Yield the lines of a file in parts, wherever it was cut."""
-    rest = ""
+    begun: list[str] = []  # the pieces of a line that has not ended
     for part in parts:
-        *whole, rest = (rest + part).split("\n")
-        yield from whole
-    if rest:
+        first, *others = part.split("\n")
+        begun.append(first)
+        if sum(map(len, begun)) > LINE_MAX:
+            raise RoundFileError(None, f"a line has more than {LINE_MAX:,} characters")
+        if others:
+            yield "".join(begun)
+            *whole, last = others
+            yield from whole
+            begun = [last]
+    if any(begun):
         raise RoundFileError(None, "the last line does not end: the file was cut off")
 
 
