@@ -136,6 +136,72 @@ def test_a_fifth_of_the_volume_must_match() -> None:
     assert flags(outcome([agent(1), agent(2)], trades)) == []
 
 
+@pytest.mark.parametrize("large", ["SP1", "SP2"])
+@pytest.mark.parametrize("mirrors", [True, False])
+def test_a_large_trader_does_not_shield_its_small_copies(large: str, mirrors: bool) -> None:
+    """Volumes of 1 to 100: the matching trades make up the smaller one, and a hundredth of the larger."""
+    trades = Trades()
+    for number in range(10):
+        at, usd = number * 300, 100 + 17 * number
+        trades.swap("SP1", STX, usd, BTC, usd, at)
+        copied = (BTC, usd, STX, usd) if mirrors else (STX, usd, BTC, usd)
+        trades.swap("SP2", *copied, at + 30)
+    for at in range(10):
+        trades.swap(large, STX, 17_650, USD, 17_650, 4_000 + 100 * at)
+
+    assert [kind for _, kind, _ in flags(outcome([agent(1), agent(2)], trades))] == ["ring", "ring"]
+
+
+@pytest.mark.parametrize("mirrors", [True, False])
+@pytest.mark.parametrize(("more", "is_ring"), [(0, True), (4, False)])
+def test_a_fifth_is_measured_on_the_trades_of_the_smaller_agent(
+    more: float, is_ring: bool, mirrors: bool
+) -> None:
+    """Its own matching trades are exactly a fifth of its volume; those of the other are worth a little more."""
+    trades = Trades()
+    for number in range(5):
+        usd = 100 + 20 * number
+        trades.swap("SP2", STX, usd, BTC, usd, number * 300)
+        copied = (BTC, usd * 1.01, STX, usd * 1.01) if mirrors else (STX, usd * 1.01, BTC, usd * 1.01)
+        trades.swap("SP1", *copied, number * 300 + 30)
+    trades.swap("SP2", STX, 4 * 700 + more, USD, 2_800, 4_000)
+    trades.swap("SP1", STX, 90_000, USD, 90_000, 5_000)
+
+    assert [kind for _, kind, _ in flags(outcome([agent(1), agent(2)], trades))] == ["ring"] * 2 * is_ring
+
+
+@pytest.mark.parametrize(
+    ("minutes", "first", "second", "is_ring"),
+    [
+        *((60, 100, 100, True), (60 + 1 / 60, 100, 100, False)),
+        *((30, 100, 98, True), (30, 98, 100, True), (30, 100, 97.9, False), (30, 97.9, 100, False)),
+    ],
+)
+def test_a_match_is_at_most_an_hour_and_two_per_cent_apart(
+    minutes: float, first: float, second: float, is_ring: bool
+) -> None:
+    """The bounds themselves belong to it; two per cent are of the larger amount, whichever came first."""
+    trades = Trades()
+    for number in range(5):
+        times = 2**number
+        trades.swap("SP1", STX, first * times, BTC, first * times, number * 300)
+        trades.swap("SP2", BTC, second * times, STX, second * times, number * 300 + minutes)
+
+    assert [kind for _, kind, _ in flags(outcome([agent(1), agent(2)], trades))] == ["ring"] * 2 * is_ring
+
+
+@pytest.mark.parametrize("many", ["SP1", "SP2"])
+def test_five_trades_of_each_must_mirror_the_other(many: str) -> None:
+    """Ten equal trades of one agent that mirror a single one of the other are no ring."""
+    trades = Trades()
+    other = "SP2" if many == "SP1" else "SP1"
+    trades.swap(other, BTC, 100, STX, 100, 30)
+    for minute in range(10):
+        trades.swap(many, STX, 100, BTC, 100, 20 + 2 * minute)
+
+    assert flags(outcome([agent(1), agent(2)], trades)) == []
+
+
 def test_the_same_round_amount_every_day_is_no_ring_but_five_amounts_are() -> None:
     """Savers who all buy for ten STX do not copy each other."""
     for amounts, expected in ((1, set()), (5, {"ring"})):

@@ -202,6 +202,31 @@ async def test_a_void_prize_is_not_a_paid_one(tmp_path: Path) -> None:
     assert [row["status"] for row in rewards] == ["pending", "pending"]
 
 
+async def test_a_payment_that_failed_can_be_made_again(tmp_path: Path) -> None:
+    """The round is not paid until it was: one prize paid and one payment failed is partially paid."""
+    async with round_world(tmp_path) as world:
+        await finalized(world)
+        paid = {"roundId": ROUND_ID, "payoutTxid": "ab" * 32}
+        steps: list[dict[str, Any]] = [
+            {"category": "overall_pnl", **paid},
+            {"category": "volume", "status": "failed", "roundId": ROUND_ID, "reason": "wrong address"},
+            {"category": "volume", **paid},
+        ]
+        told = []
+        for step in steps:
+            answer = await world.act("pay", **step)
+            told.append((answer.ok, await world.status()))
+        rewards = await world.all(
+            "SELECT category, status, payout_txid, notes FROM competition_rewards ORDER BY category"
+        )
+
+    assert told == [(True, "partially_paid"), (True, "partially_paid"), (True, "paid")]
+    assert rewards == [
+        {"category": "overall_pnl", "status": "paid", "payout_txid": "ab" * 32, "notes": None},
+        {"category": "volume", "status": "paid", "payout_txid": "ab" * 32, "notes": "wrong address"},
+    ]
+
+
 async def test_what_differs_after_a_prize_was_paid_is_told(tmp_path: Path) -> None:
     """Whether some were paid or all."""
     async with round_world(tmp_path) as world:

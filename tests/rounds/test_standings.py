@@ -156,6 +156,30 @@ async def test_a_round_with_a_result_shows_it(tmp_path: Path) -> None:
     assert [row["displayName"] for row in final["rows"]] == ["Agent 0", "Agent 2", "Agent 1"]
 
 
+async def test_a_result_that_was_computed_again_is_published(tmp_path: Path) -> None:
+    """Reopened and finalized between two publications: the board shows the new version."""
+    async with round_site(tmp_path) as site:
+        await site.world.swept(GRACE_S)
+        await site.world.run(GRACE_S + 2)
+        first = await site.published(GRACE_S + 600, stx=1.0, ststx=1.0)
+        await site.world.act("reopen", roundId=ROUND_ID, reason="a price was wrong")
+        await site.world.act("price", roundId=ROUND_ID, tokenId=STSTX, priceUsd="2", reason="it was wrong")
+        await site.world.run(GRACE_S + 900)
+        assert await site.world.status() == "finalized"
+        second = await site.published(GRACE_S + 1_200, stx=1.0, ststx=1.0)
+
+    assert [(row["stxAddress"], row["pnlUsd"]) for row in first["rows"]] == [
+        (AGENTS[0], 10.0),
+        (AGENTS[2], 0.0),
+        (AGENTS[1], -10.0),
+    ]
+    assert [(row["stxAddress"], row["pnlUsd"]) for row in second["rows"]] == [
+        (AGENTS[1], 180.0),
+        (AGENTS[0], 95.0),
+        (AGENTS[2], 10.0),
+    ]
+
+
 async def test_a_large_round_is_read_less_often(tmp_path: Path) -> None:
     """All its swaps are read each time: one with 40,000 is read again after 40 seconds."""
     async with round_site(tmp_path) as site:
