@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test pythons odd-place fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,12 @@ quick: $(DEV) ## run the fast tests of every part: less than a minute, no npm, n
 test: WORKERS := 3
 test: $(DEV) $(WORKERD) $(WRANGLER) $(AXE) chromium tools ## set everything up, then run all tests
 	@$(PYTEST)
+
+pythons: $(DEV) ## run the fast tests on every other Python of this machine, and name those that are absent
+	@$(BIN)/python tools/other_pythons.py
+
+odd-place: $(DEV) ## run the fast tests of the last commit in an odd place: private, blank and umlaut, other zone, few open files
+	@tools/odd-place
 
 .venv-fuzz: tools/requirements-fuzz.txt
 	@$(PYTHON) -m venv $@
@@ -203,6 +209,6 @@ lock: ## write all files that pin package versions [UPGRADE=1: the newest allowe
 	@$(PYTHON) tools/lock.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove everything that make created
-	rm -rf .venv .venv-fuzz .venv-mcp .venv-client .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
+	rm -rf .venv .venv-pythons .venv-fuzz .venv-mcp .venv-client .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
 	  tests/cloudflare/node_modules tests/cloudflare/wheels tests/cloudflare/snapshots $(WORKERD) tests/pages/axe/node_modules \
 	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/migrations deploy/cloudflare/public
