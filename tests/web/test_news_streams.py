@@ -82,6 +82,25 @@ async def test_a_counted_swap_is_told_to_all_and_a_refusal_to_its_agent(tmp_path
         await mine.aclose()
 
 
+async def test_a_refusal_is_not_told_to_everybody(tmp_path: Path) -> None:
+    """Neither to a stream for everything nor to one of another agent; both hear what comes next."""
+    async with competition_site(tmp_path) as made:
+        streams, wallets = NewsStreams(made.site), made.world.simulator.chain.wallets
+        others = [await opened(streams), await opened(streams, wallets[0].address)]
+        waiting = [asyncio.create_task(told(frames)) for frames in others]
+        await asyncio.sleep(2)
+        await trade(made, 1, "abort_by_response")
+        await asyncio.sleep(5)
+        early = [task.done() for task in waiting]
+        counted = await trade(made, 0)
+        heard = await asyncio.gather(*waiting)
+        for frames in others:
+            await frames.aclose()
+
+        assert early == [False, False]
+        assert [(news["kind"], news["txid"]) for news in heard] == [("counted", counted)] * 2
+
+
 async def test_a_swap_that_moves_is_not_news_and_one_that_goes_is(tmp_path: Path) -> None:
     """Deleted and written again in one batch, as after a reorg: nothing; deleted: withdrawn."""
     async with competition_site(tmp_path) as made:

@@ -138,7 +138,17 @@ async def test_a_parameter_that_would_change_the_meaning_is_refused(
 async def test_other_parameters_are_ignored(tmp_path: Path) -> None:
     """Such as those that caches and trackers add."""
     async with competition_site(tmp_path) as made:
-        assert (await made.get(f"{BOARD}?utm_source=x&_=1")).status == 200
+        chain = made.world.simulator.chain
+        for wallet in chain.wallets[:2]:
+            swap = chain.swap(wallet)
+            chain.mine()
+            await made.submit(swap.tx_id)
+        for query, rows in (("limit=1&sort=latest", 1), ("limit=1", 1), ("", 2)):
+            plain = await made.get(f"{BOARD}?{query}")
+            ignored = await made.get(f"{BOARD}?utm_source=x&{query}&_=1&fbclid=limit%3D7")
+
+            assert (ignored.status, ignored.body, ignored.headers) == (200, plain.body, plain.headers)
+            assert len(ignored.json()["rows"]) == rows
 
 
 @pytest.mark.parametrize("query", ["tokens=", "tokens=,", ""])

@@ -1,6 +1,7 @@
 """The competition's routes: what agents send, and what they and the visitors see."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,19 @@ from support.competition_site import TRADES, CompetitionSite, competition_site
 from support.scripted_scheduler import HEALTHY
 from support.statuses import scheduler_status, task_status
 from support.virtual_time import START_MS
+from tocsin.bindings import Database, DBResult, Statement
 from tocsin.competition.board import DIRECTIONS, SORTS
 from tocsin.competition.codes import MEANINGS, Code
-from tocsin.errors import ObjectReset
+from tocsin.errors import ObjectReset, StoreUnavailable
 from tocsin.prices.cache import price_key
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
 from tocsin.scheduler.service_health import HealthSnapshot
+from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.scheduler import Progress
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.faults import SimulatedFault
 from tocsin.web.app import create_app
+from tocsin.web.proof import ProofReader
 from tocsin.web.request_limits import BODY_MAX
 
 BOARD = "/api/competition/leaderboard"
@@ -342,3 +346,61 @@ async def test_the_board_says_whether_all_swaps_are_on_it(
         board = (await ask(app, BOARD)).json()
 
         assert (board["sweepComplete"], board["firstSweep"]) == (complete, first)
+
+
+async def test_a_client_that_has_the_board_learns_that_the_service_is_not_ready(tmp_path: Path) -> None:
+    """In an outage nothing else on the board changes: its ETag does."""
+    async with competition_site(tmp_path) as made:
+        snapshot = HEALTHY
+
+        async def health() -> HealthSnapshot:
+            return snapshot
+
+        app = create_app(replace(made.site, health=health))
+        first = await ask(app, BOARD)
+        known = {"If-None-Match": first.headers["etag"]}
+        await made.site.clock.sleep(2)
+        unchanged = await ask(app, BOARD, headers=known)
+        snapshot = replace(HEALTHY, store_error="the disk is full")
+        await made.site.clock.sleep(2)
+        changed = await ask(app, BOARD, headers=known)
+
+        assert (first.json()["service"]["ready"], unchanged.status) == (True, 304)
+        assert (changed.status, changed.json()["service"]["ready"]) == (200, False)
+        assert changed.json()["rows"] == first.json()["rows"]
+
+
+class FailingDatabase:
+    """A database that does not answer for a while."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self.fails = False
+
+    def prepare(self, sql: str) -> Statement:
+        if self.fails:
+            raise StoreUnavailable("not now")
+        return self._db.prepare(sql)
+
+    async def batch(self, statements: Sequence[Statement]) -> list[DBResult]:
+        return await self._db.batch(statements)
+
+
+async def test_nothing_is_proven_while_the_database_does_not_answer(tmp_path: Path) -> None:
+    """A proof is kept for five seconds, and not shown afterwards; without the scheduler there is none at all."""
+    async with competition_site(tmp_path) as made:
+        db = FailingDatabase(made.site.db)
+        proof = ProofReader(replace(made.site, db=db))
+        proven = await proof.read(["feed"])
+        db.fails = True
+        await made.site.clock.sleep(4.9)
+        kept, alone = await proof.read(["feed"]), await proof.read(None)
+        await made.site.clock.sleep(0.2)
+        failed = [await proof.read(["feed"]) for _ in range(2)]
+        db.fails = False
+        again = await proof.read(["feed"])
+
+        assert proven.obstacle != "the database does not answer"
+        assert kept == again == proven
+        assert alone == Completeness(None, None, None, "the scheduler does not answer")
+        assert failed == [Completeness(None, None, None, "the database does not answer")] * 2

@@ -177,4 +177,5 @@ async def test_a_stream_ends_when_its_key_is_removed(tmp_path: Path) -> None:
         made.site.in_force.keys = Keys(named_keys("another-key-of-a-test"))
         made.scheduler.emit("run.started", task="sweep")
 
-        assert "run.started" not in await opened.rest()
+        async with asyncio.timeout(60):
+            assert "run.started" not in await opened.rest()
