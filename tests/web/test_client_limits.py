@@ -210,6 +210,23 @@ async def test_all_requests_of_a_client_are_limited_whatever_the_path(tmp_path: 
         assert later == [200, 429]
 
 
+@pytest.mark.parametrize(("path", "allowed"), [("/api/prices", 1), ("/nothing", 10)])
+async def test_a_refusal_comes_after_a_second(path: str, allowed: int, tmp_path: Path) -> None:
+    """A client that ignores its limit gets one a second on each connection; other requests do not wait."""
+    async with scene(tmp_path) as made:
+        app, clock = create_app(made.with_site(in_one_loop=True, reads_per_minute_max=1)), made.site.clock
+        for _ in range(allowed):
+            await ask(app, path, client="192.0.2.9")
+        began = clock.monotonic()
+        taken = (await ask(app, "/healthz")).status
+        after_one = clock.monotonic() - began
+        refused = (await ask(app, path, client="192.0.2.9")).status
+
+        assert (taken, refused) == (200, 429)
+        assert after_one < 0.01
+        assert clock.monotonic() - began == pytest.approx(1, abs=0.01)
+
+
 async def test_the_admin_key_lifts_the_limit_of_requests(tmp_path: Path) -> None:
     """A wrong one does not, and counts as a guess."""
     async with scene(tmp_path) as made:

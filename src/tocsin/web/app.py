@@ -1,6 +1,6 @@
 """The web application: every route in one list."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -51,6 +51,7 @@ HISTORY_PATH = "/api/competition/history"
 CURVES_PATH = "/api/competition/curves"
 ROUNDS_PATH = "/api/competition/rounds"
 ROUND_ADMIN_PATH = "/api/admin/competition/finalize"
+REFUSAL_WAIT_S = 1.0
 DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
 
 
@@ -90,6 +91,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         http,
         limits,
         cross_origin,
+        lambda: deps.clock.sleep(REFUSAL_WAIT_S if deps.in_one_loop else 0),
         routes=routes,
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
@@ -183,6 +185,7 @@ class _App(Starlette):
         http: HttpMetrics,
         limits: ClientLimits,
         cross_origin: CrossOrigin,
+        wait: Callable[[], Awaitable[None]],
         routes: Sequence[BaseRoute],
         middleware: Sequence[Middleware],
     ) -> None:
@@ -193,6 +196,7 @@ class _App(Starlette):
         self._cross_origin = cross_origin
         self._http = http
         self._limits = limits
+        self._wait = wait  # before a refusal
         self._refused_reads = RefusedReads(cross_origin.fixed_headers)
         self._refused = RefusedReads(())
 
@@ -209,19 +213,16 @@ class _App(Starlette):
                 try:
                     self._limits.before_read(scope)
                 except RequestRefused as refusal:
-                    form = self._refused_reads.form_of(refusal)
-                else:
-                    form = prepared.form_for(scope["headers"])
+                    await self._refuse(self._refused_reads.form_of(refusal), scope, send)
+                    return
+                form = prepared.form_for(scope["headers"])
                 self._http.count(path, form.start["status"], began_s)
                 await self._send(form, scope, send)
                 return
-        began_s = self._http.now()
         try:
             place = self._limits.begin(scope)
         except RequestRefused as refusal:
-            form = self._refused.form_of(refusal)
-            self._http.count(path, form.start["status"], began_s)
-            await self._send(form, scope, send)
+            await self._refuse(self._refused.form_of(refusal), scope, send)
             return
         try:
             await self._routed(scope, receive, self._http.counted(path, send))
@@ -234,6 +235,12 @@ class _App(Starlette):
             await self._cross_origin.answer_preflight(send)
             return
         await super().__call__(scope, receive, send)
+
+    async def _refuse(self, form: Form, scope: Scope, send: Send) -> None:
+        """Refuse a client that is over a limit, after a while: a flood then costs little."""
+        self._http.count(scope["path"], form.start["status"], self._http.now())
+        await self._wait()
+        await self._send(form, scope, send)
 
     async def _send(self, form: Form, scope: Scope, send: Send) -> None:
         more = [*self._cross_origin.own_headers(scope["headers"])]
