@@ -17,6 +17,8 @@ from support.virtual_time import run_virtual
 from support.workerd import Workerd, require_workerd, running
 from tocsin.errors import RemoteError
 
+NOW = 1_800_000_000_000
+
 
 def scheduler(workerd: Workerd, method: str, *arguments: Any) -> Any:
     return workerd.call("SCHEDULER", "v1", method, *arguments)
@@ -202,3 +204,20 @@ def test_the_deploy_hook_returns_the_next_ring(workerd: Workerd) -> None:
     assert status == 200
     assert json.loads(body)["name"] == "v1"
     assert json.loads(body)["nextAlarmAt"] > 0
+
+
+@pytest.mark.slow
+def test_any_request_arms_the_scheduler_at_most_once_a_minute(tmp_path: Path) -> None:
+    """A visitor sets a lost alarm again; a thousand visitors do not make a thousand calls to the object."""
+    require_workerd()
+    off = {"TOCSIN_TENERO_ENABLED": "no", "TOCSIN_SWEEP_ENABLED": "no"}
+    armed = []
+    with running(tmp_path, off) as workerd:
+        for at in (NOW, NOW + 1, NOW + 59_999, NOW + 60_000):
+            workerd.set_clock(at)
+            workerd.scheduler_calls()
+            assert workerd.request("GET", "/healthz")[0] == 200
+            scheduler(workerd, "status")
+            armed.append(workerd.scheduler_calls().count("arm"))
+
+    assert armed == [1, 0, 0, 1]

@@ -128,6 +128,7 @@ class Figures:
         (Figures(25_000_000), "ok", "102.4 GB are free"),
         (Figures(100_000), "warning", "a backup needs twice"),
         (Figures(1_000), "problem", "free some"),
+        (Figures(400_000, f_frsize=512), "warning", "only 0.2 GB are free"),
         (Figures(25_000_000, f_favail=10), "problem", "only 10 inodes"),
         (Figures(25_000_000, f_files=0, f_favail=0), "ok", "102.4 GB"),  # a file system without inodes
     ],
@@ -152,7 +153,13 @@ def test_who_may_read_the_data(tmp_path: Path) -> None:
     data.chmod(0o755)
     found = permissions(data, data.stat().st_uid + 7)
 
+    (data / "db.sqlite").unlink()
+    (data / "kv.sqlite").chmod(0o640)
+    data.chmod(0o750)
+    grouped = permissions(data, os.geteuid())
+
     assert [one.verdict for one in fine] == ["ok"]
+    assert [one.verdict for one in grouped] == ["warning", "warning"]
     assert [one.verdict for one in found] == ["problem", "warning", "problem", "warning"]
     assert found[1].sentence.endswith(f"chmod 700 {data}")
     assert found[3].sentence.endswith(f"chmod 600 {data / 'kv.sqlite'}")

@@ -1,7 +1,9 @@
 """Commands that get bad answers: from another server, and rows with impossible values."""
 
+import json
 import re
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
@@ -11,7 +13,11 @@ import pytest
 from support.pages_server import World
 from support.scripted_scheduler import ADMIN_KEY
 from tocsin.cli import main
-from tocsin.commands import render
+from tocsin.commands import render, service_client
+from tocsin.commands.refresh_progress import refresh_with_progress
+from tocsin.commands.service_address import ServiceAddress
+from tocsin.commands.service_client import ServiceClient
+from tocsin.errors import RequestRefused
 from tocsin.shapes.base import FreeForm
 from tocsin.shapes.competition import Board
 
@@ -54,6 +60,41 @@ def test_another_server_that_answers_json_is_not_taken_for_the_service(
 
     assert ended.value.code == 1
     assert f"The server at {where} does not answer like this version of Tocsin" in capsys.readouterr().err
+
+
+class _Slow(BaseHTTPRequestHandler):
+    """A service that takes its time for an action, and whose database is away."""
+
+    def do_POST(self) -> None:
+        time.sleep(0.5)
+        self._answer(200, {"done": True})
+
+    def do_GET(self) -> None:
+        self._answer(503, {"error": "transient_d1_unavailable", "message": "Try again soon.", "code": "x"})
+
+    def _answer(self, status: int, body: FreeForm) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing to stderr."""
+
+
+@pytest.mark.slow
+def test_an_action_may_take_longer_than_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh and a round's action wait for their end; any other call does not. A sentence is shown, not a code."""
+    monkeypatch.setattr(service_client, "ANSWER_S", 0.1)
+    with HTTPServer(("127.0.0.1", 0), _Slow) as server:
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        client = ServiceClient(ServiceAddress("127.0.0.1", server.server_port), ADMIN_KEY)
+        with pytest.raises(RequestRefused, match=r"^Try again soon\.$"):
+            client.get("/api/competition/leaderboard")
+        refreshed = refresh_with_progress(client, "tenero", 0.05, {})
+        closed = client.send("/api/admin/competition/finalize", {"action": "close"}, {})
+        server.shutdown()
+
+    assert refreshed == closed == {"done": True}
 
 
 def test_a_row_with_an_impossible_time_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:

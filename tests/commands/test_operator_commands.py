@@ -2,14 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from support.scripted_scheduler import ADMIN_KEY, VIEWER_KEY
+from support.scripted_scheduler import ADMIN_KEY, VIEWER_KEY, ScriptedScheduler
+from support.statuses import refresh_result, run_record, task_status
 from support.tocsin_command import tocsin
 from support.web_thread import Running, served_in_thread
+from tocsin.bindings import JSON
+from tocsin.commands import list_runs
 from tocsin.commands.service_client import client_of
+from tocsin.shapes.competition import SubmitAnswer
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +58,75 @@ def test_the_first_of_several_keys_is_sent_without_its_name(tmp_path: Path) -> N
     assert client_of({"ADMIN_KEY": "a-bare-key"}, tmp_path / ".env").key == "a-bare-key"
     assert client_of({"TOCSIN_VIEWER_KEY": "carol:to-look"}, tmp_path / ".env").key == "to-look"
     assert client_of({}, tmp_path / ".env").key is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments", [("refresh", "tenero"), ("recheck", f"0x{1:064x}"), ("pause", "--for", "2h"), ("resume",)]
+)
+def test_every_action_sends_its_reason(arguments: tuple[str, ...], running: Running) -> None:
+    """The audit log has it, whatever becomes of the action."""
+    running.scheduler.audited.clear()
+    tocsin(*arguments, "--reason", "the plan says so", port=running.port)
+
+    [record] = running.scheduler.audited.values()
+    assert (record.action, record.reason) == (arguments[0], "the plan says so")
+
+
+def test_a_refresh_that_did_not_do_everything_exits_with_1(running: Running) -> None:
+    """Partial is not success: a script must notice it."""
+
+    async def partly(_task: str) -> JSON:
+        return refresh_result(run_record(outcome="partial", trigger="refresh"), paused_until=None).to_json()
+
+    with replaced(running.scheduler, "refresh_now", partly):
+        assert tocsin("refresh", "tenero", port=running.port).returncode == 1
+
+
+def test_a_recheck_that_counts_nothing_exits_with_1(running: Running) -> None:
+    """Its sentence is printed."""
+    refused = SubmitAnswer(422, "tx_failed", "The transaction failed.", "abort_by_response", retryable=False)
+
+    async def rechecked(_job: str, _argument: JSON) -> JSON:
+        return refused.to_json()
+
+    with replaced(running.scheduler, "run_job", rechecked):
+        done = tocsin("recheck", f"0x{1:064x}", port=running.port)
+
+    assert done.returncode == 1
+    assert "The transaction failed." in done.stdout
+
+
+def test_a_resume_says_whether_anything_was_held(running: Running) -> None:
+    """An open breaker is held without a pause."""
+    tasks = running.scheduler.shown.tasks
+    nothing = tocsin("resume", port=running.port).stdout
+    running.do(lambda: running.scheduler.show(tasks={**tasks, "tenero": task_status(failing=True)}))
+    held = tocsin("resume", port=running.port).stdout
+    running.do(lambda: running.scheduler.show(tasks=tasks))
+
+    assert (nothing, held) == ("Nothing was paused.\n", "Resumed.\n")
+
+
+def test_runs_are_listed_page_by_page(
+    running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As many as were asked for, and no more; `next` is where the list continues."""
+    monkeypatch.setattr(list_runs, "PAGE_MAX", 2)
+    client = client_of({"ADMIN_KEY": ADMIN_KEY}, tmp_path / ".env", port=running.port)
+    running.scheduler.history = [run_record(id=number) for number in range(9, 0, -1)]
+    running.scheduler.calls.clear()
+    found = list_runs.list_runs(client, {"task": "tenero", "outcome": None}, 5)
+
+    assert ([run.id for run in found.runs], found.next) == ([9, 8, 7, 6, 5], 5)
+    assert [call[1:3] for call in running.scheduler.calls] == [("tenero", 2), ("tenero", 2), ("tenero", 1)]
+
+
+@contextmanager
+def replaced(scheduler: ScriptedScheduler, method: str, work: object) -> Iterator[None]:
+    """The scripted scheduler with another method."""
+    setattr(scheduler, method, work)
+    try:
+        yield
+    finally:
+        delattr(scheduler, method)

@@ -231,6 +231,16 @@ def test_what_is_this_machine() -> None:
     assert [is_this_machine(host) for host in others] == [False] * 4
 
 
+def test_a_name_with_another_address_too_is_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection may go to either, so the key would leave this machine."""
+    loopback, other = (
+        (socket.AF_INET, socket.SOCK_DGRAM, 17, "", (address, 9)) for address in ("127.0.0.1", "198.51.100.1")
+    )
+    for found in ([loopback, other], [other, loopback]):
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found)
+        assert is_this_machine("two.example") is False
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "sentence"),

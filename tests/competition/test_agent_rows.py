@@ -241,6 +241,16 @@ def test_files_are_read_as_they_are(tmp_path: Path) -> None:
     assert seen[-1] == file.stat().st_size
 
 
+def test_a_line_of_just_over_the_limit_is_not_passed_over(tmp_path: Path) -> None:
+    """The rest of the line is empty, but the line is not. A line of the limit, with its end, is read."""
+    file = tmp_path / "agents.jsonl"
+    for length in (LINE_MAX - 1, LINE_MAX + 1):
+        file.write_bytes(line(1).encode().ljust(length) + b"\n")
+
+        [row] = read_rows(file, lambda _: None)
+        assert isinstance(row, RowError) == (length > LINE_MAX)
+
+
 @pytest.mark.slow
 @given(
     st.binary(max_size=300)

@@ -404,3 +404,48 @@ async def test_nothing_is_proven_while_the_database_does_not_answer(tmp_path: Pa
         assert kept == again == proven
         assert alone == Completeness(None, None, None, "the scheduler does not answer")
         assert failed == [Completeness(None, None, None, "the database does not answer")] * 2
+
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("feed", "way", "sweep", "swept_at"),
+    [
+        (START_MS, "network", START_MS - HOUR, START_MS),
+        (START_MS - HOUR, "network", START_MS, START_MS),
+        (START_MS, "wallets", START_MS - HOUR, START_MS - HOUR),
+        (None, "network", START_MS - HOUR, START_MS - HOUR),
+        (START_MS, "network", None, None),
+    ],
+)
+async def test_the_board_says_until_when_it_has_all_swaps(
+    feed: int | None, way: str, sweep: int | None, swept_at: int | None, tmp_path: Path
+) -> None:
+    """By the newer of feed and sweep; a feed that does not follow the network's list shows nothing new."""
+    tasks = {"feed": task_status(last_success_at=feed), "sweep": task_status(last_success_at=sweep)}
+    async with competition_site(tmp_path) as made:
+
+        async def health() -> HealthSnapshot:
+            status = scheduler_status(tasks=tasks)
+            return replace(
+                HEALTHY, status=replace(status, last_result={**status.last_result, "feed": {"way": way}})
+            )
+
+        board = (await ask(create_app(replace(made.site, health=health)), BOARD)).json()
+
+    assert board["sweptAt"] == swept_at
+
+
+@pytest.mark.parametrize("task", ["feed", "sweep"])
+async def test_a_board_is_complete_only_if_both_readers_of_the_chain_are(task: str, tmp_path: Path) -> None:
+    """Either of them may find what the other did not."""
+    tasks = {name: task_status(condition="partial" if name == task else "ok") for name in ("feed", "sweep")}
+    async with competition_site(tmp_path) as made:
+
+        async def health() -> HealthSnapshot:
+            return replace(HEALTHY, status=scheduler_status(tasks=tasks))
+
+        board = (await ask(create_app(replace(made.site, health=health)), BOARD)).json()
+
+    assert board["sweepComplete"] is False

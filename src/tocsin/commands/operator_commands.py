@@ -31,7 +31,7 @@ def refresh(
     client = service_client(url, host, port)
     answer = refresh_with_progress(client, task, POLL_S, _why(reason))
     refreshed = client.read(Refreshed, answer)
-    by_task = refreshed.result if task == "all" else {task: refreshed.result}
+    by_task = refreshed.result if refreshed.task == "all" else {refreshed.task: refreshed.result}
     results = {name: client.read(RefreshResult, result) for name, result in by_task.items()}
     print_answer(answer, as_json, render.refreshed(results))
     if any(result.run.outcome != "ok" for result in results.values()):
