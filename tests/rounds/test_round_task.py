@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -276,7 +277,7 @@ async def test_an_excess_that_is_found_after_the_preparation_is_in_the_result(tm
     ],
 )
 async def test_a_rule_ends_only_if_the_action_says_so(
-    fields: dict[str, object], detail: str, tmp_path: Path
+    fields: dict[str, Any], detail: str, tmp_path: Path
 ) -> None:
     """An action without its fields, or with those of another, is refused, and the rule stays."""
     async with round_world(tmp_path) as world:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tocsin.bindings import JSON, Database, Row, Statement
+from tocsin.bindings import Database, Row, Statement
 from tocsin.chain_model import ContractCall, MinedAt, Transaction
 from tocsin.competition.codes import Code
 from tocsin.competition.legs import stored_legs
@@ -236,7 +236,7 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
     return [db.prepare(_ENQUEUE).bind(now, now, part) for part in in_parts(rows)]
 
 
-def in_parts(rows: Sequence[JSON]) -> list[str]:
+def in_parts(rows: Sequence[object]) -> list[str]:
     """Encode rows as JSON, in as many values as needed: a deep reorg, or new rules, may concern all of them."""
     return [json.dumps(rows[first : first + ROWS_MAX]) for first in range(0, len(rows), ROWS_MAX)]
 
