@@ -27,7 +27,7 @@ EXCEPTIONS = {
     "rows_written": CLOUDFLARE,
     "refreshNow": JAVASCRIPT,
     "pauseUntil": JAVASCRIPT,
-    "send_400_response": UVICORN,
+    "data_received": UVICORN,
     "should_exit": UVICORN,
     "capture_signals": UVICORN,
     "redirect_slashes": STARLETTE,
