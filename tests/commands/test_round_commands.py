@@ -82,6 +82,19 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                 "rewards": {},
             },
         ),
+        (
+            "add week-1 --start 2027-01-15T08:00Z --end 2027-01-22T08:00Z --grace 0s",
+            {
+                "action": "add",
+                "roundId": "week-1",
+                "startsAt": START_S,
+                "endsAt": END_S,
+                "graceS": 0,
+                "minVolumeUsd": "50",
+                "minPricedTradeCount": 3,
+                "rewards": {},
+            },
+        ),
         ("every --end", {"action": "rule", "end": True}),
         ("close week-1", {"action": "close", "roundId": "week-1"}),
         (

@@ -12,6 +12,7 @@ import pytest
 from support.scheduler import MINUTE, Job, scheduler
 from support.virtual_time import VirtualClock
 from tocsin.budget.budget import Quota
+from tocsin.durations import utc_time
 from tocsin.errors import StoreUnavailable
 from tocsin.scheduler.slots import TaskSchedule, clamped, due_at
 from tocsin.scheduler.task import TaskResult
@@ -77,6 +78,19 @@ async def test_the_longest_pause_is_seven_days(tmp_path: Path) -> None:
         await made.stub().pause_until(until)
 
         assert (await made.client().status()).paused_until == until
+
+
+async def test_a_clock_that_is_set_back_makes_no_pause_longer_than_seven_days(tmp_path: Path) -> None:
+    """The status, the tasks' sentences and the next run name the same end."""
+    async with scheduler(tmp_path, prices()) as made:
+        await made.stub().pause_until(made.clock.now() + 6 * DAY_MS)
+        made.clock.jump(-60 * DAY_MS)
+        status, latest = await made.client().status(), made.clock.now() + 7 * DAY_MS
+
+    task = status.tasks["tenero"]
+    assert status.paused_until == latest
+    assert task.next_due_at == latest
+    assert task.sentence == f"tenero is paused until {utc_time(latest)}"
 
 
 def test_a_clock_set_back_within_a_cadence_runs_no_slot_twice() -> None:

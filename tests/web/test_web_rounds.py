@@ -26,6 +26,7 @@ from support.round_world import (
 )
 from support.scripted_scheduler import ADMIN_KEY, KEYS, VIEWER_KEY
 from tocsin.bindings import JSON
+from tocsin.durations import utc_time
 from tocsin.errors import ObjectReset
 from tocsin.rounds.round_file_reader import read_round_file
 from tocsin.scheduler.scheduler_client import SchedulerClient
@@ -106,7 +107,8 @@ async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
     """Newest first, in pages; limit is clamped, and what is not a number is refused."""
     async with site(tmp_path) as made:
         before = await made.get(ROUNDS)
-        hidden = await made.get(f"{ROUNDS}/{ROUND_ID}")
+        hidden = [await made.get(f"{ROUNDS}/{ROUND_ID}{rest}") for rest in ("", "/file")]
+        absent = [await made.get(f"{ROUNDS}/none{rest}") for rest in ("", "/file")]
         await made.finalize()
         await made.world.add_round(roundId="week-2", startsAt=START_S - 86_400, endsAt=END_S - 86_400)
         await made.world.prices_around(END_S - 86_400, stx="1", ststx="1")
@@ -122,8 +124,15 @@ async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
     assert before.json() == {"rounds": [], "pagination": pagination, "winners": {}}
     won = listed.json()["winners"][ROUND_ID]
     assert {each["category"]: each["stx_address"] for each in won}["overall_pnl"] == AGENTS[0]
-    assert (hidden.status, hidden.json()["error"]) == (404, "round_not_found")
-    assert "There is no such round" in hidden.json()["message"]
+    for answer in hidden:
+        assert (answer.status, answer.json()["error"]) == (404, "round_not_found")
+        assert answer.json()["message"] == (
+            f"The round {ROUND_ID} has no result yet. Its end is {utc_time(END_S * 1000)};"
+            f" the result follows after {utc_time(GRACE_S * 1000)}."
+        )
+    for answer in absent:
+        assert (answer.status, answer.json()["error"]) == (404, "round_not_found")
+        assert answer.json()["message"] == "There is no such round: none."
     rounds = listed.json()["rounds"]
     assert [each["round_id"] for each in rounds] == [ROUND_ID, "week-2"]
     published = (

@@ -1,5 +1,6 @@
 """`tocsin round …`: rounds of the running service, which closes, captures and finalizes them itself."""
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,8 @@ from tocsin.commands.options import AsJson, Host, Port, Reason, Url, print_answe
 from tocsin.errors import UsageError
 
 PATH = "/api/admin/competition/finalize"
+
+_NO_GRACE = re.compile(r"\s*0+\s*(ms|s|m|h|d)?\s*")
 
 app = typer.Typer(no_args_is_help=True, help="Add, show, close, correct and pay rounds.")
 
@@ -269,7 +272,7 @@ def _ruled(grace: str, min_volume: str, min_trades: int, reward: list[str] | Non
             raise UsageError(f"--reward is CATEGORY=SATS, such as overall_pnl=50000, not {each[:40]!r}.")
         rewards[category] = int(sats)
     return {
-        "graceS": _duration_s(grace),
+        "graceS": 0 if _NO_GRACE.fullmatch(grace) else _duration_s(grace),
         "minVolumeUsd": min_volume,
         "minPricedTradeCount": min_trades,
         "rewards": rewards,

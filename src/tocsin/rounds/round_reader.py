@@ -10,12 +10,14 @@ from tocsin.rounds.round_store import (
     find_round,
     flag_of,
     load_rule,
+    no_result,
     no_round,
     price_of,
     refused,
     result_of,
     reward_of,
     round_of,
+    the_round,
 )
 from tocsin.shapes.agents import AgentPrize, AgentRound
 from tocsin.shapes.round_views import (
@@ -96,10 +98,10 @@ async def published_rounds(db: Database, limit: int, offset: int) -> RoundPage:
 
 
 async def published_round(db: Database, round_id: str) -> RoundRow:
-    """Return the round; refuses one without a result (yet) as if it did not exist."""
-    found = await find_round(db, round_id)
-    if found is None or found.status not in PUBLISHED:
-        raise no_round(round_id)
+    """Return the round; refuses one that does not exist, or that has no result (yet)."""
+    found = await the_round(db, round_id)
+    if found.status not in PUBLISHED:
+        raise no_result(found)
     return found
 
 
@@ -197,6 +199,8 @@ async def file_version(db: Database, round_id: str, version: int | None) -> int:
     found = await find_round(db, round_id)
     newest = 0 if found is None else found.version - (found.digest is None)
     wanted = newest if version is None else version
+    if found is not None and newest == 0:
+        raise no_result(found)
     if found is None or not 1 <= wanted <= newest:
         raise no_round(round_id)
     return wanted

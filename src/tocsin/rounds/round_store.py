@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from tocsin.bindings import Database, Row, Statement
+from tocsin.durations import utc_time
 from tocsin.errors import RequestRefused
 from tocsin.shapes.round_views import Discrepancy, RewardRow, RoundResultRow, RoundRow, RoundRule
 from tocsin.shapes.rounds import AgentFlag, RoundPrice, RoundRules
@@ -85,6 +86,16 @@ async def the_round(db: Database, round_id: str) -> RoundRow:
 
 def no_round(round_id: str) -> RequestRefused:
     return refused(404, "round_not_found", f"There is no such round: {round_id[:64]}.")
+
+
+def no_result(round_: RoundRow) -> RequestRefused:
+    """Return the refusal for a round that exists, but has no result."""
+    if round_.status == "void":
+        sentence = "is void: it has no result."
+    else:
+        ends, closes = utc_time(round_.ends_at * 1000), utc_time(round_.grace_ends_at * 1000)
+        sentence = f"has no result yet. Its end is {ends}; the result follows after {closes}."
+    return refused(404, "round_not_found", f"The round {round_.round_id} {sentence}")
 
 
 def refused(status: int, code: str, sentence: str) -> RequestRefused:

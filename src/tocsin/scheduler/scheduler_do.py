@@ -132,6 +132,7 @@ class SchedulerDO(HistoryObject):
             state=self._state,
             budgets=self._upstreams.status(),
             next_alarm_at=next_alarm_at,
+            paused_until=self._paused_until(),
             moment=moment_of(self.env.clock),
         )
 
@@ -142,7 +143,9 @@ class SchedulerDO(HistoryObject):
 
     def _facts(self) -> dict[str, TaskFacts]:
         moment = moment_of(self.env.clock)
-        return facts_of(self.env.config, self._tasks, self._state, self._cadences(), moment)
+        return facts_of(
+            self.env.config, self._tasks, self._state, self._cadences(), moment, self._paused_until()
+        )
 
     async def refresh_now(self, task: str) -> FreeForm:
         """Run a task now, or join its run under way, and return the result. "all" runs every task."""
@@ -376,6 +379,7 @@ class SchedulerDO(HistoryObject):
             wait.reschedule(min(until_s, wait.when() or until_s))
 
     def _paused_until(self) -> int | None:
+        """When the pause ends, if there is one: never later than the longest pause, even if the clock was set back."""
         now, state = self.env.clock.now(), self._state
         if state.paused_until is not None:
             state.paused_until = min(state.paused_until, now + self.env.config.pause_max_ms)

@@ -20,9 +20,10 @@ def facts_of(
     state: SchedulerState,
     cadences: Mapping[str, Cadence],
     moment: Moment,
+    paused_until: int | None,
 ) -> dict[str, TaskFacts]:
     """The facts that determine each task's condition. Alerts need only these, at every ring of the alarm."""
-    paused, armed_ago_ms = _paused_until(state, moment), _ago(state.armed_ms, moment)
+    armed_ago_ms = _ago(state.armed_ms, moment)
 
     def task_facts(task: Task) -> TaskFacts:
         memory = state.tasks[task.name]
@@ -36,7 +37,7 @@ def facts_of(
             config.failing_after,
             memory.last_outcome,
             memory.last_reason,
-            paused,
+            paused_until,
             task.overdue_after_ms,
         )
 
@@ -52,11 +53,9 @@ def tasks_of(
     cadences: Mapping[str, Cadence],
     moment: Moment,
 ) -> dict[str, TaskStatus]:
-    now, paused = moment.wall_ms, _paused_until(state, moment)
-
     def task_status(task: Task) -> TaskStatus:
         run, memory, cadence = running.get(task.name), state.tasks[task.name], cadences[task.name]
-        health = task_health(facts[task.name])
+        health, paused = task_health(facts[task.name]), facts[task.name].paused_until
         return TaskStatus(
             enabled=task.enabled,
             upstream=task.upstream,
@@ -65,7 +64,9 @@ def tasks_of(
             cadence_reason=cadence.reason,
             cadence_why=task.why,
             slice_ms=task.slice_ms,
-            next_due_at=due_at(schedules[task.name], now=now, paused_until=paused) if task.enabled else None,
+            next_due_at=due_at(schedules[task.name], now=moment.wall_ms, paused_until=paused)
+            if task.enabled
+            else None,
             running=None if run is None else run.progress(),
             last_success_at=memory.last_success_at(moment),
             last_error=memory.last_error,
@@ -91,6 +92,7 @@ def status_of(
     state: SchedulerState,
     budgets: dict[str, BudgetStatus],
     next_alarm_at: int | None,
+    paused_until: int | None,
     moment: Moment,
 ) -> Status:
     return Status(
@@ -98,7 +100,7 @@ def status_of(
         active=active,
         now=moment.wall_ms,
         next_alarm_at=next_alarm_at,
-        paused_until=_paused_until(state, moment),
+        paused_until=paused_until,
         pause_max_ms=config.pause_max_ms,
         consecutive_failures={task: state.tasks[task].consecutive_failures for task in tasks},
         next_run_after={task: state.tasks[task].next_run_after(moment) for task in tasks},
@@ -108,10 +110,6 @@ def status_of(
         last_result={task: state.tasks[task].last_result for task in tasks},
         last_job_at=dict(state.last_job_at),
     )
-
-
-def _paused_until(state: SchedulerState, moment: Moment) -> int | None:
-    return state.paused_until if (state.paused_until or 0) > moment.wall_ms else None
 
 
 def _ago(monotonic_ms: int | None, moment: Moment) -> int | None:
