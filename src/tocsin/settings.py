@@ -197,7 +197,12 @@ class Settings:
         "how often the network's list is read: about the time until a swap is found", reload=True,
     )  # fmt: skip
     sweep_enabled: bool = _setting(
-        "TOCSIN_SWEEP_ENABLED", yes_or_no, True, "no", "sweep for swaps", reload=True
+        "TOCSIN_SWEEP_ENABLED",
+        yes_or_no,
+        True,
+        "no",
+        "sweep for swaps; if not, the feed does not run either",
+        reload=True,
     )
     sweep_cadence: int = _setting(
         "TOCSIN_SWEEP_CADENCE", cadence, 15 * MINUTE_MS, "15m",

@@ -171,7 +171,10 @@ async def test_without_the_networks_list_nothing_is_claimed(tmp_path: Path) -> N
         gone = await claim(world)
 
     assert off.until_block is None
-    assert off.obstacle == "the feed is switched off, and the sweep alone cannot tell what a list leaves out"
+    assert off.obstacle == (
+        "the feed does not run (it needs TOCSIN_FEED_ENABLED and TOCSIN_SWEEP_ENABLED),"
+        " and the sweep alone cannot tell what a list leaves out"
+    )
     assert gone.until_block is None
     assert gone.obstacle == (
         "the network's list is not followed: Hiro does not have the list of all transactions"

@@ -14,7 +14,10 @@ from tocsin.competition.feed_state import FeedState, load_state
 from tocsin.competition.rules import Rules
 from tocsin.shapes.completeness import Completeness
 
-SWITCHED_OFF = "the feed is switched off, and the sweep alone cannot tell what a list leaves out"
+SWITCHED_OFF = (
+    "the feed does not run (it needs TOCSIN_FEED_ENABLED and TOCSIN_SWEEP_ENABLED),"
+    " and the sweep alone cannot tell what a list leaves out"
+)
 
 _NEVER_READ = """
 SELECT 1 FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
