@@ -316,6 +316,20 @@ async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
         assert [(line.level, line.fields["was"]) for line in lines] == [("WARN", 0.85), ("INFO", 0.85)]
 
 
+async def test_a_jump_is_forgotten_with_the_next_usual_price(tmp_path: Path) -> None:
+    """Seen twice means in two refreshes in a row: the same jump later is held back again."""
+    market, held = static_market(), []
+    async with task_bench(tmp_path, market) as bench:
+        for price in (0.85, 85.0, 0.86, 85.0, 85.0):
+            market.pages[0]["stx"] = price
+            held.append((await bench.run(TASK)).counters["heldBack"])
+        known = await get_cached_token_price(bench.kv, "stx")
+
+    assert held == [0, 1, 0, 1, 0]
+    assert known is not None
+    assert known.price_usd == 85.0
+
+
 async def test_the_factor_of_a_jump_can_be_set(tmp_path: Path) -> None:
     """`price_jump_factor` is a setting of the task."""
     market = static_market()

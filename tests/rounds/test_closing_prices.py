@@ -57,6 +57,9 @@ async def test_the_price_of_the_end_is_the_median_of_its_last_hour(tmp_path: Pat
         ([point(60, "10"), point(30, "9")], "9"),  # 7 against 6, compared as numbers
         ([point(60, "10"), point(34, "9")], "9"),
         ([point(60, "10"), point(29, "9")], "10"),
+        # In force at 12 instants, six each: the lower of the two in the middle.
+        ([point(55, "10"), point(25, "9")], "9"),
+        ([point(55, "9"), point(25, "10")], "9"),
         ([], None),
     ],
 )

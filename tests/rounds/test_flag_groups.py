@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from support.round_trades import (
     BTC,
     HONEST,
@@ -43,6 +45,21 @@ def test_a_group_that_gained_wins_with_its_best() -> None:
         (2, "shared_funder", ["overall_pnl", "volume", "return"]),
     ]
     assert winners(found) == {"overall_pnl": 1, "volume": 1, "return": 3}
+
+
+@pytest.mark.parametrize(("own", "partner"), [(58, -18), (55, -15)])
+def test_a_group_is_compared_with_what_the_others_gained_themselves(own: float, partner: float) -> None:
+    """The gain of a group does not lift its best agent, so it hides no group that lost, even in a tie."""
+    agents = [agent(1, funder="F"), agent(4, funder="F"), HONEST, agent(2, funder="G"), agent(5, funder="G")]
+    trades = Trades()
+    gains = {"SP1": 50.0, "SP4": 10.0, "SP3": 55.0, "SP2": own, "SP5": partner}
+    for number, (sender, gain) in enumerate(gains.items()):
+        usd = 1_000 + 300 * number
+        trades.swap(sender, STX, usd, BTC, usd + gain, 100 * number)
+    found = outcome(agents, trades)
+
+    assert winners(found)["overall_pnl"] == 3
+    assert (2, "shared_funder", ["overall_pnl"]) in flags(found)
 
 
 def test_a_chain_of_wallets_is_a_group() -> None:

@@ -53,6 +53,77 @@ def test_three_trips_slow_trips_and_trips_that_earn_are_not() -> None:
         assert flags(outcome([agent(1)], trades)) == []
 
 
+@pytest.mark.parametrize(
+    ("minutes", "gain", "other_usd", "is_churn"),
+    [
+        (60, 1.0, 0, True),  # within an hour includes the hour
+        (60 + 1 / 60, 1.0, 0, False),
+        (20, 1.0, 800, True),  # half of the volume
+        (20, 1.0, 801, False),
+        (20, 1.00199, 0, True),
+        (20, 1.002, 0, False),  # 0.2 USD of 200 that went there and back: 0.1 %
+    ],
+)
+def test_the_bounds_of_churn(minutes: float, gain: float, other_usd: float, is_churn: bool) -> None:
+    """Four trips with 100 USD there and 100 USD back, next to one trade of another pair."""
+    trades = Trades()
+    churned(trades, 4, minutes=minutes, gain=gain)
+    if other_usd:
+        trades.swap("SP1", STX, other_usd, BTC, other_usd, 5_000)
+
+    assert [kind for _, kind, _ in flags(outcome([agent(1)], trades))] == ["churn"] * is_churn
+
+
+def test_only_the_part_that_came_back_went_there_and_back() -> None:
+    """A tenth of each 100 USD comes back: 80 of 440 USD are no churn."""
+    trades = Trades()
+    for trip in range(4):
+        trades.swap("SP1", STX, 100, USD, 100, trip * 200)
+        trades.swap("SP1", USD, 10, STX, 10, trip * 200 + 20)
+
+    assert flags(outcome([agent(1)], trades)) == []
+
+
+def test_what_was_given_back_does_not_go_back_again() -> None:
+    """10 USD there, 100 back, 300 there: 10 and 90 of them went there and back, which is less than half."""
+    trades = Trades()
+    for trip in range(4):
+        for minute, (sold, usd, bought) in enumerate(((STX, 10, USD), (USD, 100, STX), (STX, 300, USD))):
+            trades.swap("SP1", sold, usd, bought, usd, trip * 200 + 10 * minute)
+
+    assert flags(outcome([agent(1)], trades)) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ((20, 20, 10), ["volume"]),
+        ((20, 20, 9.99), ["volume", "return"]),
+        ((30, 30, 0.99), ["volume", "return"]),  # dust is no trade for the return
+        ((30, 30, 1), ["volume"]),
+    ],
+)
+def test_the_floors_of_the_return_are_reached_without_churning(
+    others: tuple[float, ...], expected: list[str]
+) -> None:
+    """50 USD and three trades that are not dust, besides the churning."""
+    trades = Trades()
+    churned(trades, 4)
+    for at, usd in enumerate(others):
+        trades.swap("SP1", STX, usd, BTC, usd, 2_000 + 100 * at)
+
+    assert flags(outcome([agent(1)], trades)) == [(1, "churn", expected)]
+
+
+@pytest.mark.parametrize(("legs", "is_churn"), [(20, False), (21, True)])
+def test_capital_may_be_turned_over_twenty_times(legs: int, is_churn: bool) -> None:
+    trades, loop = Trades(), (STX, USD, BTC)
+    for leg in range(legs):
+        trades.swap("SP1", loop[leg % 3], 100, loop[(leg + 1) % 3], 100, 100 * leg)
+
+    assert [kind for _, kind, _ in flags(outcome([agent(1)], trades))] == ["churn"] * is_churn
+
+
 def test_the_return_stays_with_who_reaches_the_floors_without_churning() -> None:
     """An agent that churned less than half of its volume keeps all prizes."""
     trades = Trades()
@@ -267,6 +338,17 @@ def test_dust_is_shown_and_excludes_from_nothing() -> None:
         "overall_pnl": 1,
         "volume": 1,
     }  # one trade that is not dust: too few for the return
+
+
+@pytest.mark.parametrize(("others", "is_shown"), [(10, True), (11, False)])
+def test_half_of_the_trades_is_mostly_dust(others: int, is_shown: bool) -> None:
+    trades = Trades()
+    for at in range(10):
+        trades.swap("SP1", STX, 0.99, BTC, 0.99, 100 * at)
+    for at in range(others):
+        trades.swap("SP1", STX, 1, BTC, 1, 2_000 + 100 * at)
+
+    assert flags(outcome([agent(1)], trades)) == [(1, "dust", [])] * is_shown
 
 
 # Any trades
