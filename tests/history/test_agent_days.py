@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from support.local_store import open_competition
 from support.pages_world import sample_row
 from tocsin.bindings import Database
@@ -119,3 +121,23 @@ async def test_old_prices_keep_the_last_one_of_each_hour(tmp_path: Path) -> None
     old = [each.at - T for each in found["stx"] if each.at < T + 2 * DAY_MS]
     assert old == [hour * HOUR_MS + 55 * MINUTE_MS for hour in range(48)]
     assert sum(each.at >= T + 2 * DAY_MS for each in found["stx"]) == 24 * 12
+
+
+async def test_what_a_run_did_not_reach_is_thinned_out_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is limited in the middle of a day or an hour continues there, and nothing stays behind."""
+    monkeypatch.setattr(retention, "ROWS_MAX", 2)
+    async with open_competition(tmp_path) as db:
+        for hour in (0, 1):
+            await agent_days.append(db, [row(agent) for agent in range(1, 6)], T + hour * HOUR_MS)
+        prices = [PricePoint("stx", T + n * MINUTE_MS, "1", 6, "tenero", None, None) for n in range(6)]
+        await db.batch(append(db, prices))
+        runs = [await retention.thin_out(db, T + 3 * DAY_MS, 1) for _ in range(6)]
+        left = [each["points"] for each in await stored(db)]
+        kept = await points_between(db, ["stx"], T, T + DAY_MS)
+
+    assert [each.days for each in runs] == [2, 2, 1, 0, 0, 0]
+    assert [each.prices for each in runs] == [2, 2, 1, 0, 0, 0]
+    assert left == ["[60,1,5,10000,100,null,0]"] * 5
+    assert [each.at for each in kept["stx"]] == [T + 5 * MINUTE_MS]

@@ -307,6 +307,27 @@ async def test_a_token_that_lost_its_price_is_no_gain(tmp_path: Path) -> None:
     assert got.pnl_usd is None
 
 
+@pytest.mark.parametrize(("uncounted_then", "pnl"), [(1, 10.0), (0, None)])
+async def test_an_excess_that_is_found_since_is_no_gain(
+    uncounted_then: int, pnl: float | None, tmp_path: Path
+) -> None:
+    """The P&L of a period compares the same swaps: the excessive one was left out then as well, or it is unknown."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(OLD, 1)])
+        await swapped(db, OLD, 200, 100, 1)
+        await point(db, 24, row(1, [OLD], trades=2, pnl=0.0, uncounted=uncounted_then))
+        await db.prepare(
+            "INSERT INTO excess_swaps SELECT txid, sender, token_in, amount_in, token_out, amount_out,"
+            " burn_block_time, '1', NULL, '9', NULL FROM swaps WHERE block_height IN (2, 3)"
+        ).run()
+        past = await past_at(db, NOW, COUNTED)
+    now = replace(row(1, [OLD], trades=3, pnl=10.0, uncounted=2), excess_trade_count=2, valued_trade_count=3)
+
+    (day,) = of_period([now], past, "24h")
+    assert day.pnl_usd == pnl
+    assert (day.trade_count, day.uncounted_trade_count, day.excess_trade_count) == (1, 0, 0)
+
+
 async def test_trades_of_unknown_value_are_not_worth_nothing(tmp_path: Path) -> None:
     """An agent without trades in a period has a volume of 0, whatever is known of the time before."""
     async with open_competition(tmp_path) as db:

@@ -190,8 +190,13 @@ async def test_a_large_round_is_read_less_often(tmp_path: Path) -> None:
         await publish(site.kv, replace(known, rows=large), ROUND_KEY)
         soon = await site.published(START_S + 139, stx=1.0, ststx=1.0)
         later = await site.published(START_S + 141, stx=1.0, ststx=1.0)
+        await publish(site.kv, replace(known, rows=large, as_of=(START_S + 500) * 1000), ROUND_KEY)
+        set_back = await site.published(START_S + 400, stx=1.0, ststx=1.0)
 
     assert ([row["tradeCount"] for row in soon["rows"]], len(later["rows"])) == ([20_000, 20_000], 3)
+    assert (
+        len(set_back["rows"]) == 3
+    )  # a board of the future, from before the clock was set back, delays nothing
 
 
 async def test_no_round_is_an_empty_board(tmp_path: Path) -> None:

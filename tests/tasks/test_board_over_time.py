@@ -11,6 +11,7 @@ from support.market import Market
 from support.task_run import TaskBench, task_bench
 from support.virtual_time import START_MS
 from tocsin.competition.published_board import BoardReader, PublishedBoard
+from tocsin.prices.series import PricePoint, append
 from tocsin.settings import Settings
 from tocsin.shapes.competition import BoardRow
 from tocsin.tasks import tasks
@@ -84,6 +85,30 @@ async def test_a_spike_at_the_end_changes_nothing(tmp_path: Path) -> None:
         board = await refreshed(bench, settings)
 
     assert (board.final, board.rows[0].pnl_usd) == (True, 0.0)
+
+
+@pytest.mark.parametrize(("seconds", "is_final"), [(-1, False), (0, True)])
+async def test_the_board_is_final_from_the_end_on(tmp_path: Path, seconds: int, is_final: bool) -> None:
+    market = Market([{"stx": 1.0, A: 1.0}])
+    async with competition(tmp_path, market) as bench:
+        await add_swaps(bench.db, [PlainSwap(1, HONEST, "stx", 100 * UNIT, A, 100 * UNIT, START_S)])
+        points = [PricePoint("stx", (START_S - HOUR_S) * 1000, "1", 6, "tenero", "250000", "18000")]
+        await bench.db.batch(append(bench.db, points))
+        board = await refreshed(bench, Settings(competition_start=1, competition_end=START_S - seconds))
+
+    assert board.final == is_final
+
+
+async def test_pegs_alone_make_no_final_board(tmp_path: Path) -> None:
+    """They are always in force. Without a price of the end that was recorded, the board stays at current prices."""
+    usda = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token::usda"
+    market = Market([{"stx": 1.0}])
+    async with competition(tmp_path, market) as bench:
+        await add_swaps(bench.db, [PlainSwap(1, HONEST, "stx", UNIT, usda, 2 * UNIT, START_S - 9 * HOUR_S)])
+        board = await refreshed(bench, Settings(competition_start=1, competition_end=START_S - 8 * HOUR_S))
+
+    assert not board.final
+    assert [row.pnl_usd for row in board.rows] == [1.0]
 
 
 async def test_two_hundred_churning_swaps_are_not_first(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.competition import World, chain_of, leaderboard, open_world
+from support.competition import World, chain_of, leaderboard, open_world, sweep
 from support.local_store import open_kv
 from tocsin.bindings import JSON
 from tocsin.budget.call_session import task_session
@@ -15,11 +15,14 @@ from tocsin.competition.rules import rules_of
 from tocsin.competition.totals import traded_tokens
 from tocsin.errors import RunStopped
 from tocsin.platform.local.sqlite.kv import SqliteKV
+from tocsin.prices.cache import CachedPrice, put_token_price
 from tocsin.prices.pricing import prices_of
+from tocsin.prices.series import PricePoint, append
 from tocsin.prices.tracked_tokens import tracked_tokens
 from tocsin.scheduler.task import Task, TaskResult
 from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
 from tocsin.settings import Settings
+from tocsin.simulator.simulated_tokens import STSTX, STX
 from tocsin.tasks.publish_board import publishing, publishing_job
 from tocsin.tasks.sweep_competition import sweep_task
 
@@ -102,6 +105,29 @@ async def test_a_request_that_recorded_something_publishes(tmp_path: Path) -> No
 
     assert before is None
     assert after is not None
+
+
+async def test_a_submitted_swap_is_valued_before_it_is_on_the_board(tmp_path: Path) -> None:
+    """One unit for 10^38 is never shown as a gain, not even until the next task runs."""
+
+    async def job(_context: WorkContext, argument: JSON) -> JSON:
+        return argument
+
+    async with open_world(tmp_path, chain_of(1)) as world, open_kv(tmp_path, world.clock) as kv:
+        chain, now = world.simulator.chain, world.clock.now()
+        chain.swap(token_in=STX.id, token_out=STSTX.id, amount_in=1, amount_out=10**38)
+        chain.mine()
+        await sweep(world)
+        for token in (STX, STSTX):
+            await put_token_price(kv, token.id, CachedPrice(1.0, 6, now, liquidity_usd=250_000.0))
+        points = [PricePoint(token.id, now - 1, "1", 6, "tenero", "250000", None) for token in (STX, STSTX)]
+        await world.db.batch(append(world.db, points))
+        made = publishing_job(job, world.rules, lambda _: True)
+        await made(context_of(world, kv), None)
+        board = await BoardReader(kv).read()
+
+    assert board is not None
+    assert [(row.pnl_usd, row.excess_trade_count) for row in board.rows] == [(None, 1)]
 
 
 async def test_a_board_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:

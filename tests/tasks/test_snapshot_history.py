@@ -41,6 +41,16 @@ async def test_the_published_board_is_kept_once_an_hour(tmp_path: Path) -> None:
     assert [point.at - START_MS for point in points] == [0, 3_540_000]
 
 
+async def test_a_board_of_the_future_is_not_kept(tmp_path: Path) -> None:
+    """It was published before the clock was set back: its figures are not those of this hour."""
+    async with task_bench(tmp_path, Market([])) as bench:
+        agent = sample_row(Random(1), 1, START_MS)
+        await publish(bench.kv, PublishedBoard([agent], START_MS + 1, None, final=False))
+        result = await bench.run(TASK)
+
+    assert (result.counters["agents"], result.counters["appended"]) == (0, 0)
+
+
 def test_it_runs_on_the_hour_and_calls_nobody() -> None:
     """So that history costs no call."""
     assert (TASK.name, TASK.cadence_ms, TASK.upstream, TASK.calls_per_run) == (
