@@ -212,6 +212,19 @@ async def test_a_swap_waits_for_its_price_for_an_hour(tmp_path: Path) -> None:
         assert (done, set((await values(db)).values())) == (2, {(1_000_000, 2_000_000)})
 
 
+async def test_a_price_at_the_end_of_the_hour_still_counts(tmp_path: Path) -> None:
+    """So a swap waits through the whole hour, its last millisecond included."""
+    async with open_competition(tmp_path) as db:
+        await add_traders(db, [(ONE, 7)])
+        await add_swaps(db, [PlainSwap(1, ONE, "stx", 1_000_000, USDA, 1_000_000, T_S)])
+        early = await value_swaps(db, T_MS + HOUR_MS, FLOORS)
+        await db.batch(append(db, [point("stx", T_MS + HOUR_MS, "1")]))
+        late = await value_swaps(db, T_MS + HOUR_MS + 1, FLOORS)
+
+        assert (early, late) == (0, 1)
+        assert list((await values(db)).values()) == [(1_000_000, 1_000_000)]
+
+
 async def test_a_value_leaves_with_its_swap(tmp_path: Path) -> None:
     """In the same statement; the swap is valued again when it comes back, as it is then."""
     async with open_competition(tmp_path) as db:

@@ -88,8 +88,9 @@ def test_what_was_given_back_does_not_go_back_again() -> None:
     """10 USD there, 100 back, 300 there: 10 and 90 of them went there and back, which is less than half."""
     trades = Trades()
     for trip in range(4):
-        for minute, (sold, usd, bought) in enumerate(((STX, 10, USD), (USD, 100, STX), (STX, 300, USD))):
-            trades.swap("SP1", sold, usd, bought, usd, trip * 200 + 10 * minute)
+        trades.swap("SP1", STX, 10, USD, 10, trip * 200)
+        trades.swap("SP1", USD, 100, STX, 100, trip * 200 + 10)
+        trades.swap("SP1", STX, 300, USD, 200, trip * 200 + 20)
 
     assert flags(outcome([agent(1)], trades)) == []
 
