@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -39,9 +40,17 @@ async def opened(streams: NewsStreams, address: str = "", last_id: str = "") -> 
     }
     response = await streams.show(Request(scope))
     assert isinstance(response, StreamingResponse)
-    frames = cast("AsyncGenerator[bytes, None]", response.body_iterator)
+    frames = one_by_one(cast("AsyncGenerator[bytes, None]", response.body_iterator))
     assert await anext(frames) == b"retry: 3000\n\n"
     return frames
+
+
+async def one_by_one(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The frames of a stream: those of one look come together."""
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            for frame in chunk.removesuffix(b"\n\n").split(b"\n\n"):
+                yield frame + b"\n\n"
 
 
 async def told(frames: AsyncGenerator[bytes, None]) -> Any:
@@ -157,6 +166,34 @@ async def test_who_comes_back_is_told_what_was_missed(tmp_path: Path) -> None:
         await frames.aclose()
 
         assert [news["txid"] for news in missed] == txids
+
+
+async def test_streams_that_catch_up_take_turns(tmp_path: Path) -> None:
+    """Each from its own position: at most one look in 20 ms for all of them; one that is up to date does not wait."""
+    async with competition_site(tmp_path) as made:
+        await made.world.db.prepare(
+            "INSERT INTO news (kind, txid, sender) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
+            " WHERE i < 150) SELECT 'withdrawn', 'x' || i, 'y' FROM n"
+        ).run()
+        streams, clock = NewsStreams(replace(made.site, in_one_loop=True)), made.site.clock
+        current = await opened(streams)
+        behind = [await opened(streams, last_id=str(number)) for number in range(19)]
+        began = clock.monotonic()
+        reading = [asyncio.create_task(told(frames)) for frames in behind]
+        newest = asyncio.create_task(told(current))
+        await asyncio.sleep(0.1)
+        early = sum(task.done() for task in reading)
+        first = [(await task)["txid"] for task in reading]
+        took = clock.monotonic() - began
+        txid = await trade(made, 0)
+        heard = await newest
+        for frames in (current, *behind):
+            await frames.aclose()
+
+        assert first == [f"x{number + 1}" for number in range(19)]
+        assert 4 <= early <= 6
+        assert took == pytest.approx(0.38, abs=0.05)
+        assert (heard["txid"], clock.monotonic() - began < 2.5) == (txid, True)
 
 
 async def test_an_agent_is_told_that_it_was_outranked(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """`GET /api/competition/events`: changes as server-sent events, for everybody.
 
 Each stream looks for news once a second, from its last position. Streams at the same position share one look, so a
-thousand streams cost one query a second. Nothing is buffered for a stream that does not read. A stream ends after some
+thousand streams cost one query a second. Streams that catch up, each from its own position, take turns. Nothing is
+buffered for a stream that does not read. A stream ends after some
 minutes, because an invocation on Cloudflare must end; the client reconnects and continues from its position. It also
 ends when all places are taken, its client has most of them, and another client comes.
 """
@@ -26,9 +27,12 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.event_streams import EventResponse
 from tocsin.web.request_limits import CLIENTS_PER_SITE, networks_of
 from tocsin.web.respond import json_bytes
+from tocsin.web.shared_results import keep
 
 LOOK_EVERY_S = 1.0
 LOOKS_MAX = 400  # per stream; on Cloudflare each is two subrequests
+LOOKS_KEPT = 4  # of at most 200 news
+CATCH_UP_EVERY_S = 0.02  # for all streams together
 SILENT_LOOKS = 15  # then a comment shows that the stream is alive
 STREAMS_MAX = 1_000
 STREAMS_PER_CLIENT = 20
@@ -40,7 +44,6 @@ class _Look:
     """The news after a number, the number to continue from, and the board. `at_s` is monotonic."""
 
     at_s: float
-    after: int
     news: list[News]
     next: int
     board: PublishedBoard | None
@@ -55,7 +58,8 @@ class NewsStreams:
         self._published = BoardReader(deps.kv)
         self._ranks = BoardRanks()
         self._looking = asyncio.Lock()
-        self._newest_look: _Look | None = None
+        self._catching_up = asyncio.Lock()
+        self._looks: dict[int, _Look] = {}  # the newest ones, by their position
 
     async def show(self, request: Request) -> ASGIApp:
         address = request.query_params.get("address") or None
@@ -76,9 +80,14 @@ class NewsStreams:
         last = request.headers.get("last-event-id", "")
         known = last.isascii() and last.isdecimal() and len(last) <= 15
         after = min(int(last), newest) if known else newest
-        return EventResponse(self._stream(address, after, place), HEADERS, lambda: self._open.closed(place))
+        return EventResponse(
+            self._stream(address, after, newest, place), HEADERS, lambda: self._open.closed(place)
+        )
 
-    async def _stream(self, address: str | None, after: int, place: Place) -> AsyncGenerator[bytes, None]:
+    async def _stream(
+        self, address: str | None, after: int, newest: int, place: Place
+    ) -> AsyncGenerator[bytes, None]:
+        """The news after a number. The stream catches up until it has reached the newest one."""
         yield b"retry: 3000\n\n"
         board: PublishedBoard | None = None
         rank: int | None = None
@@ -87,7 +96,7 @@ class NewsStreams:
             if self._deps.closing.is_set() or place.gone:
                 return
             try:
-                look = await self._look(after)
+                look = await self._look(after, catches_up=after < newest)
             except (StoreError, BindingMissing):
                 return  # the client reconnects and continues from its position
             told = [news for news in look.news if _concerns(news, address)]
@@ -98,24 +107,28 @@ class NewsStreams:
                 if previous is not None and rank is not None and rank > previous:
                     told.append(News(after, "outranked", address, rank=rank, previous_rank=previous))
             silent = 0 if told else silent + 1
-            for news in told:
-                yield _frame(news)
+            frames = b"".join(map(_frame, told))
+            del look, told  # a client that does not read keeps the frames only
+            if frames:
+                yield frames
             if silent == SILENT_LOOKS:
                 silent = 0
                 yield b": heartbeat\n\n"
             await self._deps.clock.sleep(LOOK_EVERY_S)
 
-    async def _look(self, after: int) -> _Look:
+    async def _look(self, after: int, *, catches_up: bool) -> _Look:
         """The news after this number; shared with a stream that has just looked from the same position."""
         async with AsyncExitStack() as stack:
             if self._deps.in_one_loop:
-                await stack.enter_async_context(self._looking)
-            newest, now_s = self._newest_look, self._deps.clock.monotonic()
-            if newest is not None and newest.after == after and now_s - newest.at_s < LOOK_EVERY_S / 2:
-                return newest
+                await stack.enter_async_context(self._catching_up if catches_up else self._looking)
+            known, now_s = self._looks.get(after), self._deps.clock.monotonic()
+            if known is not None and now_s - known.at_s < LOOK_EVERY_S / 2:
+                return known
             news, following = await read_news(self._deps.db, after)
-            look = _Look(now_s, after, news, following, await self._published.read())
-            self._newest_look = look
+            look = _Look(now_s, news, following, await self._published.read())
+            keep(self._looks, after, look, LOOKS_KEPT)
+            if catches_up and self._deps.in_one_loop:
+                await self._deps.clock.sleep(CATCH_UP_EVERY_S)
             return look
 
     def _rank(self, board: PublishedBoard, address: str | None) -> int | None:
