@@ -48,11 +48,13 @@ def test_refusals_and_events_are_listed(running: Running) -> None:
     wrong = tocsin("refusals", "--code", "bad_luck", port=running.port)
     without = tocsin("refusals", port=running.port, ADMIN_KEY="")
     happened = tocsin("events", "--json", port=running.port)
+    refused = tocsin("events", port=running.port, ADMIN_KEY="the-key-of-another-service")
 
     assert (none.returncode, none.stdout) == (0, "Nothing was refused.\n")
     assert (wrong.returncode, "tx_failed" in wrong.stderr) == (2, True)
     assert (without.returncode, "ADMIN_KEY" in without.stderr) == (2, True)
     assert happened.returncode == 0
+    assert (refused.returncode, "does not accept this key" in refused.stderr) == (1, True)
     assert all("event" in json.loads(line) for line in happened.stdout.splitlines())
 
 

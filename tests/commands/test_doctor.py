@@ -20,7 +20,14 @@ from support.tocsin_command import tocsin_process
 from tocsin.bindings import FetchResponse
 from tocsin.commands.data_files import load_migrations
 from tocsin.commands.doctor import disk, doctor, open_files, permissions, proxy
-from tocsin.commands.doctor_network import ask_service, clock_check, reach, upstream_check
+from tocsin.commands.doctor_network import (
+    ask_service,
+    ask_upstream,
+    clock_check,
+    network_checks,
+    reach,
+    upstream_check,
+)
 from tocsin.platform.local.sqlite.data_dir import DataDir
 from tocsin.settings import Settings
 from tocsin.upstream.hiro import hiro_upstream
@@ -274,3 +281,39 @@ async def test_whether_the_service_is_ready(status: int, body: Any, verdict: str
         [seen] = await ask_service(settings)
 
     assert (seen.verdict, text in seen.sentence) == (verdict, True), seen
+
+
+async def test_an_upstream_is_asked_with_its_key() -> None:
+    """Otherwise the answer says nothing about the key."""
+
+    async def respond(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+
+    async with serving(respond) as server:
+        for key in (KEY, None):
+            await ask_upstream(hiro_upstream(server.url, key), lambda: NOW)
+
+    assert [request.headers.get("x-api-key") for request in server.requests] == [KEY, None]
+
+
+async def test_each_receiver_is_reached_by_its_own_setting() -> None:
+    """A check of another receiver would hide the fault of this one."""
+    settings = Settings(
+        alert_url="https://alerts.invalid/a",
+        heartbeat_url="https://heart.invalid/b",
+        worker_logs_url="https://logs.invalid",
+    )
+    asks = {ask.name: ask for ask in network_checks(settings, lambda: NOW)}
+    seen = {}
+    for name in ("alerts", "heartbeats", "log service"):
+        [check] = await asks[name].run()
+        seen[name] = (
+            check.sentence.partition(" ")[0],
+            check.sentence.partition("check ")[2].partition(" ")[0],
+        )
+
+    assert seen == {
+        "alerts": ("alerts.invalid", "TOCSIN_ALERT_URL"),
+        "heartbeats": ("heart.invalid", "TOCSIN_HEARTBEAT_URL"),
+        "log service": ("logs.invalid", "WORKER_LOGS_URL"),
+    }

@@ -1,5 +1,6 @@
 """`/api/admin/scheduler` and `/api/competition/cron`: the object's RPC, for callers with the key."""
 
+import asyncio
 import json
 from inspect import signature
 from pathlib import Path
@@ -335,3 +336,34 @@ async def test_a_parameter_of_another_action_is_refused(query: str, tmp_path: Pa
     assert (answer.status, answer.json()["code"]) == (400, "bad_request")
     assert "takes no" in answer.json()["error"]
     assert made.scheduler.calls == []
+
+
+async def test_old_counts_are_not_shown_when_the_database_stops_answering(tmp_path: Path) -> None:
+    """Unknown is not what it was a while ago."""
+    async with scene(tmp_path) as made:
+        app = create_app(made.site)
+        before = (await ask(app, PATH, headers=KEY)).json()["refusals"]
+        await made.site.db.close()  # type: ignore[attr-defined]
+        await asyncio.sleep(3)
+        after = (await ask(app, PATH, headers=KEY)).json()["refusals"]
+
+    assert (before, after) == ({}, None)
+
+
+@pytest.mark.parametrize("action", ["recheck&txid=", "refresh&task="])
+async def test_a_long_target_is_cut_in_the_audit_log(tmp_path: Path, action: str) -> None:
+    """It is a caller's text, and may be anything."""
+    async with scene(tmp_path) as made:
+        await post(made, f"action={action}{'x' * 500}")
+
+        [record] = made.scheduler.audited.values()
+        assert record.target == "x" * 80
+
+
+async def test_the_running_runs_can_be_listed(tmp_path: Path) -> None:
+    """As an outcome, although they have none yet."""
+    async with scene(tmp_path) as made:
+        answer = await ask(create_app(made.site), f"{PATH}/runs?outcome=running", headers=KEY)
+
+        assert answer.status == 200
+        assert made.scheduler.calls == [("runs", None, 50, "running", None, None, None, None)]

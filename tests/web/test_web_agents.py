@@ -297,3 +297,17 @@ async def test_a_spreadsheet_takes_the_whole_board(tmp_path: Path) -> None:
             "Ada, the first",
             "漢;'\uff1d1+1",
         }
+
+
+async def test_the_spreadsheet_is_that_of_the_newest_board(tmp_path: Path) -> None:
+    """A line more after each agent's first trade."""
+    async with competition_site(tmp_path) as made:
+        chain, lines = made.world.simulator.chain, []
+        for wallet in chain.wallets:
+            tx = chain.swap(wallet)
+            chain.mine()
+            await made.submit(tx.tx_id)
+            answer = await made.get("/api/competition/leaderboard.csv")
+            lines.append(answer.body.count(b"\n"))
+
+    assert lines == [2, 3, 4]

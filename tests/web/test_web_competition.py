@@ -21,6 +21,7 @@ from tocsin.errors import ObjectReset, StoreUnavailable
 from tocsin.prices.cache import price_key
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
 from tocsin.scheduler.service_health import HealthSnapshot
+from tocsin.shapes.competition import SubmitAnswer
 from tocsin.shapes.completeness import Completeness
 from tocsin.shapes.scheduler import Progress
 from tocsin.simulator.addresses import address_of
@@ -449,3 +450,26 @@ async def test_a_board_is_complete_only_if_both_readers_of_the_chain_are(task: s
         board = (await ask(create_app(replace(made.site, health=health)), BOARD)).json()
 
     assert board["sweepComplete"] is False
+
+
+async def test_a_retry_is_not_asked_for_too_early(tmp_path: Path) -> None:
+    """Seconds are rounded up: a client that comes back a moment too early is refused again."""
+    async with competition_site(tmp_path) as made:
+        at = made.world.clock.now() + 1_001
+        answer = SubmitAnswer(429, Code.TOO_MANY_REQUESTS, "Wait.", "", retryable=True, retry_at=at)
+
+        async def limited(_job: str, _argument: Any) -> Any:
+            return answer.to_json()
+
+        made.performer.run_job = limited  # type: ignore[method-assign]  # a stub
+        refused = await made.submit(f"0x{1:064x}")
+
+    assert (refused.status, refused.headers["retry-after"]) == (429, "2")
+
+
+async def test_without_a_round_its_board_is_empty_and_not_final(tmp_path: Path) -> None:
+    """Final would mean that a round has ended with nobody in it."""
+    async with competition_site(tmp_path) as made:
+        board = (await made.get(f"{BOARD}?period=round")).json()
+
+    assert (board["rows"], board["final"], board["round"]) == ([], False, None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.competition_site import CompetitionSite, competition_site
+from support.competition_site import TRADES, CompetitionSite, competition_site
 from tocsin.simulator.faults import SimulatedFault
 
 MCP = "/mcp"
@@ -192,3 +192,35 @@ async def test_a_submission_that_fails_is_not_called_a_success(tmp_path: Path) -
             content = result["structuredContent"]
             assert (result["isError"], content["code"], content["retryable"]) == (True, code, retryable)
             assert content["error"].endswith(".")
+
+
+async def test_a_tool_counts_for_its_client_as_the_route_does(tmp_path: Path) -> None:
+    """Submissions share their calls fairly by client, so the client must not be lost on the way."""
+    async with competition_site(tmp_path) as made:
+        run, clients = made.performer.run_job, []
+
+        async def seen(job: str, argument: Any) -> Any:
+            clients.append((job, argument["client"]))
+            return await run(job, argument)
+
+        made.performer.run_job = seen  # type: ignore[method-assign]  # a spy
+        chain = made.world.simulator.chain
+        first, second = (chain.swap(chain.wallets[0]).tx_id for _ in range(2))
+        chain.mine()
+        await use(made, "explain", txid=first)
+        await made.get(f"{TRADES}/{second}")
+        await use(made, "submit", txid=first)
+        await made.submit(second)
+
+    by_tool, by_route = clients[::2], clients[1::2]
+    assert by_tool == by_route
+    assert len(by_tool) == 2
+    assert all(client for _, client in by_tool)
+
+
+async def test_an_unknown_contract_is_not_allowed(tmp_path: Path) -> None:
+    """It has no functions that count."""
+    async with competition_site(tmp_path) as made:
+        found = (await use(made, "allow_list", contract_id="SP1.unknown"))["structuredContent"]
+
+    assert found == {"contract_id": "SP1.unknown", "allowed": False, "functions": []}

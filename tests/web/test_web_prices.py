@@ -188,3 +188,16 @@ async def test_security_headers_are_there_from_memory_and_newly_made(tmp_path: P
 
         assert first == second
         assert first.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_contract_stands_for_its_token_if_it_has_one(tmp_path: Path) -> None:
+    """With two, it is unclear which is meant; a token that is named twice is answered once."""
+    contract = f"{address_of('deployer')}.pair"
+    async with scene(tmp_path) as made:
+        await publish_tokens(made.site.kv, ["stx", SBTC, f"{contract}::one", f"{contract}::two"])
+        app = await stocked(made)
+        unclear = (await ask(app, f"/api/prices?tokens={contract}")).json()
+        twice = (await ask(app, f"/api/prices?tokens={SBTC.partition('::')[0]},{quote(SBTC)}")).json()
+
+    assert unclear["missing"] == [contract]
+    assert twice["missing"] == [SBTC]
