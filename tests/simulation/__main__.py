@@ -111,11 +111,14 @@ def _report(name: Named, end: Connection) -> None:
 def run_many(days: float, reported: Reports) -> int:
     began, cpu_began = time.monotonic(), sum(os.times()[:4])
     simulated, histories, happened, broken = 0.0, 0, Counter[str](), list[Named]()
+    missing: dict[str, tuple[float, str]] = {}
     with closing(reported):  # which ends the histories that still run: their time counts
         for name, report in reported:
             simulated += report.days
             histories += 1
             happened.update(report.happened)
+            for state, cadences in report.longest_missing.items():
+                missing[state] = max(missing.get(state, (0.0, "")), (cadences, str(name)))
             if report.violations:
                 broken.append(name)
                 print(f"{name}: {report.violations[0]}", flush=True)
@@ -125,6 +128,8 @@ def run_many(days: float, reported: Reports) -> int:
                 break
     minutes, cpu_minutes = (time.monotonic() - began) / 60, (sum(os.times()[:4]) - cpu_began) / 60
     print(", ".join(f"{count} {what}" for what, count in sorted(happened.items())))
+    for state, (cadences, seed) in sorted(missing.items()):
+        print(f"the longest time that a swap was missing in state {state}: {cadences:.2f} cadences ({seed})")
     print(
         f"{simulated:,.0f} days in {histories} histories, {minutes:.1f} minutes;"
         f" {simulated / max(cpu_minutes, 0.001):.0f} days per minute of processor time;"
@@ -141,6 +146,7 @@ def run_one(name: Named, days: float | None) -> int:
     print(f"{name}: {report.days:.1f} days, {len(plan.events)} events, {report.counts}")
     print(", ".join(f"{count} {what}" for what, count in sorted(report.happened.items())))
     print(f"trace {report.digest}")
+    print(f"cadences that a swap was missing: {report.longest_missing}")
     if not report.violations:
         print("every promise was kept")
         return 0

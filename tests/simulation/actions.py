@@ -101,6 +101,8 @@ class Actions(CommandUsers):
                 outside.move_market(values["what"], rng)
             case "network_list":
                 outside.simulator.hiro.set_network_list(values["mode"])
+            case "stuck_etag" | "stopped_list" | "wrong_page":
+                outside.break_list(event.kind, values, rng)
             case kind:
                 self._do_beside(kind, values)
 

@@ -1,4 +1,4 @@
-"""What must hold when all faults have ended and the chain has stood still for a while."""
+"""What must hold when all faults and all trades have ended for a while."""
 
 from typing import TYPE_CHECKING
 

@@ -21,6 +21,7 @@ from simulation.database_reader import DatabaseReader
 from simulation.disk import CallFault, Disk
 from simulation.earlier_service import write_earlier_service
 from simulation.ending import check_ending
+from simulation.found_checks import FoundChecks
 from simulation.interpreter import evicting_after, quiet_end
 from simulation.outside import Outside
 from simulation.plan import DAY_S, Event, Plan
@@ -63,6 +64,7 @@ class Report:
     trace: list[str]
     happened: Counter[str]
     counts: dict[str, int] = field(default_factory=dict)
+    longest_missing: Mapping[str, float] = field(default_factory=dict)  # see FoundChecks
 
 
 class History:
@@ -88,6 +90,7 @@ class History:
         self.actions = Actions(self)
         self.rounds = RoundChecks(self)
         self.damage = Damage(self)
+        self.found = FoundChecks(self)
         self.runs_before = 0  # of an earlier service
         self.restart_after_s = RESTART_S
         self.is_calm = False
@@ -203,6 +206,7 @@ class History:
                 "storage calls before the calm": calls,
                 **self.outside.counts(),
             },
+            self.found.longest,
         )
 
     def _live(self, until_s: float) -> None:
@@ -336,6 +340,7 @@ class History:
                 self.broken("readiness", f"the scheduler does not answer: {body}")
             return
         self.happened["ready" if answer.status == 200 else "not ready"] += 1
+        self.found.look(status, body.get("state"), is_200=answer.status == 200)
         self.checks.looked(status, self.time.now_s, self.clock.now())
         lie = readiness(
             answer.status == 200,

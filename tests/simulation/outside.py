@@ -1,6 +1,6 @@
 """Everything around the service: the chain, the two upstreams, the participants, and the rules."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import count
 from math import inf
@@ -18,7 +18,9 @@ from tocsin.settings import Settings
 from tocsin.simulator.chain import Chain
 from tocsin.simulator.chain_records import ChainTransaction
 from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT
+from tocsin.simulator.faults import SimulatedFault
 from tocsin.simulator.hiro_hooks import HOOK_UUID
+from tocsin.simulator.network_traffic import start_tenures
 from tocsin.simulator.rate_limits import HIRO_ANONYMOUS, HIRO_KEYED, TENERO_ANONYMOUS
 from tocsin.simulator.simulated_fetch import SimulatedFetch
 from tocsin.simulator.simulated_tokens import TRADED_TOKENS
@@ -51,6 +53,7 @@ class Outside:
             floods=0.01,
             reorgs=0.03,
             network=world.network_per_hour,
+            tenures=True,
         )
         start_traffic(chain, traffic)
         chain.advance(time.start_ms)
@@ -174,6 +177,25 @@ class Outside:
         tenero.set_price(token.id, token.base_price * factors[what] if what in factors else None)
         tenero.set_pool(token.id, *pools.get(what, (LIQUIDITY_USD, VOLUME_USD)))
 
+    def break_list(self, how: str, values: Mapping[str, Any], rng: Random) -> None:
+        """Make the network's list stand still or seem unchanged for a while, or send a wrong page."""
+        simulator, chain, hiro = self.simulator, self.chain, self.simulator.hiro
+        simulator.advance()
+        if how == "wrong_page":  # only a list of several pages has a cursor to follow
+            chain.dust(rng.choice(chain.strangers), values["transactions"])
+            path, times = "/extended/v3/transactions", values["times"]
+            until_ms = chain.now_ms + 86_400_000
+            fault = SimulatedFault(kind=values["fault"], path=path, times=times, until_ms=until_ms)
+            simulator.faults.add(fault)
+            return
+        ends_ms = chain.now_ms + int(values["for_s"] * 1000)
+        if how == "stuck_etag":
+            hiro.etag_stuck = True
+            chain.schedule(ends_ms, lambda: setattr(hiro, "etag_stuck", False))
+        else:
+            hiro.list_stopped_ms = chain.now_ms
+            chain.schedule(ends_ms, lambda: setattr(hiro, "list_stopped_ms", None))
+
     def omit(self, share: float) -> None:
         """Make the network's list leave out a share of the transactions from now on."""
         self.simulator.hiro.omitted_share = share
@@ -186,7 +208,7 @@ class Outside:
         Below the `lowest` nonce seen there is no gap.
         """
         transaction = self.chain.transactions[txid]
-        if not self._may_be_left_out(txid):
+        if not self.may_be_left_out(txid):
             return False
         return (lowest is not None and transaction.nonce < lowest) or not any(
             other.sender == transaction.sender
@@ -194,11 +216,11 @@ class Outside:
             and other.state == "mined"
             and other.block is not None
             and other.block.time_s <= listed_s
-            and not self._may_be_left_out(other.tx_id)
+            and not self.may_be_left_out(other.tx_id)
             for other in self.chain.transactions.values()
         )
 
-    def _may_be_left_out(self, txid: str) -> bool:
+    def may_be_left_out(self, txid: str) -> bool:
         """Judge by the largest share so far; the simulator chooses by the id."""
         return int(txid[2:14], 16) < self._omitted_max * 16**12
 
@@ -221,10 +243,11 @@ class Outside:
         self.chain.reorg(depth, "mixed", rng)
 
     def calm(self) -> None:
-        """End all faults and stop the chain, so that there is one truth to compare with."""
+        """End all faults and all traffic but the miners', so that there is one truth to compare with."""
         simulator = self.simulator
         simulator.faults.clear()
         simulator.hiro.index_lag_ms = simulator.hiro.list_lag_ms = 0
+        simulator.hiro.etag_stuck, simulator.hiro.list_stopped_ms = False, None
         simulator.hiro.set_network_list("served")
         self.omit(0.0)
         self.set_hook("streaming")
@@ -232,8 +255,8 @@ class Outside:
         self.receiver.mode = "takes"
         self.spoilt.until_s = 0.0
         simulator.advance()
-        simulator._chain_origin_ms = simulator.chain.now_ms
-        simulator.speed = 0.0
+        self.chain._agenda.clear()
+        start_tenures(self.chain)
 
     def counts(self) -> dict[str, Any]:
         return {

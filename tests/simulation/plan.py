@@ -11,7 +11,7 @@ from typing import Any, Literal
 from simulation.receiver import with_receivers
 from simulation.time_and_loop import START_MS
 from tocsin.settings import Settings
-from tocsin.simulator.faults import FAULT_KINDS, SimulatedFault
+from tocsin.simulator.faults import ANY_REPLY_FAULTS, PAGE_FAULTS, SimulatedFault
 
 DAY_S = 86_400.0
 NEVER_S = 10.0**9
@@ -85,6 +85,12 @@ TROUBLE_RATES: Mapping[str, float] = {
     "hook_fault": 1.0,
     "crowd": 3.0,
     "confused": 3.0,
+}
+# What is wrong with the network's list: while its ETag is stuck or the list stands still, everything seems fine.
+LIST_RATES: Mapping[str, float] = {
+    "stuck_etag": 0.3,
+    "stopped_list": 0.3,
+    "wrong_page": 0.7,
 }
 MONTH_ENDS_MS = 1_780_099_200_000  # a midnight, two days before a month ends
 
@@ -167,6 +173,7 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
     start_ms = MONTH_ENDS_MS if rng.random() < MONTH_END_SHARE else START_MS
     rng = Random(f"{seed}:trouble")
     events += _drawn_events(rng, TROUBLE_RATES, days)
+    events += _drawn_events(Random(f"{seed}:list"), LIST_RATES, days)
     world = replace(
         world,
         settings=settings,
@@ -244,7 +251,7 @@ def _down_s(rng: Random) -> float:
 
 def _upstream(rng: Random) -> dict[str, Any]:
     return {
-        "fault": rng.choice(FAULT_KINDS),
+        "fault": rng.choice(ANY_REPLY_FAULTS),
         "upstream": rng.choice(("hiro", "hiro", "tenero", None)),
         "path": rng.choice(("", "", "/transactions", "tx/multiple", "/nonces")),
         "share": rng.choice((0.2, 0.7, 1.0)),
@@ -385,6 +392,13 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
     "rehearse": lambda rng: {"form": rng.choice(("lines", "results")), "mistakes": rng.choice((1, 5))},
     "explain": lambda rng: {"saved": rng.random() < 0.5, "odd": rng.random() < 0.4},
     "follow": lambda rng: {"what": rng.choice(("news", "events", "pages", "pages", "allowlist", "instance"))},
+    "stuck_etag": lambda rng: {"for_s": round(rng.uniform(3_600, 80_000), 1)},
+    "stopped_list": lambda rng: {"for_s": round(rng.uniform(600, 40_000), 1)},
+    "wrong_page": lambda rng: {
+        "fault": rng.choice(PAGE_FAULTS),
+        "times": rng.choice((1, 1, 3)),
+        "transactions": rng.choice((60, 130, 250)),
+    },
     "omit": lambda rng: {"share": rng.choice((0.0, 0.05, 0.3))},
     "market": lambda rng: {"what": rng.choice(("thin", "untold", "spike", "crash", "usual", "usual"))},
     "settings": lambda rng: {

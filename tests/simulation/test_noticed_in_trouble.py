@@ -8,13 +8,16 @@ import pytest
 
 from simulation.history import run_history
 from simulation.plan import Event, Plan, draw_plan
+from tocsin.bindings import FetchResponse
 from tocsin.budget import budget_limiter
 from tocsin.budget.feedback import apply_answer
 from tocsin.budget.month import Month
 from tocsin.competition import hook_watch
+from tocsin.competition.feed import Feed
 from tocsin.scheduler import run_history as kept_runs
 from tocsin.scheduler.stored_entries import EntryReader
 from tocsin.simulator.hiro_hooks import HOOK_UUID
+from tocsin.upstream.hiro import HiroClient
 
 HOUR_MS = 3_600_000
 
@@ -116,3 +119,86 @@ def test_it_notices_a_broken_promise_in_trouble(
 
     assert {each.name for each in report.violations[:1]} == ({expected} if expected else set())
     assert expected or report.happened["entry unreadable"] >= 12
+
+
+def plan_with_wrong_lists() -> Plan:
+    """Return a day whose network's list has wrong pages, stands still, and keeps its ETag."""
+    plan = draw_plan(1, 1.0)
+    page = {"times": 1, "transactions": 130}
+    events = (
+        Event(9_000.0, "wrong_page", 1, {**page, "fault": "own_cursor"}),
+        Event(13_000.0, "wrong_page", 2, {**page, "fault": "empty_page"}),
+        Event(16_000.0, "stopped_list", 3, {"for_s": 25_000.0}),
+        Event(50_000.0, "stuck_etag", 4, {"for_s": 25_000.0}),
+    )
+    settings = replace(
+        plan.world.settings,
+        feed_enabled=True,
+        feed_cadence=HOUR_MS // 2,
+        tenero_cadence=2 * HOUR_MS,
+        sweep_cadence=8 * HOUR_MS,
+        chainhook_id=None,
+        chainhook_reenable=False,
+        hiro_plan_month=150_000,
+    )
+    world = replace(
+        plan.world, settings=settings, swaps_per_hour=6.0, idle_s=1e9, hiro_month=None, tenero_month=None
+    )
+    return replace(plan, world=world, events=events)
+
+
+def age_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that stands still counts as complete."""
+    monkeypatch.setattr(Feed, "_is_old", lambda _self, _block_s: False)
+
+
+def etag_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A 304 counts as a look that shows nothing new, however old the last page is."""
+    real = HiroClient.network_transactions
+    etags: dict[str, Any] = {}
+
+    async def conditional(self: HiroClient, session: Any, cursor: str | None = None) -> Any:
+        if cursor is not None:
+            return await real(self, session, cursor)
+        fetch = self.client._fetch
+
+        async def with_etag(url: str, *, headers: Any, **options: Any) -> FetchResponse:
+            known = {"if-none-match": etags["etag"]} if etags else {}
+            answer = await fetch(url, headers={**headers, **known}, **options)
+            if answer.status == 200:
+                etags.update(etag=answer.headers.get("etag", ""), page=answer.body)
+            return FetchResponse(200, answer.headers, etags["page"]) if answer.status == 304 else answer
+
+        monkeypatch.setattr(self.client, "_fetch", with_etag)
+        try:
+            return await real(self, session)
+        finally:
+            monkeypatch.setattr(self.client, "_fetch", fetch)
+
+    monkeypatch.setattr(HiroClient, "network_transactions", conditional)
+    age_ignored(monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "left_out", "expected"),
+    [
+        (None, (), None),
+        (age_ignored, ("stuck_etag",), "found"),
+        (etag_believed, ("stopped_list",), "found"),
+    ],
+)
+def test_it_notices_that_a_wrong_list_is_believed(
+    broken: Callable[[pytest.MonkeyPatch], None] | None,
+    left_out: tuple[str, ...],
+    expected: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Swaps stay missing while everything seems fine."""
+    if broken is not None:
+        broken(monkeypatch)
+    plan = plan_with_wrong_lists()
+    report = run_history(plan.without({event for event in plan.events if event.kind in left_out}))
+
+    assert {each.name for each in report.violations[:1]} == ({expected} if expected else set())
+    assert expected or report.longest_missing["ready"] <= 2

@@ -12,7 +12,7 @@ from support.simulated import ask, quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.bindings import Fetch, FetchResponse
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge, UsageError
-from tocsin.simulator.faults import FAULT_KINDS, BadTimes, FaultInjector, SimulatedFault
+from tocsin.simulator.faults import ANY_REPLY_FAULTS, BadTimes, FaultInjector, SimulatedFault
 from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.simulator.simulator import Simulator
 
@@ -237,7 +237,7 @@ def test_bad_times_follow_their_seed() -> None:
         BadTimes(seed=3, every_s=600, lasting_s=60).fault_at(s * 1000) for s in range(0, 86_400, 5)
     ]
     assert 0.05 < len(faults) / len(moments) < 0.2
-    assert {fault.kind for fault in faults} == set(FAULT_KINDS)
+    assert {fault.kind for fault in faults} == set(ANY_REPLY_FAULTS)
 
 
 def test_scheduled_faults_reach_requests() -> None:
@@ -263,3 +263,24 @@ def test_the_error_for_a_wrong_fault_lists_what_is_accepted(values: dict[str, An
     """Unknown kinds, unknown fields and values that are not numbers are errors that name them."""
     with pytest.raises(UsageError, match=r"kinds are limited.*fields are kind|must be a number"):
         SimulatedFault.of(values)
+
+
+async def test_pages_that_lead_nowhere() -> None:
+    """A cursor that leads to its own page, or to a page without rows; other replies are not changed."""
+    simulator, fetch, _ = simulated_fetch()
+    simulator.chain.dust(simulator.chain.wallets[0], 30)
+    simulator.chain.mine()
+    pages = f"{HIRO_URL}/extended/v3/transactions?limit=10"
+    simulator.faults.add(SimulatedFault(kind="own_cursor", times=1))
+    own = json.loads((await fetch(pages)).body)
+    right = json.loads((await fetch(pages)).body)
+    simulator.faults.add(SimulatedFault(kind="empty_page", times=1))
+    head = json.loads((await fetch(pages)).body)
+    empty = json.loads((await fetch(f"{pages}&cursor={right['cursor']['next']}")).body)
+    simulator.faults.add(SimulatedFault(kind="own_cursor", times=1))
+    tip = await fetch(TIP)
+
+    assert (own["cursor"]["next"], own["results"]) == (right["cursor"]["current"], right["results"])
+    assert head == right
+    assert (empty["results"], empty["cursor"]) == ([], {"next": None, "previous": None, "current": None})
+    assert json.loads(tip.body)["status"] == "ready"

@@ -14,6 +14,7 @@ from tocsin.simulator.chain import BLOCK_MS, Chain
 from tocsin.simulator.chain_records import NO_MICROBLOCK
 from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
 from tocsin.simulator.simulator import Simulator
+from tocsin.simulator.traffic import Traffic, start_traffic
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"
@@ -268,3 +269,52 @@ def test_only_this_list_can_be_switched_off(state: Any, status: int) -> None:
     assert ask(simulator, f"{V3}/principals/{tx.sender}/transactions").status == 200
     simulator.hiro.network_list = "served"
     assert ask_json(simulator, LIST)["total"] == 1
+
+
+def test_a_stuck_etag_hides_new_blocks_from_whoever_sends_it() -> None:
+    """A request without it gets the true page, with the old ETag."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    chain.mine(chain.swap())
+    tag = etag(simulator)
+    simulator.hiro.etag_stuck = True
+    chain.mine(chain.swap())
+    stuck = (etag(simulator), is_unchanged(simulator, tag), len(page_at(simulator, 50)["results"]))
+    simulator.hiro.etag_stuck = False
+
+    assert stuck == (tag, True, 2)
+    assert not is_unchanged(simulator, tag)
+
+
+def test_a_list_that_has_stopped_shows_no_later_block() -> None:
+    """The other lists go on."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    early = chain.swap(chain.wallets[0])
+    chain.mine()
+    simulator.hiro.list_stopped_ms = chain.now_ms
+    chain.advance(chain.now_ms + 5_000)
+    late = chain.swap(chain.wallets[0])
+    chain.mine()
+    own = ask_json(simulator, f"{V3}/principals/{chain.wallets[0].address}/transactions")["results"]
+
+    assert tx_ids([page_at(simulator, 50)]) == [early.tx_id]
+    assert [row["transaction"]["tx_id"] for row in own] == [late.tx_id, early.tx_id]
+    simulator.hiro.list_stopped_ms = None
+    assert tx_ids([page_at(simulator, 50)]) == [late.tx_id, early.tx_id]
+
+
+def test_each_bitcoin_block_begins_a_tenure() -> None:
+    """The miner's transaction is in a block of the next seconds, and every route shows its type."""
+    simulator = quiet_simulator()
+    chain = simulator.chain
+    start_traffic(chain, Traffic(0, 0, 0, 0, 0, tenures=True))
+    chain.advance(chain.now_ms + 1_805_000)
+    rows = page_at(simulator, 50)["results"]
+    v1 = ask_json(simulator, f"/extended/v1/tx/{rows[0]['tx_id']}")
+
+    assert [(row["type"], row["tenure_change"], row["sender"]["nonce"]) for row in rows] == [
+        ("tenure_change", {"cause": "block_found"}, nonce) for nonce in (2, 1, 0)
+    ]
+    assert all(row["block"]["time"] - row["bitcoin_block"]["time"] <= 5 for row in rows)
+    assert (v1["tx_type"], v1["tenure_change_payload"]) == ("tenure_change", {"cause": "block_found"})

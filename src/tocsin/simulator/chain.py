@@ -25,8 +25,8 @@ from tocsin.simulator.chain_records import (
     ChainTransaction,
     IntendedSwap,
     PrincipalIndex,
-    SimulatedCall,
     TokenTransfer,
+    TxPayload,
 )
 from tocsin.simulator.contracts import LISTED_CALLS
 from tocsin.simulator.simulated_tokens import TOKENS_BY_ID, SimulatedToken
@@ -165,7 +165,7 @@ class Chain:
     def broadcast(
         self,
         sender: str,
-        payload: SimulatedCall | TokenTransfer,
+        payload: TxPayload,
         events: Iterable[ChainEvent],
         *,
         fee: int,

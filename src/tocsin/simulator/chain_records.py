@@ -77,6 +77,14 @@ class TokenTransfer:
 
 
 @dataclass(frozen=True, slots=True)
+class TenureChange:
+    """The payload of a miner's first transaction after a Bitcoin block."""
+
+
+TxPayload: TypeAlias = SimulatedCall | TokenTransfer | TenureChange
+
+
+@dataclass(frozen=True, slots=True)
 class IntendedSwap:
     """The wallet's net change as the generator intended it; it is not derived from events."""
 
@@ -108,7 +116,7 @@ class ChainTransaction:
     tx_id: str
     sender: str
     fee: int
-    payload: SimulatedCall | TokenTransfer
+    payload: TxPayload
     events: tuple[ChainEvent, ...]
     outcome: str  # the status once it is mined
     received_ms: int

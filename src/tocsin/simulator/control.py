@@ -7,7 +7,7 @@ from tocsin.bindings import JSON
 from tocsin.errors import UsageError
 from tocsin.simulator.chain import Chain, Fate
 from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.faults import FAULT_KINDS, BadTimes, SimulatedFault
+from tocsin.simulator.faults import ANY_REPLY_FAULTS, FAULT_KINDS, BadTimes, SimulatedFault
 from tocsin.simulator.http_messages import UPSTREAM_NAMES
 from tocsin.simulator.rate_limits import LimitPlan
 from tocsin.simulator.simulated_tokens import Quoting
@@ -32,6 +32,7 @@ SWITCHES = (
     "network_list",
     "omitted_share",
     "list_lag_ms",
+    "etag_stuck",
     "hook",
 )
 
@@ -56,6 +57,7 @@ def state(simulator: Simulator) -> dict[str, JSON]:
         "networkList": simulator.hiro.network_list,
         "omittedShare": simulator.hiro.omitted_share,
         "listLagMs": simulator.hiro.list_lag_ms,
+        "etagStuck": simulator.hiro.etag_stuck,
         "hook": simulator.hiro.hooks.state,
     }
 
@@ -74,7 +76,7 @@ def calm(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
 
 def bad_times(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     _check_names(values, "seed", "every_s", "lasting_s", "share", "kinds")
-    kinds = tuple(_get(values, "kinds", list, list(FAULT_KINDS)))
+    kinds = tuple(_get(values, "kinds", list, list(ANY_REPLY_FAULTS)))
     if not kinds or not set(kinds) <= set(FAULT_KINDS):
         raise UsageError(f"kinds must be a list of {', '.join(FAULT_KINDS)}")
     simulator.faults.schedule = BadTimes(
@@ -93,6 +95,7 @@ def switch(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     hiro.deprecated_gone = _get(values, "deprecated_gone", bool, hiro.deprecated_gone)
     hiro.v3_absent = _get(values, "v3_absent", bool, hiro.v3_absent)
     hiro.index_lag_ms = _integer(values, "index_lag_ms", hiro.index_lag_ms, high=LAG_MAX_MS)
+    hiro.etag_stuck = _get(values, "etag_stuck", bool, hiro.etag_stuck)
     hiro.list_lag_ms = _integer(values, "list_lag_ms", hiro.list_lag_ms, high=LAG_MAX_MS)
     hiro.omitted_share = _number(values, "omitted_share", hiro.omitted_share, high=1.0)
     if "network_list" in values:

@@ -27,8 +27,12 @@ FaultKind: TypeAlias = Literal[
     "wrong_json",  # 200 with a page of HTML
     "wrong_types",  # JSON of the right structure in which some values have other types
     "huge",  # valid JSON followed by `size` bytes of spaces
+    "own_cursor",  # a page of a list whose cursor leads to the page itself
+    "empty_page",  # no rows where a cursor leads to
 ]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+PAGE_FAULTS: tuple[FaultKind, ...] = ("own_cursor", "empty_page")
+ANY_REPLY_FAULTS = tuple(kind for kind in FAULT_KINDS if kind not in PAGE_FAULTS)  # for every route
 # The least and the greatest value; null where a fault may do without it.
 NUMBERS: Mapping[str, tuple[int, int]] = {
     "times": (1, 10**6),
@@ -90,7 +94,8 @@ class SimulatedFault:
 
     def matches(self, upstream: UpstreamName, request: SimulatedRequest, now_ms: int) -> bool:
         in_time = self.from_ms <= now_ms and (self.until_ms is None or now_ms < self.until_ms)
-        return in_time and self.upstream in {None, upstream} and self.path in request.path
+        fits = self.kind != "empty_page" or "cursor=" in request.query_text
+        return fits and in_time and self.upstream in {None, upstream} and self.path in request.path
 
 
 def _check_number(name: str, value: object) -> None:
@@ -114,7 +119,7 @@ class BadTimes:
     every_s: float = 1_800.0
     lasting_s: float = 60.0
     share: float = 0.7
-    kinds: tuple[FaultKind, ...] = FAULT_KINDS
+    kinds: tuple[FaultKind, ...] = ANY_REPLY_FAULTS
 
     def fault_at(self, now_ms: int) -> SimulatedFault | None:
         period_ms = int(self.every_s * 1000)
@@ -221,6 +226,8 @@ def _apply_fault(  # noqa: C901, PLR0911 - one case per kind
             return Delivery(replace(reply, body=_with_wrong_types(reply.body, rng)))
         case "huge":
             return Delivery(reply, padding=fault.size)
+        case "own_cursor" | "empty_page":
+            return Delivery(_with_wrong_page(reply, fault.kind))
 
 
 def _retry_after(fault: SimulatedFault, now_ms: int) -> str | None:
@@ -233,6 +240,20 @@ def _retry_after(fault: SimulatedFault, now_ms: int) -> str | None:
 
 def _without(headers: Mapping[str, str], *names: str) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name not in names}
+
+
+def _with_wrong_page(reply: SimulatedReply, kind: FaultKind) -> SimulatedReply:
+    """Make a page of a list lead nowhere. Any other reply stays as it is."""
+    try:
+        body = json.loads(reply.body)
+        cursor = body["cursor"]
+    except (ValueError, KeyError, TypeError):
+        return reply
+    if kind == "own_cursor":
+        cursor["next"] = cursor["current"]
+    else:
+        body |= {"results": [], "total": 0, "cursor": dict.fromkeys(cursor)}
+    return replace(reply, body=json.dumps(body).encode())
 
 
 def _with_wrong_types(body: bytes, rng: Random) -> bytes:

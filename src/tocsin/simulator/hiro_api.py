@@ -5,7 +5,9 @@ Modelled: the v1 and v3 endpoints that a sweep or a verifier may use, their pagi
 server without v3 (404), and `index_lag_ms` is how long lookups by id do not find a new transaction.
 
 The network's list has its own switches: `network_list` switches it off, `omitted_share` is the share of transactions
-that it never shows, and `list_lag_ms` is how far it lags behind, as a read replica can.
+that it never shows, `list_lag_ms` is how far it lags behind, as a read replica can, and since `list_stopped_ms` it has
+no new blocks. With `etag_stuck` its ETag does not change, as with a broken cache: whoever sends it gets 304 although
+there are new blocks.
 """
 
 import re
@@ -58,6 +60,9 @@ class HiroApi:
         self.network_list: NetworkListState = "served"
         self.omitted_share = 0.0
         self.list_lag_ms = 0
+        self.list_stopped_ms: int | None = None
+        self.etag_stuck = False
+        self._last_etag = ""  # of the network's list
         self.hooks = HookApi(chain)
 
     def set_network_list(self, state: str) -> None:
@@ -163,6 +168,9 @@ class HiroApi:
         limit, cursor = query.integer("limit", 20, 1, 50), query.text("cursor", r"\d+:\d+:\d+")
         end = self._network_list_end()
         etag = _index_hash(self.chain.index.all[end - 1]) if end else ""
+        if self.etag_stuck and self._last_etag:
+            etag = self._last_etag
+        self._last_etag = etag
         if query.has_etag(etag):
             return _not_modified(etag)
         page = pages.v3_network_transactions(self.chain.index.all, end, limit, cursor, self._is_listed)
@@ -246,7 +254,10 @@ class HiroApi:
 
     def _network_list_end(self) -> int:
         """How many of the chain's transactions are old enough for the network's list."""
-        newest_s = (self.chain.now_ms - self.list_lag_ms) // 1000
+        newest_ms = self.chain.now_ms - self.list_lag_ms
+        if self.list_stopped_ms is not None:
+            newest_ms = min(newest_ms, self.list_stopped_ms)
+        newest_s = newest_ms // 1000
         return bisect_right(self.chain.index.all, newest_s, key=_block_time_s)
 
     def _is_listed(self, tx: ChainTransaction) -> bool:

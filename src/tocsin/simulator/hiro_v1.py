@@ -14,7 +14,8 @@ from tocsin.simulator.chain_records import (
     ChainTransaction,
     ContractLogEvent,
     NftEvent,
-    SimulatedCall,
+    TenureChange,
+    TokenTransfer,
 )
 
 HiroRow = dict[str, Any]
@@ -158,7 +159,9 @@ def result(tx: ChainTransaction) -> clarity.ClarityValue:
 
 
 def _payload(tx: ChainTransaction, *, mined: bool, function_args: bool) -> HiroRow:
-    if not isinstance(tx.payload, SimulatedCall):
+    if isinstance(tx.payload, TenureChange):
+        return {"tx_type": "tenure_change", "tenure_change_payload": {"cause": "block_found"}}
+    if isinstance(tx.payload, TokenTransfer):
         memo = "0x" + "00" * 34
         transfer = {"recipient_address": tx.payload.recipient, "amount": str(tx.payload.amount), "memo": memo}
         return {"tx_type": "token_transfer", "token_transfer": transfer}

@@ -15,6 +15,7 @@ from tocsin.simulator.chain_records import (
     ContractLogEvent,
     NftEvent,
     SimulatedCall,
+    TenureChange,
 )
 from tocsin.simulator.hiro_v1 import HiroRow, argument_row, result
 
@@ -147,6 +148,8 @@ def _payload(tx: ChainTransaction) -> HiroRow:
     if isinstance(tx.payload, SimulatedCall):
         call = {"contract_id": tx.payload.contract, "function_name": tx.payload.function}
         return {"type": "contract_call", "contract_call": call}
+    if isinstance(tx.payload, TenureChange):
+        return {"type": "tenure_change", "tenure_change": {"cause": "block_found"}}
     transfer = {"recipient": tx.payload.recipient, "amount": str(tx.payload.amount), "memo": None}
     return {"type": "token_transfer", "token_transfer": transfer}
 

@@ -2,17 +2,21 @@
 
 None of them is a swap. Creating them is cheap, because a real day has thousands of them. They have a random stream of
 their own, so other traffic is the same with and without them.
+
+On the real network, a tenure begins with each Bitcoin block, and with a transaction of its miner: even if nobody else
+does anything, the newest block of the list is seldom old.
 """
 
 from random import Random
 
 from tocsin.simulator.addresses import address_of
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.chain_records import ContractLogEvent, SimulatedCall
+from tocsin.simulator.chain import BURN_BLOCK_S, Chain
+from tocsin.simulator.chain_records import ContractLogEvent, SimulatedCall, TenureChange
 
 HOUR_MS = 3_600_000
 WAIT_MS_MAX = 20_000  # the longest wait in the mempool
 ACCOUNT_COUNT = 2_000
+MINER = address_of("miner")
 CALLS = tuple(
     SimulatedCall(f"{address_of(f'network:contract:{number}')}.{name}", function)
     for number, (name, function) in enumerate(
@@ -28,6 +32,17 @@ CALLS = tuple(
         )
     )
 )
+
+
+def start_tenures(chain: Chain) -> None:
+    """Begin a tenure with each Bitcoin block from now on."""
+    period_ms = BURN_BLOCK_S * 1000
+
+    def begin() -> None:
+        chain.broadcast(MINER, TenureChange(), (), fee=0)
+        start_tenures(chain)
+
+    chain.schedule((chain.now_ms // period_ms + 1) * period_ms, begin)
 
 
 class NetworkTraffic:

@@ -10,7 +10,7 @@ from random import Random
 
 from tocsin.simulator.chain import DROP_STATUSES, Chain
 from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.network_traffic import NetworkTraffic
+from tocsin.simulator.network_traffic import NetworkTraffic, start_tenures
 from tocsin.simulator.wallets import Wallet
 
 HOUR_MS = 3_600_000
@@ -60,6 +60,7 @@ class Traffic:
     floods: float = 0.2  # of 26 to 79 dust transfers to one wallet at once
     reorgs: float = 0.25
     network: float = 0.0  # other transactions of the whole network: see network_traffic
+    tenures: bool = False  # a transaction of the miner after each Bitcoin block
     kinds: Mapping[str, float] = field(default_factory=lambda: KIND_WEIGHTS)
 
 
@@ -68,6 +69,8 @@ def start_traffic(chain: Chain, traffic: Traffic, stream: str = "traffic") -> No
     generator = _TrafficGenerator(chain, traffic, stream)
     if generator.rate > 0:
         generator.schedule_next()
+    if traffic.tenures:
+        start_tenures(chain)
     if traffic.network > 0:
         NetworkTraffic(chain, traffic.network, f"{stream}:network").schedule_next()
 
