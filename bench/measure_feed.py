@@ -107,7 +107,7 @@ def print_month() -> None:
         with TemporaryDirectory() as scratch:
             costs = run_virtual(month(Path(scratch), wallets), real_threads=True)
         for name, limit in (
-            ("every minute", 60_000),
+            ("every minute", 75_000),
             ("every 15 minutes", 20_000),
             ("without the feed", None),
         ):

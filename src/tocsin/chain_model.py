@@ -179,13 +179,14 @@ class Page(Generic[T]):
     """Part of a list, newest first. `next_cursor` leads to older items; None if there are none.
 
     `unreadable` has the ids of transactions on this page whose rows break the upstream's contract. `total` is the
-    length of the whole list, if the upstream reports it.
+    length of the whole list, and `newest_s` the time of the page's newest Stacks block, if the upstream reports them.
     """
 
     items: tuple[T, ...]
     next_cursor: str | None
     unreadable: tuple[str, ...] = ()
     total: int | None = None
+    newest_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,10 @@ class Settings:
         "TOCSIN_FEED_CADENCE", cadence, MINUTE_MS, "1m",
         "how often the network's list is read: about the time until a swap is found", reload=True,
     )  # fmt: skip
+    block_age_max: int = _setting(
+        "TOCSIN_BLOCK_AGE_MAX", cadence, 30 * MINUTE_MS, "30m",
+        "how old Hiro's newest Stacks block may be; if it is older, the feed's runs are incomplete", reload=True,
+    )  # fmt: skip
     sweep_enabled: bool = _setting(
         "TOCSIN_SWEEP_ENABLED",
         yes_or_no,

@@ -13,6 +13,7 @@ from tocsin.competition.swap_store import Candidate
 from tocsin.competition.sweep import Sweep
 from tocsin.errors import NoAnswer
 from tocsin.simulator.faults import FaultKind, SimulatedFault
+from tocsin.simulator.network_traffic import start_tenures
 from tocsin.upstream.answer import BadRequest
 
 MINUTE_MS = 60_000
@@ -108,6 +109,7 @@ async def test_while_the_network_is_followed_a_wallet_has_its_turn_every_six_hou
     """In one of 24 sweeps, by the number of the slot; the others read no wallet's list."""
     async with open_world(tmp_path, chain_of(3)) as world:
         await started(world)
+        start_tenures(world.simulator.chain)
         visited = []
         for _ in range(48):
             await world.clock.sleep((SWEEP_MS - world.clock.now() % SWEEP_MS) / 1000)

@@ -61,7 +61,7 @@ def test_a_figure_is_what_the_page_says(words: str) -> None:
 
 def test_what_bounds_a_run_is_as_it_was_measured() -> None:
     """The budgets of the plans are calculated with these: a run that asks for more would not be paid for."""
-    assert (feed.QUIET_MS, feed.LOOK_MS, feed.GAPS_MAX) == (90_000, 300_000, 8)
+    assert (feed.LOOK_MS, feed.GAPS_MAX) == (300_000, 8)
     assert (feed.VISITS_MAX, feed.VISIT_PAGES_MAX) == (5, 5)
     assert (sweep.URGENT_MAX, sweep.WALLET_PAGES_MAX, sweep.LISTS_PER_TURN, sweep.RETRACTED_MAX) == (
         100,

@@ -1,12 +1,15 @@
 """Feed and sweep run at the same time: nothing is lost between them."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.competition import as_rows, chain_of, feed, number, open_world, started, sweep
+from tocsin.competition.feed_state import FeedState, load_state, save_state
+from tocsin.competition.sweep import Sweep
 from tocsin.simulator.contracts import MULTIHOP_ROUTER
 
 
@@ -71,3 +74,30 @@ async def test_a_list_counts_as_read_from_when_its_walk_began(
     assert rows == as_rows(chain.truth())
     assert len(rows) == 121
     assert proven.counters["completeUntilBlock"] == chain.blocks[-1].height
+
+
+async def test_a_sweep_asks_for_another_if_the_first_look_came_later(tmp_path: Path) -> None:
+    """Lists that were read before the feed's first look prove nothing. Without a look, only the first sweep asks."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        now = world.clock.now
+        without_look = [(await sweep(world)).wake_at, now() + 60_000]
+        second = (await sweep(world)).wake_at
+        await world.clock.sleep(1)
+        await feed(world)
+        made = Sweep(world.run(), world.rules, cadence_ms=900_000, feed_ms=60_000)
+        await made.prepare()
+        needed = [await made.needed_again_at(), now() + 60_000]
+        await save_state(world.db, replace(await load_state(world.db), started_at=now() + 1), now()).run()
+        ahead = await made.needed_again_at()
+        await save_state(world.db, replace(await load_state(world.db), started_at=now()), now()).run()
+        proving = await sweep(world)
+        alone = Sweep(world.run(), world.rules, cadence_ms=900_000)
+        await alone.prepare()
+        switched_off = await alone.needed_again_at()
+        await save_state(world.db, FeedState(way="contracts", started_at=now()), now()).run()
+        other_way = await made.needed_again_at()
+
+    assert without_look[0] == without_look[1]
+    assert needed[0] == needed[1]
+    assert (second, ahead, switched_off, other_way) == (None, None, None, None)
+    assert (proving.counters["contractsRead"], proving.wake_at) == (40, None)

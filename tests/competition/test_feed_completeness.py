@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.competition import World, as_rows, feed, follow, open_world, sweep
+from support.competition import STANDING_STILL, World, as_rows, feed, follow, open_world, sweep
 from support.history import SLOT_S, FeedHistory, calmed, summed, sums_of, troubled_chain
 from support.killable import KillableDatabase
 from tocsin.competition import totals
@@ -31,10 +31,10 @@ async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: P
         for _ in range(HOURS * 4):
             await history.slot()
         calmed(simulator)
-        await follow(world, 31)
+        await follow(world, 31, STANDING_STILL)
         if omits:
             await days_of_turns(world)
-        clean = await feed(world)
+        clean = await feed(world, settings=STANDING_STILL)
         rows = await world.rows()
         truth = simulator.chain.truth(senders=history.eligible)
         drift = await totals.drift(world.db)
@@ -55,7 +55,7 @@ async def days_of_turns(world: World) -> None:
     """Every contract's list has its turn."""
     for _ in range(2 * 96):
         await world.clock.sleep(SLOT_S)
-        await feed(world)
+        await feed(world, settings=STANDING_STILL)
         await sweep(world)
 
 

@@ -1,5 +1,6 @@
 """The feed under faults: reorgs, rejected cursors, and pages that break Hiro's contract."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ from support.competition import World, as_rows, chain_of, feed, number, open_wor
 from tocsin.bindings import FetchResponse
 from tocsin.competition import totals
 from tocsin.competition.allowlist import built_in
+from tocsin.competition.feed_state import load_state
+from tocsin.competition.kept_values import set_value
+from tocsin.competition.proven_block import completeness
+from tocsin.durations import utc_time
+from tocsin.settings import Settings
 from tocsin.simulator.faults import SimulatedFault
 
 CONTRACTS = len(built_in().contracts)
@@ -181,9 +187,92 @@ async def test_a_page_that_repeats_is_refused(tmp_path: Path) -> None:
 
     assert made == 2
     assert first.incomplete is not None
-    assert "its cursor does not lead further down the list" in first.incomplete
-    assert "blocks behind" in first.incomplete
+    assert first.incomplete == (
+        "the network's list: hiro broke its contract: its cursor does not lead further down the list:"
+        " the list is read from its head again"
+    )
     assert (second.incomplete, second.counters["blocksBehind"]) == (None, 0)
+    assert rows == as_rows(chain.truth())
+
+
+def poison_cursor(_: str, body: dict[str, Any]) -> None:
+    """Make a page's cursor lead to the page itself."""
+    body["cursor"]["next"] = body["cursor"]["current"]
+
+
+def empty_page(url: str, body: dict[str, Any]) -> None:
+    """Empty all pages but the first."""
+    if "cursor=" in url:
+        body |= {"results": [], "total": 0, "cursor": {"next": None, "previous": None, "current": None}}
+
+
+@pytest.mark.parametrize("wrong", [poison_cursor, empty_page])
+async def test_one_wrong_page_does_not_stop_the_feed(wrong: Any, tmp_path: Path) -> None:
+    """It was wrong once: its gap is dropped, and the next run reads everything from the head."""
+    simulator = chain_of(2)
+    fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
+    async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
+        chain = simulator.chain
+        await started(world)
+        chain.swap(chain.wallets[0])
+        many(world)
+        fetch.change = wrong
+        first = await feed(world)
+        proof = await completeness(world.db, world.rules, feed_runs=True)
+        fetch.change = None
+        await world.clock.sleep(60)
+        chain.swap(chain.wallets[1])
+        chain.mine()
+        second = await feed(world)
+        rows = await world.rows()
+
+    assert first.incomplete is not None
+    assert first.incomplete.endswith("the list is read from its head again")
+    assert proof.obstacle == "a part of the network's list is unread"
+    (line,) = world.log.of("feed.gap_dropped")
+    assert line.fields["block"] == chain.blocks[-2].height
+    assert (second.incomplete, second.counters["inserted"]) == (None, 2)
+    assert rows == as_rows(chain.truth())
+
+
+EMPTY = b'{"limit":50,"total":0,"results":[],"cursor":{"next":null,"previous":null,"current":null}}'
+
+
+@pytest.mark.parametrize("wrong", ["fails", "repeats the head", "is empty"])
+async def test_a_gap_that_cannot_be_read_does_not_prevent_the_look(wrong: str, tmp_path: Path) -> None:
+    """A swap at the head is found by the run whose gap fails, and the right answer then fills the gap."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await started(world)
+        chain.swap(chain.wallets[0])
+        many(world)
+        whole, answer = world.hiro.client._fetch, "fails"
+
+        async def changed(url: str, **options: Any) -> FetchResponse:
+            if f"{NETWORK_LIST}?" not in url or "cursor=" not in url or answer == "right":
+                return await whole(url, **options)
+            if answer == "repeats the head":
+                return await whole(url.split("&cursor", maxsplit=1)[0], **options)
+            return FetchResponse(200, {}, EMPTY) if answer == "is empty" else FetchResponse(503, {}, b"{}")
+
+        world.hiro.client._fetch = changed
+        await feed(world)
+        left = (await load_state(world.db)).mark.gaps
+        answer = wrong
+        await world.clock.sleep(60)
+        later = chain.swap(chain.wallets[1])
+        chain.mine()
+        failed = await feed(world)
+        early = await world.rows()
+        answer = "right"
+        await world.clock.sleep(60)
+        healed = await feed(world)
+        rows = await world.rows()
+
+    assert len(left) == 1
+    assert failed.incomplete is not None
+    assert [row["txid"] for row in early] == [later.tx_id]
+    assert (healed.incomplete, healed.counters["inserted"]) == (None, 1)
     assert rows == as_rows(chain.truth())
 
 
@@ -211,6 +300,7 @@ async def test_an_empty_page_is_refused(where: str, tmp_path: Path) -> None:
         swept = await sweep(world)
         found = await world.rows()
         fetch.change = lambda _, __: None
+        many(world, 1)
         second = await feed(world)
         rows = await world.rows()
 
@@ -304,7 +394,7 @@ async def test_a_list_that_cannot_be_read_says_why_and_loses_nothing(
     assert (first.limited_until is not None) == (fault.kind == "limited")
     assert first.incomplete is not None
     assert words in first.incomplete
-    assert (first.counters["looked"], first.counters["way"]) == (False, "network")
+    assert (first.counters["pages"], first.counters["way"]) == (0, "network")
     assert (second.error, second.incomplete) == (None, None)
     assert number(second.counters, "inserted") == 1
     assert rows == as_rows(chain.truth())
@@ -317,3 +407,64 @@ async def test_a_refused_key_is_a_failure(tmp_path: Path) -> None:
 
     assert result.error_kind == "Unauthorised"
     assert result.error is not None
+
+
+async def test_an_old_block_makes_a_run_incomplete(tmp_path: Path) -> None:
+    """Hiro answers at once, but has stopped: half an hour is allowed, a second more is told, and proves nothing."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await started(world)
+        block = chain.mine(chain.swap(chain.wallets[0]))
+        ended = []
+        for age_s in (1_800, 1_801, 2_820):
+            await world.clock.sleep(block.time_s + age_s - world.clock.now() / 1000)
+            result = await feed(world)
+            proof = await completeness(world.db, world.rules, feed_runs=True)
+            ended.append((result.incomplete, proof.as_of, proof.obstacle))
+        longer = await feed(world, settings=Settings(block_age_max=3_600_000))
+        begun_again = chain.mine(chain.swap(chain.wallets[1]))
+        healed = await feed(world)
+        proof = await completeness(world.db, world.rules, feed_runs=True)
+        rows = await world.rows()
+
+    complete_at = (block.time_s + 1_800) * 1000
+    old = f"the newest block that Hiro lists is of {utc_time(block.time_s * 1000)}"
+    assert ended == [
+        (None, complete_at, None),
+        ("Hiro's newest block is 30m 1s old", complete_at, old),
+        ("Hiro's newest block is 47m old", complete_at, old),
+    ]
+    assert (longer.incomplete, healed.incomplete) == (None, None)
+    assert (proof.until_block, proof.obstacle) == (begun_again.height, None)
+    assert rows == as_rows(chain.truth())
+
+
+async def test_a_list_whose_etag_is_stuck_hides_nothing(tmp_path: Path) -> None:
+    """Whoever sends that ETag gets a 304 although new blocks have come; the feed does not."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        chain = world.simulator.chain
+        await started(world)
+        await feed(world)
+        world.simulator.hiro.etag_stuck = True
+        found = []
+        for _ in range(3):
+            await world.clock.sleep(60)
+            chain.mine(chain.swap(chain.wallets[0]))
+            found.append((await feed(world)).counters["inserted"])
+
+    assert found == [1, 1, 1]
+
+
+async def test_the_state_of_an_earlier_release_is_continued(tmp_path: Path) -> None:
+    """It has an ETag and the word quiet, which mean nothing any more; the mark is kept."""
+    async with open_world(tmp_path, chain_of(2)) as world:
+        await started(world)
+        state = await load_state(world.db)
+        stored = {**state.to_json(), "etag": '"0xa2"', "quiet": True}
+        del stored["newest_s"]
+        await set_value(world.db, "competition_feed", json.dumps(stored), 1).run()
+        result = await feed(world)
+        loaded = await load_state(world.db)
+
+    assert result.incomplete is None
+    assert (loaded.started_at, loaded.mark) == (state.started_at, state.mark)

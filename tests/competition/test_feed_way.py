@@ -277,4 +277,4 @@ async def test_a_state_that_cannot_be_read_is_begun_again(stored: str, tmp_path:
 
     assert state == FeedState()
     assert swept.counters["way"] == "contracts"
-    assert (result.counters["looked"], result.counters["completeUntilBlock"]) == (True, None)
+    assert (result.counters["pages"], result.counters["completeUntilBlock"]) == (1, None)

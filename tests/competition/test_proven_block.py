@@ -14,6 +14,7 @@ from tocsin.competition.rules import Rules
 from tocsin.shapes.completeness import Completeness
 from tocsin.simulator.addresses import address_of
 from tocsin.simulator.faults import SimulatedFault
+from tocsin.simulator.network_traffic import start_tenures
 from tocsin.simulator.wallets import Wallet
 from tocsin.web.app import create_app
 
@@ -66,6 +67,7 @@ async def test_what_waits_to_be_verified_is_not_on_record(tmp_path: Path) -> Non
         assert swap.block is not None
         waiting, result = await claim(world), await feed(world)
         simulator.faults.clear()
+        start_tenures(chain)
         await world.clock.sleep(3_600)
         newest = await looked(world)
         recorded, verified = len(await world.rows()), await claim(world)
@@ -90,6 +92,7 @@ async def test_a_transaction_that_left_the_chain_holds_nothing_back(tmp_path: Pa
         held = await claim(world)
         simulator.faults.clear()
         chain.reorg(chain.tip_height - chain.blocks[-2].height + 1, "dropped")
+        start_tenures(chain)
         await world.clock.sleep(3_600)
         newest = await looked(world)
         queued = await world.all("SELECT txid FROM candidates")

@@ -39,7 +39,7 @@ BEHIND = FeedMark((anchor(100), anchor(90)), (FeedGap("cursor", (95, 0)),))
 
 def test_the_counters_of_a_look() -> None:
     """Each in its own field; contracts that are not listed are no refusals of the competition."""
-    counts = FeedCounts(looked=True, pages=6, transactions=7, found=8, visited=9)
+    counts = FeedCounts(pages=6, transactions=7, found=8, visited=9)
     counts.refused = {
         "0x1": Code.TX_FAILED,
         "0x2": Code.CONTRACT_NOT_ALLOWLISTED,
@@ -51,8 +51,6 @@ def test_the_counters_of_a_look() -> None:
     assert feed_counters(counts, state, TALLY, 2) == {
         "way": "network",
         "reason": "why",
-        "looked": True,
-        "unchanged": False,
         "pages": 6,
         "transactions": 7,
         "found": 8,
@@ -142,12 +140,11 @@ def test_what_a_look_left_is_said() -> None:
     [
         (FeedCounts(unverified=1), False),
         (FeedCounts(unverified=1, pages=1), True),
-        (FeedCounts(unverified=1, looked=True), True),
         (FeedCounts(unverified=1, verified=1), True),
     ],
 )
 def test_a_look_has_come_further_if_it_did_anything(counts: FeedCounts, *, progressed: bool) -> None:
-    """A page, a look or a verified transaction; only then is a limit not a failure."""
+    """A page or a verified transaction; only then is a limit not a failure."""
     result = ended(counts)
 
     assert (result.progressed, result.by_budget, result.limited_until) == (progressed, False, None)
@@ -177,7 +174,9 @@ def test_the_record_is_proven_up_to_the_least_of_its_limits(facts: ProofFacts, b
 
 def test_what_keeps_the_proof_from_the_newest_block_is_named() -> None:
     """Everything that does, in one sentence."""
-    state = FeedState(mark=BEHIND, started_at=NOW, complete_at=NOW - 5)
+    state = FeedState(
+        mark=BEHIND, started_at=NOW, looked_at=NOW - 5, complete_at=NOW - 5, newest_s=1_778_786_400
+    )
     told = completeness_of(state, ProofFacts(True, 2, 80, 3, 70))
 
     assert (told.until_block, told.as_of, told.missing_nonces) == (70, NOW - 5, 2)
@@ -185,7 +184,13 @@ def test_what_keeps_the_proof_from_the_newest_block_is_named() -> None:
         "a part of the network's list is unread, transactions of eligible wallets that no list has shown: 2,"
         " transactions that wait to be verified: 3"
     )
-    assert completeness_of(replace(state, mark=READ), ProofFacts(True, 0, None, 0, None)).obstacle is None
+    proven = ProofFacts(True, 0, None, 0, None)
+    read = replace(state, mark=READ)
+    assert completeness_of(read, proven).obstacle is None
+    old = completeness_of(replace(read, looked_at=NOW), proven).obstacle
+    assert old == "the newest block that Hiro lists is of 2026-05-14 19:20 UTC"
+    dropped = completeness_of(replace(read, looked_at=None), proven).obstacle
+    assert dropped == "a part of the network's list is unread"
     unread = completeness_of(state, ProofFacts(False, 0, None, 0, None)).obstacle
     assert unread == "not all lists of contracts and wallets were read yet"
 

@@ -32,7 +32,7 @@ async def test_a_round_ends_by_itself(tmp_path: Path) -> None:
 
     assert before.wake_at == GRACE_S * 1000
     assert (waits.counters["closed"], waits.incomplete) == (1, None)
-    assert waits.wake_at == (GRACE_S + MINUTE_S) * 1000
+    assert waits.wake_at == (GRACE_S + 10) * 1000
     assert waiting[0]["status"] == "closed"
     assert waiting[0]["waiting_reason"].startswith("the chain was not read completely since the grace ended")
     assert (too_early.counters["closed"], waits.counters["closed"]) == (0, 1)
@@ -50,6 +50,18 @@ async def test_a_round_ends_by_itself(tmp_path: Path) -> None:
     assert again.counters["finalized"] == 0
     assert world.log.named("round.closed") == [{"round": ROUND_ID, "late_ms": 0}]
     assert [each["agents"] for each in world.log.named("round.finalized")] == [3]
+
+
+async def test_a_waiting_round_is_looked_at_soon_and_then_less_often(tmp_path: Path) -> None:
+    """What it waits for is often there seconds after the grace; after 15 minutes the cadence is enough."""
+    async with round_world(tmp_path) as world:
+        at_s, looks = GRACE_S, []
+        while (result := await world.run(at_s)).wake_at is not None:
+            at_s = result.wake_at // 1000
+            looks.append(at_s - GRACE_S)
+
+    assert looks[:6] == [10, 20, 40, 80, 140, 200]
+    assert looks[-1] == 920
 
 
 async def test_a_round_says_why_it_waits_and_for_how_long_it_is_told(tmp_path: Path) -> None:
@@ -316,7 +328,7 @@ async def test_a_rule_adds_rounds_before_they_start(tmp_path: Path) -> None:
         "week-4-2027-02-05",
         "week-5-2027-02-12",
     ]
-    assert result.wake_at == (START_S + 21 * 86_400 + 10 + 60) * 1000
+    assert result.wake_at == (START_S + 21 * 86_400 + 10 + 10) * 1000
     assert ended.counters["added"] == 0
 
 

@@ -41,6 +41,7 @@ from tocsin.upstream.hiro import HiroClient, hiro_upstream
 ROOMY = Quota(second=10_000, minute=100_000, month=10_000_000)
 CADENCE_MS = Settings().sweep_cadence
 PAUSED = "the scheduler is paused"
+STANDING_STILL = Settings(block_age_max=7 * 86_400_000)  # for a chain that a test has stopped
 
 
 @dataclass
@@ -177,12 +178,12 @@ async def feed(
     return await task.run(context or world.run(slice_s=task.slice_ms / 1000))
 
 
-async def follow(world: World, minutes: int) -> list[TaskResult]:
+async def follow(world: World, minutes: int, settings: Settings | None = None) -> list[TaskResult]:
     """Run the feed every minute and the sweep every fifteen, from the next minute on; return the feed's results."""
     results = []
     for minute in range(minutes):
         await world.clock.sleep(60)
-        results.append(await feed(world))
+        results.append(await feed(world, settings=settings))
         if minute % 15 == 0:
             await sweep(world)
     return results

@@ -100,7 +100,7 @@ def sweep_result(random: Random) -> FreeForm:
 
 
 def feed_result(found: int) -> FreeForm:
-    about: FreeForm = {"reason": "the network's 12,000 transactions a day are 336 calls", "looked": True}
+    about: FreeForm = {"reason": "the network's 12,000 transactions a day are 336 calls"}
     counts: FreeForm = {"pages": 1, "transactions": 9, "found": found, "inserted": found}
     return {**EMPTY_RESULT, **about, **counts, "completeUntilBlock": 7_912_345, "transactionsPerDay": 12_000}
 

@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 async def test_the_published_board_is_kept_once_an_hour(tmp_path: Path) -> None:
-    """A board that is an hour old is not this hour's: then the hour is a gap, after a second look."""
+    """A board that is an hour old is not this hour's: the task looks again until there is a newer one."""
     async with task_bench(tmp_path, Market([])) as bench:
         nothing_yet = await bench.run(TASK)
         agent = sample_row(Random(1), 1, START_MS)
@@ -26,6 +26,9 @@ async def test_the_published_board_is_kept_once_an_hour(tmp_path: Path) -> None:
         for seconds in (60, 3_539, 1, 5_400):
             await bench.wired.clock.sleep(seconds)
             results.append(await bench.run(TASK))
+        await publish(bench.kv, PublishedBoard([agent], bench.wired.clock.now(), None, final=False))
+        await bench.wired.clock.sleep(300)
+        results.append(await bench.run(TASK))
         points = await history_of(bench.db, agent.erc8004_agent_id, 0, START_MS + 9 * HOUR_MS)
 
     assert nothing_yet.counters == {"agents": 0, "appended": 0, "daysThinned": 0, "pricesThinned": 0}
@@ -35,10 +38,11 @@ async def test_the_published_board_is_kept_once_an_hour(tmp_path: Path) -> None:
         (1, None),
         (0, None),  # a minute later
         (1, None),  # in the next hour
-        (0, None),  # the board is an hour old
-        (0, START_MS + 2 * HOUR_MS + 1_800_000 + 300_000),  # at the next hour
+        (0, START_MS + 3_600_000 + 300_000),  # the board is an hour old, in the middle of the next hour
+        (0, START_MS + 2 * HOUR_MS + 1_800_000 + 300_000),  # at a full hour
+        (1, None),  # published again
     ]
-    assert [point.at - START_MS for point in points] == [0, 3_540_000]
+    assert [point.at - START_MS for point in points] == [0, 3_540_000, 9_300_000]
 
 
 async def test_a_board_of_the_future_is_not_kept(tmp_path: Path) -> None:

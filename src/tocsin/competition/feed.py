@@ -2,11 +2,15 @@
 
 `tasks/follow_network.py` makes it a task. A run first verifies what is queued. Then it reads the list from its head
 down to where it was read before. It queues the transactions that may count in the same batch as the new mark, and
-verifies them in the same run. While nobody trades, it skips every second look.
+verifies them in the same run.
+
+A page that breaks Hiro's contract must not stop it: a gap that leads nowhere is dropped and read again from the head.
+If the newest block of the list is old, Hiro has stopped or lags. The run is then incomplete, whatever it has read.
 
 If a nonce of a wallet is missing, the list did not show one of its transactions; its own list is read at once.
 
-Emits `feed.restarted`, `feed.way_changed`, `wallet.nonce_missing`, and the events of reading, verifying and the pool.
+Emits `feed.restarted`, `feed.gap_dropped`, `feed.way_changed`, `wallet.nonce_missing`, and the events of reading,
+verifying and the pool.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -33,10 +37,9 @@ from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.work_context import TaskContext
 from tocsin.shapes.base import FreeForm
-from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, Versioned, value_or_raise
+from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
-QUIET_MS = 90_000  # least time between looks while nobody trades: with one a minute, every second is skipped
 LOOK_MS = 300_000  # how often the head is read while a gap is left and a run can afford only one call
 PAGES_MAX = 40  # per run: two thousand transactions; a longer stretch is read over several runs
 GAPS_MAX = 8  # more are joined, and what was read between them is read again
@@ -50,9 +53,12 @@ _IN_STRETCH = """
 SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
 
 
-async def follow_network(context: TaskContext, rules: Rules, *, sweep_ms: int) -> TaskResult:
+async def follow_network(
+    context: TaskContext, rules: Rules, *, sweep_ms: int, block_age_max_ms: int
+) -> TaskResult:
     """Do one run and return its result. Costs are compared at the sweep's cadence, `sweep_ms`."""
-    feed = Feed(context, rules, await load_state(context.db), sweep_ms=sweep_ms)
+    state = await load_state(context.db)
+    feed = Feed(context, rules, state, sweep_ms=sweep_ms, block_age_max_ms=block_age_max_ms)
     await feed.run()
     return feed.result()
 
@@ -64,11 +70,14 @@ class _ListMissing(Exception):
 class Feed:
     """One run."""
 
-    def __init__(self, context: TaskContext, rules: Rules, state: FeedState, *, sweep_ms: int) -> None:
+    def __init__(
+        self, context: TaskContext, rules: Rules, state: FeedState, *, sweep_ms: int, block_age_max_ms: int
+    ) -> None:
         self._context = context
         self._hiro = context.upstream("hiro", HiroClient)
         self._rules = rules
         self._sweep_ms = sweep_ms
+        self._block_age_max_ms = block_age_max_ms
         self._pool = UnitPool(context)
         self._queue = QueueVerifier(context, rules, self._pool)
         self._pages = PageQueue(context, rules)
@@ -110,12 +119,7 @@ class Feed:
             return False
         if state.way == "contracts":
             return state.asked_at is None or now - state.asked_at >= ASK_AGAIN_MS or self._context.by_hand
-        looked = 0 <= self._waited_ms() < QUIET_MS
-        return not state.quiet or bool(state.mark.gaps) or not looked or self._context.by_hand
-
-    def _waited_ms(self) -> int:
-        """Return the time since the newest look; negative if the clock was set back."""
-        return self._context.clock.now() - (self.state.looked_at or 0)
+        return True
 
     async def _in_pool(self, unit: str, work: Callable[[str], Awaitable[None]]) -> None:
         async with aclosing(self._pool.run([unit], work)) as results:
@@ -128,15 +132,23 @@ class Feed:
         """Read the head, then fill gaps, the newest first.
 
         For some minutes after a look that left a gap, a page of the gap comes before the next look. So both make
-        progress even if a run can afford only one call and the sweep takes every second one.
+        progress even if a run can afford only one call and the sweep takes every second one. If that page cannot be
+        read, the look is made all the same.
         """
         try:
             if self.state.way == "contracts":
                 await self._ask_for_traffic()
                 return
-            if self.state.mark.gaps and 0 <= self._waited_ms() < LOOK_MS:
-                await self._fill(self.state.mark.gaps[0])
+            unread = None
+            waited_ms = self._context.clock.now() - (self.state.looked_at or 0)
+            if self.state.mark.gaps and 0 <= waited_ms < LOOK_MS:
+                try:
+                    await self._fill(self.state.mark.gaps[0])
+                except NoAnswer as error:
+                    unread = error
             await self._look()
+            if unread is not None:
+                raise unread
             while self.state.mark.gaps and self.counts.pages < PAGES_MAX:
                 self._context.checkpoint()
                 await self._fill(self.state.mark.gaps[0])
@@ -145,24 +157,19 @@ class Feed:
             await self._change_way("contracts", MISSING)
 
     async def _look(self) -> None:
-        """Read the first page. While nothing is unread, Hiro does not even send an unchanged list."""
-        state = self.state
-        answer = await self._hiro.network_transactions(self._context.session, etag=state.etag)
+        """Read the first page."""
+        answer = await self._hiro.network_transactions(self._context.session)
         if _is_missing(answer):
             raise _ListMissing
         head = value_or_raise(answer)
         assert head is not None
-        self.counts.looked = True
-        now = self._context.clock.now()
-        if head.value is None:
-            self.counts.unchanged = True
-            self.state = replace(state, looked_at=now, complete_at=now, quiet=True)
-            await save_state(self._context.db, self.state, now).run()
-            return
         self.counts.pages += 1
-        if head.value.total:
-            self.state = replace(self.state, traffic=measured(self.state.traffic, now, head.value.total))
-        await self._take(head.value, None, etag=head.etag)
+        now = self._context.clock.now()
+        if head.total:
+            self.state = replace(self.state, traffic=measured(self.state.traffic, now, head.total))
+        await self._take(head, None)
+        if head.newest_s is not None and self._is_old(head.newest_s):
+            self.counts.old_block_age_ms = now - head.newest_s * 1000
         way, reason = self._choice()
         if way != self.state.way:
             await self._change_way(way, reason)
@@ -175,22 +182,31 @@ class Feed:
         if isinstance(answer, Gone):
             raise _ListMissing
         self.counts.pages += 1
-        if isinstance(answer, NotFound | BadRequest):  # an outdated cursor: start at the head again
-            self.state = replace(self.state, mark=self.state.mark.without(gap), etag=None, quiet=False)
-            await save_state(self._context.db, self.state, self._context.clock.now()).run()
-            raise NoAnswer(
-                Malformed("hiro does not accept its own cursor: the list is read from its head again")
-            )
+        if isinstance(answer, NotFound | BadRequest):  # an outdated cursor
+            raise await self._refuse("hiro does not accept its own cursor", gap)
         page = value_or_raise(answer)
         assert page is not None
-        assert page.value is not None, "no ETag was sent"
-        await self._take(page.value, gap)
+        await self._take(page, gap)
 
-    async def _take(self, page: Page[Transaction], gap: FeedGap | None, etag: str | None = None) -> None:
+    async def _refuse(self, why: str, gap: FeedGap | None) -> NoAnswer:
+        """Drop the gap of a wrong page, so that the next look reads from the head down to below it.
+
+        Its cursor may be wrong as well. A gap that stayed would stop the feed for good.
+        """
+        if gap is None:
+            return NoAnswer(Malformed(why))
+        self.state = replace(self.state, mark=self.state.mark.without(gap), looked_at=None)
+        await save_state(self._context.db, self.state, self._context.clock.now()).run()
+        self._context.logger.warn("feed.gap_dropped", block=gap.bottom[0], reason=why)
+        return NoAnswer(Malformed(f"{why}: the list is read from its head again"))
+
+    async def _take(self, page: Page[Transaction], gap: FeedGap | None) -> None:
         """Queue the transactions of a page in one batch with the new mark."""
         db, now, before = self._context.db, self._context.clock.now(), self.state
         taken = take_page(before.mark, page, gap, self._rules.start_s)
-        _check(taken, page, gap)
+        wrong = _wrong(taken, page, gap)
+        if wrong is not None:
+            raise await self._refuse(wrong, gap)
         tiers = await tiers_of(db, _named_in(taken.fresh))
         rows = relevant_calls(taken.fresh, tiers, self._rules)
         listed = {row.tx_id for row in page.items}
@@ -198,14 +214,15 @@ class Feed:
         eligible: dict[str, Tier] = {wallet: tier for wallet, tier in tiers.items() if tier == "eligible"}
         restarted = taken.restarted or before.started_at is None
         looked_at = now if gap is None else before.looked_at
+        newest_s = page.newest_s if gap is None else before.newest_s
+        is_complete = not taken.mark.gaps and not self._is_old(newest_s)
         state = replace(
             before,
             mark=joined(taken.mark, GAPS_MAX),
-            etag=None if taken.mark.gaps else etag if gap is None else before.etag,
+            newest_s=newest_s,
             looked_at=looked_at,
-            complete_at=_past(before.complete_at, now) if taken.mark.gaps else looked_at,
+            complete_at=looked_at if is_complete else _past(before.complete_at, now),
             started_at=now if restarted else before.started_at,
-            quiet=not rows and (gap is None or before.quiet),
             rests_on=None if restarted else before.rests_on,
         )
         kept = [save_state(db, state, now)]
@@ -219,6 +236,10 @@ class Feed:
         if taken.restarted and before.mark.anchors:
             self._context.logger.warn("feed.restarted", block=taken.mark.top_block)
         self._count(read, len(taken.fresh))
+
+    def _is_old(self, block_s: int | None) -> bool:
+        """Return whether Hiro should have a newer block by now than one of this time."""
+        return block_s is not None and self._context.clock.now() - block_s * 1000 > self._block_age_max_ms
 
     async def _recorded(self, taken: FeedStep) -> list[str]:
         """Return the recorded swaps in the stretch of the chain that a page covers."""
@@ -239,8 +260,8 @@ class Feed:
             await save_state(self._context.db, self.state, now).run()
             return
         page = value_or_raise(answer)
-        if page is not None and page.value is not None and page.value.total:
-            self.state = replace(self.state, traffic=measured(self.state.traffic, now, page.value.total))
+        if page is not None and page.total:
+            self.state = replace(self.state, traffic=measured(self.state.traffic, now, page.total))
         way, reason = self._choice()
         if way == "network":
             await self._change_way(way, reason)
@@ -331,7 +352,7 @@ class Feed:
         self._context.progress(self.counts.pages, self.counts.pages + gaps, **self._counters())
 
 
-def _is_missing(answer: Answer[Versioned[Page[Transaction]]]) -> bool:
+def _is_missing(answer: Answer[Page[Transaction]]) -> bool:
     """Return whether the server lacks the list: an older server, or one that has switched it off."""
     unknown_route = isinstance(answer, BadRequest) and answer.status == 404
     return unknown_route or isinstance(answer, NotFound | Gone)
@@ -350,9 +371,10 @@ def _past(at: int | None, now: int) -> int | None:
     return None if at is None or at > now else at
 
 
-def _check(taken: FeedStep, page: Page[Transaction], gap: FeedGap | None) -> None:
-    """Check that a page leads down the list: a broken upstream could keep us busy or make the chain seem to end."""
+def _wrong(taken: FeedStep, page: Page[Transaction], gap: FeedGap | None) -> str | None:
+    """Return why a page does not lead down the list: it could keep us busy or make the chain seem to end."""
     if taken.ends_early:
-        raise NoAnswer(Malformed("hiro broke its contract: the list of all transactions ends too early"))
+        return "hiro broke its contract: the list of all transactions ends too early"
     if gap is not None and any(anchor_at(row).position >= gap.bottom for row in page.items):
-        raise NoAnswer(Malformed("hiro broke its contract: its cursor does not lead further down the list"))
+        return "hiro broke its contract: its cursor does not lead further down the list"
+    return None

@@ -8,6 +8,7 @@ from tocsin.competition.feed_state import FeedState
 from tocsin.competition.proven_block import ProofFacts, proven_block
 from tocsin.competition.unit_pool import StopReason
 from tocsin.competition.verify import Tally
+from tocsin.durations import short_duration
 from tocsin.scheduler.task import TaskResult
 from tocsin.shapes.base import FreeForm
 
@@ -16,8 +17,6 @@ LASTING = ("Unauthorised", "Gone")  # answers that do not change by themselves
 EMPTY_RESULT: FreeForm = {
     "way": "network",
     "reason": "",
-    "looked": False,
-    "unchanged": False,
     "pages": 0,
     "transactions": 0,
     "found": 0,
@@ -40,8 +39,6 @@ EMPTY_RESULT: FreeForm = {
 class FeedCounts:
     """What a run did."""
 
-    looked: bool = False
-    unchanged: bool = False
     pages: int = 0
     transactions: int = 0
     found: int = 0
@@ -49,6 +46,7 @@ class FeedCounts:
     visited: int = 0
     failed_visits: int = 0
     facts: ProofFacts | None = None  # None: nothing is proven
+    old_block_age_ms: int | None = None  # if the newest block in the list is too old
     unverified: int = 0
     verified: int = 0  # whatever they turned out to be
 
@@ -63,8 +61,6 @@ def feed_counters(counts: FeedCounts, state: FeedState, tally: Tally, threw: int
     return {
         "way": state.way,
         "reason": state.reason,
-        "looked": counts.looked,
-        "unchanged": counts.unchanged,
         "pages": counts.pages,
         "transactions": counts.transactions,
         "found": counts.found,
@@ -110,13 +106,15 @@ def feed_result(
         limited_until=None if stop is None else stop.limited_until,
         incomplete="; ".join(part for part in (undone or "not everything was done", reason) if part),
         by_budget=stop is not None and stop.by_budget,
-        progressed=bool(counts.pages or counts.looked or counts.verified),
+        progressed=bool(counts.pages or counts.verified),
     )
 
 
 def _undone(counts: FeedCounts, state: FeedState) -> str:
     """Describe what is left to do; empty when everything was done."""
     parts = []
+    if counts.old_block_age_ms is not None:
+        parts.append(f"Hiro's newest block is {short_duration(counts.old_block_age_ms)} old")
     if state.mark.gaps:
         parts.append(
             f"the network's list is read up to block {state.mark.complete_block},"

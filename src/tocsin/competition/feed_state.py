@@ -12,29 +12,29 @@ from tocsin.shapes.base import SnakeShape
 
 KEY = "competition_feed"
 TRUSTED_SWEEPS = 2  # if incomplete for this many of its cadences, the sweep reads the contracts' lists itself
-TRUSTED_MIN_MS = 180_000  # at least two looks while nobody trades, however short the sweep's cadence is
+TRUSTED_MIN_MS = 180_000  # several looks of the default cadence, however short the sweep's cadence is
 
 
 @dataclass(frozen=True, slots=True)
 class FeedState(SnakeShape):
     """The state of the feed.
 
-    `started_at`: when the list began to be followed without a break. `looked_at`: the newest look at its head.
-    `complete_at`: the newest look below which nothing is unread. `limited_at`: when calls were last refused. `quiet`:
-    the newest look showed nothing relevant. `etag`: that of the head, while nothing is unread. `asked_at`: while the
-    other way is used, when the length of the list was last read. `rests_on`: the rules under which all contracts'
-    lists were read since `started_at`, which proves that nothing before it is missing either.
+    `started_at`: when the list began to be followed without a break. `looked_at`: the newest look at its head; None if
+    what it showed must be read again.
+    `complete_at`: the newest look below which nothing is unread, if its newest block was not old. `newest_s`: the time
+    of that block (unix s). `limited_at`: when calls were last refused. `asked_at`: while the other way is used, when
+    the length of the list was last read. `rests_on`: the rules under which all contracts' lists were read since
+    `started_at`, which proves that nothing before it is missing either.
     """
 
     way: Way = "network"
     reason: str = ""
     mark: FeedMark = field(default_factory=FeedMark)
-    etag: str | None = None
+    newest_s: int | None = None
     started_at: int | None = None
     looked_at: int | None = None
     complete_at: int | None = None
     limited_at: int | None = None
-    quiet: bool = False
     asked_at: int | None = None
     rests_on: str | None = None
     traffic: MeasuredTraffic | None = None

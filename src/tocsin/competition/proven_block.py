@@ -12,6 +12,7 @@ from tocsin.bindings import Database, DBResult, Statement
 from tocsin.competition import nonces, swap_store
 from tocsin.competition.feed_state import FeedState, load_state
 from tocsin.competition.rules import Rules
+from tocsin.durations import utc_time
 from tocsin.shapes.completeness import Completeness
 
 SWITCHED_OFF = (
@@ -81,8 +82,10 @@ def _obstacle(state: FeedState, facts: ProofFacts) -> str | None:
     if not facts.rests:
         return "not all lists of contracts and wallets were read yet"
     parts = []
-    if state.mark.gaps:
+    if state.mark.gaps or state.looked_at is None:
         parts.append("a part of the network's list is unread")
+    elif state.complete_at != state.looked_at and state.newest_s is not None:
+        parts.append(f"the newest block that Hiro lists is of {utc_time(state.newest_s * 1000)}")
     if facts.missing_nonces:
         parts.append(f"transactions of eligible wallets that no list has shown: {facts.missing_nonces}")
     if facts.unverified:

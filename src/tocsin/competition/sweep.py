@@ -19,6 +19,7 @@ Emits `refusals.reopened`, `swaps.retracted`, and the events of reading, verifyi
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from math import ceil
 
 from tocsin.bindings import Row, Statement
@@ -58,6 +59,7 @@ RETRACTED_MAX = 2_000  # swaps that one sweep removes because the rules have cha
 RECHECK_DAYS = 3  # for how many days a doubtful refusal is verified again, once a day
 LISTS_PER_TURN = 60  # after which their candidates are verified
 PAGES_PER_TURN = 5  # of one list, before the others have their turn
+AGAIN_MS = 60_000  # until the sweep that the first proof needs
 
 CURSOR = "competition_scheduler_cursor"
 RECHECKED = "competition_rechecked_at"
@@ -83,9 +85,10 @@ async def sweep(
     made = Sweep(context, rules, cadence_ms=cadence_ms, feed_ms=feed_ms)
     await made.run()
     result = made.result()
-    if result.error is None and result.incomplete is None:
-        await made.keep_swept_at()
-    return result
+    if result.error is not None or result.incomplete is not None:
+        return result
+    await made.keep_swept_at()
+    return replace(result, wake_at=await made.needed_again_at())
 
 
 class Sweep:
@@ -105,6 +108,7 @@ class Sweep:
         self._reader = ListReader(context, rules, self._tiers, self._marks)
         self._pages_of: Counter[str] = Counter()
         self._due: Sequence[str] = ()
+        self._is_first = False  # no sweep has been complete
         self._queued = 0  # from the lists of this sweep
         self._refused: set[str] = set()
         self._queue = QueueVerifier(context, rules, self._pool, plan=self._plan, group_done=self._unit_done)
@@ -263,6 +267,7 @@ class Sweep:
         doubtful = await self._doubtful(now)
         changed = await self._state(RULES) != self._rules.version
         swept_at = await self._state(SWEPT_AT)
+        self._is_first = swept_at is None
         retracted: list[Refusal] = []
         if changed:
             rows += (await db.prepare(_BY_RULES).all()).results
@@ -298,6 +303,24 @@ class Sweep:
         if self._followed_since is None:
             context = self._context
             await set_value(context.db, SWEPT_AT, str(context.started_at), context.clock.now()).run()
+
+    async def needed_again_at(self) -> int | None:
+        """Return when to sweep again so that the record can be proven complete; None if the next slot is soon enough.
+
+        At a start, feed and sweep begin together. A list that was read before the feed's first look may lack what was
+        mined in between. Without another sweep, the first proof would have to wait for the next slot. If the feed has
+        not looked yet, only the first sweep asks for another.
+        """
+        if self._feed_ms is None:
+            return None
+        feed, now = await load_state(self._context.db), self._context.clock.now()
+        if feed.way != "network" or (feed.started_at or 0) > now:  # not followed, or the clock was ahead
+            return None
+        if feed.started_at is None:
+            return now + AGAIN_MS if self._is_first else None
+        listed = self._rules.allowlist.contracts
+        read_since = (self._marks.get(contract, Mark()).walked_at or 0 for contract in listed)
+        return now + AGAIN_MS if min(read_since, default=now) < feed.started_at else None
 
     async def _doubtful(self, now: int) -> list[Row]:
         """Return, once a day, refusals of the last days that may rest on a wrong answer."""

@@ -1,9 +1,10 @@
 """Decides from the database whether everything that happened in a round is recorded.
 
-The chain must have been read completely after the grace ended: by a look at the network's list that left nothing
-unread, or by a sweep of all contracts' lists under the current rules. Reading a list continues where it stopped, so
-the transactions of a wallet from before its registration are only in its own list: that must have been read once. No
-listed transaction of the round may wait to be verified, including those whose sender has become eligible since.
+The chain must have been read completely after the grace ended: by a look at the network's list that left nothing unread
+and showed a block from after the grace, or by a sweep of all contracts' lists under the current rules. Reading a list
+continues where it stopped, so the transactions of a wallet from before its registration are only in its own list: that
+must have been read once. No listed transaction of the round may wait to be verified, including those whose sender has
+become eligible since.
 """
 
 from collections.abc import Iterable, Mapping
@@ -116,7 +117,10 @@ def _last_read(values: Mapping[str, str], now: int, *, feed_runs: bool) -> LastR
 
 
 def _is_followed(rules: RoundRules, read: LastRead) -> bool:
-    return read.feed.way == "network" and (read.feed.complete_at or 0) >= rules.grace_ends_at * 1000
+    """Return whether the network's list was read since the grace ended. Until it shows a later block, it may lag."""
+    feed, ended_s = read.feed, rules.grace_ends_at
+    shows = feed.newest_s is None or feed.newest_s >= ended_s
+    return feed.way == "network" and (feed.complete_at or 0) >= ended_s * 1000 and shows
 
 
 def _is_swept(rules: RoundRules, read: LastRead) -> bool:

@@ -12,7 +12,8 @@ Step: TypeAlias = Literal["close", "capture", "finalize"]
 
 WAIT_MS = 15 * 60_000  # what a round usually waits for arrives within this time
 TOO_LONG_MS = 2 * 3_600_000  # after this wait the service is not ready
-LOOK_AGAIN_MS = 60_000  # while a round waits for what usually arrives soon
+# While a round waits for what usually arrives soon. A look at the chain may end right after the grace did.
+LOOK_AGAIN_MIN_MS, LOOK_AGAIN_MAX_MS = 10_000, 60_000
 
 _BY_STATUS: dict[str, Step] = {"closed": "capture", "finalizing": "finalize"}
 
@@ -41,5 +42,5 @@ def next_look(rounds: Iterable[RoundRow], now: int, next_start_ms: int | None) -
         if each.status == "open":
             times.append(each.grace_ends_at * 1000)
         elif each.status == "closed" and waited_ms(each, now) < WAIT_MS:
-            times.append(now + LOOK_AGAIN_MS)
+            times.append(now + min(max(LOOK_AGAIN_MIN_MS, waited_ms(each, now)), LOOK_AGAIN_MAX_MS))
     return min((at for at in times if at > now), default=None)

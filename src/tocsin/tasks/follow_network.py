@@ -1,6 +1,6 @@
 """The task `feed` follows the network's list of transactions. It exists unless the settings switch it off."""
 
-from tocsin.competition.feed import PAGES_MAX, QUIET_MS, follow_network
+from tocsin.competition.feed import PAGES_MAX, follow_network
 from tocsin.competition.feed_report import EMPTY_RESULT
 from tocsin.competition.rules import Rules, rules_of
 from tocsin.durations import long_duration
@@ -21,7 +21,9 @@ def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tupl
     cadence_ms, sweep_ms = settings.feed_cadence, settings.sweep_cadence
 
     async def run(context: TaskContext) -> TaskResult:
-        return await follow_network(context, in_force, sweep_ms=sweep_ms)
+        return await follow_network(
+            context, in_force, sweep_ms=sweep_ms, block_age_max_ms=settings.block_age_max
+        )
 
     task = Task(
         name="feed",
@@ -39,9 +41,7 @@ def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tupl
 
 
 def _why(cadence_ms: int) -> str:
-    quiet_ms = -(-QUIET_MS // cadence_ms) * cadence_ms
-    quiet = f", {long_duration(quiet_ms)} while nobody trades" if quiet_ms > cadence_ms else ""
     return (
-        f"a swap is on the board within {long_duration(cadence_ms)} of its block{quiet}; one page of the network's"
+        f"a swap is on the board within {long_duration(cadence_ms)} of its block; one page of the network's"
         f" list per run is at most {MONTH_MS // cadence_ms:,} calls in 30 days, and more only for swaps"
     )

@@ -33,9 +33,8 @@ def snapshot_task(settings: Settings) -> Task:
             "daysThinned": thinned.days,
             "pricesThinned": thinned.prices,
         }
-        # Shortly after a start or after the full hour, the board may not be published yet.
-        soon = board is None or now % EVERY_MS < LOOK_AGAIN_MS
-        return TaskResult(counters, wake_at=now + LOOK_AGAIN_MS if soon and not is_current else None)
+        # After a start or after the full hour, the board may not be published yet.
+        return TaskResult(counters, wake_at=None if is_current else now + LOOK_AGAIN_MS)
 
     return Task(
         name="snapshot",

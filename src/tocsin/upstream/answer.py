@@ -30,14 +30,6 @@ class Ok(Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Versioned(Generic[T_co]):
-    """A value and its ETag. The value is None if it has not changed since that ETag."""
-
-    value: T_co | None
-    etag: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class NotFound:
     """The upstream answered that the resource does not exist."""
 

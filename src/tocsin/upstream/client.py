@@ -33,9 +33,8 @@ from tocsin.upstream.answer import (
     Malformed,
     Ok,
     Unavailable,
-    Versioned,
 )
-from tocsin.upstream.call import Call, plain, versioned
+from tocsin.upstream.call import Call, plain
 from tocsin.upstream.classify import HEALTHY, Moved, classify
 from tocsin.upstream.decode import printable
 from tocsin.upstream.limit_headers import LOGGED, read_retry_after
@@ -132,14 +131,6 @@ class UpstreamClient:
         """Ask for `target` (path and query)."""
         deadline = session.deadline(self._clock.monotonic())
         return await self._call(Call(target, self._base + target, plain(parse), session, deadline))
-
-    async def get_versioned(
-        self, target: str, parse: Callable[[JSON], T], session: CallSession, etag: str | None
-    ) -> Answer[Versioned[T]]:
-        """Ask for `target` unless it still has this ETag."""
-        deadline = session.deadline(self._clock.monotonic())
-        read = versioned(parse)
-        return await self._call(Call(target, self._base + target, read, session, deadline, etag=etag))
 
     async def patch(self, target: str, change: JSON, session: CallSession) -> Answer[None]:
         """Change `target`. The change must be idempotent, because it is retried like a GET.

@@ -26,7 +26,7 @@ from tocsin.chain_model import (
 )
 from tocsin.errors import UsageError
 from tocsin.upstream import hiro_parse
-from tocsin.upstream.answer import Answer, Malformed, NotFound, Ok, Versioned
+from tocsin.upstream.answer import Answer, Malformed, NotFound, Ok
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro_parse import Counted, Parsed
 from tocsin.upstream.limit_headers import header_number
@@ -212,23 +212,21 @@ class HiroClient:
         return self._readable(answer, target, session)
 
     async def network_transactions(
-        self, session: CallSession, cursor: str | None = None, etag: str | None = None
-    ) -> Answer[Versioned[Page[Transaction]]]:
+        self, session: CallSession, cursor: str | None = None
+    ) -> Answer[Page[Transaction]]:
         """Get a page of all canonical transactions, newest first: like `principal_transactions`, but of everybody.
 
-        Given the ETag of an earlier answer, there is no page unless a block has been mined since.
+        No ETag is sent. A 304 costs the same call, and a wrong one would hide everything. Besides, a block comes every
+        few seconds, so the list has nearly always changed.
         """
         target = f"/extended/v3/transactions?limit={LIST_PAGE}"
         if cursor is not None:
             target += f"&cursor={quote(cursor, safe='')}"
         latest_s = self._latest_s()
-        answer = await self.client.get_versioned(
-            target, lambda body: hiro_parse.network_page_v3(body, latest_s), session, etag
+        answer = await self.client.get(
+            target, lambda body: hiro_parse.network_page_v3(body, latest_s), session
         )
-        if not isinstance(answer, Ok) or answer.value.value is None:
-            return answer if not isinstance(answer, Ok) else Ok(Versioned(None, answer.value.etag))
-        readable = self._readable(Ok(answer.value.value), target, session)
-        return Ok(Versioned(readable.value, answer.value.etag)) if isinstance(readable, Ok) else readable
+        return self._readable(answer, target, session)
 
     async def balance_changes(
         self, principal: str, txids: Sequence[str], session: CallSession

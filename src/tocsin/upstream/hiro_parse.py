@@ -7,7 +7,8 @@ A row that breaks the contract is skipped and reported, so that it does not hide
 time that a block may have, in seconds; it also rejects times in milliseconds.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
@@ -143,7 +144,7 @@ def transaction_v1(body: JSON, latest_s: int | None = None) -> Transaction:
 
 
 def _block_time(row: JsonObject, key: str, latest_s: int | None) -> int:
-    """The time of a Bitcoin block in seconds: not before the first block, and not much later than now."""
+    """The time of a block in seconds: not before the first block, and not much later than now."""
     if latest_s is None:
         return whole(row, key, high=SAVED_TIME_MAX_S)
     return whole(row, key, FIRST_BITCOIN_BLOCK_S, latest_s)
@@ -159,8 +160,18 @@ def principal_page_v3(body: JSON, latest_s: int, principal: str) -> Parsed[Page[
 def network_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
     """A page of the list of all transactions. Its rows lack the balance changes of a principal's list."""
     row = as_record(body, "body")
-    parsed = _page_v3(row, each(row, "results", lambda item: (item, transferred(item))), latest_s)
-    return replace(parsed, value=replace(parsed.value, total=whole(row, "total")))
+    rows = each(row, "results", lambda item: (item, transferred(item)))
+    parsed = _page_v3(row, rows, latest_s)
+    newest_s = _newest_block_s([listed for listed, _ in rows], latest_s) if rows else None
+    return replace(parsed, value=replace(parsed.value, total=whole(row, "total"), newest_s=newest_s))
+
+
+def _newest_block_s(rows: Iterable[JsonObject], latest_s: int) -> int:
+    """The time of the newest Stacks block. One follows the other within seconds, unlike Bitcoin's blocks."""
+    for row in rows:
+        with suppress(MalformedBody):  # the next row's block is nearly as new
+            return _block_time(record(row, "block"), "time", latest_s)
+    raise MalformedBody("results: no row has the time of its block")
 
 
 def _page_v3(
