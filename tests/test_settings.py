@@ -1,6 +1,7 @@
 """Settings are read together, and every problem is reported with its fix."""
 
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin import setting_values as values
 from tocsin.access_keys import AccessKey
 from tocsin.bindings import SLICE_MAX_MS
 from tocsin.durations import long_duration, parse_duration
@@ -337,3 +339,54 @@ def test_a_key_that_can_be_guessed_is_refused(name: str) -> None:
 
     read({name: "a-long-random-text"})
     assert read({"HIRO_API_KEY": "0123abcd"}).hiro_api_key == "0123abcd"
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "expected"),
+    [
+        (values.integer(1, 9), "1", 1),
+        (values.integer(1, 9), " 9 ", 9),
+        (values.integer(1, 9), "0", None),
+        (values.integer(1, 9), "10", None),
+        (values.integer(0, 10**15), "1" * 16, None),
+        (values.number(0, 1), "0", 0.0),
+        (values.number(0, 1), "1", 1.0),
+        (values.number(0, 1), "1.000000001", None),
+        (values.limit, " none ", "no limit"),
+        (values.limit, "1", 1),
+        (values.limit, "0", None),
+        (values.origins, " none ", ()),
+        (values.origins, "HTTPS://Site.Example, *", ("https://site.example", "*")),
+        (values.origins, "https://site.example/", None),
+        (values.networks, "10.0.0.7/8, ::1", ("10.0.0.0/8", "::1/128")),
+        (values.networks, "10.0.0.0/8,", None),
+        (values.log_level, "debug", "DEBUG"),
+        (values.log_level, "loud", None),
+        (values.one_of("json", "text"), " JSON ", "json"),
+        (values.one_of("json", "text"), "xml", None),
+        (values.word, "a" * 32, "a" * 32),
+        (values.word, "a" * 33, None),
+        (values.host_name, f"{'a' * 63}.example", f"{'a' * 63}.example"),
+        (values.host_name, "a..b", None),
+        (values.secret, "1234", "1234"),
+        (values.secret, "x" * 256, "x" * 256),
+        (values.secret, "123", None),
+        (values.secret, "x" * 257, None),
+        (values.secret, "a secret ", None),
+        (values.own_key, "x" * 16, "x" * 16),
+        (values.own_key, "x" * 15, None),
+        (values.yes_or_no, " ON ", True),
+        (values.yes_or_no, "0", False),
+        (values.yes_or_no, "maybe", None),
+        (values.url, "https://x/y//", "https://x/y"),
+        (values.url, "https://x:0/", "https://x:0"),
+        (values.url, "https://x:65536/", None),
+    ],
+)
+def test_a_value_is_read_up_to_its_bounds(parse: Callable[[str], Any], text: str, expected: Any) -> None:
+    """None stands for a refusal: the last value that is taken, and the first that is not."""
+    if expected is None:
+        with pytest.raises(ValueError):
+            parse(text)
+    else:
+        assert parse(text) == (None if expected == "no limit" else expected)
