@@ -17,7 +17,10 @@ CONNECTIONS = 32
 ADDRESSES = 10_000
 SILENT = 50
 WATCHERS = 4
+UNREAD = 50
+STREAMS = 300
 GREEDY = "203.0.113.99"  # one client that ignores every limit
+FLOODER = "203.0.113.98"
 PATIENCE = aiohttp.ClientTimeout(total=30)
 
 
@@ -76,6 +79,12 @@ class Traffic:
             self._endless_body,
             self._garbage,
             self._greedy,
+            self._trailers,
+            self._pipelined,
+            self._unread,
+            self._flood,
+            self._streams,
+            self._pictures,
         )
         async with asyncio.TaskGroup() as group:
             for _ in range(CONNECTIONS):
@@ -233,6 +242,92 @@ class Traffic:
                     await response.read()
                     self.tally.limited += response.status == 429
                     self._count("a greedy client", str(response.status), {str(status) for status in expected})
+
+    async def _trailers(self) -> None:
+        """Send endless trailers after a chunked body: the connection is cut."""
+        _, writer = await self._connect()
+        try:
+            head = f"POST /mcp HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {GREEDY}\r\nTransfer-Encoding: chunked\r\n"
+            writer.write(f"{head}\r\n2\r\n{{}}\r\n0\r\n".encode())
+            for _ in range(100):
+                writer.write(b"a: b\r\n" * 10_000)
+                await writer.drain()
+            self._count("trailers", "all of them were read", {"cut"})
+        except ConnectionError:
+            self._count("trailers", "cut", {"cut"})
+        finally:
+            writer.close()
+
+    async def _pipelined(self) -> None:
+        """Send a thousand requests at once: the connection is cut."""
+        reader, writer = await self._connect()
+        try:
+            writer.write(f"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {GREEDY}\r\n\r\n".encode() * 1_000)
+            async with asyncio.timeout(20):
+                answers = await reader.read()
+            self._count(
+                "pipelined", "too many answers" if answers.count(b"HTTP/1.1") > 17 else "cut", {"cut"}
+            )
+        except ConnectionError:
+            self._count("pipelined", "cut", {"cut"})
+        finally:
+            writer.close()
+
+    async def _unread(self) -> None:
+        """Ask for large files and read nothing; the service cuts the connections, or drops them for others."""
+        opened = [await self._connect() for _ in range(UNREAD)]
+        try:
+            for _, writer in opened:
+                writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport
+                ask = f"GET /openapi.json HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {self._one_site()}\r\n\r\n"
+                writer.write(ask.encode() * 10)
+            await asyncio.wait([asyncio.create_task(self._stop.wait())], timeout=5)
+            self._count("unread answers", "", {""})
+        finally:
+            for _, writer in opened:
+                writer.transport.abort()
+
+    async def _flood(self) -> None:
+        """One client that asks for expensive paths as fast as it can."""
+        headers = {"X-Forwarded-For": FLOODER}
+        async with aiohttp.ClientSession(self._target.url, timeout=PATIENCE) as session:
+
+            async def one(path: str) -> None:
+                async with session.head(path, headers=headers) as response:
+                    self.tally.limited += response.status == 429
+                    self._count("a flood", str(response.status), {"200", "429"})
+
+            await asyncio.gather(*(one(path) for path in ("/openapi.json", "/metrics") for _ in range(50)))
+
+    async def _streams(self) -> None:
+        """Open public streams from many networks of one IPv6 /48, and leave after a few seconds."""
+        opened = []
+        try:
+            for number in range(STREAMS):
+                reader, writer = await self._connect()
+                head = f"GET /api/competition/events HTTP/1.1\r\nHost: x\r\nLast-Event-ID: {number}\r\n"
+                writer.write(f"{head}X-Forwarded-For: {self._one_site()}\r\n\r\n".encode())
+                opened.append((reader, writer))
+            for reader, _ in opened:
+                self._count("streams of one /48", await self._status_line(reader), {"200", "429"})
+        finally:
+            for _, writer in opened:
+                writer.close()
+
+    def _one_site(self) -> str:
+        return f"2001:db8:ffff:{self._random.randrange(100):x}::1"
+
+    async def _pictures(self) -> None:
+        """Ask for many pictures at once."""
+        headers = {"X-Forwarded-For": self._one_site()}
+        async with aiohttp.ClientSession(self._target.url, timeout=PATIENCE) as session:
+
+            async def one(address: str) -> None:
+                async with session.get(f"/agents/{address}/card.png", headers=headers) as response:
+                    await response.read()
+                    self._count("pictures", str(response.status), {"200", "429"})
+
+            await asyncio.gather(*(one(self._random.choice(self._target.senders)) for _ in range(40)))
 
     async def _silence(self) -> None:
         """Open sockets that send nothing; the service closes them."""

@@ -71,9 +71,11 @@ def test_who_has_most_connections_waiting_makes_room_the_longest_first() -> None
     assert made.all.count == 64
 
 
-@pytest.mark.parametrize(("total_max", "expected"), [(64, 32), (128, 32), (132, 33), (10_000, 2_500)])
+@pytest.mark.parametrize(
+    ("total_max", "expected"), [(64, 32), (128, 32), (132, 33), (1_020, 255), (10_000, 256)]
+)
 def test_one_client_may_have_a_quarter(total_max: int, expected: int) -> None:
-    """At least 32. One more replaces the client's connection that is idle longest; if all are busy, it is refused."""
+    """At least 32, at most 256. One more replaces the connection that is idle longest, or is refused if all are busy."""
     made = Open(total_max)
     places = [made.open(str(number), "192.0.2.1") for number in range(expected)]
     made.open("one more", "192.0.2.1")
@@ -112,7 +114,7 @@ def test_only_the_named_proxies_speak_for_many() -> None:
     assert [sum(place is not None for place in each) for each in (proxy, other, odd)] == [60, 50, 50]
 
 
-def test_one_ipv6_network_may_have_half() -> None:
+def test_one_ipv6_network_may_have_twice_as_many() -> None:
     """Each /64 has its quarter, and all of one /48 together have two; then the oldest of them makes room."""
     made = Open(400)
     for number in range(250):

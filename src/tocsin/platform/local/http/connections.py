@@ -14,8 +14,9 @@ from tocsin.client_places import WAITING, Place, Places
 RESERVE = 256  # descriptors for stores, upstreams and log
 TOTAL_MAX = 10_000
 TOTAL_MIN = 64
-SHARE = 4  # one client may have a quarter of all connections
-SITE_SHARE = 2  # one IPv6 /48 may have half of them
+SHARE = 4  # one client may have a quarter of all connections,
+SHARE_MAX = 256  # but not more than this: the loop serves all that are ready before it looks again
+SHARES_PER_SITE = 2  # one IPv6 /48 may have twice as many
 DESCRIPTORS_WANTED = 65_536
 
 
@@ -38,8 +39,8 @@ class Connections(Places):
     """All connections of a server. Trusted proxies have no limit of their own: they speak for many clients."""
 
     def __init__(self, total_max: int, trusted_proxies: Collection[str] = ()) -> None:
-        least = TOTAL_MIN // 2
-        super().__init__(total_max, max(least, total_max // SHARE), max(least, total_max // SITE_SHARE))
+        share = min(SHARE_MAX, max(TOTAL_MIN // 2, total_max // SHARE))
+        super().__init__(total_max, share, share * SHARES_PER_SITE)
         self.stopping = False  # the server is stopping: each connection ends with its next response
         self._trusted = [ip_network(proxy, strict=False) for proxy in trusted_proxies]
 
