@@ -91,6 +91,29 @@ async def test_the_limiter_remembers_a_bounded_number_of_clients(monkeypatch: py
     assert len(limiter._left) == 10
 
 
+async def test_a_client_that_keeps_coming_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many others come meanwhile: they are forgotten, each before the ones that came after it."""
+    monkeypatch.setattr(request_limits, "CLIENTS_MAX", 10)
+    limiter, allowed = ClientRateLimit(1, VirtualClock()), []
+    for number in range(50):
+        allowed.append(limiter.allows(("192.0.2.1",)))
+        assert limiter.allows((f"10.0.0.{number}",))
+
+    assert allowed == [True] + [False] * 49
+    assert [*limiter._left] == [*(f"10.0.0.{number}" for number in range(41, 49)), "192.0.2.1", "10.0.0.49"]
+
+
+async def test_wrong_keys_are_reported_once_a_minute() -> None:
+    """Even if they come all the time; each report has the number since the one before."""
+    clock, log = VirtualClock(), CapturedLog()
+    limits = ClientLimits(0, clock, log)
+    for _ in range(25):
+        limits.wrong_key(("192.0.2.1",), "/x")
+        await clock.sleep(10)
+
+    assert [line["count"] for line in log.named("auth.refused")] == [1, 6, 6, 6, 6]
+
+
 @pytest.mark.parametrize(
     ("host", "networks"),
     [

@@ -17,6 +17,7 @@ from support.virtual_time import START_MS
 from tocsin.bindings import Database, DBResult, Statement
 from tocsin.competition.board import DIRECTIONS, SORTS
 from tocsin.competition.codes import MEANINGS, Code
+from tocsin.competition.proven_block import SWITCHED_OFF
 from tocsin.errors import ObjectReset, StoreUnavailable
 from tocsin.prices.cache import price_key
 from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
@@ -473,3 +474,13 @@ async def test_without_a_round_its_board_is_empty_and_not_final(tmp_path: Path) 
         board = (await made.get(f"{BOARD}?period=round")).json()
 
     assert (board["rows"], board["final"], board["round"]) == ([], False, None)
+
+
+async def test_a_proof_ends_when_the_feed_is_switched_off(tmp_path: Path) -> None:
+    """At once, although a proof is kept for five seconds; and it is back when the feed is."""
+    async with competition_site(tmp_path) as made:
+        proof = ProofReader(made.site)
+        on, off, again = await proof.read(["feed"]), await proof.read([]), await proof.read(["feed"])
+
+        assert off == Completeness(None, None, None, SWITCHED_OFF)
+        assert on == again != off

@@ -253,13 +253,15 @@ async def test_the_page_runs_nothing(tmp_path: Path) -> None:
         assert "https://" not in answer.body.decode()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("in_one_loop", [True, False])
 @pytest.mark.parametrize("path", ["/openapi.json", "/api/openapi.json", "/api/docs"])
-async def test_the_documentation_is_prepared_once(tmp_path: Path, path: str) -> None:
+async def test_the_documentation_is_prepared_once(tmp_path: Path, path: str, in_one_loop: bool) -> None:
     """A client that has it gets a 304, and nobody causes it to be written again."""
     written: list[str] = []
 
     async with scene(tmp_path) as made:
-        app = create_app(made.with_site(compress=True))
+        app = create_app(made.with_site(compress=True, in_one_loop=in_one_loop))
         first = await ask(app, path, headers={"Accept-Encoding": "gzip"})
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(openapi_module, "json_response", lambda *_: written.append("json"))

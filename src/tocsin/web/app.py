@@ -115,7 +115,7 @@ def operations(
         competition.board.forget()
 
     every: list[Operation] = []
-    docs = ApiDocs(deps.version, every, compress=deps.compress)
+    docs = ApiDocs(deps.version, every, compress=deps.compress, in_one_loop=deps.in_one_loop)
     every += [
         Operation("GET", PRICES_PATH, prices.show, operation_docs.PRICES, is_prepared=True),
         Operation("GET", BOARD_PATH, competition.board.show, competition_docs.BOARD, is_prepared=True),

@@ -1,7 +1,7 @@
 """`/openapi.json` and `/api/docs`: derived from the operations and their shapes, so neither can be outdated."""
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +16,7 @@ from tocsin.web.operation_docs import OTHER_SHAPES
 from tocsin.web.operations import Operation, ResponseDoc, all_responses
 from tocsin.web.prepared_response import PreparedResponse
 from tocsin.web.respond import json_response
+from tocsin.web.shared_results import SharedResults
 
 TAGS = {
     "prices": "Token prices, read from the cache.",
@@ -29,27 +30,33 @@ CACHED = (b"cache-control", b"public, max-age=300")
 class ApiDocs:
     """The API for machines and for people. The list of operations may grow, because it includes these two."""
 
-    def __init__(self, version: str, operations: Sequence[Operation], *, compress: bool) -> None:
+    def __init__(
+        self, version: str, operations: Sequence[Operation], *, compress: bool, in_one_loop: bool
+    ) -> None:
         self._version = version
         self._operations = operations
         self._compress = compress
+        self._in_one_loop = in_one_loop
+        self._made: SharedResults[str, PreparedResponse] = SharedResults(2, in_one_loop=in_one_loop)
 
     async def machine(self, _request: Request) -> ASGIApp:
-        return self._document
+        return self._made.get("document") or await self._made.computed(
+            "document", lambda: self._prepared(self._document)
+        )
 
     async def human(self, _request: Request) -> ASGIApp:
-        return self._page
+        return self._made.get("page") or await self._made.computed("page", lambda: self._prepared(self._page))
 
-    @cached_property
-    def _document(self) -> PreparedResponse:
-        return self._prepared(json_response(openapi(self._version, self._operations)))
+    def _document(self) -> Response:
+        return json_response(openapi(self._version, self._operations))
 
-    @cached_property
-    def _page(self) -> PreparedResponse:
+    def _page(self) -> Response:
         head = PageHead("API", "Every route of the service: parameters, bodies, responses and examples.")
-        return self._prepared(html_page(head, docs_body(self._version, TAGS, self._operations)))
+        return html_page(head, docs_body(self._version, TAGS, self._operations))
 
-    def _prepared(self, response: Response) -> PreparedResponse:
+    async def _prepared(self, make: Callable[[], Response]) -> PreparedResponse:
+        """Made once, which takes a third of a second: in a thread, where other requests would wait for it."""
+        response = await asyncio.to_thread(make) if self._in_one_loop else make()
         return PreparedResponse(
             bytes(response.body), response.headers["content-type"], [CACHED], compress=self._compress
         )

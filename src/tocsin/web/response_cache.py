@@ -90,7 +90,7 @@ class ResponseCache(Generic[K]):
 
     def _has_effect(self, name: bytes) -> bool:
         assert self.names is not None
-        return name in self.names or b"%" in name or b"+" in name  # an encoded name may be any name
+        return name in self.names or b"%" in name  # an encoded name may be any name
 
     def _key_of(self, query: bytes) -> K | None:
         """The meaning of a query; None if it must be refused or explained. Each text is parsed once."""

@@ -75,7 +75,7 @@ def test_who_has_most_connections_waiting_makes_room_the_longest_first() -> None
     ("total_max", "expected"), [(64, 32), (128, 32), (132, 33), (1_020, 255), (10_000, 256)]
 )
 def test_one_client_may_have_a_quarter(total_max: int, expected: int) -> None:
-    """At least 32, at most 256. One more replaces the connection that is idle longest, or is refused if all are busy."""
+    """At least 32, at most 256. One more replaces the one that is idle longest, or is refused if all are busy."""
     made = Open(total_max)
     places = [made.open(str(number), "192.0.2.1") for number in range(expected)]
     made.open("one more", "192.0.2.1")
