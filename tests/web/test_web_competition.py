@@ -459,7 +459,7 @@ async def test_a_retry_is_not_asked_for_too_early(tmp_path: Path) -> None:
         at = made.world.clock.now() + 1_001
         answer = SubmitAnswer(429, Code.TOO_MANY_REQUESTS, "Wait.", "", retryable=True, retry_at=at)
 
-        async def limited(_job: str, _argument: Any) -> Any:
+        async def limited(job: str, argument: Any) -> Any:
             return answer.to_json()
 
         made.performer.run_job = limited  # type: ignore[method-assign, assignment]  # a stub
