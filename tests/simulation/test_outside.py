@@ -18,7 +18,7 @@ def test_a_swap_is_unseen_only_if_nothing_after_it_was_listed(monkeypatch: pytes
     first, second, last = sorted(mined, key=lambda each: each.nonce)[-3:]
 
     def unseen(left_out: set[str], listed_s: float = 10.0**12) -> list[bool]:
-        monkeypatch.setattr(outside, "_may_be_left_out", left_out.__contains__)  # as a list may do
+        monkeypatch.setattr(outside, "may_be_left_out", left_out.__contains__)  # as a list may do
         return [outside.may_be_unseen(each.tx_id, listed_s) for each in (first, second, last)]
 
     assert unseen(set()) == [False, False, False]
