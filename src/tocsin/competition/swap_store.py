@@ -229,7 +229,7 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
 
     A transaction that our lists show or an agent submits is due again at once. A push does not renew anything.
     """
-    rows: list[JSON] = [
+    rows: list[object] = [
         [each.txid, each.source, each.contract_id, each.attempts, each.rank, each.block_height]
         for each in candidates
     ]
