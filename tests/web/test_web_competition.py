@@ -462,7 +462,7 @@ async def test_a_retry_is_not_asked_for_too_early(tmp_path: Path) -> None:
         async def limited(job: str, argument: Any) -> Any:
             return answer.to_json()
 
-        made.performer.run_job = limited  # type: ignore[method-assign, assignment]  # a stub
+        made.performer.run_job = limited  # type: ignore[method-assign]  # a stub
         refused = await made.submit(f"0x{1:064x}")
 
     assert (refused.status, refused.headers["retry-after"]) == (429, "2")
