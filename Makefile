@@ -77,7 +77,7 @@ $(AXE): tests/pages/axe/package-lock.json | npm
 	  echo "axe-core could not be installed: $(SKIPPED)"
 
 quick: $(DEV) ## run the fast tests of every part: less than a minute, no npm, no browser, no root
-	@$(PYTEST) -m "not slow" --ignore tests/pages
+	@$(PYTEST) -m "not slow" --ignore tests/pages $(if $(PROFILE),--hypothesis-profile $(PROFILE))
 
 test: WORKERS := 3
 test: $(DEV) $(WORKERD) $(WRANGLER) $(AXE) chromium tools ## set everything up, then run all tests

@@ -43,6 +43,8 @@ ON_A_RUNTIME = {"browser", "workerd", "story", "site", "both", "assets"}  # fixt
 # The duration of an example depends on the machine and its load.
 settings.register_profile("tocsin", deadline=None)
 settings.load_profile("tocsin")
+# `make pythons` and `make odd-place` are about the place, not about the examples.
+settings.register_profile("few", deadline=None, max_examples=10)
 # `make mutants` asks for the same examples every time.
 settings.register_profile("reproducible", deadline=None, derandomize=True, database=None)
 

@@ -101,3 +101,16 @@ async def test_a_sweep_asks_for_another_if_the_first_look_came_later(tmp_path: P
     assert needed[0] == needed[1]
     assert (second, ahead, switched_off, other_way) == (None, None, None, None)
     assert (proving.counters["contractsRead"], proving.wake_at) == (40, None)
+
+
+async def test_a_sweep_vouches_for_the_time_at_which_it_began(tmp_path: Path) -> None:
+    """It took minutes, and a list that was read first may lack what was mined since."""
+    async with open_world(tmp_path, chain_of(2), latency_s=7.0) as world:
+        began_at = world.clock.now()
+        result = await sweep(world)
+        took_ms = world.clock.now() - began_at
+        swept_at = await world.all("SELECT value FROM competition_state WHERE key = 'competition_swept_at'")
+
+    assert (result.error, result.incomplete) == (None, None)
+    assert took_ms > 40_000
+    assert swept_at == [{"value": str(began_at)}]

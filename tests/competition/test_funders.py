@@ -1,7 +1,9 @@
 """Who sent each wallet its first STX: from its own list, from the network's, and unknown where neither shows it."""
 
 from pathlib import Path
+from typing import Any
 
+from support.changed_fetch import ChangedFetch
 from support.competition import World, chain_of, feed, open_world, sweep
 from tocsin.chain_model import AccountNonce, MinedAt, StxPayment, Transaction
 from tocsin.competition.funders import first_funders, record_funders
@@ -94,6 +96,35 @@ async def test_the_sweep_learns_the_funder_from_the_list_of_a_wallet(tmp_path: P
         known = await first_funders(world.db, [wallet.address for wallet in chain.wallets])
 
     assert known == {first.address: funder, second.address: funder, third.address: other}
+
+
+async def test_a_list_with_a_row_that_cannot_be_read_proves_no_funder(tmp_path: Path) -> None:
+    """That row may be an earlier payment. Once it can be read, the funder is known."""
+    simulator = chain_of(1)
+    chain = simulator.chain
+    wallet, funder, later = chain.wallets[0].address, chain.strangers[0].address, chain.strangers[1].address
+    first = chain.transfer(funder, wallet, STX_1)
+    chain.mine()
+    chain.transfer(later, wallet, STX_1)
+    chain.mine()
+    fetch = ChangedFetch(simulator, f"{wallet}/transactions")
+
+    def spoilt(_: str, body: dict[str, Any]) -> None:
+        for row in body["results"]:
+            if row["transaction"]["tx_id"] == first.tx_id:
+                row["transaction"]["fee_rate"] = None
+
+    async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
+        fetch.change = spoilt
+        await sweep(world)
+        unread = await first_funders(world.db, [wallet])
+        fetch.change = None
+        await world.db.prepare("DELETE FROM marks").run()  # it is read again
+        await sweep(world)
+        read = await first_funders(world.db, [wallet])
+
+    assert unread == {}
+    assert read == {wallet: funder}
 
 
 async def test_the_feed_learns_who_funds_an_empty_wallet(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ from tocsin.competition.submit import submit
 from tocsin.competition.verdicts import verdict
 from tocsin.errors import ObjectReset, ShareUsed
 from tocsin.shapes.competition import SubmitAnswer
+from tocsin.simulator.chain_records import AssetEvent, ChainTransaction, SimulatedCall
 from tocsin.simulator.simulated_fetch import SimulatedFetch
+from tocsin.simulator.simulated_tokens import ALEX, WELSH
 
 CLIENT = ("192.0.2.1",)
 DAY_S = 86_400.0
@@ -110,6 +112,37 @@ async def test_what_is_not_found_is_remembered_for_a_minute(tmp_path: Path) -> N
         assert {answer.json()["code"] for answer in (first, second, third)} == {"tx_not_found"}
         assert [answer.headers["retry-after"] for answer in (first, second, third)] == ["60", "40", "60"]
         assert (calls_of_second, made.world.calls() - calls) == (0, 1)
+
+
+async def test_a_refused_long_route_costs_its_client_all_its_calls(tmp_path: Path) -> None:
+    """Its first hundred events come with the lookup, the others take further calls; a swap costs nothing."""
+    async with open_world(tmp_path) as world:
+        chain, lane = world.simulator.chain, SubmissionLane()
+        agent, pool = chain.wallets[0].address, contract_of(chain.swap(chain.wallets[0]))
+        given = [AssetEvent(asset, "transfer", agent, pool.contract, 1) for asset in ("stx", ALEX.id)] * 130
+        gotten = [AssetEvent(WELSH.id, "transfer", pool.contract, agent, 5)]
+        long_route = chain.broadcast(agent, pool, (*given, *gotten), fee=100)
+        swap = chain.swap(chain.wallets[0], "multibin")
+        chain.mine()
+        used = []
+        for tx in (long_route, swap):
+            before = world.calls()
+            answer = await submit(
+                world.request(), world.rules, {"txid": tx.tx_id, "client": list(CLIENT)}, lane
+            )
+            made = world.calls() - before
+            used.append((answer.code, made, lane._shares._used_by(CLIENT[0], world.clock.monotonic())))
+
+    code, calls, charged = used[0]
+    assert (code, calls) == ("incomplete_events", 3)
+    assert charged == pytest.approx(3, abs=0.01)
+    assert used[1][0] is None
+    assert used[1][2] == pytest.approx(3, abs=0.01)  # what the swap cost is given back
+
+
+def contract_of(tx: ChainTransaction) -> SimulatedCall:
+    assert isinstance(tx.payload, SimulatedCall)
+    return tx.payload
 
 
 async def test_an_operator_does_not_get_a_remembered_answer(tmp_path: Path) -> None:

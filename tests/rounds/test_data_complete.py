@@ -12,15 +12,18 @@ from support.round_world import (
     ROUND_ID,
     RULES,
     START_S,
+    STSTX,
     RoundWorld,
     round_world,
     txid,
 )
 from tocsin.competition.feed_state import FeedState, save_state
 from tocsin.competition.kept_values import set_value
+from tocsin.competition.proven_block import ProofFacts
 from tocsin.competition.rules import Rules
-from tocsin.rounds.data_complete import incomplete_because, load_record
+from tocsin.rounds.data_complete import LastRead, RecordFacts, incomplete_because, load_record, unread_because
 from tocsin.rounds.round_store import load_unfinished
+from tocsin.shapes.rounds import RoundRules
 
 FOLLOWED = FeedState(started_at=1, looked_at=1, complete_at=GRACE_S * 1000, rests_on=RULES.version)
 
@@ -182,3 +185,96 @@ async def test_a_reopened_round_waits_for_a_sweep_under_new_rules(tmp_path: Path
         ROUND_ID: "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
     }
     assert done.counters["finalized"] == 1
+
+
+CANDIDATE = (
+    "INSERT INTO candidates (txid, source, added_at, due_at, block_height) VALUES (?, 'cron', 0, 0, ?)"
+)
+OUTSIDE_S = 7_200  # burn block times are at most this much out of order
+
+
+@pytest.mark.parametrize(
+    ("at_s", "height", "waits"),
+    [
+        # A swap at block 5,000 from before the round: what lies at or below it does not count, if it is early enough.
+        (START_S - OUTSIDE_S - 1, 4_999, False),
+        (START_S - OUTSIDE_S - 1, 5_000, False),
+        (START_S - OUTSIDE_S - 1, 5_001, True),
+        (START_S - OUTSIDE_S, 4_999, True),
+        (START_S - 1, 4_999, True),
+        # A swap at block 5,000 from after the round: what lies at or above it does not count, if it is late enough.
+        (END_S + OUTSIDE_S, 5_001, False),
+        (END_S + OUTSIDE_S, 5_000, False),
+        (END_S + OUTSIDE_S, 4_999, True),
+        (END_S + OUTSIDE_S - 1, 5_001, True),
+        (END_S, 5_001, True),
+    ],
+)
+async def test_what_may_lie_within_the_round_holds_it_up(
+    tmp_path: Path, at_s: int, height: int, waits: bool
+) -> None:
+    """Only blocks are known of what waits to be verified. A later block may have a time two hours earlier."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        await world.swap(4_000, 0, ("stx", 1), (STSTX, 1), at_s)
+        await world.db.prepare(CANDIDATE).bind(txid(77), height).run()
+
+        found = await reason(world, FOLLOWED)
+
+    assert found == ("transactions that wait to be verified: 1" if waits else None)
+
+
+async def test_a_candidate_whose_block_is_unknown_holds_every_round_up(tmp_path: Path) -> None:
+    """Unless it is a recorded swap that is verified again."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        await world.swap(4_000, 0, ("stx", 1), (STSTX, 1), START_S - OUTSIDE_S - 1)
+        await world.db.prepare(CANDIDATE).bind(txid(4_000), 0).run()
+        recorded = await reason(world, FOLLOWED)
+        await world.db.prepare(CANDIDATE).bind(txid(77), 0).run()
+        unknown = await reason(world, FOLLOWED)
+
+    assert (recorded, unknown) == (None, "transactions that wait to be verified: 1")
+
+
+@pytest.mark.parametrize(
+    ("nonces_until", "block_after", "waits"),
+    [(998, 1_000, True), (999, 1_000, False), (1_000, 1_000, False), (None, 1_000, True), (999, None, True)],
+)
+def test_a_missing_nonce_after_the_round_does_not_hold_it_up(
+    nonces_until: int | None, block_after: int | None, waits: bool
+) -> None:
+    """Block 1,000 lies after the round, so what is missing must lie in it or above it."""
+    round_ = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
+    proof = ProofFacts(
+        rests=True, missing_nonces=2, nonces_until=nonces_until, unverified=0, verified_until=None
+    )
+    version = RULES.version
+    facts = RecordFacts(FOLLOWED, proof, None, 0, block_after, 0, version, version)
+
+    expected = "transactions of eligible wallets that no list has shown: 2" if waits else None
+    assert incomplete_because(round_, facts) == expected
+
+
+@pytest.mark.parametrize(
+    ("newest_s", "is_read"), [(GRACE_S - 1, False), (GRACE_S, True), (GRACE_S + 1, True), (None, True)]
+)
+def test_the_list_must_show_a_block_from_after_the_grace(newest_s: int | None, is_read: bool) -> None:
+    """A list that lags looks complete; an empty one has nothing to show."""
+    round_ = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
+    read = LastRead(replace(FOLLOWED, newest_s=newest_s), swept_at=None)
+
+    assert (unread_because(round_, read) is None) == is_read
+
+
+@pytest.mark.parametrize(("late_ms", "is_read"), [(-1, False), (0, True), (1, True)])
+@pytest.mark.parametrize("by", ["feed", "sweep"])
+def test_the_chain_is_read_from_the_instant_at_which_the_grace_ends(
+    by: str, late_ms: int, is_read: bool
+) -> None:
+    round_ = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
+    at = GRACE_S * 1000 + late_ms
+    followed = replace(FOLLOWED, complete_at=at if by == "feed" else None)
+    read = LastRead(followed, swept_at=at if by == "sweep" else None)
+
+    assert (unread_because(round_, read) is None) == is_read
