@@ -148,10 +148,17 @@ async def test_a_list_with_other_contracts_is_applied_although_no_setting_change
     contract = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.a-new-router"
     (in_directory / "list.json").write_text(json.dumps({"contracts": {contract: ["swap"]}}))
     changed = await made.reloader.reload()
+    listed = made.in_force.rules.allowlist.contracts
+
+    (in_directory / "other.json").write_text('{"contracts": {}}')
+    (in_directory / ".env").write_text(f"ADMIN_KEY={OLD}\nTOCSIN_ALLOWLIST=other.json\n")
+    both = await made.reloader.reload()
 
     assert (unchanged.applied, changed.applied) == ([], ["TOCSIN_ALLOWLIST"])
-    assert contract in made.in_force.rules.allowlist.contracts
-    assert [line["applied"] for line in made.log.named("settings.reloaded")] == [[], ["TOCSIN_ALLOWLIST"]]
+    assert both.applied == ["TOCSIN_ALLOWLIST"]
+    assert contract in listed
+    named = ["TOCSIN_ALLOWLIST"]
+    assert [line["applied"] for line in made.log.named("settings.reloaded")] == [[], named, named]
 
 
 async def test_two_reloads_at_once_are_made_one_after_the_other(in_directory: Path) -> None:
