@@ -164,6 +164,21 @@ async def test_a_large_body_is_not_a_head() -> None:
     assert answers == [b"HTTP/1.1 200 OK\r\n"] * 3
 
 
+async def test_the_end_of_a_body_is_not_part_of_the_next_head() -> None:
+    """Even if the head begins in the same piece."""
+    async with server() as running:
+        reader, writer = await connect(running)
+        writer.write(b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+        await asyncio.sleep(0.1)
+        writer.write(b"b" * 100_000 + GET[:20])
+        await reader.readuntil(b"fine")
+        writer.write(GET[20:])
+        second = await asyncio.wait_for(reader.readuntil(b"fine"), 5)
+        writer.close()
+
+    assert second.startswith(b"HTTP/1.1 200 OK")
+
+
 async def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sent nothing gets nothing; one that began a head gets an answer."""
     monkeypatch.setattr(http_protocol, "HEAD_WAIT_S", 0.2)
