@@ -80,7 +80,7 @@ class Places:
     def mark(self, place: Place, use: Use) -> None:
         """The place is used like this from now on."""
         before = place.use
-        if before != use and not place.gone:
+        if before != use:
             place.use = use
             for network in place.networks:
                 del network.places[before][place]

@@ -242,8 +242,20 @@ async def test_the_rest_of_a_body_is_not_read_for_ever(monkeypatch: pytest.Monke
         (CHUNKED + b"2\r\nok\r\n", (b"1;" + b"a" * 74 + b"\r\n \r\n") * 10),
         (GET, b"\r\n" * 400),
         (SLOW, b"\r\n" * 400),
+        (
+            b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n" + b"b" * 20_000 + GET,
+            b"\r\n" * 400,
+        ),
     ],
-    ids=["trailers", "a trailer", "an extension", "extensions", "blank lines", "blank lines while it waits"],
+    ids=[
+        "trailers",
+        "a trailer",
+        "an extension",
+        "extensions",
+        "blank lines",
+        "blank lines while it waits",
+        "after a body",
+    ],
 )
 async def test_what_is_not_a_body_has_an_end(first: bytes, piece: bytes) -> None:
     """Only the body of a request may be long: everything else is cut off after 64 KiB, and others are served."""
