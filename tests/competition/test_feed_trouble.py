@@ -1,6 +1,7 @@
 """The feed under faults: reorgs, rejected cursors, and pages that break Hiro's contract."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from support.competition import World, as_rows, chain_of, feed, number, open_wor
 from tocsin.bindings import FetchResponse
 from tocsin.competition import totals
 from tocsin.competition.allowlist import built_in
-from tocsin.competition.feed_state import load_state
+from tocsin.competition.feed_state import load_state, save_state
 from tocsin.competition.kept_values import set_value
 from tocsin.competition.proven_block import completeness
 from tocsin.durations import utc_time
@@ -101,13 +102,16 @@ async def test_a_reorg_deeper_than_everything_read_restarts_the_feed(tmp_path: P
         chain.mine()
         many(world)
         await world.clock.sleep(60)
+        known = await world.all("SELECT wallet FROM nonces")
         first = await feed(world)
+        forgotten = await world.all("SELECT wallet FROM nonces")
         swept = await sweep(world)
         rows, drift = await world.rows(), await totals.drift(world.db)
         await world.clock.sleep(60)
         second = await feed(world)
 
     assert len(gone) == 3
+    assert (len(known), forgotten) == (3, [])  # those seen before the unread stretch prove nothing
     assert len(world.log.of("feed.restarted")) == 1
     assert (first.counters["pages"], first.counters["completeUntilBlock"]) == (3, None)
     assert swept.counters["contractsScanned"] == CONTRACTS
@@ -247,10 +251,12 @@ async def test_a_gap_that_cannot_be_read_does_not_prevent_the_look(wrong: str, t
         chain.swap(chain.wallets[0])
         many(world)
         whole, answer = world.hiro.client._fetch, "fails"
+        pages_of_gaps: list[str] = []
 
         async def changed(url: str, **options: Any) -> FetchResponse:
             if f"{NETWORK_LIST}?" not in url or "cursor=" not in url or answer == "right":
                 return await whole(url, **options)
+            pages_of_gaps.append(answer)
             if answer == "repeats the head":
                 return await whole(url.split("&cursor", maxsplit=1)[0], **options)
             return FetchResponse(200, {}, EMPTY) if answer == "is empty" else FetchResponse(503, {}, b"{}")
@@ -260,6 +266,7 @@ async def test_a_gap_that_cannot_be_read_does_not_prevent_the_look(wrong: str, t
         left = (await load_state(world.db)).mark.gaps
         answer = wrong
         await world.clock.sleep(60)
+        world.simulator.advance()
         later = chain.swap(chain.wallets[1])
         chain.mine()
         failed = await feed(world)
@@ -267,13 +274,62 @@ async def test_a_gap_that_cannot_be_read_does_not_prevent_the_look(wrong: str, t
         answer = "right"
         await world.clock.sleep(60)
         healed = await feed(world)
-        rows = await world.rows()
+        rows, state = await world.rows(), await load_state(world.db)
 
     assert len(left) == 1
+    assert state.newest_s == chain.blocks[-1].time_s  # of the head, not of the page that was read last
     assert failed.incomplete is not None
+    assert wrong == "fails" or pages_of_gaps.count(wrong) == 1  # it is not tried twice in a run
     assert [row["txid"] for row in early] == [later.tx_id]
     assert (healed.incomplete, healed.counters["inserted"]) == (None, 1)
     assert rows == as_rows(chain.truth())
+
+
+@pytest.mark.parametrize(("ahead_ms", "is_kept"), [(0, True), (1, False)])
+async def test_a_time_of_a_clock_that_was_ahead_is_not_kept(
+    ahead_ms: int, is_kept: bool, tmp_path: Path
+) -> None:
+    """A look that leaves a gap does not count as complete; the last complete one was not in the future."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        await started(world)
+        many(world)
+        now, state = world.clock.now(), await load_state(world.db)
+        complete_at = now + ahead_ms
+        await save_state(world.db, replace(state, complete_at=complete_at), now).run()
+        world.simulator.faults.add(SimulatedFault(kind="empty_page", path=NETWORK_LIST))
+        await feed(world)
+        kept = (await load_state(world.db)).complete_at
+
+    assert kept == (complete_at if is_kept else None)
+
+
+@pytest.mark.parametrize(("ago_ms", "gap_first"), [(0, True), (299_999, True), (300_000, False), (-1, False)])
+async def test_for_five_minutes_a_page_of_the_gap_comes_before_the_look(
+    ago_ms: int, gap_first: bool, tmp_path: Path
+) -> None:
+    """Then the head has its turn; also if the clock was set back since the last look."""
+    async with open_world(tmp_path, chain_of(1)) as world:
+        await started(world)
+        many(world, 260)
+        whole, fails = world.hiro.client._fetch, True
+
+        async def failing(url: str, **options: Any) -> FetchResponse:
+            if fails and "cursor=" in url:
+                return FetchResponse(503, {}, b"{}")
+            return await whole(url, **options)
+
+        world.hiro.client._fetch = failing
+        await feed(world)
+        fails = False
+        now, state = world.clock.now(), await load_state(world.db)
+        await save_state(world.db, replace(state, looked_at=now - ago_ms), now).run()
+        before = len(world.simulator.requests)
+        result = await feed(world)
+
+    assert len(state.mark.gaps) == 1
+    queries = [request.query for request in list(world.simulator.requests)[before:]]
+    assert ["cursor=" in query for query in queries[:2]] == [gap_first, not gap_first]
+    assert result.incomplete is None
 
 
 @pytest.mark.slow
