@@ -112,7 +112,8 @@ class RoundWorld:
                 self.db.prepare(_READ_WALLETS).bind(at_ms),
             ]
         )
-        await value_swaps(self.db, at_ms, rules.floors)
+        while await value_swaps(self.db, at_ms, rules.floors):
+            pass
 
     async def swap(
         self,
