@@ -271,10 +271,11 @@ class RoundChecks:
                 self._history.broken("history", f"a point of an hour without a snapshot: {hours}")
 
     def _capital(self, database: sqlite3.Connection) -> None:
-        """Check that it is the largest net amount given of each token, counted from eligible agents' swaps."""
+        """Check that it is the largest net amount given of each token, in eligible agents' swaps that have a value."""
         tiers = dict(database.execute("SELECT stx_address, tier FROM agent_tiers"))
         due = {sender for (sender,) in database.execute("SELECT sender FROM outlays_due")}
-        swaps = rows_of(database, "SELECT * FROM swaps ORDER BY block_height, tx_index, txid")
+        valued = "SELECT * FROM swaps WHERE txid NOT IN (SELECT txid FROM excess_swaps)"
+        swaps = rows_of(database, f"{valued} ORDER BY block_height, tx_index, txid")
         for row in rows_of(database, "SELECT * FROM outlays WHERE is_complete = 1"):
             wallets, left_out = row["wallets"].split(), set(row["left_out"].split())
             if due.intersection(wallets) or any(tiers.get(wallet) != "eligible" for wallet in wallets):
