@@ -307,6 +307,7 @@ async def test_a_client_behind_a_proxy_may_have_64_requests_under_way(tmp_path: 
             writer.close()
             return line.split()[1].decode()
 
+        server.connections.total_max = 80  # also where few files may be open
         open_ones = [await begin("203.0.113.1") for _ in range(63)]
         await asyncio.sleep(0.2)
         before = await status("203.0.113.1")
