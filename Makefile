@@ -3,6 +3,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes
+OURS := --disable-pip-version-check install --quiet --no-deps --no-build-isolation \
+  --editable packages/holdfast --editable packages/stacks-simulator --editable .
 RUNTIME := .venv/.runtime
 DEV := .venv/.dev
 WORKERD := tests/cloudflare/.ready
@@ -21,12 +23,12 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Only what the service needs to run, so that a first try does not wait for anything else.
-$(RUNTIME): requirements.txt pyproject.toml
+$(RUNTIME): requirements.txt pyproject.toml packages/holdfast/pyproject.toml packages/stacks-simulator/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tocsin needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@echo "setting up .venv (once; about 20 seconds)"
 	@$(PYTHON) -m venv .venv
 	@$(PIP) -r requirements.txt
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip $(OURS)
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)
@@ -116,7 +118,7 @@ client: $(RUNTIME) .venv-client ## validate /openapi.json, generate a client fro
 .venv-mutation: requirements-dev.txt tools/requirements-mutation.txt
 	@$(PYTHON) -m venv $@
 	@$@/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes $(addprefix -r ,$^)
-	@$@/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@$@/bin/python -m pip $(OURS)
 	@touch $@
 
 mutation: .venv-mutation ## check whether the tests would notice a bug: PACKAGE=budget [MODULE=windows SAMPLE=200 SEED=1 AGAIN=1 SLOW=1]
@@ -211,4 +213,4 @@ lock: ## write all files that pin package versions [UPGRADE=1: the newest allowe
 clean: ## remove everything that make created
 	rm -rf .venv .venv-pythons .venv-fuzz .venv-mcp .venv-client .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
 	  tests/cloudflare/node_modules tests/cloudflare/wheels tests/cloudflare/snapshots $(WORKERD) tests/pages/axe/node_modules \
-	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/migrations deploy/cloudflare/public
+	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/src/holdfast deploy/cloudflare/migrations deploy/cloudflare/public

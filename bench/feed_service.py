@@ -16,28 +16,28 @@ from typing import TypeAlias
 
 from null_logger import NullLogger
 
+from holdfast.local.runtime import Runtime
+from holdfast.types import Database
+from stacks_simulator.chain import Chain
+from stacks_simulator.chain_records import ChainTransaction
+from stacks_simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
+from stacks_simulator.simulator import RecordedRequest, Simulator
+from stacks_simulator.traffic import Traffic, start_traffic
+from stacks_simulator.wallets import Wallet
 from support.competition import register
 from support.local_store import make_objects_file, open_competition
+from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
-from tocsin.bindings import Database, Fetch
-from tocsin.budget.budget import Quota
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.rules import Rules
-from tocsin.platform.local.objects.runtime import Runtime
+from tocsin.fetch import Fetch
+from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
-from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
-from tocsin.shapes.scheduler import RunRecord
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
-from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
-from tocsin.simulator.simulator import RecordedRequest, Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
-from tocsin.simulator.wallets import Wallet
-from tocsin.tasks.follow_network import follow_network_tasks
-from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.swaps.feed import follow_network_tasks
+from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.sweep import sweep_task
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.hiro import hiro_upstream
 
 LATENCY_S = 0.06
@@ -237,9 +237,7 @@ async def serving(
             await runtime.open()
             try:
                 await namespace.get_by_name("v1").arm()
-                yield Service(
-                    simulator, clock, db, rules, lambda: SchedulerClient(namespace.get_by_name("v1"))
-                )
+                yield Service(simulator, clock, db, rules, lambda: SchedulerClient(namespace.get_by_name("v1")))
             finally:
                 await runtime.close()
 
@@ -270,9 +268,7 @@ async def register_silent(service: Service, addresses: Sequence[str]) -> None:
     await mark_as_read(service.db, service.rules, addresses, service.clock.now(), 0)
 
 
-async def mark_as_read(
-    db: Database, rules: Rules, principals: Sequence[str], now: int, spread_ms: int
-) -> None:
+async def mark_as_read(db: Database, rules: Rules, principals: Sequence[str], now: int, spread_ms: int) -> None:
     """Mark lists as read to their end, at times spread evenly before now."""
     for at in range(0, len(principals), PART):
         rows = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from null_logger import NullLogger
 from objects_server import Bench
 
-from tocsin.platform.local.objects.open_objects import open_objects
+from holdfast.local.open_objects import open_objects
 
 
 async def main(directory: Path) -> None:

@@ -19,19 +19,20 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tocsin.bindings import Database
-from tocsin.chain_model import ContractCall, MinedAt, TokenPrice, Transaction
-from tocsin.competition import COMPETITION_MIGRATIONS, board, swap_store
-from tocsin.competition.allowlist import AllowList
-from tocsin.competition.rules import Rules
-from tocsin.competition.swap import Swap
-from tocsin.competition.swap_store import NewSwap
-from tocsin.competition.trades import trades_of
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.platform.local.sqlite.migrations import load, migrate
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.simulated_tokens import TRADED_TOKENS
+from holdfast.local import sqlite_file
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.migrations import load, migrate
+from holdfast.types import Database
+from stacks_simulator.addresses import address_of
+from stacks_simulator.tokens import TRADED_TOKENS
+from tocsin.board import board
+from tocsin.stacks import ContractCall, MinedAt, TokenPrice, Transaction
+from tocsin.swaps import COMPETITION_MIGRATIONS
+from tocsin.swaps import store as swap_store
+from tocsin.swaps.rules import AllowList, Rules
+from tocsin.swaps.store import NewSwap
+from tocsin.swaps.swap import Swap
+from tocsin.swaps.trades import trades_of
 
 AGENTS = 430
 PAIRS = 36
@@ -56,16 +57,7 @@ def swaps(count: int, first: int) -> Iterator[NewSwap]:
         sender = agent(_rng.randrange(AGENTS))
         call = ContractCall("SP.pool", "swap-x-for-y")
         transaction = Transaction(
-            f"0x{number:064x}",
-            sender,
-            False,
-            3000,
-            "success",
-            "contract_call",
-            call,
-            mined,
-            True,
-            3,
+            f"0x{number:064x}", sender, False, 3000, "success", "contract_call", call, mined, True, 3
         )
         amounts = (_rng.randrange(1, 10**12), _rng.randrange(1, 10**30))
         yield NewSwap(transaction, Swap(token_in, amounts[0], token_out, amounts[1]), "cron")
@@ -146,10 +138,7 @@ async def main(sizes: list[int], rounds: int) -> None:
         create_database(path)
         db = SqliteDatabase(path)
         await register(db)
-        print(
-            f"{'swaps':>9}{'board ms':>10}{'CPU':>7}{'rows read':>11}{'trades ms':>11}{'tokens ms':>11}",
-            end="",
-        )
+        print(f"{'swaps':>9}{'board ms':>10}{'CPU':>7}{'rows read':>11}{'trades ms':>11}{'tokens ms':>11}", end="")
         print(f"{'inserts/s':>11}{'untotalled':>12}")
         stored = 0
         for size in sizes:
@@ -168,9 +157,7 @@ async def main(sizes: list[int], rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="10000,100000,1000000")
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()

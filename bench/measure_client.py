@@ -18,16 +18,14 @@ from typing import Any
 
 from null_logger import NullLogger
 
-from tocsin.bindings import Fetch, FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
-from tocsin.budget.call_session import CallSession, task_session
-from tocsin.budget.stored import StoredBudget
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.http.fetch import HttpFetch
+from holdfast.local.clock import SystemClock
+from tocsin.fetch import Fetch, FetchResponse
+from tocsin.local.fetch import HttpFetch
 from tocsin.upstream.answer import Ok
+from tocsin.upstream.budget import Quota, StoredBudget
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
+from tocsin.upstream.limiter import BudgetLimiter, CallSession, restored_budget, task_session
 from tocsin.upstream.tenero import TeneroClient, tenero_upstream
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
@@ -59,9 +57,7 @@ def found_transaction(name: str) -> bytes:
 BODIES = {
     "/extended/v1/tx/multiple": found_transaction("hiro/swap_simple_synthetic"),
     f"/extended/v3/principals/{POOL}/transactions": example("hiro/v3_principal_transactions_synthetic", 50),
-    f"/extended/v3/principals/{WALLET}/balance-changes": example(
-        "hiro/v3_principal_balance_changes_synthetic"
-    ),
+    f"/extended/v3/principals/{WALLET}/balance-changes": example("hiro/v3_principal_balance_changes_synthetic"),
     "/v1/stacks/tokens/stx": example("tenero/token").replace(SBTC, b'"stx"'),
     "/v1/stacks/tokens": example("tenero/tokens_list_page", 50),
 }
@@ -116,9 +112,7 @@ def client_of(upstream: Upstream, fetch: Fetch) -> UpstreamClient:
     return UpstreamClient(upstream, fetch, limiter, clock, random.random)
 
 
-async def measure(
-    name: str, call: Callable[[CallSession], Awaitable[object]], calls: int, workers: int
-) -> Row:
+async def measure(name: str, call: Callable[[CallSession], Awaitable[object]], calls: int, workers: int) -> Row:
     """Make the calls, `workers` at a time, and measure wall and CPU time."""
     session = task_session(NullLogger())
     first = await call(session)
@@ -136,9 +130,7 @@ async def measure(
 async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) -> AsyncIterator[Row]:
     simulated = root != IN_PROCESS_URL
     hiro_client = HiroClient(client_of(hiro_upstream(f"{root}/hiro" if simulated else root, "bench"), fetch))
-    tenero_client = TeneroClient(
-        client_of(tenero_upstream(f"{root}/tenero" if simulated else root, None), fetch)
-    )
+    tenero_client = TeneroClient(client_of(tenero_upstream(f"{root}/tenero" if simulated else root, None), fetch))
     page = await hiro_client.principal_transactions(POOL, task_session(NullLogger()))
     assert isinstance(page, Ok), page
     swap = page.value.items[0]
@@ -151,11 +143,7 @@ async def rows(where: str, fetch: Fetch, root: str, calls: int, workers: int) ->
         return await tenero_client.fetch_token_price_usd("stx", session.logger, session)
 
     cases: list[tuple[str, Callable[[CallSession], Awaitable[object]], int]] = [
-        (
-            "hiro transaction",
-            lambda session: hiro_client.transactions_with_events([swap.tx_id], session),
-            calls,
-        ),
+        ("hiro transaction", lambda session: hiro_client.transactions_with_events([swap.tx_id], session), calls),
         (
             "hiro balance changes",
             lambda session: hiro_client.balance_changes(swap.sender, [swap.tx_id], session),
@@ -183,9 +171,7 @@ def simulator() -> Iterator[str]:
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=4_000)
     arguments = parser.parse_args()
     print(f"{'call':<44}{'calls':>8}{'calls/s':>12}{'CPU us/call':>14}")

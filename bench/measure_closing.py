@@ -26,14 +26,16 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from measure_rounds import ENDS_AT, STARTS_AT, competition
 
+from holdfast.local.database import SqliteDatabase
 from support.local_store import migrated
 from support.processes import SERVE, ServiceProcess, running
 from support.round_service import ALONE, make_data
 from support.round_world import RoundWorld, SetClock
-from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.rounds import advance, finalize, prepare
-from tocsin.shapes.rounds import RoundInputs
+from tocsin.rounds import finalize
+from tocsin.rounds import finalize as prepare
+from tocsin.rounds import steps as advance
+from tocsin.rounds.round import RoundInputs
+from tocsin.swaps import COMPETITION_MIGRATIONS
 
 _SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
@@ -69,9 +71,7 @@ def sweep_at(path: Path, ends: Sequence[int]) -> None:
     for end in ends[1:]:
         time.sleep(max(0.0, end - 0.5 - time.time()))
         with closing(sqlite3.connect(path, timeout=10)) as db, db:
-            db.execute(
-                "UPDATE competition_state SET value = ? WHERE key = 'competition_swept_at'", (f"{end}000",)
-            )
+            db.execute("UPDATE competition_state SET value = ? WHERE key = 'competition_swept_at'", (f"{end}000",))
 
 
 def fill(path: Path, inputs: RoundInputs) -> None:
@@ -176,9 +176,7 @@ def parts(swaps: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=("late", "parts"))
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--swaps", type=int, default=1_000_000)

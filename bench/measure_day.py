@@ -24,25 +24,24 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from null_logger import NullLogger
 
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.kv import SqliteKV
+from holdfast.local.runtime import Runtime
+from holdfast.types import JSON, Clock, Database, DBResult
+from stacks_simulator.chain import Chain
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import leaderboard, register
 from support.local_store import make_objects_file, open_competition, open_kv
+from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import MODULES, Workerd, running
-from tocsin.bindings import JSON, Clock, Database, DBResult
-from tocsin.competition.totals import traded_tokens
-from tocsin.platform.local.objects.runtime import Runtime
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.platform.local.sqlite.kv import SqliteKV
-from tocsin.prices.pricing import prices_of
-from tocsin.prices.tracked_tokens import supported_tokens, tracked_tokens
+from tocsin.app import tasks
+from tocsin.prices.store import prices_of
+from tocsin.prices.tokens import supported_tokens, tracked_tokens, traded_tokens
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
-from tocsin.tasks import tasks
 from tocsin.upstream.registry import upstreams
 
 WARM_UP_S = 3_600
@@ -171,9 +170,7 @@ async def run_day(directory: Path, wallets: int, seconds: float, swaps_an_hour: 
     day, clock, logger = Day(), VirtualClock(), NullLogger()
     chain = Chain(seed=1, start_ms=clock.now(), wallets=wallets)
     start_traffic(chain, Traffic(swaps=swaps_an_hour, network=NETWORK_AN_HOUR))
-    settings = Settings(
-        hiro_api_url=HIRO_URL, tenero_api_url=TENERO_URL, hiro_api_key="bench", tenero_api_key="bench"
-    )
+    settings = Settings(hiro_api_url=HIRO_URL, tenero_api_url=TENERO_URL, hiro_api_key="bench", tenero_api_key="bench")
     async with open_competition(directory) as database, open_kv(directory, clock) as store:
         record(database, day)
         kv = CountingKV(store, day)

@@ -43,14 +43,13 @@ from feed_service import (
     warm_up,
 )
 
+from stacks_simulator.addresses import address_of
+from stacks_simulator.chain import Chain
 from support.local_store import open_competition
 from support.virtual_time import VirtualClock, run_virtual
 from support.whole_service import Throttle
-from tocsin.competition.allowlist import AllowList, built_in
-from tocsin.competition.rules import Rules
-from tocsin.shapes.scheduler import RunRecord
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.chain import Chain
+from tocsin.scheduler.types import RunRecord
+from tocsin.swaps.rules import AllowList, Rules, built_in
 from tocsin.upstream.hiro import LIST_PAGE
 
 CONSOLE = Console(width=130)
@@ -99,18 +98,12 @@ async def begin(clock: VirtualClock, chain: Chain, *services: Service) -> None:
 
 
 def print_month() -> None:
-    table = Table(
-        "", "calls in 30 days", "goal", "mean s", "goal", "max s", "goal", "swaps", "missing", "wrong"
-    )
+    table = Table("", "calls in 30 days", "goal", "mean s", "goal", "max s", "goal", "swaps", "missing", "wrong")
     split = Table("calls in 30 days", *KINDS[:-1], "all", "hours", "network a day")
     for wallets in SIZES:
         with TemporaryDirectory() as scratch:
             costs = run_virtual(month(Path(scratch), wallets), real_threads=True)
-        for name, limit in (
-            ("every minute", 75_000),
-            ("every 15 minutes", 20_000),
-            ("without the feed", None),
-        ):
+        for name, limit in (("every minute", 75_000), ("every 15 minutes", 20_000), ("without the feed", None)):
             each, title = costs[name], f"{wallets} wallets, {name}"
             delay, longest = mean(each.delays_s), max(each.delays_s)
             is_fast = name == "every minute"
@@ -162,9 +155,7 @@ async def growth(scratch: Path) -> dict[str, Costs]:
 def print_growth() -> None:
     with TemporaryDirectory() as scratch:
         costs = run_virtual(growth(Path(scratch)), real_threads=True)
-    table = Table(
-        "looks every minute", "calls in 30 days", "compared", "goal", *KINDS[:-1], "mean s", "missing"
-    )
+    table = Table("looks every minute", "calls in 30 days", "compared", "goal", *KINDS[:-1], "mean s", "missing")
     base = next(iter(costs.values())).monthly
     for name, each in costs.items():
         kinds = [f"{each.monthly_of(kind):,}" for kind in KINDS[:-1]]
@@ -365,9 +356,7 @@ PARTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS)
     chosen = parser.parse_args(arguments).part
     for name, part in PARTS.items():

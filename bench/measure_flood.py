@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tocsin.simulator.addresses import address_of
+from stacks_simulator.addresses import address_of
 
 HERE = Path(__file__).parent
 CLIENTS, AGENTS = 200, 951
@@ -48,9 +48,7 @@ console = Console(width=110)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=10)
     seconds = parser.parse_args().seconds
     if shutil.which("wrk") is None:
@@ -69,15 +67,7 @@ def main() -> int:
 
 @contextmanager
 def server(app: str, *options: str) -> Iterator[str]:
-    command = [
-        sys.executable,
-        str(HERE / "prices_server.py"),
-        "--app",
-        app,
-        "--agents",
-        str(AGENTS),
-        *options,
-    ]
+    command = [sys.executable, str(HERE / "prices_server.py"), "--app", app, "--agents", str(AGENTS), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -38,10 +38,7 @@ SETTINGS = {
 
 
 def main() -> int:
-    with (
-        running_simulator(wallets=12, history_hours=0.5) as upstreams,
-        tempfile.TemporaryDirectory() as scratch,
-    ):
+    with running_simulator(wallets=12, history_hours=0.5) as upstreams, tempfile.TemporaryDirectory() as scratch:
         with urllib.request.urlopen(f"{root_of(upstreams)}/_agents") as lines:
             import_agents(Path(scratch) / "data", lines.read().decode())
         own = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -127,9 +124,7 @@ def report_runs(service: ServiceProcess) -> None:
     outcomes = {(run["task"], run["outcome"]) for run in runs}
     late = max((run["startedAt"] - run["slotAt"] for run in runs if run["slotAt"]), default=0)
     missed = sum(run["missedSlots"] for run in runs)
-    print(
-        f"runs: {len(runs)}, {sorted(outcomes)}; {missed} slots missed, latest start {late} ms after its slot"
-    )
+    print(f"runs: {len(runs)}, {sorted(outcomes)}; {missed} slots missed, latest start {late} ms after its slot")
     assert ask(f"{service.url}/healthz")[0] == 200
 
 

@@ -20,6 +20,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from holdfast.local import sqlite_file
+from holdfast.local.database import SqliteDatabase
+from holdfast.types import Database
 from support.competition import chain_of, open_world
 from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.local_store import migrated, open_kv
@@ -27,21 +30,21 @@ from support.market import Market
 from support.pages_world import sample_row
 from support.task_run import task_bench
 from support.virtual_time import START_MS, run_virtual
-from tocsin.bindings import Database
-from tocsin.budget.call_session import task_session
-from tocsin.competition import COMPETITION_MIGRATIONS, outlays
-from tocsin.history import agent_days, retention
-from tocsin.history.trade_values import value_swaps
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.prices import series
-from tocsin.prices.series import PricePoint
-from tocsin.scheduler.work_context import ContextBindings, TaskContext
+from tocsin.app import tasks
+from tocsin.board import capital as outlays
+from tocsin.board import history as agent_days
+from tocsin.board import history as retention
+from tocsin.board import publish as publish_board
+from tocsin.board.publish import publishing
+from tocsin.prices import store as series
+from tocsin.prices.price import NO_FLOORS
+from tocsin.prices.store import PricePoint
+from tocsin.scheduler.task import ContextBindings, TaskContext
 from tocsin.settings import Settings
-from tocsin.shapes.pool_floors import NO_FLOORS
-from tocsin.tasks import publish_board, tasks
-from tocsin.tasks.publish_board import publishing
-from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.swaps import COMPETITION_MIGRATIONS
+from tocsin.swaps.sweep import sweep_task
+from tocsin.swaps.values import value_swaps
+from tocsin.upstream.limiter import task_session
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -59,8 +62,7 @@ async def fill_days(db: Database, agents: int, first: int, days: int) -> None:
     for hour in range(first * 24, (first + days) * 24):
         values = [(rng.uniform(10, 50_000), rng.gauss(0, 400)) for _ in rows]
         board = [
-            agent_days_row(row, rank, hour, *value)
-            for rank, (row, value) in enumerate(zip(rows, values, strict=True))
+            agent_days_row(row, rank, hour, *value) for rank, (row, value) in enumerate(zip(rows, values, strict=True))
         ]
         await agent_days.append(db, board, FIRST_DAY * DAY_MS + hour * HOUR_MS + 4 * 60_000)
 
@@ -76,15 +78,7 @@ async def fill_prices(db: Database, days: int) -> None:
     for number in range(days * REFRESHES_A_DAY):
         at = FIRST_DAY * DAY_MS + number * 300_000
         points = [
-            PricePoint(
-                f"SP.token-{token}::t",
-                at,
-                f"{rng.uniform(0.01, 9):.10g}",
-                6,
-                "tenero",
-                "250123.45",
-                "18012.3",
-            )
+            PricePoint(f"SP.token-{token}::t", at, f"{rng.uniform(0.01, 9):.10g}", 6, "tenero", "250123.45", "18012.3")
             for token in range(TOKENS)
         ]
         await db.batch(series.append(db, points))
@@ -119,20 +113,14 @@ async def bytes_and_rows(agents: int) -> None:
 
         hourly = await grown(directory, "hourly", lambda db: fill_days(db, some, 0, days)) / (some * days)
         daily = await grown(directory, "daily", old_days) / (some * days)
-        point = await grown(directory, "prices", lambda db: fill_prices(db, 2)) / (
-            2 * REFRESHES_A_DAY * TOKENS
-        )
+        point = await grown(directory, "prices", lambda db: fill_prices(db, 2)) / (2 * REFRESHES_A_DAY * TOKENS)
     kept_days = Settings().history_hourly_days
     prices_a_day = TOKENS * REFRESHES_A_DAY
     of_agents = agents * (kept_days * hourly + (365 - kept_days) * daily)
     of_prices = point * (kept_days * prices_a_day + (365 - kept_days) * TOKENS * 24)
     print(f"bytes of an agent's day: {hourly:.0f} hourly, {daily:.0f} when only its last point is kept")
-    print(
-        f"bytes of a price point: {point:.0f}; a day of {TOKENS} tokens: {point * prices_a_day / 1e6:.2f} MB"
-    )
-    print(
-        f"a year of {agents:,} agents: {of_agents / 1e6:.0f} MB, of {TOKENS} prices: {of_prices / 1e6:.0f} MB"
-    )
+    print(f"bytes of a price point: {point:.0f}; a day of {TOKENS} tokens: {point * prices_a_day / 1e6:.2f} MB")
+    print(f"a year of {agents:,} agents: {of_agents / 1e6:.0f} MB, of {TOKENS} prices: {of_prices / 1e6:.0f} MB")
     rows(agents, prices_a_day)
 
 
@@ -147,9 +135,7 @@ def rows(agents: int, prices_a_day: int) -> None:
         # Queued and taken, valued and summed; the capital: queued and taken, and the agent's row; one more index.
         f"values and capital of {swaps:,} swaps a day": swaps * (2 + 2 + 3 + 1),
     }
-    publications = (
-        288 + 96 + 1_440
-    )  # a day at most: price runs, sweeps, looks of the feed that found something
+    publications = 288 + 96 + 1_440  # a day at most: price runs, sweeps, looks of the feed that found something
     read = {
         "the board: capital used and values": publications * agents * 3,
         "values and capital of new swaps": swaps * 12,
@@ -206,8 +192,7 @@ async def share_of_price_run(directory: Path) -> float:
         senders = [(f"SP{number}", number) for number in range(430)]
         await add_traders(bench.db, senders)
         swaps = (
-            PlainSwap(n, senders[n % 430][0], rng.choice(names), n + 1, "stx", n + 2, START_S)
-            for n in range(430 * 20)
+            PlainSwap(n, senders[n % 430][0], rng.choice(names), n + 1, "stx", n + 2, START_S) for n in range(430 * 20)
         )
         await add_swaps(bench.db, swaps)
         for _ in range(20):
@@ -222,9 +207,7 @@ async def share_of_price_run(directory: Path) -> float:
             with watched(watch):
                 await bench.run(task)
             total += time.process_time() - began
-            rows = await series.points_between(
-                bench.db, names, bench.wired.clock.now(), bench.wired.clock.now()
-            )
+            rows = await series.points_between(bench.db, names, bench.wired.clock.now(), bench.wired.clock.now())
             await bench.wired.clock.sleep(300)
             again = [point for points in rows.values() for point in points]
             began = time.process_time()
@@ -273,12 +256,8 @@ async def curves(agents: int, days: int) -> None:
         everybody = await timed(lambda: agent_days.history_of_all(db, first, last))
         one = await timed(lambda: agent_days.history_of(db, 12, first, last))
         await db.close()
-    print(
-        f"a curve of {agents:,} agents over {days} days: {everybody * 1000:.0f} ms, {everybody / base:.1f} times"
-    )
-    print(
-        f"as long as reading its rows ({base * 1000:.0f} ms); one agent hour by hour: {one / base:.3f} of that"
-    )
+    print(f"a curve of {agents:,} agents over {days} days: {everybody * 1000:.0f} ms, {everybody / base:.1f} times")
+    print(f"as long as reading its rows ({base * 1000:.0f} ms); one agent hour by hour: {one / base:.3f} of that")
 
 
 async def timed(work: Callable[[], Awaitable[object]]) -> float:
@@ -291,9 +270,7 @@ async def timed(work: Callable[[], Awaitable[object]]) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--days", type=int, default=90)
     parser.add_argument("--part", choices=("bytes", "share", "curve"))

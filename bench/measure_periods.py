@@ -24,21 +24,21 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from null_logger import NullLogger
 from starlette.types import ASGIApp, Message
 
+from holdfast.types import KV, Database
 from support.competition_site import healthy
 from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.local_store import open_competition, open_kv
 from support.pages_rounds import round_row
 from support.pages_world import sample_row
 from support.round_world import SetClock
-from tocsin.bindings import KV, Database
-from tocsin.competition.published_board import BoardReader, PeriodRows, PublishedBoard, publish
-from tocsin.competition.rules import rules_of
-from tocsin.history.board_past import past_at, publish_past, read_past, with_past
-from tocsin.history.curves import curves_at, publish_curves
-from tocsin.rounds.standings import rows_now
-from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.board.curves import curves_at, publish_curves
+from tocsin.board.past import past_at, publish_past, read_past, with_past
+from tocsin.board.published import BoardReader, PeriodRows, PublishedBoard, publish
+from tocsin.board.standings import rows_now
+from tocsin.board.types import BoardRow
+from tocsin.scheduler.client import SchedulerClient
 from tocsin.settings import Settings
-from tocsin.shapes.competition import BoardRow
+from tocsin.swaps.rules import rules_of
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, Keys, WebDeps
 
@@ -87,13 +87,7 @@ async def fill(db: Database, rows: list[BoardRow], swaps: int) -> None:
             db,
             [
                 PlainSwap(
-                    n,
-                    rows[n % len(rows)].stx_address,
-                    "stx",
-                    10,
-                    "x",
-                    10,
-                    NOW // 1000 - _rng.randrange(30 * 86_400),
+                    n, rows[n % len(rows)].stx_address, "stx", 10, "x", 10, NOW // 1000 - _rng.randrange(30 * 86_400)
                 )
                 for n in range(first, min(swaps, first + 2_000))
             ],
@@ -103,8 +97,7 @@ async def fill(db: Database, rows: list[BoardRow], swaps: int) -> None:
             lines = []
             for row in rows[first : first + 500]:
                 points = [
-                    f"[{hour * 60},{row.rank},50,9000000,{_rng.randrange(-99_999, 99_999)},100]"
-                    for hour in range(24)
+                    f"[{hour * 60},{row.rank},50,9000000,{_rng.randrange(-99_999, 99_999)},100]" for hour in range(24)
                 ]
                 lines.append([row.erc8004_agent_id, points[-1], ",".join(points)])
             await db.prepare(INSERT_DAY).bind(20_000 - day, json.dumps(lines)).run()
@@ -126,9 +119,7 @@ async def tasks_part(db: Database, kv: KV, rows: list[BoardRow]) -> None:
 
     board = await timed("comparing the board with it", compared)
     await timed("publishing the board", lambda: publish(kv, board))
-    await timed(
-        "publishing it without periods and curves", lambda: publish(kv, replace(board, periods={}, rows=rows))
-    )
+    await timed("publishing it without periods and curves", lambda: publish(kv, replace(board, periods={}, rows=rows)))
     await publish(kv, board)
     await timed("reading what was published", lambda: BoardReader(kv).read())
 
@@ -140,8 +131,7 @@ async def tasks_part(db: Database, kv: KV, rows: list[BoardRow]) -> None:
         round_ = replace(round_row(1, NOW // 1000 - days * 86_400), ends_at=NOW // 1000 + 1)
         units = {"stx": 1e-6, "x": 1e-6}
         found = await timed(
-            f"the board of a round of {days} days, each publication",
-            partial(rows_now, db, round_, rows, units),
+            f"the board of a round of {days} days, each publication", partial(rows_now, db, round_, rows, units)
         )
         print(f"    {sum(row.trade_count for row in found):,} swaps in the round")
 
@@ -217,9 +207,7 @@ async def main(agents: int, swaps: int) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--swaps", type=int, default=50_000)
     arguments = parser.parse_args()

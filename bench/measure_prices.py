@@ -93,12 +93,7 @@ def main() -> int:
         sizes = {each: size_of(servers[each[0]].url, zipped=each[1]) for each in measured}
         rounds = [{each: servers[each[0]].load(zipped=each[1]) for each in measured} for _ in range(ROUNDS)]
     table = Table(
-        f"{CONNECTIONS} connections, {ROUNDS} x {ROUND_S} s",
-        "bytes",
-        "req/s",
-        "of empty",
-        "CPU us/request",
-        "of empty",
+        f"{CONNECTIONS} connections, {ROUNDS} x {ROUND_S} s", "bytes", "req/s", "of empty", "CPU us/request", "of empty"
     )
     empty = ("empty handler", False)
     for each in measured:
@@ -108,9 +103,7 @@ def main() -> int:
             for column in range(2)
         )
         name = each[0] + (", gzip" if each[1] else "")
-        table.add_row(
-            name, f"{sizes[each]:,}", f"{rate:,.0f}", f"{rate_ratio:.2f}", f"{cost:.1f}", f"{cost_ratio:.2f}"
-        )
+        table.add_row(name, f"{sizes[each]:,}", f"{rate:,.0f}", f"{rate_ratio:.2f}", f"{cost:.1f}", f"{cost_ratio:.2f}")
     table.add_row("goal", "", "", f">= {RATIO_MIN}", "", f"<= {CPU_RATIO_MAX}")
     console.print(table)
     return 0

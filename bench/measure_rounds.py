@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tocsin.rounds.round_file import file_lines, lines_of, parts_of
-from tocsin.rounds.round_file_reader import read_round_file
-from tocsin.rounds.scoring import score
-from tocsin.shapes.rounds import RoundAgent, RoundInputs, RoundPrice, RoundRules, RoundSwap
+from tocsin.rounds.file import file_lines, lines_of, parts_of, read_round_file
+from tocsin.rounds.round import RoundAgent, RoundInputs, RoundPrice, RoundRules, RoundSwap
+from tocsin.rounds.score import score
 
 T = TypeVar("T")
 
@@ -82,9 +81,7 @@ def main() -> None:
     gc.freeze()  # as in a process that read them from its database: garbage collections skip them
     outcome = best("score", asked.times, lambda: score(inputs))
     parts = best(
-        "write the file, with its digest, in parts",
-        asked.times,
-        lambda: [*parts_of(file_lines(inputs, outcome))],
+        "write the file, with its digest, in parts", asked.times, lambda: [*parts_of(file_lines(inputs, outcome))]
     )
     content = [part.encode() for part in parts]
     best("  of which the digest", asked.times, lambda: [hashlib.sha256(part).digest() for part in content])

@@ -82,9 +82,7 @@ def servers(directory: Path) -> Iterator[list[Server]]:
     if workerd.exists():
         arguments = ["serve", "config.capnp", "--socket-addr", "http=127.0.0.1:{port}"]
         runtimes.append(
-            Server(
-                "workerd", [str(workerd), *arguments, "--directory-path", "disk={dir}"], directory / "workerd"
-            )
+            Server("workerd", [str(workerd), *arguments, "--directory-path", "disk={dir}"], directory / "workerd")
         )
     else:
         console.print("[yellow]workerd is not installed (npm is missing): only tocsin is measured[/]")
@@ -108,16 +106,7 @@ def load(server: Server, path: str) -> tuple[float, float]:
     """Requests per second, and CPU microseconds per request."""
     server.get(path)
     cpu = server.cpu_s()
-    command = [
-        "wrk",
-        "-c",
-        str(CONNECTIONS),
-        "-t",
-        "1",
-        "-d",
-        str(ROUND_S),
-        f"http://127.0.0.1:{server.port}{path}",
-    ]
+    command = ["wrk", "-c", str(CONNECTIONS), "-t", "1", "-d", str(ROUND_S), f"http://127.0.0.1:{server.port}{path}"]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     requests = int(next(line.split()[0] for line in out.splitlines() if "requests in" in line))
     return requests / ROUND_S, (server.cpu_s() - cpu) / requests * 1e6

@@ -98,10 +98,7 @@ def main() -> int:
         process.kill()
         process.wait()
     table = Table("status() over HTTP, 1 connection", "p50 ms", "p99 ms", "goal")
-    for name, durations_ms in (
-        ("while nothing runs", quiet),
-        (f"while sweeps run ({sweeps} of them)", busy),
-    ):
+    for name, durations_ms in (("while nothing runs", quiet), (f"while sweeps run ({sweeps} of them)", busy)):
         p50, p99 = statistics.median(durations_ms), sorted(durations_ms)[int(CALLS * 0.99)]
         table.add_row(name, f"{p50:.2f}", f"{p99:.2f}", "p50 ≤ 1")
     Console(width=100).print(table)

@@ -81,9 +81,7 @@ def shown_at(url: str, is_open: threading.Event) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--seconds", type=int, default=130)
     options = parser.parse_args()

@@ -17,16 +17,16 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from stacks_simulator.chain import Chain
+from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import CADENCE_MS, World, chain_of, number, open_world, sweep
 from support.virtual_time import VirtualClock, run_virtual
-from tocsin.budget.budget import Quota
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.sweep import Sweep
-from tocsin.competition.walk import Visits
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.swaps.rules import built_in
+from tocsin.swaps.sweep import Sweep
+from tocsin.swaps.walk import Visits
+from tocsin.upstream.budget import Quota
 
 LATENCY_S = 0.06
 WALLETS = 430
@@ -104,10 +104,7 @@ async def pages(plan: Quota | None) -> None:
     for name, key, cost in rows:
         seconds, calls = REFERENCE_PAGES.get(key, (None, None))
         reference = "" if seconds is None else f"{calls} calls, {seconds} s (100 wallets)"
-        print(
-            f"{name:<40}{cost.calls:>7}{cost.seconds:>9.2f}{cost.cpu_s:>7.2f}"
-            f"{cost.inserted:>10}   {reference}"
-        )
+        print(f"{name:<40}{cost.calls:>7}{cost.seconds:>9.2f}{cost.cpu_s:>7.2f}{cost.inserted:>10}   {reference}")
 
 
 async def day(wallets: int) -> None:
@@ -151,9 +148,7 @@ async def delays_min(world: World, since_ms: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=("pages", "day"))
     part = parser.parse_args().part
     if part in {None, "pages"}:

@@ -36,12 +36,8 @@ def main(wanted: int = 10_000, restarts: int = 5) -> int:
         tally = load.finish()
         service.kill()
         activator.close()
-    print(
-        f"{restarts} restarts under {CLIENTS} clients, {max(gaps_s):.1f} s at most until the next one served"
-    )
-    print(
-        f"answered {tally.answered}, repeated on a new connection {tally.repeated}, failed {len(tally.failed)}"
-    )
+    print(f"{restarts} restarts under {CLIENTS} clients, {max(gaps_s):.1f} s at most until the next one served")
+    print(f"answered {tally.answered}, repeated on a new connection {tally.repeated}, failed {len(tally.failed)}")
     for problem in tally.failed[:10]:
         print(f"  {problem}")
     return 1 if tally.failed else 0

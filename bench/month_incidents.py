@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from tocsin.simulator.faults import BadTimes, FaultKind, SimulatedFault
-from tocsin.simulator.http_messages import UpstreamName
-from tocsin.simulator.rate_limits import NO_LIMIT, HiroRateLimit, LimitPlan, TeneroRateLimit
-from tocsin.simulator.simulated_tokens import STSTX
-from tocsin.simulator.simulator import Simulator
+from stacks_simulator.faults import BadTimes, FaultKind, SimulatedFault
+from stacks_simulator.http_messages import UpstreamName
+from stacks_simulator.rate_limits import NO_LIMIT, HiroRateLimit, LimitPlan, TeneroRateLimit
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.tokens import STSTX
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -141,16 +141,7 @@ def everyday_faults(seed: int) -> BadTimes:
 
     There are no answers with wrong types, because the sources do not state how the reference would read each.
     """
-    kinds: tuple[FaultKind, ...] = (
-        "limited",
-        "status",
-        "hang",
-        "delay",
-        "slow",
-        "cut",
-        "cut_body",
-        "truncated",
-    )
+    kinds: tuple[FaultKind, ...] = ("limited", "status", "hang", "delay", "slow", "cut", "cut_body", "truncated")
     return BadTimes(seed, every_s=6 * 3_600, lasting_s=120, share=0.7, kinds=kinds)
 
 

@@ -80,9 +80,7 @@ def _legend() -> str:
     )
 
 
-def _panel(
-    number: int, days: int, title: str, lines: Sequence[Series], scale: Scale, marks: dict[float, str]
-) -> str:
+def _panel(number: int, days: int, title: str, lines: Sequence[Series], scale: Scale, marks: dict[float, str]) -> str:
     top = TOP + number * (PANEL + GAP)
     parts = [f'<text class="title" x="{LEFT}" y="{top + 4}">{title}</text>']
     low, bottom = top + 14, top + PANEL

@@ -8,8 +8,8 @@ from month_incidents import Incident
 from month_plot import plot
 from month_services import MonthOutcome
 
-from tocsin.durations import short_duration
-from tocsin.simulator.http_messages import UpstreamName
+from stacks_simulator.http_messages import UpstreamName
+from tocsin.text import short_duration
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "reference-month.md"
@@ -72,9 +72,7 @@ def _days_of(incident: Incident, days: int) -> frozenset[int]:
     return frozenset(day for day in range(first, last + 1) if day < days)
 
 
-def incident_rows(
-    ours: MonthOutcome, reference: MonthOutcome, incidents: Sequence[Incident]
-) -> list[tuple[str, ...]]:
+def incident_rows(ours: MonthOutcome, reference: MonthOutcome, incidents: Sequence[Incident]) -> list[tuple[str, ...]]:
     """Each incident with the figures of both on its days. A day of several incidents is in each of their rows."""
     rows = []
     seen = set()
@@ -104,15 +102,7 @@ def incident_rows(
     return rows
 
 
-INCIDENT_HEAD = (
-    "no.",
-    "what happens",
-    "day, duration",
-    "longest delay",
-    "missed",
-    "stale minutes",
-    "silent minutes",
-)
+INCIDENT_HEAD = ("no.", "what happens", "day, duration", "longest delay", "missed", "stale minutes", "silent minutes")
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -15,32 +15,31 @@ from null_logger import NullLogger
 from reference_model import REFERENCE_JOBS, ReferenceJob, ReferenceModel
 from reference_rules import ReferenceSwap
 
+from holdfast.errors import ObjectReset
+from holdfast.local import live_object
+from holdfast.local.runtime import Runtime
+from holdfast.types import KV, Database
+from stacks_simulator.chain import Chain
+from stacks_simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.tokens import ALEX, B42, DIKO, DUST, SBTC, STSTX, STX, WELSH
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import register
 from support.local_store import make_objects_file, open_competition, open_kv
+from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
-from tocsin.bindings import KV, Database
-from tocsin.budget.budget import Quota
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.request_jobs import competition_jobs
-from tocsin.competition.rules import Rules
-from tocsin.errors import ObjectReset
-from tocsin.platform.local.objects import live_object
-from tocsin.platform.local.objects.runtime import Runtime
-from tocsin.prices.cache import get_cached_token_prices
+from tocsin.prices.refresh import refresh_prices_task
+from tocsin.prices.store import get_cached_token_prices
+from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
-from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.scheduler.health import HealthSnapshot, health_of
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.service_health import HealthSnapshot, health_of
 from tocsin.settings import Settings
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
-from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from tocsin.simulator.simulated_tokens import ALEX, B42, DIKO, DUST, SBTC, STSTX, STX, WELSH
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
-from tocsin.tasks.follow_network import follow_network_tasks
-from tocsin.tasks.refresh_prices import refresh_prices_task
-from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.swaps.feed import follow_network_tasks
+from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.submit import competition_jobs
+from tocsin.swaps.sweep import sweep_task
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.hiro import hiro_upstream
 from tocsin.upstream.tenero import tenero_upstream
 
@@ -127,11 +126,7 @@ class OurService:
                 "hiro": hiro_upstream(HIRO_URL, "key", hiro),
                 "tenero": tenero_upstream(TENERO_URL, None, tenero),
             },
-            tasks=(
-                refresh_prices_task(settings),
-                *follow_network_tasks(settings, rules),
-                sweep_task(settings, rules),
-            ),
+            tasks=(refresh_prices_task(settings), *follow_network_tasks(settings, rules), sweep_task(settings, rules)),
             request_jobs=competition_jobs(rules),
             DB=self._db,
             KV=self._kv,
@@ -196,11 +191,7 @@ class OurService:
             row["txid"]: (
                 row["recorded_at"],
                 ReferenceSwap(
-                    row["sender"],
-                    row["token_in"],
-                    int(row["amount_in"]),
-                    row["token_out"],
-                    int(row["amount_out"]),
+                    row["sender"], row["token_in"], int(row["amount_in"]), row["token_out"], int(row["amount_out"])
                 ),
             )
             for row in rows
@@ -266,9 +257,7 @@ async def our_service(simulator: CountingSimulator, directory: Path) -> AsyncIte
 async def reference_service(simulator: CountingSimulator, _directory: Path) -> AsyncIterator[MonthService]:
     chain = simulator.chain
     fetch = SimulatedFetch(simulator, latency_s=LATENCY_S)
-    model = ReferenceModel(
-        fetch, simulator.clock, chain.wallets, built_in().contracts, chain.campaign.start_s
-    )
+    model = ReferenceModel(fetch, simulator.clock, chain.wallets, built_in().contracts, chain.campaign.start_s)
     running = asyncio.ensure_future(model.run())
     try:
         yield ReferenceService(model, simulator)
@@ -336,11 +325,7 @@ async def _direct(service: MonthService, simulator: Simulator, incidents: Sequen
 
 
 async def _watch(
-    service: MonthService,
-    clock: VirtualClock,
-    incidents: Sequence[Incident],
-    outcome: MonthOutcome,
-    days: float,
+    service: MonthService, clock: VirtualClock, incidents: Sequence[Incident], outcome: MonthOutcome, days: float
 ) -> None:
     """Check every five minutes. Somebody opens a page every ten, except during incidents without visitors."""
     start_ms = clock.now()

@@ -1,6 +1,6 @@
 """A logger that costs a benchmark nothing."""
 
-from tocsin.bindings import JSON
+from holdfast.types import JSON
 
 
 class NullLogger:

@@ -13,13 +13,13 @@ import uvicorn
 import uvloop
 from null_logger import NullLogger
 
-from tocsin.bindings import JSON, AlarmInfo, DurableObject
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
-from tocsin.platform.local.objects.open_objects import OBJECTS_FILE
-from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.migrations import load
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir
+from holdfast.local.migrations import load
+from holdfast.local.object_store import OBJECT_MIGRATIONS
+from holdfast.local.open_objects import OBJECTS_FILE
+from holdfast.local.runtime import LocalNamespace, Runtime
+from holdfast.types import JSON, AlarmInfo, DurableObject
 
 lateness: list[float] = []
 first_alarm: list[float] = []

@@ -11,22 +11,22 @@ import uvloop
 from null_logger import NullLogger
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.competition.published_board import PublishedBoard, publish
-from tocsin.competition.rules import rules_of
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.http.http_server import HttpServer
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS, SqliteKV
-from tocsin.platform.local.sqlite.migrations import load
-from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.scheduler.service_health import HealthSnapshot
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.kv import KV_MIGRATIONS, SqliteKV
+from holdfast.local.migrations import load
+from stacks_simulator.addresses import address_of
+from tocsin.board.published import PublishedBoard, publish
+from tocsin.board.types import BoardRow
+from tocsin.local.server import HttpServer
+from tocsin.prices.store import CachedPrice, put_token_price
+from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.health import HealthSnapshot
 from tocsin.settings import Settings
-from tocsin.shapes.competition import BoardRow
-from tocsin.simulator.addresses import address_of
+from tocsin.swaps import COMPETITION_MIGRATIONS
+from tocsin.swaps.rules import rules_of
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, Keys, WebDeps
 
@@ -67,9 +67,7 @@ async def site(directory: Path, tokens: int, agents: int, reads_per_minute_max: 
     schemas = {"kv.sqlite": load(KV_MIGRATIONS), "db.sqlite": load(COMPETITION_MIGRATIONS)}
     DataDir(directory, schemas, now=clock.now(), logger=NullLogger())
     kv = SqliteKV(directory / "kv.sqlite", clock)
-    token_ids = [*STATIC_TOKENS, *(f"{address_of('deployer')}.token-{n}::token-{n}" for n in range(tokens))][
-        :tokens
-    ]
+    token_ids = [*STATIC_TOKENS, *(f"{address_of('deployer')}.token-{n}::token-{n}" for n in range(tokens))][:tokens]
     for number, token_id in enumerate(token_ids):
         await put_token_price(kv, token_id, CachedPrice(0.85 + number, 6, clock.now()))
     await publish_tokens(kv, token_ids)

@@ -13,12 +13,13 @@ from typing import Any, Literal, TypeAlias
 
 from reference_rules import ReferenceSwap, verify_fetched
 
-from tocsin.bindings import Clock, Fetch, FetchResponse
+from holdfast.types import Clock
+from stacks_simulator.wallets import Wallet
+from support.simulated_fetch import HIRO_URL, TENERO_URL
 from tocsin.errors import FetchError
-from tocsin.prices.pricing import peg_of
-from tocsin.prices.tracked_tokens import tracked_tokens
-from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL
-from tocsin.simulator.wallets import Wallet
+from tocsin.fetch import Fetch, FetchResponse
+from tocsin.prices.store import peg_of
+from tocsin.prices.tokens import tracked_tokens
 
 ReferenceJob: TypeAlias = Literal["prices", "swaps"]
 REFERENCE_JOBS: tuple[ReferenceJob, ...] = ("prices", "swaps")

@@ -35,9 +35,7 @@ def one_service(name: str, days: float, seed: int) -> MonthOutcome:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=float, default=FULL_DAYS)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

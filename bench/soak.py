@@ -82,9 +82,7 @@ class Findings:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -99,9 +97,7 @@ def main() -> int:
         with urlopen(f"{root_of(upstreams)}/_agents") as lines:
             import_agents(data_dir, lines.read().decode())
         with running_service(ServiceProcess(data_dir, command=SERVE, **upstreams, **SETTINGS)) as service:
-            return asyncio.run(
-                _soak(service, root_of(upstreams), data_dir, options.minutes * 60, options.seed)
-            )
+            return asyncio.run(_soak(service, root_of(upstreams), data_dir, options.minutes * 60, options.seed))
 
 
 async def _soak(service: ServiceProcess, simulator: str, data_dir: Path, seconds: float, seed: int) -> int:
@@ -138,9 +134,7 @@ async def _soak(service: ServiceProcess, simulator: str, data_dir: Path, seconds
     findings.expect(counted >= truth, f"{truth - counted} swaps are missing")
     findings.expect(failed_calls > 0, "the upstreams had no fault")
     findings.expect(code == 0, f"the service ended with {code}")
-    print(
-        "\n" + ("all well" if not findings.lines else "\n".join(f"WRONG: {line}" for line in findings.lines))
-    )
+    print("\n" + ("all well" if not findings.lines else "\n".join(f"WRONG: {line}" for line in findings.lines)))
     return 1 if findings.lines else 0
 
 
@@ -220,9 +214,7 @@ def _report_slots(runs: list[dict[str, Any]], findings: Findings) -> None:
     for task, cadence_s in CADENCES_S.items():
         own = [run for run in runs if run["task"] == task]
         late = _lateness(own)
-        outcomes = {
-            name: sum(run["outcome"] == name for run in own) for name in {run["outcome"] for run in own}
-        }
+        outcomes = {name: sum(run["outcome"] == name for run in own) for name in {run["outcome"] for run in own}}
         missed = _unexplained(own, cadence_s * 1000)
         print(
             f"{task:8} every {cadence_s:2} s  {len(own)} runs {outcomes}, late by "
@@ -261,9 +253,7 @@ def _report_use(samples: Samples, idle: int, after: int, findings: Findings) -> 
     print(f"files              {len(samples.files[-1])}, the largest log {max(samples.wal) / 1e6:.1f} MB")
     findings.expect(late - early < GROWTH_BYTES, f"memory grew by {(late - early) / 1e6:.1f} MB")
     findings.expect(after <= idle + 10, f"{after - idle} descriptors are still open")
-    findings.expect(
-        samples.files[-1] <= samples.files[0], f"new files: {samples.files[-1] - samples.files[0]}"
-    )
+    findings.expect(samples.files[-1] <= samples.files[0], f"new files: {samples.files[-1] - samples.files[0]}")
     findings.expect(max(samples.wal) < WAL_BYTES, "a log was not checkpointed")
 
 

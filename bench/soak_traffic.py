@@ -224,13 +224,7 @@ class Traffic:
         asks: Sequence[tuple[str, str, dict[str, str], bytes | None, set[int]]] = (
             ("GET", "/api/admin/scheduler", guess, None, {401, 429}),
             ("POST", "/api/admin/scheduler?action=pause&for=1h", guess, None, {401, 429}),
-            (
-                "GET",
-                f"/api/competition/leaderboard?limit=200&x={self._random.random()}",
-                headers,
-                None,
-                {200, 429},
-            ),
+            ("GET", f"/api/competition/leaderboard?limit=200&x={self._random.random()}", headers, None, {200, 429}),
             ("POST", "/api/competition/trades", headers, deep, {400, 429}),
             ("POST", "/api/chainhook", headers, b"{}", {401, 429, 503}),
             ("GET", "/api/prices?tokens=" + "x," * 5_000, headers, None, {400, 429}),
@@ -265,9 +259,7 @@ class Traffic:
             writer.write(f"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {GREEDY}\r\n\r\n".encode() * 1_000)
             async with asyncio.timeout(20):
                 answers = await reader.read()
-            self._count(
-                "pipelined", "too many answers" if answers.count(b"HTTP/1.1") > 17 else "cut", {"cut"}
-            )
+            self._count("pipelined", "too many answers" if answers.count(b"HTTP/1.1") > 17 else "cut", {"cut"})
         except ConnectionError:
             self._count("pipelined", "cut", {"cut"})
         finally:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from tocsin.bindings import AlarmInfo, DurableObject
+from holdfast.types import AlarmInfo, DurableObject
 
 
 class Heart(DurableObject):

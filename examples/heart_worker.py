@@ -7,8 +7,8 @@ from typing import Any
 
 from heart import Heart  # type: ignore[import-not-found]  # when deployed, it is next to this file
 
-from tocsin.platform.cloudflare.own_object import OwnObject, objects_of
-from tocsin.worker.entry import Entry, SchedulerObject
+from holdfast.cloudflare.objects import OwnObject, objects_of
+from tocsin.worker import Entry, SchedulerObject
 
 __all__ = ["Default", "HeartDO", "SchedulerDO"]
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 from examples.heart import Heart
-from tocsin.errors import StartError
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.local.objects.open_objects import open_objects
-from tocsin.platform.shared.redaction import Redactor
+from holdfast.errors import StartError
+from holdfast.local.clock import SystemClock
+from holdfast.local.open_objects import open_objects
+from tocsin.local.logs import open_logger
+from tocsin.logs import Redactor
 
 
 async def main(directory: Path) -> None:

@@ -71,17 +71,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture
 def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects stay in memory. In a test of many hours, most of the time was spent on waking them."""
-    monkeypatch.setattr("tocsin.platform.local.objects.live_object.IDLE_S", 1e9)
+    monkeypatch.setattr("holdfast.local.live_object.IDLE_S", 1e9)
 
 
 @pytest.fixture(scope="session")
 def workerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workerd]:
     """The real runtime with our Worker in it and the simulator as its upstreams, once per session."""
     require_workerd()
-    with (
-        running_simulator() as settings,
-        running(tmp_path_factory.mktemp("workerd"), settings) as made,
-    ):
+    with running_simulator() as settings, running(tmp_path_factory.mktemp("workerd"), settings) as made:
         made.migrate()
         yield made
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tocsin.access_keys import AccessKey, access_keys
-from tocsin.settings import SettingsError, read
+from tocsin.settings import AccessKey, SettingsError, access_keys, read
 
 OLD, NEW = "0123456789abcdef-old", "0123456789abcdef-new"
 admin = access_keys("operator", "admin", 20)
@@ -16,10 +15,7 @@ def test_a_bare_key_has_the_name_of_its_setting() -> None:
 
 def test_keys_have_names() -> None:
     """With blanks around commas; two may have one name while one replaces the other."""
-    assert admin(f"alice:{OLD}, bob:{NEW}") == (
-        AccessKey("alice", "operator", OLD),
-        AccessKey("bob", "operator", NEW),
-    )
+    assert admin(f"alice:{OLD}, bob:{NEW}") == (AccessKey("alice", "operator", OLD), AccessKey("bob", "operator", NEW))
     assert [key.name for key in admin(f"alice:{OLD},alice:{NEW}")] == ["alice", "alice"]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.shapes.base import schemas_of
-from tocsin.shapes.scheduler import RunList, Status
+from tocsin.scheduler.types import RunList, Status
+from tocsin.shape import schemas_of
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "tocsin"
@@ -27,11 +27,7 @@ def _events_in_code() -> set[str]:
         if path.is_relative_to(SRC / "simulator"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if (
-                isinstance(node, ast.Constant)
-                and isinstance(node.value, str)
-                and _EVENT.fullmatch(node.value)
-            ):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and _EVENT.fullmatch(node.value):
                 events.add(node.value)
     suffixes = {"json", "sqlite", "py", "sql", "html", "svg", "css", "js", "lock", "sock"}
     names = {event for event in events if event.split(".")[1] in suffixes or event.startswith("tocsin.")}
@@ -56,9 +52,7 @@ def test_the_files_that_contributing_names_exist() -> None:
     """The table "I want to …" leads to files that are there."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     table = [line for line in page.splitlines() if line.startswith("|") and "`" in line]
-    named = {
-        name for line in table for name in re.findall(r"`([\w./-]+/[\w./-]+|[\w-]+\.(?:py|md|json))`", line)
-    }
+    named = {name for line in table for name in re.findall(r"`([\w./-]+/[\w./-]+|[\w-]+\.(?:py|md|json))`", line)}
     missing = sorted(name for name in named if not (ROOT / name).exists())
 
     assert len(table) >= 14
@@ -121,8 +115,4 @@ def test_the_api_page_lists_the_fields_of_the_status() -> None:
         *schemas["Status"]["properties"],
     }
 
-    assert documented == [
-        own,
-        set(schemas["TaskStatus"]["properties"]),
-        set(schemas["RunRecord"]["properties"]),
-    ]
+    assert documented == [own, set(schemas["TaskStatus"]["properties"]), set(schemas["RunRecord"]["properties"])]

@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.errors import UsageError
-from tocsin.exact_decimals import (
-    EXACT,
-    decimal_of_float,
-    decimal_text,
-    exact_text,
-    ratio,
-    read_decimal,
-    usd_value,
-)
+from holdfast.errors import UsageError
+from tocsin.text import EXACT, decimal_of_float, decimal_text, exact_text, ratio, read_decimal, usd_value
 
 integers = st.integers(-(10**60), 10**60)
 

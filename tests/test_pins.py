@@ -49,10 +49,9 @@ def test_the_worker_is_tested_and_deployed_with_the_versions_that_the_service_ru
     worker = project(WORKER)
     [sdk] = [line for line in worker["dependency-groups"]["dev"] if line.startswith("workers-runtime-sdk==")]
     deployed = dict(PINNED.findall("\n".join(worker["project"]["dependencies"])))
-    assert pins("tests/cloudflare/requirements.txt") == {
-        **deployed,
-        **dict(PINNED.findall(sdk)),
-    }, f"tests/cloudflare/requirements.txt or {WORKER} is {LOCK}"
+    assert pins("tests/cloudflare/requirements.txt") == {**deployed, **dict(PINNED.findall(sdk))}, (
+        f"tests/cloudflare/requirements.txt or {WORKER} is {LOCK}"
+    )
     assert deployed.items() <= pins("requirements.txt").items(), f"{WORKER} is {LOCK}"
 
 

@@ -10,22 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin import setting_values as values
-from tocsin.access_keys import AccessKey
-from tocsin.bindings import SLICE_MAX_MS
-from tocsin.durations import long_duration, parse_duration
+from tocsin import settings as values
 from tocsin.scheduler.config import SchedulerConfig
-from tocsin.setting_values import CADENCE_MAX_MS, CADENCE_MIN_MS, SLICE_MIN_MS, cadence, time_slice
 from tocsin.settings import (
     ALL,
+    CADENCE_MAX_MS,
+    CADENCE_MIN_MS,
+    SLICE_MAX_MS,
+    SLICE_MIN_MS,
+    AccessKey,
     Setting,
     Settings,
     SettingsError,
+    cadence,
     read,
     read_env_file,
     secret_values,
     setting_of,
+    time_slice,
 )
+from tocsin.text import long_duration, parse_duration
 
 HOOK = "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185"
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -108,11 +112,7 @@ def test_a_slice_must_leave_time_for_the_alarm() -> None:
         ("HIRO_API_URL", "https://", "has no host"),
         ("HIRO_API_URL", "https://x:99999", "is not a URL: its host or its port is wrong"),
         ("HIRO_API_URL", "https://[", "is not a URL: its host or its port is wrong"),
-        (
-            "HIRO_API_URL",
-            "https://api.hiro.so/extended/v1",
-            "ends with /extended/v1, which Tocsin adds itself",
-        ),
+        ("HIRO_API_URL", "https://api.hiro.so/extended/v1", "ends with /extended/v1, which Tocsin adds itself"),
         ("HIRO_API_URL", "https://api.hiro.so/extended/", "ends with /extended, which Tocsin adds itself"),
         ("TENERO_API_URL", "https://api.tenero.io/v1/stacks/", "ends with /v1/stacks, which Tocsin adds"),
         ("TENERO_API_URL", "https://api.tenero.io/v1", "ends with /v1, which Tocsin adds itself"),
@@ -211,8 +211,7 @@ def test_any_text_is_accepted_or_refused_with_our_error(environment: dict[str, s
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("250ms", 250), ("90s", 90_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000)],
+    ("text", "expected"), [("250ms", 250), ("90s", 90_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000)]
 )
 def test_durations(text: str, expected: int) -> None:
     """A number and a unit, in milliseconds."""
@@ -258,10 +257,7 @@ def test_a_hook_is_named_by_its_uuid_or_its_path() -> None:
     key = {"HIRO_API_KEY": "a-hiro-key"}
 
     assert read({**key, "TOCSIN_CHAINHOOK_ID": HOOK}).chainhook_id == f"/chainhooks/v1/me/{HOOK}"
-    assert (
-        read({**key, "TOCSIN_CHAINHOOK_ID": f"/chainhooks/me/{HOOK}"}).chainhook_id
-        == f"/chainhooks/me/{HOOK}"
-    )
+    assert read({**key, "TOCSIN_CHAINHOOK_ID": f"/chainhooks/me/{HOOK}"}).chainhook_id == f"/chainhooks/me/{HOOK}"
     with pytest.raises(SettingsError, match="is neither a UUID nor a path"):
         read({**key, "TOCSIN_CHAINHOOK_ID": f"https://api.hiro.so/{HOOK}"})
 
@@ -270,11 +266,7 @@ def test_an_env_file_is_read() -> None:
     """Comments, blank lines, export and quotes; a line that is neither is named by number."""
     text = "# keys\n\nexport ADMIN_KEY='a secret key'\nTOCSIN_PORT = 9000\nURL=https://x/?a=b\n"
 
-    assert read_env_file(text.encode()) == {
-        "ADMIN_KEY": "a secret key",
-        "TOCSIN_PORT": "9000",
-        "URL": "https://x/?a=b",
-    }
+    assert read_env_file(text.encode()) == {"ADMIN_KEY": "a secret key", "TOCSIN_PORT": "9000", "URL": "https://x/?a=b"}
     with pytest.raises(SettingsError, match="line 2"):
         read_env_file(b"A=1\nnonsense\n")
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.stacks_address import (
+from stacks_simulator.addresses import encode_address
+from tocsin.stacks import (
     ADDRESS_PATTERN,
     C32,
     MULTI_SIG,
     SINGLE_SIG,
     TOKEN_ID_PATTERN,
     decode_address,
-    encode_address,
     is_address,
     is_contract_id,
     is_principal,

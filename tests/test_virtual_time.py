@@ -41,10 +41,7 @@ async def test_a_job_of_an_executor_runs_on_the_loop() -> None:
     loop = asyncio.get_running_loop()
     ran: list[int] = []
     with ThreadPoolExecutor(1) as pool:
-        job, cancelled = (
-            loop.run_in_executor(pool, threading.get_ident),
-            loop.run_in_executor(pool, ran.append, 1),
-        )
+        job, cancelled = (loop.run_in_executor(pool, threading.get_ident), loop.run_in_executor(pool, ran.append, 1))
         failing = loop.run_in_executor(pool, int, "x")
         cancelled.cancel()
         assert not job.done()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.visible_text import without_formulas
+from tocsin.text import without_formulas
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,7 @@ def test_its_directory_and_environment_are_its_own(tmp_path: Path) -> None:
     assert "of-the-file" in there.communicate(PATIENCE_S)[1]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)], ids=["killed", "stopped"]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)], ids=["killed", "stopped"])
 def test_a_signal_reaches_it(number: signal.Signals, code: int) -> None:
     """The process itself gets it; another one continues."""
     arguments = ("simulate", "--port=0", "--wallets=1", "--history-hours=0")

@@ -50,9 +50,7 @@ def findings(page: Path, targets: set[str]) -> list[str]:
 
 def orphans(all_pages: list[Path]) -> list[str]:
     """Every page in docs/ is linked from somewhere."""
-    linked = {
-        (page.parent / target).resolve() for page in all_pages for target, _ in LINK.findall(page.read_text())
-    }
+    linked = {(page.parent / target).resolve() for page in all_pages for target, _ in LINK.findall(page.read_text())}
     docs = [page for page in all_pages if page.is_relative_to(ROOT / "docs")]
     return [f"{page.relative_to(ROOT)}: no page links to it" for page in docs if page.resolve() not in linked]
 

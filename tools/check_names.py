@@ -6,13 +6,13 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "tocsin"
+SOURCES = (ROOT / "src", *sorted(ROOT.glob("packages/*/src")))
 
 
 def definitions() -> dict[tuple[Path, str], list[Path]]:
     """Where each class of each directory is defined. The file system keeps module names apart."""
     found: dict[tuple[Path, str], list[Path]] = defaultdict(list)
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(path for source in SOURCES for path in source.rglob("*.py")):
         for node in ast.parse(path.read_text()).body:  # a nested class is known by both names
             if isinstance(node, ast.ClassDef):
                 found[path.parent, node.name].append(path)

@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-SOURCE = Path("src")
+SOURCES = (Path("src"), Path("packages"))
 NOT_SYNTAX = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)  # escapes and character classes
 REFUSED = re.compile(r"[*+?}]\+|\(\?>")
 
@@ -18,9 +18,7 @@ def findings(path: Path) -> list[str]:
     return [
         f"{path}:{node.lineno}: {found[0]} is not for early Pythons 3.11; write a pattern that matches in one way only"
         for node in ast.walk(tree)
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str | bytes)
-        and id(node) not in docstrings
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) and id(node) not in docstrings
         if (found := REFUSED.search(NOT_SYNTAX.sub("_", _text(node.value))))
     ]
 
@@ -30,7 +28,7 @@ def _text(value: str | bytes) -> str:
 
 
 def main() -> int:
-    found = [line for path in sorted(SOURCE.rglob("*.py")) for line in findings(path)]
+    found = [line for source in SOURCES for path in sorted(source.rglob("*.py")) for line in findings(path)]
     print("\n".join(found) or "patterns: fine")
     return 1 if found else 0
 

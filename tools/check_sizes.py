@@ -8,9 +8,7 @@ from pathlib import Path
 FILE_LINES_WARN = 600
 FUNCTION_LINES_MAX = 70
 # Files that are one concept, as long as the concept is. Each entry has its reason.
-LONG_FILES = {
-    "tests/conformance/worker.py": "one short function for each op of the recordings",
-}
+LONG_FILES = {"tests/conformance/worker.py": "one short function for each op of the recordings"}
 
 
 def findings(path: Path) -> list[str]:
@@ -23,9 +21,7 @@ def findings(path: Path) -> list[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES_MAX:
-                found.append(
-                    f"{path}:{node.lineno}: {node.name}() has {length} lines (at most {FUNCTION_LINES_MAX})"
-                )
+                found.append(f"{path}:{node.lineno}: {node.name}() has {length} lines (at most {FUNCTION_LINES_MAX})")
     return found
 
 

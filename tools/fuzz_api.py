@@ -44,9 +44,7 @@ CHECKS = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--platform", choices=["local", "cloudflare", "both"], default="both")

@@ -12,17 +12,21 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from tocsin.shapes.agents import RefusalPage
-from tocsin.shapes.base import SCHEMA_PREFIX, SnakeShape, schemas_of
-from tocsin.shapes.competition import Board, TradePage
-from tocsin.shapes.operators import AuditList
-from tocsin.shapes.price_history import PriceHistory
-from tocsin.shapes.prices import PriceList
-from tocsin.shapes.responses import ErrorBody
-from tocsin.shapes.round_views import CurrentRounds, RoundList, RoundPage
-from tocsin.shapes.run_days import DayList
-from tocsin.shapes.run_detail import RunDetail
-from tocsin.shapes.scheduler import RefreshResult, RunList, SchedulerEvent, SchedulerOverview
+from tocsin.board.types import Board
+from tocsin.prices.price import PriceHistory, PriceList
+from tocsin.rounds.round import CurrentRounds, RoundList, RoundPage
+from tocsin.scheduler.types import (
+    AuditList,
+    DayList,
+    RefreshResult,
+    RunDetail,
+    RunList,
+    SchedulerEvent,
+    SchedulerOverview,
+)
+from tocsin.shape import SCHEMA_PREFIX, SnakeShape, schemas_of
+from tocsin.swaps.types import RefusalPage, TradePage
+from tocsin.web.response import ErrorBody
 
 FILE = Path(__file__).parents[1] / "src" / "tocsin" / "web" / "static" / "js" / "types.js"
 SHAPES: tuple[type[SnakeShape], ...] = (
@@ -47,7 +51,7 @@ SHAPES: tuple[type[SnakeShape], ...] = (
 OPEN = {shape.__name__ for shape in SHAPES if shape.MERGED}
 HEAD = """\
 /**
- * What the service sends, as types for editors. `make types` writes this file from `tocsin.shapes`: do not edit it.
+ * What the service sends, as types for editors. `make types` writes this file: do not edit it.
  * No page loads it. Use a type as `@param {import("./types.js").Board} board`.
  */
 """

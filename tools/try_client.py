@@ -19,13 +19,7 @@ import httpx
 from openapi_spec_validator import validate
 
 ROOT = Path(__file__).parents[1]
-GENERATE = (
-    Path(sys.executable).with_name("openapi-python-client"),
-    "generate",
-    "--meta",
-    "none",
-    "--overwrite",
-)
+GENERATE = (Path(sys.executable).with_name("openapi-python-client"), "generate", "--meta", "none", "--overwrite")
 PATIENCE_S = 120
 METHODS = {"get", "post"}
 
@@ -53,22 +47,11 @@ def generate(directory: Path, document: bytes) -> dict[str, ModuleType]:
     """The generated modules by operation. A warning of the generator is an error."""
     (directory / "openapi.json").write_bytes(document)
     (directory / "config.yml").write_text("post_hooks: []\n")
-    files = (
-        "--path",
-        "openapi.json",
-        "--output-path",
-        "generated",
-        "--config",
-        "config.yml",
-        "--fail-on-warning",
-    )
+    files = ("--path", "openapi.json", "--output-path", "generated", "--config", "config.yml", "--fail-on-warning")
     subprocess.run([*GENERATE, *files], cwd=directory, check=True)
     sys.path.insert(0, str(directory))
     modules = sorted((directory / "generated" / "api").glob("*/[!_]*.py"))
-    return {
-        file.stem: importlib.import_module(f"generated.api.{file.parent.name}.{file.stem}")
-        for file in modules
-    }
+    return {file.stem: importlib.import_module(f"generated.api.{file.parent.name}.{file.stem}") for file in modules}
 
 
 def use(api: dict[str, ModuleType], url: str, key: str) -> None:
@@ -113,9 +96,7 @@ def use(api: dict[str, ModuleType], url: str, key: str) -> None:
 def demo() -> Iterator[tuple[str, str]]:
     """The address and the admin key of a demo on a free port."""
     command = [str(ROOT / ".venv" / "bin" / "tocsin"), "serve", "--demo", "--port", "0"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     said: dict[str, str] = {}
     try:

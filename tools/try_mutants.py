@@ -169,9 +169,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tocsin-mutants-") as name:
         home = Path(name)
         copy_tree(home / "baseline")
-        tests = sorted(
-            {test for bug in bugs for test in bug.tests if (ROOT / test.partition("::")[0]).exists()}
-        )
+        tests = sorted({test for bug in bugs for test in bug.tests if (ROOT / test.partition("::")[0]).exists()})
         failed = first_failure(home / "baseline", tests, BASELINE_S)
         if failed is not None:
             sys.exit(f"a test fails without any bug: {failed}")

@@ -2,6 +2,8 @@
 
 `build` is the only place that makes them. A platform opens a `Platform`; the service, the Worker, the simulation, the
 benchmarks and the tests build the application on it.
+
+The tasks, one file each. To add one, write its file and add a line to `tasks()`; see docs/tasks.md.
 """
 
 import random
@@ -13,27 +15,64 @@ from typing import Any
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from holdfast.types import JSON, KV, Clock, Database, Logger
 from tocsin import __version__
-from tocsin.bindings import KV, Clock, Database, Fetch, Logger
-from tocsin.competition.rules import Rules, rules_of
+from tocsin.board.history import snapshot_task
+from tocsin.board.publish import publishing, publishing_job
+from tocsin.fetch import Fetch
+from tocsin.prices.refresh import refresh_prices_task
+from tocsin.rounds.actions import round_jobs
+from tocsin.rounds.task import feed_runs, rounds_task
+from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
-from tocsin.scheduler.health_watch import (
-    FileProblem,
-    HealthWatch,
-    ask_measured_status,
-    ask_status,
-    why_refused,
-)
-from tocsin.scheduler.process_alerts import ProcessAlerts
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.scheduler.service_health import HealthSnapshot
+from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.task import RequestJob, Task
+from tocsin.scheduler.types import Reloaded
+from tocsin.scheduler.watch import FileProblem, HealthWatch, ProcessAlerts, ask_measured_status, ask_status, why_refused
 from tocsin.settings import Settings
-from tocsin.shapes.operators import Reloaded
-from tocsin.tasks import request_jobs, tasks
+from tocsin.swaps.chainhook import watch_chainhook_tasks
+from tocsin.swaps.feed import follow_network_tasks
+from tocsin.swaps.rules import Rules, rules_of
+from tocsin.swaps.submit import RECHECK, SUBMIT, VERIFY_QUEUED, competition_jobs
+from tocsin.swaps.sweep import sweep_task
 from tocsin.upstream.registry import upstreams
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, WebDeps, keys_of
+
+
+def tasks(settings: Settings) -> tuple[Task, ...]:
+    """All tasks, configured by the settings."""
+    rules = rules_of(settings)
+    return (
+        publishing(refresh_prices_task(settings), rules, always=True),
+        *(publishing(task, rules, always=False) for task in follow_network_tasks(settings)),
+        publishing(sweep_task(settings), rules, always=True),
+        snapshot_task(settings),
+        *watch_chainhook_tasks(settings),
+        rounds_task(settings),
+    )
+
+
+def request_jobs(settings: Settings) -> Mapping[str, RequestJob]:
+    """The request jobs, by name."""
+    rules = rules_of(settings)
+    jobs = dict(competition_jobs(rules))
+    for name, changed in ((SUBMIT, _is_recorded), (RECHECK, _is_answered), (VERIFY_QUEUED, _is_verified)):
+        jobs[name] = publishing_job(jobs[name], rules, changed)
+    jobs |= round_jobs(rules, feed_runs=feed_runs(settings))
+    return jobs
+
+
+def _is_recorded(answer: JSON) -> bool:
+    return isinstance(answer, dict) and answer.get("code") is None
+
+
+def _is_answered(_answer: JSON) -> bool:
+    return True
+
+
+def _is_verified(answer: JSON) -> bool:
+    return isinstance(answer, dict) and bool(answer.get("verified"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +200,7 @@ class App:
 
     def configured(self, settings: Settings) -> Configured:
         """Make what a reload replaces; raises if a setting is wrong."""
-        return Configured(
-            settings, rules_of(settings), self._parts.tasks(settings), self._parts.request_jobs(settings)
-        )
+        return Configured(settings, rules_of(settings), self._parts.tasks(settings), self._parts.request_jobs(settings))
 
     async def apply(self, new: Configured) -> None:
         """Replace tasks, jobs, rules and keys: all of them, or none if the object refuses them."""

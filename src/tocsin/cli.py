@@ -1,6 +1,6 @@
 """The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-The commands in `commands/data_commands.py`, and `serve`, `import`, `explain`, `recount`, `rebuild` and `simulate`, work
+The commands in `commands/data.py`, and `serve`, `import`, `explain`, `recount`, `rebuild` and `simulate`, work
 without a running service. All others call it over HTTP. Imports are inside the commands, so that each command loads
 only the modules that it uses.
 """
@@ -12,16 +12,17 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from holdfast.errors import HoldfastError, UsageError
 from tocsin import __version__
-from tocsin.commands import agent_commands, data_commands, operator_commands, round_commands
+from tocsin.commands import agents as agent_commands
+from tocsin.commands import data as data_commands
+from tocsin.commands import operate as operator_commands
+from tocsin.commands import rounds as round_commands
 from tocsin.commands.options import AsJson, Host, LocalCommand, Port, Url, print_answer, service_client
-from tocsin.competition.eligibility import Tier
-from tocsin.errors import RequestRefused, TocsinError, UsageError
+from tocsin.errors import RequestRefused
+from tocsin.swaps.rules import Tier
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(data_commands.app)
 
 DataDir = data_commands.DataDir
@@ -61,17 +62,15 @@ def serve(
 @app.command()
 def status(
     as_json: AsJson = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Exit with 1 when the service is not ready.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 when the service is not ready.")] = False,
     url: Url = None,
     host: Host = None,
     port: Port = None,
 ) -> None:
     """Show whether the service is ready, what the scheduler is doing and when its alarm rings next."""
     from tocsin.commands import render
-    from tocsin.commands.service_client import SCHEDULER
-    from tocsin.shapes.scheduler import SchedulerOverview
+    from tocsin.commands.client import SCHEDULER
+    from tocsin.scheduler.types import SchedulerOverview
 
     client = service_client(url, host, port)
     overview = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True))
@@ -92,12 +91,8 @@ def runs(
     since: Annotated[
         str | None, typer.Option(help="The earliest start: 2d, 2026-05-13T21:30, or unix ms.", metavar="TIME")
     ] = None,
-    until: Annotated[
-        str | None, typer.Option(help="The latest start, in the same format.", metavar="TIME")
-    ] = None,
-    trigger: Annotated[
-        str | None, typer.Option(help="Only runs with this trigger: alarm, refresh or rerun.")
-    ] = None,
+    until: Annotated[str | None, typer.Option(help="The latest start, in the same format.", metavar="TIME")] = None,
+    trigger: Annotated[str | None, typer.Option(help="Only runs with this trigger: alarm, refresh or rerun.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 20,
     daily: Annotated[bool, typer.Option("--daily", help="Show the totals of each day and task.")] = False,
     as_json: AsJson = False,
@@ -106,8 +101,9 @@ def runs(
     port: Port = None,
 ) -> None:
     """List runs of the last 30 days, or the totals of each day, newest first."""
-    from tocsin.commands import list_runs, render
-    from tocsin.commands.times import parse_past_ms
+    from tocsin.commands import client as list_runs
+    from tocsin.commands import render
+    from tocsin.text import parse_past_ms
 
     client = service_client(url, host, port)
     if daily:
@@ -134,7 +130,7 @@ def prices(
 ) -> None:
     """Show token prices, as visitors see them."""
     from tocsin.commands import render
-    from tocsin.shapes.prices import PriceList
+    from tocsin.prices.price import PriceList
 
     client = service_client(url, host, port)
     answer = client.get("/api/prices", {"tokens": ",".join(tokens)} if tokens else {})
@@ -151,8 +147,8 @@ def board(
     port: Port = None,
 ) -> None:
     """Show the competition's leaderboard, as visitors see it."""
+    from tocsin.board.types import Board
     from tocsin.commands import render
-    from tocsin.shapes.competition import Board
 
     query = {"sort": sort, "limit": str(limit)}
     client = service_client(url, host, port)
@@ -164,9 +160,7 @@ def board(
 def import_(
     file: Annotated[
         Path,
-        typer.Argument(
-            exists=True, dir_okay=False, help="JSON lines, or what `wrangler d1 execute --json` prints."
-        ),
+        typer.Argument(exists=True, dir_okay=False, help="JSON lines, or what `wrangler d1 execute --json` prints."),
     ],
     data_dir: DataDir = None,
     d1_sql: Annotated[
@@ -175,8 +169,8 @@ def import_(
 ) -> None:
     """Import agents and claims from a file. If one is refused, nothing is imported."""
     from tocsin.commands import render
-    from tocsin.commands.import_agents import import_agents, write_d1_sql
     from tocsin.commands.progress import byte_progress
+    from tocsin.commands.rows import import_agents, write_d1_sql
 
     if d1_sql is not None and data_dir is not None:
         raise UsageError("--d1-sql is for a database on Cloudflare: leave out --data-dir.")
@@ -197,12 +191,9 @@ def import_(
 
 @app.command(cls=LocalCommand)
 def explain(
-    txid: Annotated[
-        str | None, typer.Argument(help="Look up this transaction at Hiro.", metavar="TXID")
-    ] = None,
+    txid: Annotated[str | None, typer.Argument(help="Look up this transaction at Hiro.", metavar="TXID")] = None,
     file: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="A saved response from Hiro, v1 or v3."),
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A saved response from Hiro, v1 or v3.")
     ] = None,
     as_: Annotated[Tier | None, typer.Option("--as", help="Assume that the sender has this tier.")] = None,
     as_json: AsJson = False,
@@ -210,7 +201,7 @@ def explain(
 ) -> None:
     """Show step by step how the verifier judges a transaction. Nothing is stored."""
     from tocsin.commands import render
-    from tocsin.commands.explain_transaction import explain_command
+    from tocsin.commands.explain import explain_command
 
     explanation = explain_command(txid=txid, file=file, tier=as_, data_dir=data_dir)
     print_answer(explanation.to_json(), as_json, render.explained(explanation))
@@ -220,8 +211,7 @@ def explain(
 def recount(
     source: Annotated[str, typer.Argument(help="A round's file, or its URL.", metavar="FILE|URL")],
     digest: Annotated[
-        str | None,
-        typer.Option(help="Compare with this digest, such as a published one.", metavar="HEX"),
+        str | None, typer.Option(help="Compare with this digest, such as a published one.", metavar="HEX")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the recount as JSON.")] = False,
 ) -> None:
@@ -241,7 +231,7 @@ def recount(
 @app.command(cls=LocalCommand)
 def rebuild(data_dir: DataDir = None) -> None:
     """Compare the board's totals with the swaps, and compute them again."""
-    from tocsin.commands.rebuild_totals import rebuild_totals
+    from tocsin.commands.rows import rebuild_totals
 
     drifted = rebuild_totals(data_dir)
     for totals, rows in drifted.items():
@@ -254,22 +244,18 @@ def simulate(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free port.")] = 8790,
     seed: Annotated[int, typer.Option(help="The same seed gives the same chain.")] = 1,
-    speed: Annotated[
-        float, typer.Option(min=0, max=10_000, help="Speed of the chain; 1 is real time.")
-    ] = 1.0,
+    speed: Annotated[float, typer.Option(min=0, max=10_000, help="Speed of the chain; 1 is real time.")] = 1.0,
     wallets: Annotated[int, typer.Option(min=1, help="How many agents are registered.")] = 430,
     history_hours: Annotated[float, typer.Option(min=0, help="Hours of traffic before the start.")] = 6.0,
-    campaign_start_s: Annotated[
-        int | None, typer.Option(help="Unix time; the real start by default.")
-    ] = None,
+    campaign_start_s: Annotated[int | None, typer.Option(help="Unix time; the real start by default.")] = None,
     limits: Annotated[bool, typer.Option(help="Apply the rate limits of the real upstreams.")] = True,
     bad_times: Annotated[bool, typer.Option(help="Inject faults on a seeded schedule.")] = False,
 ) -> None:
     """Run only the simulator: a Hiro and a Tenero on loopback."""
     import asyncio
 
-    from tocsin.platform.local.clock import SystemClock
-    from tocsin.simulator.serve import SimulatorOptions, run_simulator
+    from holdfast.local.clock import SystemClock
+    from stacks_simulator.serve import SimulatorOptions, run_simulator
 
     options = SimulatorOptions(
         host=host,
@@ -293,7 +279,7 @@ def main() -> None:
         _fail(str(refusal), 2 if refusal.status == 400 else 1)
     except UsageError as error:
         _fail(str(error), 2)
-    except TocsinError as error:
+    except HoldfastError as error:
         _fail(str(error), 1)
 
 

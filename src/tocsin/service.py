@@ -17,37 +17,38 @@ from typing import TextIO
 
 from starlette.routing import BaseRoute
 
+from holdfast.errors import DataDirInUse
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir, FileFault
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.kv import SqliteKV
+from holdfast.local.object_id import LocalObjectId
+from holdfast.local.runtime import Runtime, Stub
+from holdfast.types import Logger
 from tocsin import __version__
 from tocsin.app import Platform, Process, build
-from tocsin.bindings import Logger
-from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations, read_settings
-from tocsin.commands.demo_directory import chosen_directory, refuse_demo
-from tocsin.commands.reload_settings import Reloader, SettingsSource
-from tocsin.errors import DataDirInUse
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.http.fetch import HttpFetch
-from tocsin.platform.local.http.http_server import HttpServer
-from tocsin.platform.local.logs.library_logs import library_logs
-from tocsin.platform.local.logs.log_sender import LogSender
-from tocsin.platform.local.logs.log_writer import LogWriter
-from tocsin.platform.local.logs.logs import LineStream, open_logger
-from tocsin.platform.local.logs.terminal_lines import TerminalLines
-from tocsin.platform.local.logs.worker_logs import WorkerLogs
-from tocsin.platform.local.objects.object_id import LocalObjectId
-from tocsin.platform.local.objects.runtime import Runtime, Stub
-from tocsin.platform.local.sqlite.data_dir import DataDir, FileFault
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.platform.local.sqlite.kv import SqliteKV
-from tocsin.platform.local.supervisor import Supervisor, inherited_sockets, is_supervised
-from tocsin.platform.shared.log_delivery import LOG_APP_ID
-from tocsin.platform.shared.redaction import Redactor
-from tocsin.scheduler.health_watch import why_refused
-from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.commands.files import (
+    DB_FILE,
+    KV_FILE,
+    OBJECTS_FILE,
+    chosen_directory,
+    load_migrations,
+    read_settings,
+    refuse_demo,
+)
+from tocsin.commands.reload import Reloader, SettingsSource
+from tocsin.local.fetch import HttpFetch
+from tocsin.local.logs import LineStream, LogSender, LogWriter, TerminalLines, WorkerLogs, library_logs, open_logger
+from tocsin.local.server import HttpServer
+from tocsin.local.supervisor import Supervisor, inherited_sockets, is_supervised
+from tocsin.logs import LOG_APP_ID, Redactor
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.health import health_of
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.service_health import health_of
+from tocsin.scheduler.types import Reloaded
+from tocsin.scheduler.watch import why_refused
 from tocsin.settings import Settings, secret_values
-from tocsin.shapes.operators import Reloaded
-from tocsin.web.static_pages import page_routes
+from tocsin.web.pages import page_routes
 
 LOG_FLUSH_S = 3.0
 LINES_FLUSH_S = 1.0
@@ -105,12 +106,7 @@ class Service:
         self._stack.callback(self._writer.close, LINES_FLUSH_S)
         # People read a terminal, programs read everything else.
         self._shown: LineStream = TerminalLines(self._writer) if self._stream.isatty() else self._writer
-        self._lines = open_logger(
-            self._shown,
-            self.clock,
-            self._redact,
-            level_min=self.settings.log_level,
-        )
+        self._lines = open_logger(self._shown, self.clock, self._redact, level_min=self.settings.log_level)
         self._stack.enter_context(library_logs(self._lines))
         self._data = await self._lock_data()
         self._stack.callback(self._data.close)
@@ -137,11 +133,7 @@ class Service:
             sender.start()
             self._stack.push_async_callback(sender.close, LOG_FLUSH_S)
             self.logger = open_logger(
-                self._shown,
-                self.clock,
-                self._redact,
-                level_min=self.settings.log_level,
-                tee=sender.offer,
+                self._shown, self.clock, self._redact, level_min=self.settings.log_level, tee=sender.offer
             )
 
     async def _open_stores(self) -> None:
@@ -211,9 +203,7 @@ class Service:
         watching = asyncio.create_task(self.health.watch())
         self._stack.callback(watching.cancel)
         self._tell_supervisor()
-        self.logger.info(
-            "service.started", url=self._server.url, data_dir=str(self._data.path), version=__version__
-        )
+        self.logger.info("service.started", url=self._server.url, data_dir=str(self._data.path), version=__version__)
 
     def _tell_supervisor(self) -> None:
         supervisor = Supervisor(os.environ, os.getpid(), self.logger)
@@ -246,9 +236,7 @@ class Service:
         await self._namespace.get(object_id).arm()
 
 
-def serve(
-    *, as_demo: bool, bad_times: bool, host: str | None, port: int | None, data_dir: Path | None
-) -> None:
+def serve(*, as_demo: bool, bad_times: bool, host: str | None, port: int | None, data_dir: Path | None) -> None:
     """Run the service for the command; exits the process with its exit code."""
     demo_dir = None
     with ExitStack() as stack:
@@ -282,9 +270,7 @@ async def run(
         else:
             from tocsin.commands import demo  # the simulator is a third of all loaded code
 
-            made = demo.prepare(
-                settings, server.url, server.port, demo_dir, bad_times=bad_times, clock=SystemClock()
-            )
+            made = demo.prepare(settings, server.url, server.port, demo_dir, bad_times=bad_times, clock=SystemClock())
             settings = made.settings
             source = replace(source or SettingsSource(), adjusted=made.adjusted)
             service = Service(settings, stream=stream, server=server, source=source)

@@ -2,40 +2,279 @@
 
 `read` takes the environment as a mapping and returns all settings, or raises an error that lists every problem: the
 name, what is wrong with the value (never a secret value itself), and an example. Defaults are defined only here.
+
+Parsers of setting values: each reads a text, or raises ValueError with what is wrong with it. Pure.
+
+The keys that others must send to us: their names and roles, and how a setting lists them. Pure.
 """
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from hashlib import sha256
+from hmac import compare_digest
+from ipaddress import ip_network
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
-from tocsin.access_keys import KEYS_MAX, AccessKey, access_keys
-from tocsin.bindings import ALARM_LIMIT_MS, SLICE_MAX_MS, Level
-from tocsin.durations import long_duration
-from tocsin.errors import StartError
-from tocsin.setting_values import (
-    cadence,
-    call_url,
-    chainhook_path,
-    hiro_url,
-    host_name,
-    integer,
-    limit,
-    log_level,
-    networks,
-    number,
-    one_of,
-    origins,
-    secret,
-    tenero_url,
-    time_slice,
-    url,
-    without_credentials,
-    word,
-    yes_or_no,
-)
+from holdfast.errors import StartError
+from holdfast.types import ALARM_LIMIT_MS, Level
+from tocsin.text import long_duration, parse_duration
+
+# A run must end, and the next alarm must ring, before the handler that started the run reaches its limit.
+SLICE_MAX_MS = ALARM_AHEAD_MAX_MS = ALARM_LIMIT_MS - 60_000
+
+CADENCE_MIN_MS = 1_000
+CADENCE_MAX_MS = 7 * 86_400_000
+SLICE_MIN_MS = 100
+OWN_KEY_MIN = 16  # characters
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,15}", text.strip()) or not low <= int(text) <= high:
+            raise ValueError(f"is not a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text.strip()) or not low <= float(text) <= high:
+            raise ValueError(f"is not a number from {low:g} to {high:g}")
+        return float(text)
+
+    return parse
+
+
+def limit(text: str) -> int | None:
+    """Calls of a plan: a number, or "none" if the plan has no such limit."""
+    return None if text.strip() == "none" else integer(1, 10**9)(text)
+
+
+def yes_or_no(text: str) -> bool:
+    words = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
+    if text.strip().lower() not in words:
+        raise ValueError("is neither yes nor no")
+    return words[text.strip().lower()]
+
+
+def cadence(text: str) -> int:
+    ms = parse_duration(text)
+    if not CADENCE_MIN_MS <= ms <= CADENCE_MAX_MS:
+        bounds = f"from {long_duration(CADENCE_MIN_MS)} to {long_duration(CADENCE_MAX_MS)}"
+        raise ValueError(f"is not a duration {bounds}")
+    return ms
+
+
+def time_slice(text: str) -> int:
+    """A time slice. Its upper bound depends on the cadence, and is checked with it."""
+    ms = parse_duration(text)
+    if ms < SLICE_MIN_MS:
+        raise ValueError(f"is not a duration of at least {SLICE_MIN_MS} ms")
+    return ms
+
+
+def url(text: str) -> str:
+    given = text.strip()
+    if not re.fullmatch(r"[!-~]*", given):
+        raise ValueError("has a space, a line break or another character that a URL cannot have")
+    if not re.match(r"https?://", given):
+        raise ValueError("does not begin with https:// or http://")
+    try:
+        parts = urlsplit(given)
+        has_host, _ = bool(parts.hostname), parts.port
+    except ValueError:
+        raise ValueError("is not a URL: its host or its port is wrong") from None
+    if not has_host:
+        raise ValueError("has no host")
+    if "@" in parts.netloc:
+        raise ValueError("has a user name or a password, which Tocsin does not send: leave out everything up to the @")
+    if parts.query or parts.fragment:
+        raise ValueError("has a query or a fragment: leave out everything from the ? or # on")
+    return given.rstrip("/")
+
+
+def api_url(own_path: str) -> Callable[[str], str]:
+    """The URL of an API; paths that Tocsin adds itself are refused."""
+
+    def parse(text: str) -> str:
+        given = url(text)
+        found = re.search(own_path, given)
+        if found is not None:
+            raise ValueError(f"ends with {found[0]}, which Tocsin adds itself: leave it out")
+        return given
+
+    return parse
+
+
+hiro_url = api_url(r"/extended(?:/v\d+)?$")
+tenero_url = api_url(r"/v1(?:/stacks)?$")
+
+
+def call_url(text: str) -> str:
+    """A URL that we send something to: over TLS, or on this machine."""
+    stripped = text.strip()
+    if not re.fullmatch(r"https?://[!-~]+", stripped) or not _is_safe_target(stripped):
+        raise ValueError("is not an https URL, or an http URL of this machine")
+    return stripped
+
+
+def _is_safe_target(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        complete = bool(parts.hostname) and parts.port != 0 and not parts.fragment and "@" not in parts.netloc
+    except ValueError:
+        return False
+    return complete and (parts.scheme == "https" or parts.hostname in {"127.0.0.1", "::1", "localhost"})
+
+
+def one_of(*values: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in values:
+            raise ValueError(f"is not one of {', '.join(values)}")
+        return text.strip().lower()
+
+    return parse
+
+
+def chainhook_path(text: str) -> str:
+    """The path of a hook at Hiro, from its UUID or from the path itself."""
+    uuid = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    if not re.fullmatch(rf"((/[a-z0-9_-]+)+/)?{uuid}", text.strip()):
+        raise ValueError("is neither a UUID nor a path that ends with one")
+    return text.strip() if text.strip().startswith("/") else f"/chainhooks/v1/me/{text.strip()}"
+
+
+def secret(text: str) -> str:
+    if not 4 <= len(text) <= 256 or not text.isascii() or not text.isprintable() or text != text.strip():
+        raise ValueError("must have 4 to 256 printable ASCII characters, and no spaces around them")
+    return text
+
+
+def own_key(text: str) -> str:
+    """A key that others must send to us, which nobody must be able to guess."""
+    if len(secret(text)) < OWN_KEY_MIN:
+        raise ValueError(f"is too short: give at least {OWN_KEY_MIN} characters; `openssl rand -hex 16` makes a key")
+    return text
+
+
+def networks(text: str) -> tuple[str, ...]:
+    """Addresses and networks, separated by commas."""
+    try:
+        return tuple(str(ip_network(part.strip(), strict=False)) for part in text.split(","))
+    except ValueError:
+        raise ValueError("is not a list of IP addresses or networks") from None
+
+
+def origins(text: str) -> tuple[str, ...]:
+    """Origins, separated by commas; `*` for any, `none` for none."""
+    if text.strip() == "none":
+        return ()
+    found = tuple(part.strip().lower() for part in text.split(","))
+    for each in found:
+        if each != "*" and not re.fullmatch(r"https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?", each):
+            raise ValueError("is not a list of origins such as https://aibtc.com, nor * or none")
+    return found
+
+
+def host_name(text: str) -> str:
+    is_name = all(0 < len(label) < 64 for label in text.split("."))
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text) or not is_name:
+        raise ValueError("is not an address or a host name")
+    return text
+
+
+def word(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text):
+        raise ValueError("is not a short lower-case word")
+    return text
+
+
+def log_level(text: str) -> Level:
+    levels: tuple[Level, ...] = get_args(Level)
+    for level in levels:
+        if text.upper() == level:
+            return level
+    raise ValueError(f"is not one of {', '.join(levels)}")
+
+
+def without_credentials(text: str) -> str:
+    """A text for an error message, without a possible password before an @ or a key in a query."""
+    head, slashes, rest = text.partition("//")
+    if not slashes:
+        head, rest = "", text
+    if "@" in rest:
+        rest = "***@" + rest.rpartition("@")[2]
+    return head + slashes + re.sub(r"[?#].*", "?***", rest, flags=re.DOTALL)
+
+
+Role: TypeAlias = Literal["operator", "viewer", "cron", "chainhook"]
+
+KEYS_MAX = 20  # for people who may open the console
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """One key. Two may have the same name while one replaces the other."""
+
+    name: str
+    role: Role
+    secret: str = field(repr=False)
+
+
+def matching_key(sent: str, keys: Iterable[AccessKey]) -> AccessKey | None:
+    """The key that was sent, if it is one of these. The time it takes does not depend on what was sent.
+
+    Every key is compared, by digests of equal length, so not even the length of a key is revealed.
+    """
+    digest = _digest(sent)
+    matching = [key for key in keys if compare_digest(digest, _digest(key.secret))]
+    return matching[0] if matching else None
+
+
+def access_keys(
+    role: Role, bare_name: str, keys_max: int, *, named: bool = True
+) -> Callable[[str], tuple[AccessKey, ...]]:
+    """Make a parser of `alice:KEY,bob:KEY` or bare keys, which get `bare_name`. No error shows any part of the text."""
+
+    def parse(text: str) -> tuple[AccessKey, ...]:
+        parts = [part.strip() for part in text.split(",")]
+        if len(parts) > keys_max:
+            raise ValueError(f"has more than {keys_max} keys, separated by commas")
+        found: list[AccessKey] = []
+        for number, part in enumerate(parts, 1):
+            try:
+                found.append(_key(part, role, bare_name, named=named))
+            except ValueError as error:
+                raise ValueError(f"{error} (key {number} of {len(parts)})" if parts[1:] else str(error)) from None
+        if len({key.secret for key in found}) < len(found):
+            raise ValueError("has the same key twice")
+        return tuple(found)
+
+    return parse
+
+
+def _key(text: str, role: Role, bare_name: str, *, named: bool) -> AccessKey:
+    name, colon, secret = text.partition(":")
+    if not named or not colon:
+        return AccessKey(bare_name, role, own_key(text))
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(
+            "has a colon, but the text before it is not a name: give NAME:KEY with a name of at most 32 letters,"
+            " digits, dots and dashes"
+        )
+    return AccessKey(name, role, own_key(secret))
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode(errors="surrogatepass")).digest()
+
 
 MINUTE_MS = 60_000
 OWN_PREFIX = "TOCSIN_"
@@ -68,9 +307,7 @@ def _setting(
     is_secret: bool = False,
     reload: bool = False,
 ) -> Any:  # noqa: ANN401 - as `field` does: the attribute declares its type
-    return field(
-        default=default, metadata={"setting": Setting(name, parse, example, text, is_secret, reload)}
-    )
+    return field(default=default, metadata={"setting": Setting(name, parse, example, text, is_secret, reload)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +361,7 @@ class Settings:
         reload=True,
     )  # fmt: skip
     host: str = _setting("TOCSIN_HOST", host_name, "127.0.0.1", "0.0.0.0", "address to listen on")  # noqa: S104 - an example
-    port: int = _setting(
-        "TOCSIN_PORT", integer(0, 65_535), 8787, "8787", "port to listen on; 0: any free one"
-    )
+    port: int = _setting("TOCSIN_PORT", integer(0, 65_535), 8787, "8787", "port to listen on; 0: any free one")
     trusted_proxies: tuple[str, ...] = _setting(
         "TOCSIN_TRUSTED_PROXIES", networks, (), "127.0.0.1,10.0.0.0/8",
         "reverse proxies whose X-Forwarded headers count; without it, all visitors behind a proxy count as one client",
@@ -147,12 +382,8 @@ class Settings:
     log_level: Level = _setting(  # noqa: RUF009 - a field, like the others
         "TOCSIN_LOG_LEVEL", log_level, "INFO", "DEBUG", "lines below this are not written"
     )
-    instance: str = _setting(
-        "TOCSIN_INSTANCE", word, "v1", "v2", "the active scheduler instance; all others stop"
-    )
-    tenero_enabled: bool = _setting(
-        "TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "refresh prices", reload=True
-    )
+    instance: str = _setting("TOCSIN_INSTANCE", word, "v1", "v2", "the active scheduler instance; all others stop")
+    tenero_enabled: bool = _setting("TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "refresh prices", reload=True)
     tenero_cadence: int = _setting(
         "TOCSIN_TENERO_CADENCE", cadence, 5 * MINUTE_MS, "5m",
         "how often prices are refreshed; one list page per run fits the smallest plan", reload=True,
@@ -219,9 +450,7 @@ class Settings:
     hiro_plan_minute: int | None = _setting(
         "TOCSIN_HIRO_PLAN_MINUTE", limit, 50, "500", "Hiro calls a minute: 50 without a key, 500 with one"
     )
-    hiro_plan_month: int | None = _setting(
-        "TOCSIN_HIRO_PLAN_MONTH", limit, 150_000, "150000", "Hiro calls a month"
-    )
+    hiro_plan_month: int | None = _setting("TOCSIN_HIRO_PLAN_MONTH", limit, 150_000, "150000", "Hiro calls a month")
     hiro_plan_cap: bool = _setting(
         "TOCSIN_HIRO_PLAN_CAP", yes_or_no, False, "yes",
         "never make more Hiro calls than the plan has, whatever the headers report: for a key that others use too",
@@ -250,19 +479,13 @@ class Settings:
         "TOCSIN_ALERT_KEY", secret, None, "0123456789abcdef",
         "json: the bearer secret; pagerduty: the routing key", is_secret=True,
     )  # fmt: skip
-    alert_name: str = _setting(
-        "TOCSIN_ALERT_NAME", word, "tocsin", "tocsin-staging", "name of this service in alerts"
-    )
+    alert_name: str = _setting("TOCSIN_ALERT_NAME", word, "tocsin", "tocsin-staging", "name of this service in alerts")
     chainhook_id: str | None = _setting(
         "TOCSIN_CHAINHOOK_ID", chainhook_path, None, "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185",
         "the hook to watch, once an hour: its UUID, or its path at Hiro (/chainhooks/me/UUID)",
     )  # fmt: skip
     chainhook_reenable: bool = _setting(
-        "TOCSIN_CHAINHOOK_REENABLE",
-        yes_or_no,
-        False,
-        "yes",
-        "enable that hook again after Hiro interrupted it",
+        "TOCSIN_CHAINHOOK_REENABLE", yes_or_no, False, "yes", "enable that hook again after Hiro interrupted it"
     )
 
 
@@ -310,9 +533,7 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
         ("SWEEP", settings.sweep_cadence, settings.sweep_slice),
     ):
         if slice_ms >= cadence_ms:
-            problems.append(
-                f"TOCSIN_{task}_SLICE: must be shorter than TOCSIN_{task}_CADENCE. Example: 4m for 5m"
-            )
+            problems.append(f"TOCSIN_{task}_SLICE: must be shorter than TOCSIN_{task}_CADENCE. Example: 4m for 5m")
         if slice_ms > SLICE_MAX_MS:
             longest = long_duration(SLICE_MAX_MS)
             problems.append(

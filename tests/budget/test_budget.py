@@ -7,20 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.errors import UsageError
 from support.budget_world import HOUR_MS, MAY, BudgetWorld
-from tocsin.budget.budget import Quota
-from tocsin.budget.limiter import Lane, LimitReading, WindowReading
-from tocsin.budget.month import DAY_MS
-from tocsin.budget.windows import SlidingWindow
-from tocsin.errors import UsageError
+from tocsin.upstream.budget import DAY_MS, Lane, LimitReading, Quota, SlidingWindow, WindowReading
 
 lanes = st.sampled_from(list(Lane))
 readings = st.builds(
     LimitReading,
-    *(
-        st.builds(WindowReading, st.none() | st.integers(1, 12), st.none() | st.integers(0, 15))
-        for _ in "smm"
-    ),
+    *(st.builds(WindowReading, st.none() | st.integers(1, 12), st.none() | st.integers(0, 15)) for _ in "smm"),
 )
 steps = st.one_of(
     st.tuples(st.just("call"), lanes),
@@ -37,9 +31,7 @@ steps = st.one_of(
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
-    plan=st.builds(
-        Quota, st.integers(1, 4), st.integers(2, 8), st.integers(3, 20), st.sampled_from([0, 0.2, 0.5])
-    ),
+    plan=st.builds(Quota, st.integers(1, 4), st.integers(2, 8), st.integers(3, 20), st.sampled_from([0, 0.2, 0.5])),
     script=st.lists(steps, max_size=60),
 )
 def test_no_window_is_ever_exceeded(plan: Quota, script: list[tuple[Any, ...]]) -> None:
@@ -98,10 +90,7 @@ def test_more_remaining_than_the_plan_has_is_reported_once() -> None:
 def test_a_low_quota_is_reported_once_and_not_at_the_months_end() -> None:
     """Below a fifth of the header's own limit one line is written, unless the month is nearly over."""
     low = LimitReading(month=WindowReading(limit=150_000, remaining=29_000))
-    early, late = (
-        BudgetWorld(Quota(month=150_000)),
-        BudgetWorld(Quota(month=150_000), MAY.ends_at - 3 * DAY_MS),
-    )
+    early, late = (BudgetWorld(Quota(month=150_000)), BudgetWorld(Quota(month=150_000), MAY.ends_at - 3 * DAY_MS))
 
     assert [event.event for event in early.hear(low)] == ["budget.quota_low"]
     assert early.hear(low) == []
@@ -206,10 +195,7 @@ def test_a_plan_that_is_a_cap_is_lowered_by_headers_but_never_raised() -> None:
     """This is for a shared key: others use the upstream's limit as well."""
     world = BudgetWorld(Quota(minute=10, month=1_000, is_cap=True))
     raised = world.hear(LimitReading(minute=WindowReading(limit=500, remaining=499)))
-    assert (world.budget.limits.minute, [event.event for event in raised]) == (
-        10,
-        ["budget.plan_contradicted"],
-    )
+    assert (world.budget.limits.minute, [event.event for event in raised]) == (10, ["budget.plan_contradicted"])
     world.hear(LimitReading(minute=WindowReading(limit=4, remaining=4)))
     assert world.budget.limits.minute == 4
     world.hear(LimitReading(minute=WindowReading(limit=500, remaining=499)))
@@ -223,10 +209,7 @@ def test_an_impossible_plan_is_refused(wrong: dict[str, Any]) -> None:
         Quota(**wrong)
 
 
-@given(
-    calls=st.lists(st.integers(0, 3_000), max_size=40),
-    limit=st.integers(1, 5),
-)
+@given(calls=st.lists(st.integers(0, 3_000), max_size=40), limit=st.integers(1, 5))
 def test_a_sliding_window_frees_exactly_when_it_says(calls: list[int], limit: int) -> None:
     """After exactly that wait a call fits, and a millisecond earlier it does not."""
     window, now = SlidingWindow(1_000, 100), 0

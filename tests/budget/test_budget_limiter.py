@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 
 from support.captured_log import CapturedLog
 from support.virtual_time import VirtualClock, run_virtual
-from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import WAITING_MAX, BudgetLimiter, restored_budget
-from tocsin.budget.limiter import Denial, Lane, LimitReading, WindowReading
-from tocsin.budget.stored import StoredBudget
 from tocsin.errors import MalformedShape
-from tocsin.moments import Moment
-from tocsin.shapes.budgets import SpentCalls, WaitingCallers
+from tocsin.upstream.budget import (
+    Denial,
+    Lane,
+    LimitReading,
+    Moment,
+    Quota,
+    SpentCalls,
+    StoredBudget,
+    WaitingCallers,
+    WindowReading,
+)
+from tocsin.upstream.limiter import WAITING_MAX, BudgetLimiter, restored_budget
 
 FOREVER_S = 40 * 86_400.0
 
@@ -25,19 +31,12 @@ FOREVER_S = 40 * 86_400.0
 class LimitedCalls:
     """A limiter and callers of it, and what it saved and logged."""
 
-    def __init__(
-        self, plan: Quota, stored: StoredBudget | None = None, clock: VirtualClock | None = None
-    ) -> None:
+    def __init__(self, plan: Quota, stored: StoredBudget | None = None, clock: VirtualClock | None = None) -> None:
         self.clock = clock or VirtualClock()
         self.log = CapturedLog()
         self.saved: list[StoredBudget] = []
         self.limiter = BudgetLimiter(
-            "hiro",
-            restored_budget(plan, stored, self.clock),
-            self.clock,
-            Random(1).random,
-            self.log,
-            self.saved.append,
+            "hiro", restored_budget(plan, stored, self.clock), self.clock, Random(1).random, self.log, self.saved.append
         )
         self.order: list[tuple[str, float]] = []
 
@@ -77,9 +76,7 @@ async def test_each_lane_is_served_first_come_first_served() -> None:
     plan=st.builds(Quota, st.integers(1, 5), st.integers(1, 10), st.none() | st.integers(3_000, 9_000)),
     limited=st.lists(st.integers(0, 60_000), max_size=3),
 )
-def test_no_waiting_caller_is_forgotten(
-    callers: list[tuple[Lane, int, int]], plan: Quota, limited: list[int]
-) -> None:
+def test_no_waiting_caller_is_forgotten(callers: list[tuple[Lane, int, int]], plan: Quota, limited: list[int]) -> None:
     """With any arrivals, durations and 429s in between, every patient caller gets its permit."""
 
     async def play() -> None:
@@ -94,9 +91,7 @@ def test_no_waiting_caller_is_forgotten(
             if await calls.limiter.acquire(Lane.TASK, FOREVER_S) is None:
                 calls.limiter.release(LimitReading(), limited=True, retry_after_ms=None)
 
-        served = await asyncio.gather(
-            *(caller(*one) for one in callers), *(trouble(at_ms) for at_ms in limited)
-        )
+        served = await asyncio.gather(*(caller(*one) for one in callers), *(trouble(at_ms) for at_ms in limited))
 
         assert served.count(True) == len(callers)
         assert calls.limiter.status().waiting == WaitingCallers(task=0, request=0)

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tocsin.budget.budget import Budget, Quota
-from tocsin.budget.cadence import Cadence, Demand, cadences, overdraft, usual_calls
-from tocsin.moments import Moment
+from tocsin.upstream.budget import Budget, Moment, Quota
+from tocsin.upstream.cadence import Cadence, Demand, cadences, overdraft, usual_calls
 
 JUNE = 1_780_272_000_000  # its first instant
 NOW = Moment(JUNE - 864_000_000, 0)  # ten days before
@@ -35,11 +34,7 @@ def test_a_run_costs_what_the_newest_ones_did(most: float | None, recent: list[i
     [
         (Quota(), Demand(1, 1), Cadence(1, CONFIGURED)),
         (Quota(minute=10), Demand(60_000, 9), Cadence(60_000, CONFIGURED)),
-        (
-            Quota(minute=10),
-            Demand(60_000, 18),
-            Cadence(120_000, "stretched: tasks may make 9 calls a minute"),
-        ),
+        (Quota(minute=10), Demand(60_000, 18), Cadence(120_000, "stretched: tasks may make 9 calls a minute")),
         (Quota(minute=60_000, request_share=0), Demand(1, 1), Cadence(1, CONFIGURED)),
         (
             Quota(minute=59_999, request_share=0),

@@ -4,10 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.budget_world import HOUR_MS, MAY, BudgetWorld
-from tocsin.budget.budget import Quota
-from tocsin.budget.limiter import Lane, LimitReading, WindowReading
-from tocsin.budget.month import DAY_MS
-from tocsin.shapes.budgets import BudgetForecast, WaitingCallers
+from tocsin.upstream.budget import DAY_MS, BudgetForecast, Lane, LimitReading, Quota, WaitingCallers, WindowReading
 
 HALF_WAY = MAY.starts_at + 15 * DAY_MS
 

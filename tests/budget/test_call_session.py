@@ -3,8 +3,8 @@
 from math import inf
 
 from support.captured_log import CapturedLog
-from tocsin.budget.call_session import CallSession, request_session, task_session
-from tocsin.budget.limiter import Lane
+from tocsin.upstream.budget import Lane
+from tocsin.upstream.limiter import CallSession, request_session, task_session
 
 
 def session(**options: float) -> CallSession:

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from support.budget_world import BudgetWorld
-from tocsin.budget.budget import Quota
-from tocsin.budget.limiter import Lane, LimitReading
+from tocsin.upstream.budget import Lane, LimitReading, Quota
 
 
 def test_a_full_window_is_a_denial_by_the_budget() -> None:

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.budget.budget import Budget, Quota
-from tocsin.budget.feedback import BudgetEvent, apply_answer
-from tocsin.budget.limiter import LimitReading, WindowReading
-from tocsin.moments import Moment
+from tocsin.upstream.budget import Budget, LimitReading, Moment, Quota, WindowReading
+from tocsin.upstream.limiter import BudgetEvent, apply_answer
 
 DAY_MS = 86_400_000
 JUNE = 1_780_272_000_000  # its first instant
@@ -17,13 +15,7 @@ BUDGET = Budget.begin(Quota(month=1_000), NOW)
 
 
 def told(budget: Budget, reading: LimitReading | None, **changes: Any) -> tuple[Budget, list[BudgetEvent]]:
-    given: dict[str, Any] = {
-        "limited": False,
-        "retry_after_ms": None,
-        "moment": NOW,
-        "jitter": 0.5,
-        **changes,
-    }
+    given: dict[str, Any] = {"limited": False, "retry_after_ms": None, "moment": NOW, "jitter": 0.5, **changes}
     return apply_answer(budget, reading, **given)
 
 
@@ -54,15 +46,11 @@ def test_a_call_that_has_ended_is_no_longer_under_way() -> None:
         (0, 3_599_999, 1.0, 3_599_999),
     ],
 )
-def test_a_429_closes_the_limiter(
-    in_a_row: int, retry_after_ms: int | None, jitter: float, expected_ms: int
-) -> None:
+def test_a_429_closes_the_limiter(in_a_row: int, retry_after_ms: int | None, jitter: float, expected_ms: int) -> None:
     fields = {"for_ms": expected_ms, "limited_in_a_row": in_a_row + 1, "retry_after_ms": retry_after_ms}
     for was_closed_until in (0, 700_000):
         before = replace(BUDGET, limited_in_a_row=in_a_row, closed_until=was_closed_until)
-        after, events = told(
-            before, LimitReading(), limited=True, retry_after_ms=retry_after_ms, jitter=jitter
-        )
+        after, events = told(before, LimitReading(), limited=True, retry_after_ms=retry_after_ms, jitter=jitter)
         assert (after.closed_until, after.limited_in_a_row) == (700_000 + expected_ms, in_a_row + 1)
         assert events == [BudgetEvent("WARN", "budget.limiter_closed", fields)]
 
@@ -75,8 +63,7 @@ def test_a_429_while_it_is_closed_counts_once_and_never_shortens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("closed_until", "probing", "opens"),
-    [(700_000, False, True), (700_001, False, False), (700_001, True, True)],
+    ("closed_until", "probing", "opens"), [(700_000, False, True), (700_001, False, False), (700_001, True, True)]
 )
 def test_an_answer_opens_the_limiter_after_its_time_or_by_a_probe(
     closed_until: int, probing: bool, opens: bool
@@ -85,9 +72,7 @@ def test_an_answer_opens_the_limiter_after_its_time_or_by_a_probe(
     after, events = told(closed, LimitReading(), probing=probing)
 
     assert (after.limited_in_a_row, after.closed_until) == ((0, 700_000) if opens else (3, 700_001))
-    assert events == (
-        [BudgetEvent("INFO", "budget.limiter_opened", {"limited_in_a_row": 3})] if opens else []
-    )
+    assert events == ([BudgetEvent("INFO", "budget.limiter_opened", {"limited_in_a_row": 3})] if opens else [])
 
 
 @pytest.mark.parametrize(
@@ -99,9 +84,7 @@ def test_an_answer_opens_the_limiter_after_its_time_or_by_a_probe(
         (669_600_000, 125, False),
     ],
 )
-def test_a_quota_is_low_below_a_fifth_and_half_of_the_time_left(
-    left_ms: int, remaining: int, low: bool
-) -> None:
+def test_a_quota_is_low_below_a_fifth_and_half_of_the_time_left(left_ms: int, remaining: int, low: bool) -> None:
     moment = Moment(JUNE - left_ms, 0)
     budget = Budget.begin(Quota(month=1_000), moment)
     _, events = told(budget, LimitReading(month=WindowReading(remaining=remaining)), moment=moment)

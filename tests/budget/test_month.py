@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.budget_world import HOUR_MS, MAY, BudgetWorld, spend_all_day_long
-from tocsin.budget.budget import Quota
-from tocsin.budget.cadence import Demand, cadences, overdraft
-from tocsin.budget.limiter import Lane, LimitReading, WindowReading
-from tocsin.budget.month import DAY_MS, span_of
+from tocsin.upstream.budget import DAY_MS, Lane, LimitReading, Quota, WindowReading, span_of
+from tocsin.upstream.cadence import Demand, cadences, overdraft
 
 
 @pytest.mark.slow
@@ -39,9 +37,7 @@ def test_any_plan_lasts_and_is_used(
     month: int, share: float, request_every_ms: int, first_day: int, quiet_days: int
 ) -> None:
     """Begun on any day, after any quiet time, with any mix of lanes: the plan lasts and is used."""
-    world = BudgetWorld(
-        Quota(minute=30, month=month, request_share=share), MAY.starts_at + first_day * DAY_MS
-    )
+    world = BudgetWorld(Quota(minute=30, month=month, request_share=share), MAY.starts_at + first_day * DAY_MS)
     world.wait(quiet_days * DAY_MS)
 
     per_day = spend_all_day_long(world, MAY.ends_at, request_every_ms)[first_day + quiet_days :]

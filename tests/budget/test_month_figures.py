@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tocsin.budget.limiter import Lane
-from tocsin.budget.month import Month, span_of
-from tocsin.moments import Moment
+from tocsin.upstream.budget import Lane, Moment, Month, span_of
 
 DAY_MS = 86_400_000
 JUNE = 1_780_272_000_000  # its first instant
@@ -35,9 +33,7 @@ def later(ms: int, wall_ms: int | None = None) -> Moment:
         (10**18, 0, ("2100-01", 4_102_444_800_000, 4_105_123_200_000)),
     ],
 )
-def test_a_month_has_a_label_a_start_and_an_end(
-    wall_ms: int, offset_ms: int, expected: tuple[str, int, int]
-) -> None:
+def test_a_month_has_a_label_a_start_and_an_end(wall_ms: int, offset_ms: int, expected: tuple[str, int, int]) -> None:
     assert span_of(wall_ms, offset_ms) == expected
 
 
@@ -125,8 +121,7 @@ def test_a_call_waits_for_its_token(month: Month, lane: Lane, limit: int, expect
 
 
 @pytest.mark.parametrize(
-    ("ago_ms", "expected_ms"),
-    [(None, 0), (0, 3_600_000), (3_599_999, 1), (3_600_000, 0), (-1, 0), (1, 3_599_999)],
+    ("ago_ms", "expected_ms"), [(None, 0), (0, 3_600_000), (3_599_999, 1), (3_600_000, 0), (-1, 0), (1, 3_599_999)]
 )
 def test_an_empty_month_is_looked_at_once_an_hour(ago_ms: int | None, expected_ms: int) -> None:
     """A grant in the future means that the clock was set back."""
@@ -230,6 +225,4 @@ def test_a_stored_month_is_refilled_for_the_time_in_between() -> None:
     assert again.to_stored() == stored
     assert again.span == MONTH.span
     assert Month.from_stored(stored, Moment(AT.wall_ms - 1, 500)).seen == Moment(AT.wall_ms, 500)
-    assert Month(MONTH.span, AT).to_stored() == replace(
-        stored, spent=0, task_tokens=0.0, request_tokens=0.0, past={}
-    )
+    assert Month(MONTH.span, AT).to_stored() == replace(stored, spent=0, task_tokens=0.0, request_tokens=0.0, past={})

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 from support.budget_world import BudgetWorld
-from tocsin.budget.budget import Quota
-from tocsin.budget.limiter import Lane
-from tocsin.budget.stored import StoredBudget
 from tocsin.errors import MalformedShape
+from tocsin.upstream.budget import Lane, Quota, StoredBudget
 
 DAY_MS = 86_400_000
 TOO_LARGE = 10**15 + 1

@@ -6,8 +6,8 @@ const IMPORTS = `
 import anyio, asyncio, base64, calendar, csv, decimal, email.utils, hashlib, hmac, http.cookies, ipaddress, json, logging
 import mashumaro.codecs.basic, secrets, starlette.applications, starlette.middleware, starlette.routing, statistics
 import unicodedata, urllib.parse, zlib
-import contract.cases, contract.contract_do, tocsin.rounds.round_file_reader, tocsin.scheduler.scheduler_do
-import tocsin.tasks, tocsin.web.app
+import contract.cases, contract.contract_do, tocsin.rounds.file, tocsin.scheduler.scheduler_do
+import tocsin.app, tocsin.web.app
 `;
 
 export default {

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tocsin import tasks as real
-from tocsin.scheduler.task import Task, TaskResult
-from tocsin.scheduler.work_context import TaskContext
+from tocsin import app as real
+from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.hiro_hooks import HOOK_UUID
 from support.patience import PATIENCE_S
 from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
-from tocsin.simulator.hiro_hooks import HOOK_UUID
 
 
 class Receiver(ThreadingHTTPServer):

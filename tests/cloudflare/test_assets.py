@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast.local.clock import SystemClock
 from support.asgi import Answer, ask
 from support.missing import NPM, require
 from support.patience import PATIENCE_S
 from support.scripted_scheduler import scene
 from support.workerd import DEPLOYMENT, RIG, require_workerd, wrangler_config
-from tocsin.platform.local.clock import SystemClock
 from tocsin.web.app import create_app
-from tocsin.web.security import PAGES
-from tocsin.web.static_pages import STATIC, page_routes
+from tocsin.web.pages import STATIC, page_routes
+from tocsin.web.response import PAGES
 
 SAME_HEADERS = (
     "cache-control",
@@ -47,17 +47,10 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[http.client.HTT
     require(shutil.which("node") is not None, NPM)
     bundle = tmp_path_factory.mktemp("bundle")
     subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), str(bundle)], check=True)
-    command = [
-        "node",
-        str(RIG / "assets.mjs"),
-        str(bundle / "public"),
-        json.dumps(wrangler_config()["assets"]),
-    ]
+    command = ["node", str(RIG / "assets.mjs"), str(bundle / "public"), json.dumps(wrangler_config()["assets"])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        connection = http.client.HTTPConnection(
-            urlsplit(process.stdout.readline().strip()).netloc, timeout=PATIENCE_S
-        )
+        connection = http.client.HTTPConnection(urlsplit(process.stdout.readline().strip()).netloc, timeout=PATIENCE_S)
         try:
             yield connection
         finally:

@@ -50,11 +50,7 @@ def test_a_pause_begins_and_ends(workerd: Workerd) -> None:
         ("refreshNow", [["sweep"]], "there is no task ['sweep']: give one of tenero, feed, sweep"),
         ("refreshNow", [], "there is no task None: give one of tenero, feed, sweep"),
         ("pauseUntil", [1], "That time is past: it is "),
-        (
-            "pauseUntil",
-            ["soon"],
-            "A pause ends at a time in unix milliseconds, not 'soon'. Give one at most ",
-        ),
+        ("pauseUntil", ["soon"], "A pause ends at a time in unix milliseconds, not 'soon'. Give one at most "),
         ("pauseUntil", [], "A pause ends at a time in unix milliseconds, not None. Give one at most "),
     ],
 )

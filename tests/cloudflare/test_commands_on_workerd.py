@@ -10,13 +10,13 @@ from urllib.request import urlopen
 
 import pytest
 
+from holdfast.local.migrations import split
 from support.roster import line, open_roster, rows
 from support.simulator_process import root_of, running_simulator
 from support.tocsin_command import tocsin
 from support.workerd import Workerd, require_workerd, running
-from tocsin.commands.import_agents import D1_STATEMENT_MAX, import_file, write_d1_sql
-from tocsin.competition.agent_rows import TABLES, d1_statement
-from tocsin.platform.local.sqlite.sql_text import split
+from tocsin.commands.rows import D1_STATEMENT_MAX, import_file, write_d1_sql
+from tocsin.swaps.agents import TABLES, d1_statement
 
 KEY = "an-admin-key-for-tests"
 HOSTILE = "O'Brien; COMMIT; BEGIN TRANSACTION; é🔔\n-- \\ \""
@@ -74,9 +74,7 @@ def test_d1_has_what_a_local_import_has(site: DeployedAgents, tmp_path: Path) ->
 
             for table in TABLES:
                 imported = {row["btc_address"]: row for row in rows(local, table)}
-                loaded = {
-                    row["btc_address"]: row for row in site.rows(table) if row["btc_address"] in imported
-                }
+                loaded = {row["btc_address"]: row for row in site.rows(table) if row["btc_address"] in imported}
                 assert loaded == imported
                 assert len(imported) >= 200
 
@@ -101,9 +99,7 @@ def test_every_command_works_by_url(site: DeployedAgents) -> None:
     assert "Traceback" not in reload.stderr + wrong.stderr
 
 
-def test_d1_refuses_the_address_of_another_agent_and_keeps_all_as_it_was(
-    site: DeployedAgents, tmp_path: Path
-) -> None:
+def test_d1_refuses_the_address_of_another_agent_and_keeps_all_as_it_was(site: DeployedAgents, tmp_path: Path) -> None:
     """Of a valid and an invalid one, neither is written."""
     taken = site.rows("agents")[0]["stx_address"]
     file = tmp_path / "agents.jsonl"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.types import ALARM_LIMIT_MS
 from support.workerd import DEPLOYMENT, wrangler_config
 from tocsin import settings
-from tocsin.bindings import ALARM_LIMIT_MS
 
 LIVE = wrangler_config()
 PREVIEW: dict[str, Any] = LIVE["env"]["preview"]

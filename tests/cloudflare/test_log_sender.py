@@ -6,11 +6,9 @@ from typing import Any
 
 from support.captured_log import CapturedLog
 from support.virtual_time import VirtualClock
-from tocsin.bindings import LogEntry
+from tocsin.cloudflare.log_sender import LOST_AFTER_S, BackgroundLogSender
 from tocsin.errors import LogsError
-from tocsin.platform.cloudflare.log_sender import LOST_AFTER_S, BackgroundLogSender
-from tocsin.platform.shared.log_delivery import BATCH_MAX
-from tocsin.platform.shared.log_queue import QUEUE_MAX
+from tocsin.logs import BATCH_MAX, QUEUE_MAX, LogEntry
 
 
 class Service:
@@ -49,9 +47,7 @@ class Rig:
     def __init__(self) -> None:
         self.service, self.event = Service(), Event()
         self.console, self.clock = CapturedLog(), VirtualClock()
-        self.sender = BackgroundLogSender(
-            self.service, "app", self.clock, self.console, self.event.wait_until
-        )
+        self.sender = BackgroundLogSender(self.service, "app", self.clock, self.console, self.event.wait_until)
 
     def offer(self, *messages: str) -> None:
         for message in messages:
@@ -113,9 +109,7 @@ async def test_a_refused_batch_does_not_block_the_following_ones() -> None:
     await rig.event_ends()
 
     assert rig.service.taken == ["second", "third"]
-    assert [(line.event, line.fields["count"]) for line in rig.console.lines] == [
-        ("logs.batch_refused", BATCH_MAX)
-    ]
+    assert [(line.event, line.fields["count"]) for line in rig.console.lines] == [("logs.batch_refused", BATCH_MAX)]
 
 
 async def test_dropped_entries_are_reported() -> None:

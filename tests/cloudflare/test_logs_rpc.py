@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.bindings import LogEntry
 from tocsin.errors import LogsError
+from tocsin.logs import LogEntry
 
 
 class JsError(Exception):
@@ -33,15 +33,14 @@ def rpc_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         setattr(ffi, name, None)
     for name, module in (("js", js), ("pyodide", ModuleType("pyodide")), ("pyodide.ffi", ffi)):
         monkeypatch.setitem(sys.modules, name, module)
-    yield importlib.import_module("tocsin.platform.cloudflare.logs").RpcLogs
+    yield importlib.import_module("tocsin.cloudflare.logs").RpcLogs
     for name in set(sys.modules) - before:
-        if name.startswith("tocsin.platform.cloudflare"):
+        if name.startswith(("tocsin.cloudflare", "holdfast.cloudflare")):
             del sys.modules[name]
 
 
 @pytest.mark.parametrize(
-    ("name", "retryable"),
-    [("Error", True), ("TypeError", False), ("RangeError", False), ("DataCloneError", False)],
+    ("name", "retryable"), [("Error", True), ("TypeError", False), ("RangeError", False), ("DataCloneError", False)]
 )
 async def test_an_error_about_the_values_is_a_refusal(rpc_logs: Any, name: str, *, retryable: bool) -> None:
     """A lost connection is worth another attempt; a batch that cannot be sent or processed is not."""

@@ -10,8 +10,8 @@ from support.round_changes import PREPARE_S, made, populate, published
 from support.round_world import AGENTS, GRACE_S, ROUND_ID, START_S, STSTX, RoundWorld, round_world
 from support.virtual_time import run_virtual
 from support.workerd import Workerd, require_workerd, running
-from tocsin.competition.rules import rules_of
 from tocsin.settings import Settings
+from tocsin.swaps.rules import rules_of
 
 RULES = rules_of(Settings())
 INPUTS = ("agents", "claims", "swaps", "refusals", "competition_rounds", "price_tokens", "price_points")
@@ -56,9 +56,7 @@ def run_rounds(workerd: Workerd, at_s: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["as prepared", "a swap found late"])
-def test_the_result_is_the_same_on_both_platforms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
-) -> None:
+def test_the_result_is_the_same_on_both_platforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     """Prepared during the grace, captured and published at its end; computed again if a swap was found late."""
     require_workerd()
     monkeypatch.setattr("support.round_world.RULES", RULES)

@@ -9,18 +9,18 @@ import pytest
 from starlette.types import ASGIApp
 
 from contract.platforms import open_scheduler
+from holdfast.types import JSON
+from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
+from stacks_simulator.simulator import Simulator
 from support.asgi import Answer, ask
 from support.competition import register
 from support.scripted_scheduler import named_keys
 from support.simulated import lively_chain
 from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import Workerd, require_workerd, running
-from tocsin.bindings import JSON
-from tocsin.rounds.round_jobs import ROUND
+from tocsin.rounds.actions import ROUND
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
-from tocsin.simulator.simulator import Simulator
-from tocsin.web.static_pages import redirects
+from tocsin.web.pages import redirects
 
 ADMIN_KEY = "an-admin-key-for-tests"
 HOUR_MS = 3_600_000
@@ -158,11 +158,7 @@ def load(workerd: Workerd, state: dict[str, Any]) -> None:
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workerd, dict[str, Any]]]:
     require_workerd()
     state = run_virtual(run_locally(tmp_path_factory.mktemp("local")))
-    settings = {
-        "ADMIN_KEY": ADMIN_KEY,
-        "HIRO_API_URL": "http://hiro.test",
-        "TENERO_API_URL": "http://tenero.test",
-    }
+    settings = {"ADMIN_KEY": ADMIN_KEY, "HIRO_API_URL": "http://hiro.test", "TENERO_API_URL": "http://tenero.test"}
     with running(tmp_path_factory.mktemp("workerd"), settings) as workerd:
         load(workerd, state)
         yield workerd, state
@@ -194,9 +190,7 @@ def test_there_was_something_to_compare(both: tuple[Workerd, dict[str, Any]]) ->
     assert state["rows"]["nonces"]
     assert sum(bodies["/api/admin/scheduler"]["refusals"].values()) == len(state["rows"]["refusals"])
     runs = bodies["/api/admin/scheduler/runs?limit=500"]["runs"]
-    inserted = {
-        task: sum(run["result"].get("inserted", 0) for run in runs if run["task"] == task) for task in TASKS
-    }
+    inserted = {task: sum(run["result"].get("inserted", 0) for run in runs if run["task"] == task) for task in TASKS}
     assert len(runs) > 70
     assert len(bodies["/api/competition/rounds/half-hour-1"]["results"]) > 5
     assert inserted["feed"] + inserted["sweep"] > 100  # whichever comes first records them

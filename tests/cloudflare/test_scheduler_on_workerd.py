@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from contract.platforms import LocalPlatform
+from holdfast.errors import RemoteError
 from support.examples import shape_differences
 from support.simulator_process import running_simulator
 from support.virtual_time import run_virtual
 from support.workerd import Workerd, require_workerd, running
-from tocsin.errors import RemoteError
 
 NOW = 1_800_000_000_000
 
@@ -144,9 +144,7 @@ def test_status_has_the_shape_that_it_has_locally(workerd: Workerd, tmp_path: Pa
 def test_lines_reach_the_console_and_the_log_service(workerd: Workerd) -> None:
     """Every line of a run at both, with its fields, under the site's id at the service."""
     run = scheduler(workerd, "refresh_now", "sweep")["run"]["id"]
-    while not (
-        shipped := [one for one in workerd.log_service() if _ended(one["message"], one["context"], run)]
-    ):
+    while not (shipped := [one for one in workerd.log_service() if _ended(one["message"], one["context"], run)]):
         time.sleep(0.05)
     on_console = [one for one in workerd.console() if _ended(one["event"], one, run)]
     assert shipped[0]["appId"] == "aibtc-landing"
@@ -168,9 +166,7 @@ def test_wrong_and_missing_bindings_are_named_and_the_rest_works(tmp_path: Path)
         while (armed := scheduler(workerd, "status"))["nextAlarmAt"] is None and not armed["lastSweepRunAt"]:
             time.sleep(0.05)  # that request, of a visitor, has armed it in its background
         sweep = scheduler(workerd, "refresh_now", "sweep")["run"]
-        reported = {
-            (one["event"], one["binding"]): one["reason"] for one in workerd.console() if "binding" in one
-        }
+        reported = {(one["event"], one["binding"]): one["reason"] for one in workerd.console() if "binding" in one}
         last_error = scheduler(workerd, "status")["tasks"]["sweep"]["lastError"]
         prices = scheduler(workerd, "refresh_now", "tenero")["run"]
 

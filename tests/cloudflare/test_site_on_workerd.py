@@ -13,14 +13,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from holdfast.cloudflare.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
 from support.asgi import Answer
 from support.patience import PATIENCE_S
 from support.service_states import CASES, NOW, check, entries_of
 from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
-from tocsin.platform.cloudflare.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
-from tocsin.web.event_streams import STREAMS_MAX
-from tocsin.web.request_limits import BODY_MAX
+from tocsin.web.events import STREAMS_MAX
+from tocsin.web.limits import BODY_MAX
 
 ADMIN = {"X-Admin-Key": "an-admin-key-for-tests"}
 VIEWER = {"X-Admin-Key": "a-viewers-key-for-tests"}
@@ -65,10 +65,7 @@ class DeployedSite:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
     require_workerd()
     with running_simulator(wallets=12, history_hours=0.5, speed=0) as upstreams:
-        keys = {
-            "ADMIN_KEY": f"alice:{ADMIN['X-Admin-Key']}",
-            "TOCSIN_VIEWER_KEY": f"carol:{VIEWER['X-Admin-Key']}",
-        }
+        keys = {"ADMIN_KEY": f"alice:{ADMIN['X-Admin-Key']}", "TOCSIN_VIEWER_KEY": f"carol:{VIEWER['X-Admin-Key']}"}
         settings = {**upstreams, **keys, "TOCSIN_PUBLIC_URL": PUBLIC}
         with running(tmp_path_factory.mktemp("site"), settings, optimised=True) as workerd:
             simulator = root_of(upstreams)
@@ -340,9 +337,7 @@ def test_health_is_that_of_the_scheduler(site: DeployedSite) -> None:
     assert "tocsin_ready 1\n" in metrics
     assert "tocsin_scheduler_up 1\n" in metrics
     assert re.search(r'tocsin_run_duration_seconds_count\{task="tenero"\} [1-9]', metrics)
-    assert re.search(
-        r'tocsin_upstream_call_duration_seconds_count\{upstream="\w+",answer="ok"\} [1-9]', metrics
-    )
+    assert re.search(r'tocsin_upstream_call_duration_seconds_count\{upstream="\w+",answer="ok"\} [1-9]', metrics)
     assert re.search(r"tocsin_alarm_lateness_seconds_count [1-9]", metrics)
     assert "tocsin_http_requests_total{route=" in metrics
     assert not [line for line in metrics.splitlines() if line.startswith("tocsin_loop_tick_age_seconds")]
@@ -387,9 +382,7 @@ def test_without_any_binding_every_response_names_what_is_missing(tmp_path: Path
 
     no_db = "The binding DB is missing: add a D1 database named DB to the deployment."
     no_kv = "The binding KV is missing: add a KV namespace named KV to the deployment."
-    no_scheduler = (
-        "The binding SCHEDULER is missing: bind the class SchedulerDO as SCHEDULER in wrangler.jsonc."
-    )
+    no_scheduler = "The binding SCHEDULER is missing: bind the class SchedulerDO as SCHEDULER in wrangler.jsonc."
     assert responses["/healthz"] == (200, "")
     assert responses["/api/prices"] == (503, no_kv)
     assert responses["/api/competition/leaderboard"] == (503, no_kv)

@@ -8,25 +8,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from holdfast.cloudflare.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX, invocation, spend_on_store
+from holdfast.types import Database, DBResult
+from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
+from stacks_simulator.simulator import Simulator
 from support.competition import World, as_rows, number, open_world, sweep
 from support.simulated import lively_chain
+from support.simulated_fetch import SimulatedFetch
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.bindings import Database, DBResult, FetchResponse
-from tocsin.competition.feed import PAGES_MAX, VISITS_MAX
 from tocsin.errors import RunStopped
-from tocsin.platform.cloudflare.subrequests import (
-    RESERVED_FOR_STORES,
-    SUBREQUESTS_MAX,
-    invocation,
-    spend_on_fetch,
-    spend_on_store,
-)
+from tocsin.fetch import FetchResponse, spend_on_fetch
 from tocsin.scheduler.task import TaskResult
 from tocsin.settings import Settings
-from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulator import Simulator
-from tocsin.tasks.follow_network import follow_network_tasks
+from tocsin.swaps.feed import PAGES_MAX, VISITS_MAX, follow_network_tasks
 from tocsin.upstream.hiro import LIST_PAGE
 
 HOUR_MS = 3_600_000

@@ -16,7 +16,7 @@ import pytest
 from support.missing import NPM, require
 from support.patience import PATIENCE_S
 from support.workerd import DEPLOYMENT, EXAMPLES
-from tocsin.competition import COMPETITION_MIGRATIONS
+from tocsin.swaps import COMPETITION_MIGRATIONS
 
 WRANGLER = DEPLOYMENT / "node_modules" / "wrangler" / "bin" / "wrangler.js"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -68,22 +68,19 @@ def wrangler(directory: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(("env", "instance"), [("", "v1"), ("preview", "preview")], ids=["live", "preview"])
-def test_a_dry_run_has_no_warning_and_takes_along_what_the_worker_needs(
-    bundle: Path, env: str, instance: str
-) -> None:
+def test_a_dry_run_has_no_warning_and_takes_along_what_the_worker_needs(bundle: Path, env: str, instance: str) -> None:
     """Our package with its own files, the pages, and the bindings of that environment."""
     printed = wrangler(bundle, "deploy", "--dry-run", f"--env={env}")
-    assert re.search(r"tocsin/worker/entry\.py +│ python", printed)
-    assert re.search(r"tocsin/competition/allowlist\.json +│ buffer", printed)
-    assert "tocsin/platform/local" not in printed
+    assert re.search(r"tocsin/worker\.py +│ python", printed)
+    assert re.search(r"tocsin/swaps/allowlist\.json +│ buffer", printed)
+    assert "tocsin/local" not in printed
+    assert "holdfast/local" not in printed
     assert re.search(r"Read \d\d files from the assets directory", printed)
     for binding in ("SCHEDULER (SchedulerDO)", "KV (", "DB (", f'TOCSIN_INSTANCE ("{instance}")'):
         assert f"env.{binding}" in printed
 
 
-@pytest.mark.parametrize(
-    ("env", "database"), [("", "tocsin"), ("preview", "tocsin-preview")], ids=["live", "preview"]
-)
+@pytest.mark.parametrize(("env", "database"), [("", "tocsin"), ("preview", "tocsin-preview")], ids=["live", "preview"])
 def test_d1_takes_all_migrations_without_a_warning(bundle: Path, env: str, database: str) -> None:
     """Running it again finds nothing left to apply."""
     applied = wrangler(bundle, "d1", "migrations", "apply", database, "--local", f"--env={env}")
@@ -100,15 +97,10 @@ def test_an_object_of_ones_own_is_deployed_beside_the_scheduler(tmp_path: Path) 
     shutil.copyfile(EXAMPLES / "heart_worker.py", directory / "src" / "worker.py")
     guide = (EXAMPLES.parent / "docs" / "objects.md").read_text()
     text = (directory / "wrangler.jsonc").read_text()
-    for line in (
-        '{ "name": "HEART", "class_name": "HeartDO" }',
-        '{ "tag": "v2", "new_sqlite_classes": ["HeartDO"] }',
-    ):
+    for line in ('{ "name": "HEART", "class_name": "HeartDO" }', '{ "tag": "v2", "new_sqlite_classes": ["HeartDO"] }'):
         assert line in guide
     text = text.replace('"SchedulerDO" }]', '"SchedulerDO" }, { "name": "HEART", "class_name": "HeartDO" }]')
-    text = text.replace(
-        '["SchedulerDO"] }]', '["SchedulerDO"] }, { "tag": "v2", "new_sqlite_classes": ["HeartDO"] }]'
-    )
+    text = text.replace('["SchedulerDO"] }]', '["SchedulerDO"] }, { "tag": "v2", "new_sqlite_classes": ["HeartDO"] }]')
     (directory / "wrangler.jsonc").write_text(text)
     for env in ("", "preview"):
         printed = wrangler(directory, "deploy", "--dry-run", f"--env={env}")

@@ -11,23 +11,20 @@ from workers import Response
 from cloudflare.tasks_under_test import tasks
 from contract.cases import CASES
 from contract.contract_do import ContractDO as Contract
+from holdfast.cloudflare import javascript
+from holdfast.cloudflare import objects as context
+from holdfast.cloudflare.bindings import D1Database
+from holdfast.cloudflare.clock import CloudflareClock
+from holdfast.cloudflare.objects import CloudflareContext, CloudflareObject, CloudflareStorage, keep_alive, object_id
+from holdfast.types import JSON, DurableObject
 from tocsin.app import Parts
-from tocsin.bindings import JSON, DurableObject
-from tocsin.platform.cloudflare import context, javascript
-from tocsin.platform.cloudflare.clock import CloudflareClock
-from tocsin.platform.cloudflare.context import CloudflareContext, keep_alive, object_id
-from tocsin.platform.cloudflare.database import D1Database
-from tocsin.platform.cloudflare.environment import open_database, open_env_logger, open_kv
-from tocsin.platform.cloudflare.fetch import CloudflareFetch
-from tocsin.platform.cloudflare.objects import CloudflareObject
-from tocsin.platform.cloudflare.storage import CloudflareStorage
-from tocsin.rounds.round_file import file_lines, lines_of, parts_of
-from tocsin.rounds.round_file_reader import read_round_file
-from tocsin.rounds.scoring import score
-from tocsin.scheduler.run_history import DAY_MS, day_of, run_key
+from tocsin.cloudflare.fetch import CloudflareFetch
+from tocsin.rounds.file import file_lines, lines_of, parts_of, read_round_file
+from tocsin.rounds.score import score
+from tocsin.scheduler.history import DAY_MS, day_of, run_key
+from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
-from tocsin.shapes.scheduler import RunRecord
-from tocsin.worker.entry import Entry, SchedulerObject
+from tocsin.worker import Entry, SchedulerObject, open_database, open_env_logger, open_kv
 
 __all__ = ["ContractDO", "Default", "HeartDO", "SchedulerDO"]
 
@@ -64,7 +61,7 @@ class CountingStorage(CloudflareStorage):
         return super()._read(key)
 
 
-context.CloudflareStorage = CountingStorage  # type: ignore[attr-defined]  # for every object of this Worker
+context.CloudflareStorage = CountingStorage  # type: ignore[misc]  # for every object of this Worker
 
 
 class SchedulerDO(SchedulerObject):
@@ -111,11 +108,7 @@ class ContractDO(CloudflareObject):
         clock = CloudflareClock()
         logger = open_env_logger(env, Settings(), clock, lambda work: keep_alive(ctx, work))
         given = SimpleNamespace(
-            clock=clock,
-            fetch=CloudflareFetch(),
-            cases=CASES,
-            DB=open_database(env, logger),
-            KV=open_kv(env, logger),
+            clock=clock, fetch=CloudflareFetch(), cases=CASES, DB=open_database(env, logger), KV=open_kv(env, logger)
         )
         named = object_id(ctx, getattr(env, "CONTRACT", None), "")
         return Contract(CloudflareContext(ctx, named, logger), given)

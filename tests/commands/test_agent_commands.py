@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from stacks_simulator.addresses import address_of
 from support.patience import PATIENCE_S
 from support.scripted_scheduler import ADMIN_KEY
 from support.statuses import run_record
 from support.tocsin_command import TOCSIN, tocsin
 from support.web_thread import Running, served_in_thread
-from tocsin.simulator.addresses import address_of
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,7 @@ def test_refusals_and_events_are_listed(running: Running) -> None:
 def test_runs_fit_a_terminal_of_80_columns(running: Running) -> None:
     """One line for each run: only the details are cut, no figure is broken."""
     running.scheduler.history = [
-        run_record(
-            id=number, task="sweep", outcome="interrupted", result={"scanned": 123_456, "found": 98_765}
-        )
+        run_record(id=number, task="sweep", outcome="interrupted", result={"scanned": 123_456, "found": 98_765})
         for number in range(3, 0, -1)
     ]
 
@@ -74,8 +72,7 @@ def test_runs_fit_a_terminal_of_80_columns(running: Running) -> None:
     assert len(lines) == 3
     assert all(len(line) <= 80 for line in lines)
     assert all(
-        re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC +sweep +alarm +interrupted +\S+", line)
-        for line in lines
+        re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC +sweep +alarm +interrupted +\S+", line) for line in lines
     )
 
 

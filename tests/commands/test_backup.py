@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StartError, UsageError
+from holdfast.local import sqlite_file
+from holdfast.local.data_dir import DataDir, is_in_use
+from holdfast.local.snapshot import one_instant
 from support.captured_log import CapturedLog
-from tocsin.commands.backup import backup
-from tocsin.commands.data_files import load_migrations
-from tocsin.commands.restore import restore, verify
-from tocsin.errors import BackupRefused, StartError, TocsinError, UsageError
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.data_lock import is_in_use
-from tocsin.platform.local.sqlite.snapshot import one_instant
+from tocsin.commands.backup import backup, restore, verify
+from tocsin.commands.files import load_migrations
+from tocsin.errors import BackupRefused, TocsinError
 
 NOW = 1_778_700_600_000
 SAVED = "tocsin-20260513T193000Z.tar"
@@ -128,9 +127,7 @@ def test_a_restore_waits_for_no_service(tmp_path: Path) -> None:
     held.close()
 
 
-def test_a_restore_that_was_cut_off_cannot_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restore_that_was_cut_off_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between two files: the start refuses, and a second restore fixes it."""
     data = data_dir(tmp_path / "data")
     target = saved(tmp_path, data)
@@ -209,10 +206,7 @@ def _flip(members: dict[str, Any]) -> None:
         (lambda members: members.pop("kv.sqlite"), "kv.sqlite is missing: it is truncated"),
         (lambda members: members.pop("manifest.json"), "its first file is not manifest.json"),
         (lambda members: members.clear(), "its first file is not manifest.json"),
-        (
-            lambda members: members["manifest.json"].__setitem__(1, b"[" * 9000),
-            "manifest.json cannot be read",
-        ),
+        (lambda members: members["manifest.json"].__setitem__(1, b"[" * 9000), "manifest.json cannot be read"),
         (lambda members: members["manifest.json"].__setitem__(1, b"{}"), "format is missing"),
     ],
 )
@@ -252,9 +246,7 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
         (".", "nowhere", "There is no db.sqlite and no kv.sqlite.*Cloudflare.*time-travel"),
     ],
 )
-def test_a_backup_that_cannot_be_made_says_why(
-    destination: str, data: str, sentence: str, tmp_path: Path
-) -> None:
+def test_a_backup_that_cannot_be_made_says_why(destination: str, data: str, sentence: str, tmp_path: Path) -> None:
     """No file is overwritten and none is left."""
     data_dir(tmp_path / "data")
     (tmp_path / "there.tar").write_text("mine")
@@ -475,8 +467,7 @@ def test_rows_that_refer_to_nothing_are_refused(tmp_path: Path) -> None:
         needed = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[3] or row[1] == column]
         db.execute("PRAGMA ignore_check_constraints = ON")
         db.execute(
-            f"INSERT INTO {table} ({', '.join(needed)}) VALUES ({', '.join('?' * len(needed))})",
-            [1] * len(needed),
+            f"INSERT INTO {table} ({', '.join(needed)}) VALUES ({', '.join('?' * len(needed))})", [1] * len(needed)
         )
     with pytest.raises(BackupRefused, match=r"db.sqlite: a row refers to a row that does not exist\."):
         verify(saved(tmp_path, data))
@@ -534,17 +525,13 @@ def test_without_a_destination_the_backup_is_made_here(tmp_path: Path) -> None:
     assert [path.name for path in here.iterdir()] == [SAVED]
 
 
-def test_a_database_that_somebody_holds_is_not_backed_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_somebody_holds_is_not_backed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left of the backup."""
     data = data_dir(tmp_path / "data")
     monkeypatch.setattr("tocsin.commands.backup.one_instant", partial(one_instant, wait_s=0.1))
     with closing(sqlite3.connect(data / "kv.sqlite", isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
-        with pytest.raises(
-            BackupRefused, match=r"^No backup was made: another program .* locked for 0.1 s: end it"
-        ):
+        with pytest.raises(BackupRefused, match=r"^No backup was made: another program .* locked for 0.1 s: end it"):
             backup(tmp_path, data_dir=data, clock=lambda: NOW)
 
     assert [path.name for path in tmp_path.iterdir()] == ["data"]

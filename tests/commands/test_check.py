@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.local import sqlite_file
+from holdfast.local.data_dir import DataDir
 from support.captured_log import CapturedLog
 from support.scripted_scheduler import named_keys
-from tocsin.commands.check import called_out, findings
-from tocsin.commands.data_files import load_migrations
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.commands.doctor import called_out, findings
+from tocsin.commands.files import load_migrations
 from tocsin.settings import Settings
 
 FINE = Settings(admin_key=named_keys("a-long-random-text"))
@@ -57,10 +57,7 @@ def test_each_problem_is_a_finding_with_its_fix(changes: dict[str, Any], text: s
     [
         (lambda data: data.write_text(""), "is not a writable directory"),
         (lambda data: (data.mkdir(), (data / "db.sqlite").write_text("what")), "db.sqlite"),
-        (
-            lambda data: (data.mkdir(), (data / "kv.sqlite-wal").write_bytes(b"x" * 99)),
-            "kv.sqlite is missing",
-        ),
+        (lambda data: (data.mkdir(), (data / "kv.sqlite-wal").write_bytes(b"x" * 99)), "kv.sqlite is missing"),
     ],
 )
 def test_a_data_directory_that_cannot_be_used_is_a_finding(
@@ -95,7 +92,7 @@ def test_a_full_disk_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(28, "No space left on device")
 
     (tmp_path / "data").mkdir()
-    monkeypatch.setattr("tocsin.platform.local.sqlite.data_dir.os.write", full)
+    monkeypatch.setattr("holdfast.local.data_dir.os.write", full)
     (finding,) = found(tmp_path)
 
     assert "full disk" in finding

@@ -27,10 +27,9 @@ from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
 from support.virtual_time import START_MS
 from support.web_thread import NAME, Running, served_in_thread
 from tocsin.cli import app
-from tocsin.commands import check as check_command
-from tocsin.commands.service_address import ServiceAddress
-from tocsin.commands.service_client import client_of
-from tocsin.shapes.scheduler import Progress, RunError, Status
+from tocsin.commands import doctor as check_command
+from tocsin.commands.client import ServiceAddress, client_of
+from tocsin.scheduler.types import Progress, RunError, Status
 
 UTC_MINUTE = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
 UTC_TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
@@ -136,18 +135,10 @@ def test_pause_and_resume(running: Running) -> None:
 def test_runs_lists_the_history(running: Running) -> None:
     """Of one task, if one is named."""
     running.scheduler.history = [
-        run_record(
-            id=3, task="sweep", outcome="failed", result={"scanned": 3}, error=RunError("X", "hiro said 503")
-        ),
+        run_record(id=3, task="sweep", outcome="failed", result={"scanned": 3}, error=RunError("X", "hiro said 503")),
         run_record(id=2, task="sweep", outcome="partial", reason="its time slice was nearly over"),
         run_record(
-            id=1,
-            trigger="refresh",
-            outcome="running",
-            ended_at=None,
-            duration_ms=None,
-            result={},
-            slot_at=None,
+            id=1, trigger="refresh", outcome="running", ended_at=None, duration_ms=None, result={}, slot_at=None
         ),
     ]
 
@@ -210,12 +201,7 @@ def test_prices_and_board_need_no_key(running: Running) -> None:
         (("refresh",), {}, 2, "Missing argument"),
         (("pause",), {}, 2, "Give one of the two: `tocsin pause --for 2h`"),
         (("pause", "--for", "2h", "--until", "1"), {}, 2, "Give one of the two: `tocsin pause --for 2h`"),
-        (
-            ("pause", "--for", "soon"),
-            {},
-            2,
-            "'soon' is not a duration: a number and ms, s, m, h or d, such as",
-        ),
+        (("pause", "--for", "soon"), {}, 2, "'soon' is not a duration: a number and ms, s, m, h or d, such as"),
         (("pause", "--until", "soon"), {}, 2, "'soon' is not a time: write 2026-05-13T21:30"),
         (("pause", "--until", "1"), {}, 2, "That time is past"),
         (("status",), {"ADMIN_KEY": ""}, 2, "set ADMIN_KEY"),
@@ -313,9 +299,7 @@ def test_simulate_prints_its_address_and_stops_on_a_signal(number: signal.Signal
     """Only the simulator, until Ctrl-C or SIGTERM, and as a background job, which starts with SIGINT ignored."""
     ignore = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     before = [sys.executable, "-c", ignore] if started == "with SIGINT ignored" else []
-    command = subprocess.Popen(
-        [*before, TOCSIN, "simulate", "--port", "0"], stdout=subprocess.PIPE, text=True
-    )
+    command = subprocess.Popen([*before, TOCSIN, "simulate", "--port", "0"], stdout=subprocess.PIPE, text=True)
     assert command.stdout is not None
     first = command.stdout.readline()
     command.send_signal(number)
@@ -335,9 +319,7 @@ def test_a_port_in_use_is_a_sentence() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_serve_and_check_pass_options_and_findings_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_serve_and_check_pass_options_and_findings_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The options reach the service; findings are printed, each a line, and make the exit code 1."""
     seen: list[dict[str, object]] = []
     findings: list[str] = []
@@ -372,11 +354,7 @@ def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
         def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
             return tocsin(*arguments, port=port, ADMIN_KEY=SERVICE_KEY)
 
-        refreshed, paused, status = (
-            command("refresh", "tenero"),
-            command("pause", "--for", "2h"),
-            command("status"),
-        )
+        refreshed, paused, status = (command("refresh", "tenero"), command("pause", "--for", "2h"), command("status"))
         past, too_far = command("pause", "--until", "2020-01-01T00:00"), command("pause", "--for", "30d")
         runs, prices, board = command("runs", "--task", "tenero"), command("prices"), command("board")
         resumed = command("resume")

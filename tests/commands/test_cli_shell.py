@@ -29,9 +29,7 @@ def test_the_version_is_printed() -> None:
 def test_a_shell_completes_the_commands(shell: str, typed: Mapping[str, str]) -> None:
     """What `tocsin --show-completion` prints is a script that asks the command itself."""
     # A test need not have been started by a shell.
-    script = tocsin_process(
-        "--show-completion", shell, port=1, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
-    )
+    script = tocsin_process("--show-completion", shell, port=1, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     done = tocsin_process(port=1, directory=None, _TOCSIN_COMPLETE=f"complete_{shell}", **typed)
 
     assert (script.returncode, script.stderr) == (0, "")

@@ -11,24 +11,28 @@ from typing import Any
 
 import pytest
 
+from holdfast.local.data_dir import DataDir
 from support.captured_log import CapturedLog
 from support.loopback import Request, serving
 from support.ports import held_port
 from support.processes import ask
 from support.simulator_process import root_of, running_simulator
 from support.tocsin_command import tocsin_process
-from tocsin.bindings import FetchResponse
-from tocsin.commands.data_files import load_migrations
-from tocsin.commands.doctor import disk, doctor, open_files, permissions, proxy
-from tocsin.commands.doctor_network import (
+from tocsin.commands.doctor import (
     ask_service,
     ask_upstream,
     clock_check,
+    disk,
+    doctor,
     network_checks,
+    open_files,
+    permissions,
+    proxy,
     reach,
     upstream_check,
 )
-from tocsin.platform.local.sqlite.data_dir import DataDir
+from tocsin.commands.files import load_migrations
+from tocsin.fetch import FetchResponse
 from tocsin.settings import Settings
 from tocsin.upstream.hiro import hiro_upstream
 
@@ -42,9 +46,7 @@ def upstreams() -> Iterator[dict[str, str]]:
         yield settings
 
 
-def examined(
-    directory: Path, *options: str, **environment: str
-) -> tuple[int, dict[str, tuple[str, str]], str]:
+def examined(directory: Path, *options: str, **environment: str) -> tuple[int, dict[str, tuple[str, str]], str]:
     """Return exit code, verdict and sentence by name (the worst of several), and the whole output."""
     with held_port() as port:
         done = tocsin_process("doctor", "--json", *options, port=port, directory=directory, **environment)
@@ -196,12 +198,7 @@ def test_a_service_that_others_reach_needs_a_proxy(host: str, proxies: tuple[str
 
 @pytest.mark.parametrize(
     ("offset_s", "verdict", "text"),
-    [
-        (0, "ok", "agrees"),
-        (-4, "ok", "agrees"),
-        (30, "warning", "30 s ahead of"),
-        (-3600, "problem", "3,600 s behind"),
-    ],
+    [(0, "ok", "agrees"), (-4, "ok", "agrees"), (30, "warning", "30 s ahead of"), (-3600, "problem", "3,600 s behind")],
 )
 def test_a_wrong_clock_is_noticed_by_the_answers_date(offset_s: int, verdict: str, text: str) -> None:
     response = FetchResponse(200, {"date": "Wed, 13 May 2026 19:30:00 GMT"}, b"{}")
@@ -224,13 +221,7 @@ def hiro_headers(minute: int) -> dict[str, str]:
     ("status", "headers", "body", "verdict", "text"),
     [
         (200, hiro_headers(500), b"{}", "ok", "answers with our key; 499 of 500 left this minute"),
-        (
-            200,
-            hiro_headers(50),
-            b"{}",
-            "problem",
-            "ignores our key; 49 of 50 left this minute: check HIRO_API_KEY",
-        ),
+        (200, hiro_headers(50), b"{}", "problem", "ignores our key; 49 of 50 left this minute: check HIRO_API_KEY"),
         (200, {}, b"<html>", "problem", "not JSON: check HIRO_API_URL"),
         (403, {}, b"", "problem", "refuses our key (403)"),
         (429, {}, b"", "warning", "too many calls"),
@@ -307,10 +298,7 @@ async def test_each_receiver_is_reached_by_its_own_setting() -> None:
     seen = {}
     for name in ("alerts", "heartbeats", "log service"):
         [check] = await asks[name].run()
-        seen[name] = (
-            check.sentence.partition(" ")[0],
-            check.sentence.partition("check ")[2].partition(" ")[0],
-        )
+        seen[name] = (check.sentence.partition(" ")[0], check.sentence.partition("check ")[2].partition(" ")[0])
 
     assert seen == {
         "alerts": ("alerts.invalid", "TOCSIN_ALERT_URL"),

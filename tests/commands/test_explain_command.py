@@ -10,7 +10,7 @@ import pytest
 from support.processes import Process, ask
 from support.simulator_process import running_simulator
 from support.tocsin_command import tocsin_here
-from tocsin.shapes.competition import Explanation
+from tocsin.swaps.types import Explanation
 
 SWAP = Path(__file__).parents[1] / "data/hiro/swap_simple_synthetic.json"
 
@@ -37,9 +37,7 @@ def test_a_transaction_of_the_chain_is_explained_without_a_service(tmp_path: Pat
     assert (code, error) == (0, "")
     assert list(explanation) == ["status", "code", "reason", "steps", "swap", "legs"]
     assert [sorted(step) for step in explanation["steps"]] == [["detail", "name", "ok"]] * 7
-    assert explanation["swap"] == {
-        name: truth[name] for name in ("token_in", "amount_in", "token_out", "amount_out")
-    }
+    assert explanation["swap"] == {name: truth[name] for name in ("token_in", "amount_in", "token_out", "amount_out")}
     assert (explanation["status"], [step["ok"] for step in explanation["steps"]]) == ("verified", [True] * 7)
     assert Explanation.from_json(explanation).to_json() == explanation
     assert people[0] == 0

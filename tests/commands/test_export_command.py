@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from holdfast.errors import SchemaMismatch, UsageError
+from holdfast.local import sqlite_file
+from holdfast.local.kv import KV_MIGRATIONS
 from support.local_store import migrated
 from support.roster import address, line, open_roster, rows
 from support.tocsin_command import TOCSIN
 from tocsin.cli import app
-from tocsin.commands.import_agents import import_file, import_rows
-from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.competition.agent_rows import TABLES, lines_of
-from tocsin.errors import SchemaMismatch, UsageError
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
+from tocsin.commands.rows import import_file, import_rows
+from tocsin.swaps import COMPETITION_MIGRATIONS
+from tocsin.swaps.agents import TABLES, lines_of
 
 HUGE = "340282366920938463463374607431768211455"  # the largest amount on chain: 2**128 - 1
 NAME = "=1+1'\"\n,é🔔;@x"
@@ -42,12 +42,7 @@ def data(tmp_path: Path) -> Path:
     """A data directory with rows of every kind."""
     with open_roster(tmp_path) as connection:
         agents = [
-            line(
-                2,
-                display_name=NAME,
-                erc8004_agent_id=2**63 - 1,
-                claim={"status": "verified", "tweet_url": "u"},
-            ),
+            line(2, display_name=NAME, erc8004_agent_id=2**63 - 1, claim={"status": "verified", "tweet_url": "u"}),
             line(1, description="two\nlines"),
         ]
         import_rows(connection, lines_of(agents))
@@ -103,11 +98,7 @@ def test_swaps_are_in_the_order_of_the_chain_and_amounts_are_text(data: Path) ->
 
     assert [(swap["block_height"], swap["tx_index"]) for swap in swaps] == [(8, 5), (9, 1), (9, 2)]
     assert [swap["amount_in"] for swap in swaps] == ["7", "12", HUGE]
-    assert [swap["amount_in"] for swap in table(export(data, "swaps", "--format", "csv"))] == [
-        "7",
-        "12",
-        HUGE,
-    ]
+    assert [swap["amount_in"] for swap in table(export(data, "swaps", "--format", "csv"))] == ["7", "12", HUGE]
 
 
 def test_refusals_are_in_the_order_of_their_time(data: Path) -> None:

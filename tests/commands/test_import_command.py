@@ -10,12 +10,12 @@ from shutil import copytree
 
 import pytest
 
+from holdfast.local import sqlite_file
 from support.patience import PATIENCE_S
 from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, running, until
 from support.roster import line
 from support.simulator_process import running_simulator
-from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.platform.local.sqlite import sqlite_file
+from tocsin.swaps import COMPETITION_MIGRATIONS
 
 
 def tocsin(*arguments: str, **environment: str) -> tuple[int, str, str]:
@@ -38,15 +38,8 @@ def test_a_file_is_imported_into_a_new_directory_and_again_into_the_same(tmp_pat
     first = tocsin("import", str(file), "--data-dir", str(data))
     again = tocsin("import", str(file), TOCSIN_DATA_DIR=str(data))
 
-    assert first == (
-        0,
-        "agents: 2 new, 0 updated, 0 unchanged\nclaims: 1 new, 0 updated, 0 unchanged\n",
-        "",
-    )
-    assert again[:2] == (
-        0,
-        "agents: 0 new, 0 updated, 2 unchanged\nclaims: 0 new, 0 updated, 1 unchanged\n",
-    )
+    assert first == (0, "agents: 2 new, 0 updated, 0 unchanged\nclaims: 1 new, 0 updated, 0 unchanged\n", "")
+    assert again[:2] == (0, "agents: 0 new, 0 updated, 2 unchanged\nclaims: 0 new, 0 updated, 1 unchanged\n")
     assert count(data) == 2
 
 

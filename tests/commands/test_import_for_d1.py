@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from holdfast.errors import UsageError
+from holdfast.local.migrations import split
 from support.roster import address, line, open_roster, rows
 from tocsin.cli import app
-from tocsin.commands.import_agents import ImportReport, import_file, import_rows, write_d1_sql
-from tocsin.competition.agent_rows import TABLES, ImportRow, Table, d1_statement, lines_of, read_line
-from tocsin.errors import ImportRefused, UsageError
-from tocsin.platform.local.sqlite.sql_text import split
+from tocsin.commands.rows import ImportReport, import_file, import_rows, write_d1_sql
+from tocsin.errors import ImportRefused
+from tocsin.swaps.agents import TABLES, ImportRow, Table, d1_statement, lines_of, read_line
 
 HOSTILE = "O'Brien''; COMMIT; BEGIN TRANSACTION; é🔔\n\r\n-- /* \\ \" \\u0027 ?1 %s"
 Tables = dict[str, list[dict[str, Any]]]
@@ -46,12 +47,7 @@ def load(connection: sqlite3.Connection, sql: Path) -> int:
 def test_the_sql_writes_what_an_import_writes(tmp_path: Path) -> None:
     """New agents, changed ones and unchanged ones, fields that are not given, nulls, and texts of any kind."""
     first = [
-        line(
-            1,
-            display_name=HOSTILE,
-            erc8004_agent_id=2**63 - 1,
-            claim={"status": "pending", "tweet_url": HOSTILE},
-        ),
+        line(1, display_name=HOSTILE, erc8004_agent_id=2**63 - 1, claim={"status": "pending", "tweet_url": HOSTILE}),
         line(2, description="kept", owner="kept", claim={"status": "verified", "reward_satoshis": 0}),
         line(3),
     ]
@@ -70,10 +66,7 @@ def test_the_sql_writes_what_an_import_writes(tmp_path: Path) -> None:
         written = tables(there)
 
     assert [agent["btc_address"] for agent in written["agents"]] == ["bc1q1", "bc1q2", "bc1q3", "bc1q4"]
-    assert (written["agents"][0]["display_name"], written["agents"][0]["erc8004_agent_id"]) == (
-        HOSTILE,
-        2**63 - 1,
-    )
+    assert (written["agents"][0]["display_name"], written["agents"][0]["erc8004_agent_id"]) == (HOSTILE, 2**63 - 1)
     assert (written["agents"][1]["description"], written["agents"][1]["owner"]) == ("kept", None)
     assert written["claims"][1]["reward_satoshis"] == 0
 
@@ -104,10 +97,7 @@ def test_a_row_fits_up_to_the_last_byte_and_one_more_is_refused(tmp_path: Path) 
     assert fits.refused == []
     assert len(sql.read_bytes()) == 99_000
     [error] = refused.refused
-    assert (error.line, error.reason) == (
-        2,
-        "it takes 99,001 bytes of SQL, and D1 accepts 99,000: shorten its texts",
-    )
+    assert (error.line, error.reason) == (2, "it takes 99,001 bytes of SQL, and D1 accepts 99,000: shorten its texts")
     assert not none.exists()
 
 

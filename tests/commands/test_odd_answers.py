@@ -12,14 +12,14 @@ import pytest
 
 from support.pages_server import World
 from support.scripted_scheduler import ADMIN_KEY
+from tocsin.board.types import Board
 from tocsin.cli import main
-from tocsin.commands import render, service_client
-from tocsin.commands.refresh_progress import refresh_with_progress
-from tocsin.commands.service_address import ServiceAddress
-from tocsin.commands.service_client import ServiceClient
+from tocsin.commands import client as service_client
+from tocsin.commands import render
+from tocsin.commands.client import ServiceAddress, ServiceClient
+from tocsin.commands.refresh import refresh_with_progress
 from tocsin.errors import RequestRefused
-from tocsin.shapes.base import FreeForm
-from tocsin.shapes.competition import Board
+from tocsin.shape import FreeForm
 
 
 class _Answering(BaseHTTPRequestHandler):
@@ -41,8 +41,7 @@ class _Answering(BaseHTTPRequestHandler):
 @pytest.mark.slow
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'{"status": {"now": "x"}, "rows": [{}], "result": 7}'])
 @pytest.mark.parametrize(
-    "arguments",
-    ["status", "refresh all", "refresh tenero", "pause --for 1h", "resume", "runs", "prices", "board"],
+    "arguments", ["status", "refresh all", "refresh tenero", "pause --for 1h", "resume", "runs", "prices", "board"]
 )
 def test_another_server_that_answers_json_is_not_taken_for_the_service(
     arguments: str, body: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

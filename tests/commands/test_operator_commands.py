@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.types import JSON
 from support.scripted_scheduler import ADMIN_KEY, VIEWER_KEY, ScriptedScheduler
 from support.statuses import refresh_result, run_record, task_status
 from support.tocsin_command import tocsin
 from support.web_thread import Running, served_in_thread
-from tocsin.bindings import JSON
-from tocsin.commands import list_runs
-from tocsin.commands.service_client import client_of
-from tocsin.shapes.competition import SubmitAnswer
+from tocsin.commands import client as list_runs
+from tocsin.commands.client import client_of
+from tocsin.swaps.types import SubmitAnswer
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,7 @@ def test_a_resume_says_whether_anything_was_held(running: Running) -> None:
     assert (nothing, held) == ("Nothing was paused.\n", "Resumed.\n")
 
 
-def test_runs_are_listed_page_by_page(
-    running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_runs_are_listed_page_by_page(running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As many as were asked for, and no more; `next` is where the list continues."""
     monkeypatch.setattr(list_runs, "PAGE_MAX", 2)
     client = client_of({"ADMIN_KEY": ADMIN_KEY}, tmp_path / ".env", port=running.port)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.local import sqlite_file
 from support.local_store import open_competition
 from support.processes import Process
 from support.web_thread import one_trade
-from tocsin.platform.local.sqlite import sqlite_file
 
 
 def rebuild(data_dir: Path) -> tuple[int, str, str]:
@@ -26,11 +26,7 @@ async def test_wrong_totals_are_counted_again(tmp_path: Path) -> None:
 
     first, again = rebuild(tmp_path), rebuild(tmp_path)
 
-    assert first == (
-        0,
-        "sender_totals: 2 rows differed\ntoken_totals: 2 rows differed\nComputed again.\n",
-        "",
-    )
+    assert first == (0, "sender_totals: 2 rows differed\ntoken_totals: 2 rows differed\nComputed again.\n", "")
     assert again == (0, "All totals agree with the swaps.\n", "")
 
 

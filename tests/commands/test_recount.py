@@ -15,9 +15,9 @@ import pytest
 
 from support.tocsin_command import tocsin_here
 from tocsin.commands import recount
-from tocsin.rounds.round_file import file_lines
-from tocsin.rounds.scoring import score
-from tocsin.shapes.rounds import RoundAgent, RoundInputs, RoundPrice, RoundRules, RoundSwap
+from tocsin.rounds.file import file_lines
+from tocsin.rounds.round import RoundAgent, RoundInputs, RoundPrice, RoundRules, RoundSwap
+from tocsin.rounds.score import score
 
 INPUTS = RoundInputs(
     RoundRules("week-1", 1_000, 2_000, 5_600, rewards={"overall_pnl": 5_000}),
@@ -27,32 +27,10 @@ INPUTS = RoundInputs(
     [RoundPrice("stx", "0.5", 6, "peg", 0), RoundPrice("usd", "1", 6, "peg", 0)],
     [
         RoundSwap(
-            f"0x{1:064x}",
-            "SPA",
-            "SP1.pool",
-            "swap",
-            "usd",
-            "100000000",
-            "stx",
-            "220000001",
-            1_500,
-            7,
-            1,
-            "cron",
+            f"0x{1:064x}", "SPA", "SP1.pool", "swap", "usd", "100000000", "stx", "220000001", 1_500, 7, 1, "cron"
         ),
         RoundSwap(
-            f"0x{2:064x}",
-            "SPB",
-            "SP1.pool",
-            "swap",
-            "usd",
-            "200000000",
-            "stx",
-            "400000000",
-            1_600,
-            8,
-            0,
-            "agent",
+            f"0x{2:064x}", "SPB", "SP1.pool", "swap", "usd", "200000000", "stx", "400000000", 1_600, 8, 0, "agent"
         ),
     ],
 )
@@ -138,10 +116,7 @@ def test_a_published_digest_is_compared(file: Path) -> None:
         (b"\xff" + content(), "it is not UTF-8 text"),
         (b"\xef\xbb\xbf" + content(), "line 1: the line is not JSON"),
         (content().replace(b"\n", b"\r\n"), "line 1: the bytes are not those of canonical JSON (RFC 8785)"),
-        (
-            content().replace(b'"220000001"', b'"220000002"'),
-            "line 12: the bytes of the file do not have this digest",
-        ),
+        (content().replace(b'"220000001"', b'"220000002"'), "line 12: the bytes of the file do not have this digest"),
         (b"<!doctype html>\n", "line 1: the line is not JSON"),
     ],
 )
@@ -154,9 +129,7 @@ def test_a_damaged_file_is_unusable(tmp_path: Path, damaged: bytes, sentence: st
 
 
 @pytest.mark.slow
-def test_a_file_that_cannot_be_read_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
-) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     code, _, error = run(str(tmp_path / "none"))
     assert (code, "cannot be read: No such file or directory." in error) == (2, True)
     assert run(str(tmp_path))[0] == 2
@@ -190,9 +163,7 @@ def serving(answers: Mapping[str, tuple[int, dict[str, str], bytes]]) -> Iterato
 def test_a_url_works_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file's own, or that of the round in the API."""
     path, zipped = "/x/api/competition/rounds/week-1/file", {"Content-Encoding": "gzip"}
-    with serving(
-        {path: (200, zipped, gzip.compress(content())), "/moved": (302, {"Location": path}, b"")}
-    ) as url:
+    with serving({path: (200, zipped, gzip.compress(content())), "/moved": (302, {"Location": path}, b"")}) as url:
         for given in (path, "/x/api/competition/rounds/week-1", "/x/api/competition/rounds/week-1?version=2"):
             assert run(f"{url}{given}")[0] == 0, given
         absent = run(f"{url}/other?key=secret")
@@ -200,21 +171,9 @@ def test_a_url_works_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(recount, "FILE_MAX", 1_000)
         large = run(f"{url}{path}?key=secret")
     gone = run(f"{url}{path}?key=secret")
-    assert absent == (
-        2,
-        "",
-        "The server answers 404 instead of the file. A round has a file once it is finalized.\n",
-    )
-    assert moved == (
-        2,
-        "",
-        "The server redirects, and redirects are not followed. Give the final URL of the file.\n",
-    )
-    assert large == (
-        2,
-        "",
-        f"The file could not be downloaded: GET {url}{path}: the body is larger than 1000 bytes.\n",
-    )
+    assert absent == (2, "", "The server answers 404 instead of the file. A round has a file once it is finalized.\n")
+    assert moved == (2, "", "The server redirects, and redirects are not followed. Give the final URL of the file.\n")
+    assert large == (2, "", f"The file could not be downloaded: GET {url}{path}: the body is larger than 1000 bytes.\n")
     assert (gone[0], gone[2].startswith(f"The file could not be downloaded: GET {url}{path}: ")) == (2, True)
     assert "secret" not in gone[2]
     assert run("http://[::1/file")[0] == 2

@@ -16,9 +16,9 @@ from support.statuses import budget_status, scheduler_status, task_status
 from support.tocsin_command import TOCSIN
 from support.virtual_time import START_MS
 from support.web_thread import served_in_thread
-from tocsin.commands.refresh_progress import RefreshView, why_it_waits
-from tocsin.shapes.budgets import BudgetStatus, WaitingCallers
-from tocsin.shapes.scheduler import Progress, Status
+from tocsin.commands.refresh import RefreshView, why_it_waits
+from tocsin.scheduler.types import Progress, Status
+from tocsin.upstream.budget import BudgetStatus, WaitingCallers
 
 WAITING = WaitingCallers(task=3, request=0)
 
@@ -88,9 +88,7 @@ def test_ctrl_c_says_that_the_run_goes_on(tmp_path: Path) -> None:
         scheduler.statuses_per_refresh = 10**6
         ours, theirs = pty.openpty()
         environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "ADMIN_KEY": ADMIN_KEY}
-        inherited = signal.signal(
-            signal.SIGINT, signal.default_int_handler
-        )  # a shell's background job ignores it
+        inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         process = subprocess.Popen(
             [TOCSIN, "refresh", "tenero", "--port", str(served.port)],
             stderr=theirs, stdout=subprocess.DEVNULL, env=environment,

@@ -8,14 +8,15 @@ from typing import cast
 
 import pytest
 
+from holdfast.errors import StoreUnavailable
+from holdfast.types import KV, Database
 from support.captured_log import CapturedLog
 from support.scheduler import no_wire
 from support.virtual_time import VirtualClock
 from tocsin.app import Platform, build
-from tocsin.bindings import KV, Database
-from tocsin.commands.reload_settings import Reloader, SettingsSource, plan_reload
-from tocsin.errors import RequestRefused, StoreUnavailable
-from tocsin.platform.shared.redaction import Redactor
+from tocsin.commands.reload import Reloader, SettingsSource, plan_reload
+from tocsin.errors import RequestRefused
+from tocsin.logs import Redactor
 from tocsin.settings import Settings, SettingsError, read
 
 OLD, NEW = "0123456789abcdef-old", "0123456789abcdef-new"
@@ -30,9 +31,7 @@ def test_only_what_can_change_does() -> None:
 
     assert plan.applied == ["ADMIN_KEY", "TOCSIN_SWEEP_CADENCE"]
     assert plan.needs_restart == ["TOCSIN_PORT"]
-    assert plan.settings == read(
-        {"ADMIN_KEY": f"{OLD},{NEW}", "TOCSIN_PORT": "8000", "TOCSIN_SWEEP_CADENCE": "30m"}
-    )
+    assert plan.settings == read({"ADMIN_KEY": f"{OLD},{NEW}", "TOCSIN_PORT": "8000", "TOCSIN_SWEEP_CADENCE": "30m"})
 
 
 def test_nothing_changed_is_nothing_to_do() -> None:
@@ -194,10 +193,5 @@ def test_the_command_line_wins_over_the_file(in_directory: Path) -> None:
     source = SettingsSource("127.0.0.2", 2, Path("here"), lambda read: replace(read, instance="demo"))
     settings = source.read()
 
-    assert (settings.host, settings.port, settings.data_dir, settings.instance) == (
-        "127.0.0.2",
-        2,
-        "here",
-        "demo",
-    )
+    assert (settings.host, settings.port, settings.data_dir, settings.instance) == ("127.0.0.2", 2, "here", "demo")
     assert source.overridden() == ["TOCSIN_DATA_DIR", "TOCSIN_HOST", "TOCSIN_PORT"]

@@ -11,10 +11,19 @@ from typer.testing import CliRunner
 
 from support.round_world import END_S, GRACE_S, START_S
 from tocsin.cli import app
-from tocsin.commands import render, render_rounds
-from tocsin.commands.service_client import ServiceClient
-from tocsin.shapes.round_views import ListedRound, RoundAnswer, RoundDetail, RoundList, RoundRow, RoundRule
-from tocsin.shapes.rounds import AgentFlag, RoundRules
+from tocsin.commands import render
+from tocsin.commands import render as render_rounds
+from tocsin.commands.client import ServiceClient
+from tocsin.rounds.round import (
+    AgentFlag,
+    ListedRound,
+    RoundAnswer,
+    RoundDetail,
+    RoundList,
+    RoundRow,
+    RoundRule,
+    RoundRules,
+)
 
 ROUND = RoundRow(
     "week-1-2027-01-15",
@@ -106,13 +115,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         ("reopen week-1 --reason why", {"action": "reopen", "roundId": "week-1", "reason": "why"}),
         (
             "price week-1 stx 0.85 --reason why",
-            {
-                "action": "price",
-                "roundId": "week-1",
-                "tokenId": "stx",
-                "priceUsd": "0.85",
-                "reason": "why",
-            },
+            {"action": "price", "roundId": "week-1", "tokenId": "stx", "priceUsd": "0.85", "reason": "why"},
         ),
         (
             "price week-1 SP1.a::b 0.85 --decimals 8 --reason why",
@@ -138,13 +141,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         ),
         (
             "pay week-1 volume --txid abc",
-            {
-                "action": "pay",
-                "roundId": "week-1",
-                "category": "volume",
-                "status": "paid",
-                "payoutTxid": "abc",
-            },
+            {"action": "pay", "roundId": "week-1", "category": "volume", "status": "paid", "payoutTxid": "abc"},
         ),
     ],
 )

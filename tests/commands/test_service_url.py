@@ -16,7 +16,7 @@ from support.statuses import run_record
 from support.tls_proxy import Certificate, Proxy, make_certificate, proxied
 from support.web_thread import Running, served_in_thread
 from tocsin.cli import main
-from tocsin.commands.service_address import ServiceAddress, is_this_machine, parse_url
+from tocsin.commands.client import ServiceAddress, is_this_machine, parse_url
 from tocsin.settings import Settings, SettingsError, read
 
 
@@ -92,17 +92,12 @@ def test_every_command_works_over_tls_behind_a_prefix(
     assert shown in by_option[1]
     assert shown in by_setting[1]
     is_public = arguments.split(maxsplit=1)[0] in {"prices", "board"}
-    assert {(path.startswith("/some/where/api/"), keyed) for path, keyed in proxy.asked} == {
-        (True, not is_public)
-    }
+    assert {(path.startswith("/some/where/api/"), keyed) for path, keyed in proxy.asked} == {(True, not is_public)}
 
 
 @pytest.mark.parametrize(
     ("host", "trusts", "reason"),
-    [
-        ("localhost", False, "unable to get local issuer certificate"),
-        ("127.0.0.1", True, "IP address mismatch"),
-    ],
+    [("localhost", False, "unable to get local issuer certificate"), ("127.0.0.1", True, "IP address mismatch")],
 )
 def test_a_certificate_that_does_not_fit_gets_nothing_and_a_sentence(
     host: str, trusts: bool, reason: str, command: Command, proxy: Proxy, certificate: Certificate
@@ -162,9 +157,7 @@ class _Scripted(BaseHTTPRequestHandler):
 @contextmanager
 def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[tuple[int, list[str]]]:
     asked: list[str] = []
-    kind = type(
-        "_One", (_Scripted,), {"status": status, "headers_sent": headers, "body": body, "asked": asked}
-    )
+    kind = type("_One", (_Scripted,), {"status": status, "headers_sent": headers, "body": body, "asked": asked})
     with HTTPServer(("127.0.0.1", 0), kind) as server:
         Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server.server_port, asked
@@ -180,19 +173,13 @@ def test_a_redirect_is_not_followed(status: int, command: Command) -> None:
             code, _, error = command("pause", "--for", "1h", "--url", f"http://127.0.0.1:{here}")
 
     assert (code, asked) == (1, [])
-    assert (
-        f"The server at 127.0.0.1:{here} redirects to http://127.0.0.1. Redirects are not followed" in error
-    )
+    assert f"The server at 127.0.0.1:{here} redirects to http://127.0.0.1. Redirects are not followed" in error
     assert "hunter" not in error
 
 
 @pytest.mark.parametrize(
     ("status", "sentence"),
-    [
-        (502, "answers 502 without a reason: a proxy"),
-        (504, "answers 504"),
-        (200, "is not Tocsin. Give its --url"),
-    ],
+    [(502, "answers 502 without a reason: a proxy"), (504, "answers 504"), (200, "is not Tocsin. Give its --url")],
 )
 def test_a_page_of_a_proxy_is_a_sentence(status: int, sentence: str, command: Command) -> None:
     with answering(status, b"<html>") as (port, _):
@@ -202,9 +189,7 @@ def test_a_page_of_a_proxy_is_a_sentence(status: int, sentence: str, command: Co
     assert sentence in error
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--url", "http://198.51.100.1"), ("--host", "198.51.100.1", "--port", "80")]
-)
+@pytest.mark.parametrize("arguments", [("--url", "http://198.51.100.1"), ("--host", "198.51.100.1", "--port", "80")])
 @pytest.mark.parametrize("name", ["ADMIN_KEY", "TOCSIN_VIEWER_KEY"])
 def test_a_key_is_not_sent_unencrypted_to_another_machine(
     arguments: tuple[str, ...], name: str, command: Command
@@ -258,9 +243,7 @@ def test_a_name_with_another_address_too_is_not_this_machine(monkeypatch: pytest
         ("", "does not begin with"),
     ],
 )
-def test_a_url_that_will_not_do_is_refused_and_not_repeated(
-    url: str, sentence: str, command: Command
-) -> None:
+def test_a_url_that_will_not_do_is_refused_and_not_repeated(url: str, sentence: str, command: Command) -> None:
     code, out, error = command("prices", "--url", url)
 
     assert (code, out) == (2, "")
@@ -318,18 +301,13 @@ def test_a_command_of_this_machine_has_no_url_and_says_so(arguments: str, comman
     code, out, error = command(*arguments.split())
 
     assert (code, out) == (2, "")
-    assert error.startswith(
-        f"`tocsin {arguments.split(maxsplit=1)[0]}` works on this machine and has no --url: "
-    )
+    assert error.startswith(f"`tocsin {arguments.split(maxsplit=1)[0]}` works on this machine and has no --url: ")
 
 
 def test_tocsin_url_means_nothing_to_the_service_and_to_commands_of_this_machine(command: Command) -> None:
     """Not even a wrong one stops a start."""
     assert read({"TOCSIN_URL": "not a URL"}) == Settings()
-    assert command("rebuild", TOCSIN_URL="not a URL")[::2] == (
-        2,
-        "There is no data/db.sqlite: set --data-dir.\n",
-    )
+    assert command("rebuild", TOCSIN_URL="not a URL")[::2] == (2, "There is no data/db.sqlite: set --data-dir.\n")
 
 
 def test_a_misspelt_tocsin_url_is_recognised() -> None:

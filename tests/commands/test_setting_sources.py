@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tocsin.commands.data_files import read_settings
-from tocsin.commands.service_client import client_of
-from tocsin.errors import ServiceUnreachable, UsageError
+from holdfast.errors import UsageError
+from tocsin.commands.client import client_of
+from tocsin.commands.files import read_settings
+from tocsin.errors import ServiceUnreachable
 from tocsin.settings import SettingsError
 
 

@@ -6,16 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.commands.times import check_duration, parse_instant_ms, shown_ago, shown_instant, shown_until
-from tocsin.durations import long_duration, parse_duration, short_duration
-from tocsin.errors import UsageError
+from holdfast.errors import UsageError
+from tocsin.text import (
+    check_duration,
+    long_duration,
+    parse_duration,
+    parse_instant_ms,
+    short_duration,
+    shown_ago,
+    shown_instant,
+    shown_until,
+)
 
 NOW = 1_778_700_600_000
 
 
-@pytest.mark.parametrize(
-    ("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)]
-)
+@pytest.mark.parametrize(("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)])
 def test_durations(text: str, ms: int) -> None:
     """A number and a unit; a command passes the text on unchanged."""
     assert parse_duration(text) == ms
@@ -42,14 +48,7 @@ def test_instants() -> None:
 
 @pytest.mark.parametrize(
     ("ms", "text"),
-    [
-        (0, "0ms"),
-        (210, "210ms"),
-        (48_000, "48s"),
-        (61_000, "1m 1s"),
-        (3_600_000, "1h"),
-        (90_061_000, "1d 1h"),
-    ],
+    [(0, "0ms"), (210, "210ms"), (48_000, "48s"), (61_000, "1m 1s"), (3_600_000, "1h"), (90_061_000, "1d 1h")],
 )
 def test_durations_are_shown_in_two_units(ms: int, text: str) -> None:
     """Only as much as can be read at a glance."""

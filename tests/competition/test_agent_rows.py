@@ -8,22 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import StoreUnavailable
+from stacks_simulator.wallets import import_lines
 from support.competition import open_world, verdict_of
 from support.roster import address, line, open_roster, rows
-from tocsin.commands.import_agents import (
-    ERRORS_MAX,
-    LINE_MAX,
-    ImportReport,
-    TableCounts,
-    import_file,
-    import_rows,
-    read_rows,
-)
-from tocsin.competition.agent_rows import COLUMNS, TABLES, RowError, lines_of, read_line
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
-from tocsin.errors import ImportRefused, StoreUnavailable
-from tocsin.simulator.wallets import import_lines
+from tocsin.commands.rows import ERRORS_MAX, LINE_MAX, ImportReport, TableCounts, import_file, import_rows, read_rows
+from tocsin.errors import ImportRefused
+from tocsin.swaps.agents import COLUMNS, TABLES, RowError, lines_of, read_line
+from tocsin.swaps.submit import SubmissionLane, submit
 
 
 def import_into(directory: Path, *lines: str) -> ImportReport:
@@ -94,10 +86,7 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
         (line(1, display_name=["x"]), "display_name: expected text or null, found a list"),
         (line(1, display_name="\0"), "display_name: has a character"),
         (line(1, display_name="\ud800"), "display_name: has a character"),
-        (
-            line(1, display_name="x" * 129),
-            "display_name: has 129 characters, at most 128 are allowed; shorten it",
-        ),
+        (line(1, display_name="x" * 129), "display_name: has 129 characters, at most 128 are allowed; shorten it"),
         (line(1, bns_name="x" * 200_000), "bns_name: has 200000 characters"),
         (line(1, claim={"status": "pending", "display_name": "x" * 129}), "claim.display_name: has 129"),
         (line(1, claim="verified"), "claim: expected an object"),
@@ -318,8 +307,7 @@ def test_a_refused_row_of_wrangler_has_its_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[", "[1]", "[[]]", '[{"results": {}}]', '[{"results": []}, {}]', "[" * 100_000, '[{"results": 1e999}]'],
+    "text", ["[", "[1]", "[[]]", '[{"results": {}}]', '[{"results": []}, {}]', "[" * 100_000, '[{"results": 1e999}]']
 )
 def test_another_list_is_refused(text: str, tmp_path: Path) -> None:
     """With the name of the file and what it should be."""

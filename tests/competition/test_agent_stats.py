@@ -2,12 +2,10 @@
 
 import pytest
 
-from tocsin.competition.agent_stats import TradingStats, ValuedSwap, draw_down, trading_stats
+from tocsin.board.agents import TradingStats, ValuedSwap, draw_down, trading_stats
 
 
-def swap(
-    time_s: int, given: tuple[str, int, float | None], received: tuple[str, int, float | None]
-) -> ValuedSwap:
+def swap(time_s: int, given: tuple[str, int, float | None], received: tuple[str, int, float | None]) -> ValuedSwap:
     return ValuedSwap(time_s, given[0], given[1], received[0], received[1], given[2], received[2])
 
 
@@ -27,9 +25,7 @@ def test_what_leaves_for_more_than_it_came_in_for_is_a_win() -> None:
 def test_what_was_brought_along_closes_nothing_and_what_has_no_value_is_neither() -> None:
     """Only tokens received in a swap can be closed; without values there is no win rate."""
     assert trading_stats([swap(0, ("a", 10, 1.0), ("b", 5, 1.0))]) == TradingStats(0, 0, None, None)
-    unknown = trading_stats(
-        [swap(0, ("a", 10, None), ("b", 5, None)), swap(60, ("b", 9, None), ("a", 9, None))]
-    )
+    unknown = trading_stats([swap(0, ("a", 10, None), ("b", 5, None)), swap(60, ("b", 9, None), ("a", 9, None))])
     assert unknown == TradingStats(1, 0, None, 60)
 
 

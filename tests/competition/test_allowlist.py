@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.chain_model import ContractCall
-from tocsin.competition.allowlist import AllowList, built_in, parse, with_added
-from tocsin.errors import StartError, UsageError
-from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
+from holdfast.errors import StartError, UsageError
+from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
+from tocsin.stacks import ContractCall
+from tocsin.swaps.rules import AllowList, built_in, parse, with_added
 
 CONTRACT = "SM1793C4R5PZ4NS4VQ4WMP7SKKYVH8JZEWSZ9HCCR.router-stableswap-xyk-v-1-3"
 DATA = Path(__file__).parent.parent / "data"
@@ -32,9 +32,7 @@ def test_a_call_is_allowed_by_contract_and_function() -> None:
     """Both must be listed, spelled exactly like this."""
     allowlist = built_in()
 
-    assert all(
-        allowlist.allows(ContractCall(c, f)) for c, functions in LISTED_CALLS.items() for f in functions
-    )
+    assert all(allowlist.allows(ContractCall(c, f)) for c, functions in LISTED_CALLS.items() for f in functions)
     assert not allowlist.allows(ContractCall(*OFF_LIST_FUNCTION))
     assert not allowlist.allows(ContractCall(OFF_LIST_CONTRACT, "swap-helper-a"))
     assert not allowlist.allows(ContractCall(next(iter(LISTED_CALLS)).upper(), "swap-x-for-y"))
@@ -83,20 +81,11 @@ def test_added_contracts_are_shown_under_their_protocol(named: dict[str, str], p
         (json.dumps({"contracts": {CONTRACT: "swap-helper-a"}}), "must be a list of texts"),
         (f'{{"contracts": {{"{CONTRACT}": ["a"], "{CONTRACT}": ["b"]}}}}', "is listed twice"),
         ('{"contracts": {}, "provider_address": "bc1q"}', "Stacks address"),
-        (
-            json.dumps({"contracts": {}, "provider_address": f"{CONTRACT[:40]}S"}),
-            "its checksum is part of it",
-        ),
-        (
-            '{"contracts": {}, "protocol": "Alex"}',
-            "protocol is a short lower-case name such as bitflow, not 'Alex'",
-        ),
+        (json.dumps({"contracts": {}, "provider_address": f"{CONTRACT[:40]}S"}), "its checksum is part of it"),
+        ('{"contracts": {}, "protocol": "Alex"}', "protocol is a short lower-case name such as bitflow, not 'Alex'"),
         ('{"contracts": {}, "protocol": ""}', "protocol is a short lower-case name such as bitflow, not ''"),
         ('{"contracts": {}, "protocol": 7}', "protocol is a short lower-case name such as bitflow, not 7"),
-        (
-            '{"contracts": {}, "protocol": null}',
-            "protocol is a short lower-case name such as bitflow, not None",
-        ),
+        ('{"contracts": {}, "protocol": null}', "protocol is a short lower-case name such as bitflow, not None"),
         (json.dumps({"contracts": {}, "protocol": "x" * 41}), "protocol is a short lower-case name"),
         ('{"contracts": {}, "provider_attribution_contracts": [1]}', "must be a list of texts"),
     ],

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
+from holdfast.values import encode
+from stacks_simulator.tokens import TRADED_TOKENS
+from stacks_simulator.truth import TrueSwap
+from stacks_simulator.wallets import Wallet
 from support.competition import World, chain_of, leaderboard, open_world, register, sweep
 from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.local_store import open_competition
-from tocsin.chain_model import TokenPrice
-from tocsin.competition import page_token
-from tocsin.competition.board import DIRECTIONS, PAGE_MAX, SORTS, BoardPage, all_rows
-from tocsin.errors import UsageError
-from tocsin.platform.shared.json_values import encode
-from tocsin.shapes.competition import BoardRow
-from tocsin.simulator.simulated_tokens import TRADED_TOKENS
-from tocsin.simulator.truth import TrueSwap
-from tocsin.simulator.wallets import Wallet
+from tocsin.board.board import DIRECTIONS, PAGE_MAX, SORTS, BoardPage, all_rows
+from tocsin.board.types import BoardRow
+from tocsin.stacks import TokenPrice
+from tocsin.swaps import trades as page_token
 
 PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED_TOKENS}
 UNKNOWN = next(token.id for token in TRADED_TOKENS if token.symbol == "WELSH")
@@ -41,8 +41,7 @@ def expected(truth: list[TrueSwap], prices: dict[str, TokenPrice]) -> dict[str, 
     lines: dict[str, dict[str, Any]] = {}
     for swap in truth:
         line = lines.setdefault(
-            swap.sender,
-            {"trades": 0, "given": 0.0, "gotten": 0.0, "priced": 0, "unpriced": set(), "latest": 0},
+            swap.sender, {"trades": 0, "given": 0.0, "gotten": 0.0, "priced": 0, "unpriced": set(), "latest": 0}
         )
         line["trades"] += 1
         line["latest"] = max(line["latest"], swap.burn_block_time * 1000)
@@ -81,9 +80,7 @@ async def test_figures_are_those_of_the_swaps(unpriced: tuple[str, ...], tmp_pat
             assert (row.volume_usd, row.capital_usd, row.pnl_usd, row.pnl_percent) == (None, None, None, None)
         else:
             assert row.volume_usd == pytest.approx(line["given"])
-            assert row.pnl_usd == pytest.approx(
-                line["gotten"] - line["given"], rel=1e-6, abs=1e-6 * line["given"]
-            )
+            assert row.pnl_usd == pytest.approx(line["gotten"] - line["given"], rel=1e-6, abs=1e-6 * line["given"])
             assert row.pnl_usd is not None
             assert row.capital_usd is not None
             assert 0 < row.capital_usd <= line["given"] * 1.000001
@@ -140,8 +137,7 @@ async def test_rotated_wallets_are_one_agent(tmp_path: Path) -> None:
         first, second, _ = world.simulator.chain.wallets
         apart = {row.stx_address: row for row in (await leaderboard(world.db, PRICES)).rows}
         await register(
-            world.db,
-            [Wallet(first.address, "eligible", first.btc_address, erc8004_agent_id=second.erc8004_agent_id)],
+            world.db, [Wallet(first.address, "eligible", first.btc_address, erc8004_agent_id=second.erc8004_agent_id)]
         )
         rows = (await leaderboard(world.db, PRICES)).rows
 
@@ -176,9 +172,7 @@ INSERT INTO swaps (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sort", SORTS)
-@pytest.mark.parametrize(
-    ("usd", "decimals"), [(1e-307, 0), (1e-300, 6), (1e-300, 38), (5e-324, 6), (1e-18, 38)]
-)
+@pytest.mark.parametrize(("usd", "decimals"), [(1e-307, 0), (1e-300, 6), (1e-300, 38), (5e-324, 6), (1e-18, 38)])
 async def test_a_price_of_almost_nothing_does_not_take_the_board_down(
     usd: float, decimals: int, sort: str, tmp_path: Path
 ) -> None:
@@ -202,9 +196,7 @@ async def test_a_price_without_decimals_is_not_used(tmp_path: Path) -> None:
         await traded(world)
         rows = (await leaderboard(world.db, prices)).rows
 
-    truth = expected(
-        world.simulator.chain.truth(), {t: p for t, p in PRICES.items() if t not in {"stx", UNKNOWN}}
-    )
+    truth = expected(world.simulator.chain.truth(), {t: p for t, p in PRICES.items() if t not in {"stx", UNKNOWN}})
     assert {row.stx_address: row.unpriced_tokens for row in rows} == {
         sender: sorted(line["unpriced"]) for sender, line in truth.items()
     }

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.faults import FaultKind, SimulatedFault
+from stacks_simulator.traffic import start_tenures
 from support.changed_fetch import ChangedFetch
 from support.competition import World, as_rows, chain_of, feed, open_world, started, sweep
-from tocsin.competition import nonces, swap_store
-from tocsin.competition.reader import ListReader
-from tocsin.competition.swap_store import Candidate
-from tocsin.competition.sweep import Sweep
 from tocsin.errors import NoAnswer
-from tocsin.simulator.faults import FaultKind, SimulatedFault
-from tocsin.simulator.network_traffic import start_tenures
+from tocsin.swaps import lists as nonces
+from tocsin.swaps import store as swap_store
+from tocsin.swaps.lists import ListReader
+from tocsin.swaps.store import Candidate
+from tocsin.swaps.sweep import Sweep
 from tocsin.upstream.answer import BadRequest
 
 MINUTE_MS = 60_000
@@ -154,8 +155,7 @@ async def test_a_wallet_whose_list_is_not_finished_is_visited_again(tmp_path: Pa
             await feed(world)
             pages.append(world.calls(f"/{wallet}/transactions") - before)
             failures += [
-                row["failures"]
-                for row in await world.all("SELECT failures FROM marks WHERE principal = ?", wallet)
+                row["failures"] for row in await world.all("SELECT failures FROM marks WHERE principal = ?", wallet)
             ]
             await world.clock.sleep(60)
         lacking = await nonces.lacking(world.db, 5, world.clock.now())

@@ -4,19 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.competition import (
-    chainhook,
-    feed,
-    feed_choice,
-    feed_state,
-    refusal_list,
-    submission_lane,
-    swap_store,
-    sweep,
-    unit_pool,
-    verify,
-    walk,
-)
+from tocsin.swaps import chainhook, feed, feed_state, sweep, verify, walk
+from tocsin.swaps import feed_state as feed_choice
+from tocsin.swaps import pool as unit_pool
+from tocsin.swaps import store as swap_store
+from tocsin.swaps import submit as submission_lane
+from tocsin.swaps import trades as refusal_list
 from tocsin.upstream import hiro
 
 PAGE = (Path(__file__).parents[2] / "docs" / "competition.md").read_text()
@@ -42,10 +35,8 @@ def figures() -> dict[str, bool]:
         == (3, 24 * HOUR_MS),
         "The queue holds 10,000 submitted trades": swap_store.QUEUED_MAX[swap_store.SUBMITTED] == 10_000,
         "The queue holds 10,000 pushed transactions": swap_store.QUEUED_MAX[swap_store.PUSHED] == 10_000,
-        "a transaction that Hiro does not know is dismissed after three attempts": verify.PUSHED_LOOKS_MAX
-        == 3,
-        "20,000 transactions in 200 blocks": (chainhook.TRANSACTIONS_MAX, chainhook.BLOCKS_MAX)
-        == (20_000, 200),
+        "a transaction that Hiro does not know is dismissed after three attempts": verify.PUSHED_LOOKS_MAX == 3,
+        "20,000 transactions in 200 blocks": (chainhook.TRANSACTIONS_MAX, chainhook.BLOCKS_MAX) == (20_000, 200),
         "more than 8 MiB, or with more than 400,000 JSON values": (chainhook.READ_MAX, chainhook.VALUES_MAX)
         == (8 * 2**20, 400_000),
         "reads all events, up to 5,000": hiro.EVENTS_MAX == 5_000,
@@ -63,12 +54,7 @@ def test_what_bounds_a_run_is_as_it_was_measured() -> None:
     """The budgets of the plans are calculated with these: a run that asks for more would not be paid for."""
     assert (feed.LOOK_MS, feed.GAPS_MAX) == (300_000, 8)
     assert (feed.VISITS_MAX, feed.VISIT_PAGES_MAX) == (5, 5)
-    assert (sweep.URGENT_MAX, sweep.WALLET_PAGES_MAX, sweep.LISTS_PER_TURN, sweep.RETRACTED_MAX) == (
-        100,
-        20,
-        60,
-        2_000,
-    )
+    assert (sweep.URGENT_MAX, sweep.WALLET_PAGES_MAX, sweep.LISTS_PER_TURN, sweep.RETRACTED_MAX) == (100, 20, 60, 2_000)
     assert (verify.ALONE_AFTER, verify.RETRY_MS) == (4, (60_000, 240_000, 1_500_000))
     assert (verify.PENDING_MS, swap_store.WAIT_MAX_MS, verify.DISMISS_AFTER_MS) == (
         300_000,
@@ -78,4 +64,4 @@ def test_what_bounds_a_run_is_as_it_was_measured() -> None:
     assert (unit_pool.IN_FLIGHT_MAX, unit_pool.FAILURE_MAX) == (6, 200)
     assert (submission_lane.NOT_FOUND_S, submission_lane.NOT_FOUND_MAX) == (60, 10_000)
     assert feed_choice.ASK_AGAIN_MS == HOUR_MS
-    assert refusal_list.PAGE_MAX == 500
+    assert refusal_list.REFUSALS_MAX == 500

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StoreError
+from stacks_simulator.calls import CALL_KINDS, SWAP_KINDS
 from support.competition import World, open_world, verdict_of
 from support.reference_cases import PARSE_CASES, VERIFY_CASES
 from support.scripted_fetch import example
 from support.simulated import ask_json, quiet_simulator
 from support.virtual_time import VirtualClock
 from tocsin.commands import render
-from tocsin.commands.explain_transaction import explain_file, explain_of_chain, recorded_swap, tier_lookup
-from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.explain import explain_not_found, explain_record, with_record
-from tocsin.competition.legs import recorded_legs
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
-from tocsin.errors import StoreError, TransactionUnreadable
+from tocsin.commands.explain import explain_file, explain_of_chain, recorded_swap, tier_lookup
+from tocsin.errors import TransactionUnreadable
 from tocsin.settings import Settings
-from tocsin.shapes.competition import ExplainStep, Explanation, SubmitAnswer, SwapAmounts
-from tocsin.simulator.call_kinds import CALL_KINDS, SWAP_KINDS
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.explain import explain_not_found, explain_record, with_record
+from tocsin.swaps.submit import SubmissionLane, submit
+from tocsin.swaps.swap import recorded_legs
+from tocsin.swaps.types import ExplainStep, Explanation, SubmitAnswer, SwapAmounts
 
 KEYS = {"status", "code", "reason", "steps", "swap", "legs"}
 PARTS = ("token_in", "amount_in", "token_out", "amount_out")
@@ -42,9 +42,7 @@ def assert_agree(explanation: Explanation, answer: SubmitAnswer) -> None:
         assert explanation.reason == answer.reason
     else:
         trade = answer.trade
-        assert explanation.swap == SwapAmounts(
-            trade.token_in, trade.amount_in, trade.token_out, trade.amount_out
-        )
+        assert explanation.swap == SwapAmounts(trade.token_in, trade.amount_in, trade.token_out, trade.amount_out)
 
 
 @pytest.mark.slow
@@ -61,9 +59,7 @@ async def test_it_agrees_with_what_a_submission_stores(kind: str, tmp_path: Path
         stored = await world.all(
             "SELECT txid FROM swaps UNION ALL SELECT txid FROM refusals UNION ALL SELECT txid FROM candidates"
         )
-        after = [
-            await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane()) for tx in sent
-        ]
+        after = [await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane()) for tx in sent]
 
     assert stored == []
     assert kind != "multibin" or any(len(tx.events) > 100 for tx in sent[:4]), "the routes are too short"
@@ -176,9 +172,7 @@ def test_a_file_that_is_not_a_transaction_is_refused(body: bytes, message: str, 
     file = tmp_path / "tx.json"
     file.write_bytes(body)
 
-    with pytest.raises(
-        TransactionUnreadable, match=r"tx\.json is not a transaction in Hiro's format"
-    ) as raised:
+    with pytest.raises(TransactionUnreadable, match=r"tx\.json is not a transaction in Hiro's format") as raised:
         explain_file(Settings(), file, "eligible")
 
     assert message in str(raised.value)
@@ -216,28 +210,13 @@ def spoiled(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Expla
 @pytest.mark.parametrize(
     ("change", "status", "code", "reason"),
     [
-        (
-            lambda tx: tx["events"][-1]["asset"].pop("asset_id"),
-            "unknown",
-            "incomplete_events",
-            "asset_id: exp",
-        ),
+        (lambda tx: tx["events"][-1]["asset"].pop("asset_id"), "unknown", "incomplete_events", "asset_id: exp"),
         (lambda tx: tx.pop("events"), "unknown", "incomplete_events", "does not hold all of its"),
         (lambda tx: tx.update(events=[], event_count=0), "rejected", "incomplete_events", "no token changed"),
         (lambda tx: tx.pop("contract_call"), "rejected", "malformed_tx", "does not say which contract"),
-        (
-            lambda tx: tx.update(contract_call={"contract_id": 7}),
-            "rejected",
-            "malformed_tx",
-            "which contract",
-        ),
+        (lambda tx: tx.update(contract_call={"contract_id": 7}), "rejected", "malformed_tx", "which contract"),
         (lambda tx: tx.update(tx_type="coinbase"), "rejected", "malformed_tx", "it is a coinbase"),
-        (
-            lambda tx: tx["events"][-1]["asset"].update(amount="1.5"),
-            "rejected",
-            "invalid_amount",
-            "amount: exp",
-        ),
+        (lambda tx: tx["events"][-1]["asset"].update(amount="1.5"), "rejected", "invalid_amount", "amount: exp"),
     ],
 )
 def test_a_body_that_cannot_be_judged_has_a_code(

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.chain import SPONSOR
+from stacks_simulator.wallets import Wallet
 from support.competition import World, as_rows, chain_of, feed, follow, number, open_world, register, sweep
-from tocsin.competition.allowlist import AllowList, built_in
-from tocsin.competition.rules import Rules
 from tocsin.settings import Settings
-from tocsin.simulator.chain import SPONSOR
-from tocsin.simulator.wallets import Wallet
+from tocsin.swaps.rules import AllowList, Rules, built_in
 
 CONTRACTS = len(built_in().contracts)
 NETWORK_LIST = "/extended/v3/transactions"

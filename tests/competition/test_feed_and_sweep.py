@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.calls import MULTIHOP_ROUTER
 from support.competition import as_rows, chain_of, feed, number, open_world, started, sweep
-from tocsin.competition.feed_state import FeedState, load_state, save_state
-from tocsin.competition.sweep import Sweep
-from tocsin.simulator.contracts import MULTIHOP_ROUTER
+from tocsin.swaps.feed_state import FeedState, load_state, save_state
+from tocsin.swaps.sweep import Sweep
 
 
 async def test_feed_and_sweep_at_the_same_time_do_not_verify_the_same(tmp_path: Path) -> None:
@@ -33,9 +33,7 @@ async def test_feed_and_sweep_at_the_same_time_do_not_verify_the_same(tmp_path: 
 
 
 @pytest.mark.slow
-async def test_a_list_counts_as_read_from_when_its_walk_began(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_counts_as_read_from_when_its_walk_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The feed begins while a contract's list is read: the swaps between its first page and the feed are found."""
     async with open_world(tmp_path, chain_of(2)) as world:
         chain = world.simulator.chain

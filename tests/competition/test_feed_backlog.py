@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import World, as_rows, chain_of, feed, number, open_world, started
 from support.history import frozen
+from support.simulated_fetch import SimulatedFetch
 from support.virtual_time import VirtualClock
 from support.whole_service import Throttle
-from tocsin.competition.feed_state import load_state
 from tocsin.errors import RunStopped
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.swaps.feed_state import load_state
 
 NETWORK_LIST = "/extended/v3/transactions"
 
@@ -56,9 +56,7 @@ async def test_twenty_thousand_transactions_after_a_downtime(tmp_path: Path) -> 
     assert found[-1] == [early.tx_id, late.tx_id]
     assert rows == as_rows(chain.truth())
     assert all(result.incomplete and "blocks behind" in result.incomplete for result in results[:-1])
-    assert (
-        len(set(claims[:-1])) == 1
-    )  # nothing above the old head is called complete before all of it was read
+    assert len(set(claims[:-1])) == 1  # nothing above the old head is called complete before all of it was read
     assert claims[-1] == chain.blocks[-1].height
     assert (min(behind[:-1]) > 0, behind[-1]) == (True, 0)
     assert max(sizes) < 20_000

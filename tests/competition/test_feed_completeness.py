@@ -12,7 +12,7 @@ import pytest
 from support.competition import STANDING_STILL, World, as_rows, feed, follow, open_world, sweep
 from support.history import SLOT_S, FeedHistory, calmed, summed, sums_of, troubled_chain
 from support.killable import KillableDatabase
-from tocsin.competition import totals
+from tocsin.swaps import store as totals
 
 SEEDS = range(int(os.environ.get("TOCSIN_SEEDS", "6")))
 HOURS = 4

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.feed_model import START_S, ModelChain, ModelReader, place, position, transaction
-from tocsin.chain_model import Page
-from tocsin.competition.feed_mark import FeedGap, FeedMark, take_page
-from tocsin.competition.walk import Anchor
+from tocsin.stacks import Page
+from tocsin.swaps.feed_state import FeedGap, FeedMark, take_page
+from tocsin.swaps.walk import Anchor
 
 Event: TypeAlias = tuple[Literal["grow", "reorg", "run", "lag", "refuse"], int]
 
@@ -32,9 +32,7 @@ events = st.lists(
 def happen(reader: ModelReader, event: Event, sizes: st.DataObject | None = None) -> None:
     kind, amount = event
     if kind == "grow":
-        blocks = (
-            [1] * amount if sizes is None else sizes.draw(st.lists(st.integers(0, 7), min_size=1, max_size=6))
-        )
+        blocks = [1] * amount if sizes is None else sizes.draw(st.lists(st.integers(0, 7), min_size=1, max_size=6))
         reader.chain.grow(*blocks)
     elif kind == "reorg":
         reader.chain.reorg(amount)
@@ -254,12 +252,7 @@ def test_a_list_that_stops_above_an_anchor_ends_early() -> None:
         (FeedMark(), None, False),
     ):
         nothing = take_page(mark, empty, gap, START_S)  # type: ignore[arg-type]  # it has no items of any kind
-        assert (nothing.fresh, nothing.mark, nothing.restarted, nothing.ends_early) == (
-            (),
-            mark,
-            False,
-            early,
-        )
+        assert (nothing.fresh, nothing.mark, nothing.restarted, nothing.ends_early) == ((), mark, False, early)
 
 
 def test_the_start_of_the_campaign_ends_the_list() -> None:

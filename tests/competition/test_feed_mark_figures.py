@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from support.feed_model import START_S, transaction
-from tocsin.chain_model import Page, Transaction
-from tocsin.competition.feed_mark import FeedGap, FeedMark, FeedStep, joined, take_page, thinned
-from tocsin.competition.walk import Anchor, anchor_at
+from tocsin.stacks import Page, Transaction
+from tocsin.swaps.feed_state import FeedGap, FeedMark, FeedStep, joined, take_page, thinned
+from tocsin.swaps.walk import Anchor, anchor_at
 
 TOP, BOTTOM = (2**53 - 1, 0), (-1, 0)
 
@@ -28,9 +28,7 @@ def mark(anchors: list[Anchor], *gaps: FeedGap) -> FeedMark:
     return FeedMark(tuple(anchors), gaps)
 
 
-def taken(
-    before: FeedMark, rows: list[Transaction], cursor: str | None, at: FeedGap | None = None
-) -> FeedStep:
+def taken(before: FeedMark, rows: list[Transaction], cursor: str | None, at: FeedGap | None = None) -> FeedStep:
     return take_page(before, Page(tuple(rows), cursor), at, START_S)
 
 
@@ -38,13 +36,7 @@ def test_the_page_at_the_head_comes_down_to_the_anchor() -> None:
     step = taken(mark([anchor(90), anchor(80)]), [row(95, 1), row(95), row(93), row(90), row(89)], "89:0")
 
     assert step.fresh == (row(95, 1), row(95), row(93))
-    assert (step.above, step.below, step.done, step.restarted, step.ends_early) == (
-        (90, 0),
-        TOP,
-        True,
-        False,
-        False,
-    )
+    assert (step.above, step.below, step.done, step.restarted, step.ends_early) == ((90, 0), TOP, True, False, False)
     assert step.mark == mark([anchor(95, 1), anchor(90), anchor(80)])
 
 
@@ -152,14 +144,10 @@ def test_a_refused_cursor_forgets_what_is_above_its_gap() -> None:
 
 
 def test_the_lowest_gaps_become_one() -> None:
-    known = mark(
-        [anchor(100), anchor(90), anchor(85), anchor(80), anchor(70)], gap(95), gap(90), gap(85), gap(75)
-    )
+    known = mark([anchor(100), anchor(90), anchor(85), anchor(80), anchor(70)], gap(95), gap(90), gap(85), gap(75))
 
     assert joined(known, 4) == known
-    assert joined(known, 3) == mark(
-        [anchor(100), anchor(90), anchor(85), anchor(70)], gap(95), gap(90), gap(85)
-    )
+    assert joined(known, 3) == mark([anchor(100), anchor(90), anchor(85), anchor(70)], gap(95), gap(90), gap(85))
     assert joined(known, 1) == mark([anchor(100), anchor(70)], gap(95))
 
 

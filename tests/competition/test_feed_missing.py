@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.chain_records import ChainTransaction
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.changed_fetch import ChangedFetch
 from support.competition import World, as_rows, chain_of, feed, number, open_world, sweep
 from support.history import frozen
-from tocsin.competition import nonces
-from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.swaps import lists as nonces
 
 NETWORK_LIST = "/extended/v3/transactions"
 SWAPS = Traffic(
@@ -124,10 +124,7 @@ async def test_nothing_is_called_complete_above_a_missing_nonce(tmp_path: Path) 
     assert tries <= 8  # after five it is tried once an hour
     assert rows == as_rows(chain.truth())
     assert {row["txid"] for row in rows} == {hidden, shown}
-    assert (last.counters["missingNonces"], last.counters["completeUntilBlock"]) == (
-        0,
-        chain.blocks[-1].height,
-    )
+    assert (last.counters["missingNonces"], last.counters["completeUntilBlock"]) == (0, chain.blocks[-1].height)
 
 
 async def hidden_and_shown(world: World) -> tuple[str, str]:
@@ -153,9 +150,7 @@ async def hiding_world(directory: Path) -> AsyncIterator[tuple[World, set[str]]]
     fetch = ChangedFetch(simulator, f"/{simulator.chain.wallets[1].address}/transactions")
 
     def without_hidden(_url: str, body: dict[str, Any]) -> None:
-        body["results"] = [
-            row for row in body["results"] if row.get("transaction", row)["tx_id"] not in hiding
-        ]
+        body["results"] = [row for row in body["results"] if row.get("transaction", row)["tx_id"] not in hiding]
 
     fetch.change = without_hidden
     async with open_world(directory, simulator, fetch=lambda _: fetch) as world:

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.faults import SimulatedFault
 from support.changed_fetch import ChangedFetch
 from support.competition import World, as_rows, chain_of, feed, number, open_world, started, sweep
-from tocsin.bindings import FetchResponse
-from tocsin.competition import totals
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.feed_state import load_state, save_state
-from tocsin.competition.kept_values import set_value
-from tocsin.competition.proven_block import completeness
-from tocsin.durations import utc_time
+from tocsin.fetch import FetchResponse
 from tocsin.settings import Settings
-from tocsin.simulator.faults import SimulatedFault
+from tocsin.swaps import store as totals
+from tocsin.swaps.feed_state import load_state, save_state, set_value
+from tocsin.swaps.proof import completeness
+from tocsin.swaps.rules import built_in
+from tocsin.text import utc_time
 
 CONTRACTS = len(built_in().contracts)
 NETWORK_LIST = "/extended/v3/transactions"
@@ -286,9 +285,7 @@ async def test_a_gap_that_cannot_be_read_does_not_prevent_the_look(wrong: str, t
 
 
 @pytest.mark.parametrize(("ahead_ms", "is_kept"), [(0, True), (1, False)])
-async def test_a_time_of_a_clock_that_was_ahead_is_not_kept(
-    ahead_ms: int, is_kept: bool, tmp_path: Path
-) -> None:
+async def test_a_time_of_a_clock_that_was_ahead_is_not_kept(ahead_ms: int, is_kept: bool, tmp_path: Path) -> None:
     """A look that leaves a gap does not count as complete; the last complete one was not in the future."""
     async with open_world(tmp_path, chain_of(1)) as world:
         await started(world)

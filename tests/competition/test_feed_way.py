@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import World, as_rows, chain_of, feed, follow, number, open_world, started, sweep
-from tocsin.bindings import FetchResponse
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.feed_choice import MeasuredTraffic, choose_way, measured
-from tocsin.competition.feed_mark import FeedGap
-from tocsin.competition.feed_state import FeedState, load_state, save_state
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
+from support.simulated_fetch import SimulatedFetch
+from tocsin.fetch import FetchResponse
+from tocsin.swaps.feed_state import FeedGap, FeedState, MeasuredTraffic, choose_way, load_state, measured, save_state
+from tocsin.swaps.rules import built_in
 
 CONTRACTS = len(built_in().contracts)
 NETWORK_LIST = "/extended/v3/transactions"
@@ -88,9 +86,7 @@ async def test_a_list_that_goes_away_while_much_is_unread(state: str, tmp_path: 
         gaps = tuple(FeedGap(f"{anchor.height + at}:0:1", (anchor.height + at, 1)) for at in range(20, 0, -2))
         now = world.clock.now()
         anchors = (*(replace(anchor, height=gap.bottom[0], tx_index=2) for gap in gaps), anchor)
-        await save_state(
-            world.db, replace(kept, mark=replace(kept.mark, gaps=gaps, anchors=anchors)), now
-        ).run()
+        await save_state(world.db, replace(kept, mark=replace(kept.mark, gaps=gaps, anchors=anchors)), now).run()
         await trade(world)
         world.simulator.hiro.set_network_list(state)
         for _ in range(4):
@@ -236,9 +232,7 @@ async def test_a_network_that_is_too_busy_is_left_and_found_again(tmp_path: Path
         ("contracts", 148_700, "network"),
     ],
 )
-def test_the_way_is_left_and_returned_to_at_different_costs(
-    way: Any, per_day: int | None, chosen: str
-) -> None:
+def test_the_way_is_left_and_returned_to_at_different_costs(way: Any, per_day: int | None, chosen: str) -> None:
     """Forty contracts, a sweep every quarter of an hour."""
     assert choose_way(way, per_day, 40, QUARTER_MS)[0] == chosen
 

@@ -3,20 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+from stacks_simulator.chain_records import AssetEvent, SimulatedCall
+from stacks_simulator.truth import Campaign
 from support.changed_fetch import ChangedFetch
 from support.competition import World, chain_of, feed, open_world, sweep
-from tocsin.chain_model import AccountNonce, MinedAt, StxPayment, Transaction
-from tocsin.competition.funders import first_funders, record_funders
-from tocsin.simulator.chain_records import AssetEvent, SimulatedCall
-from tocsin.simulator.truth import Campaign
+from tocsin.stacks import AccountNonce, MinedAt, StxPayment, Transaction
+from tocsin.swaps.lists import first_funders, record_funders
 
 STX_1 = 1_000_000
 MINUTE_S = 60
 
 
-def paid(
-    number: int, sender: str, to: str, *, height: int, amount: int = STX_1, nonce: int = 3
-) -> Transaction:
+def paid(number: int, sender: str, to: str, *, height: int, amount: int = STX_1, nonce: int = 3) -> Transaction:
     return Transaction(
         tx_id=f"0x{number}",
         sender=sender,
@@ -83,9 +81,7 @@ async def test_the_sweep_learns_the_funder_from_the_list_of_a_wallet(tmp_path: P
     first, second, third = chain.wallets[:3]
     funder, other = (stranger.address for stranger in chain.strangers[:2])
     send_many = SimulatedCall(f"{funder}.send-many", "send-many")
-    events = tuple(
-        AssetEvent("stx", "transfer", funder, wallet.address, 5 * STX_1) for wallet in (first, second)
-    )
+    events = tuple(AssetEvent("stx", "transfer", funder, wallet.address, 5 * STX_1) for wallet in (first, second))
     chain.broadcast(funder, send_many, events, fee=180)
     chain.mine()
     for wallet in (first, third):

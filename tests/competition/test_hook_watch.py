@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 
+from holdfast.types import JSON
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.hiro_hooks import HOOK_UUID
+from stacks_simulator.simulator import Simulator
 from support.scheduler import ROOMY, Scheduler, scheduler
 from support.simulated import quiet_simulator
+from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
-from tocsin.bindings import JSON
-from tocsin.chain_model import HookStatus
-from tocsin.competition.hook_watch import problem_of
-from tocsin.scheduler.work_context import WorkContext
+from tocsin.app import tasks
+from tocsin.scheduler.task import WorkContext
 from tocsin.settings import Settings
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.hiro_hooks import HOOK_UUID
-from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
-from tocsin.simulator.simulator import Simulator
-from tocsin.tasks import tasks
-from tocsin.tasks.watch_chainhook import watch_chainhook_tasks
+from tocsin.stacks import HookStatus
+from tocsin.swaps.chainhook import problem_of, watch_chainhook_tasks
 from tocsin.upstream.hiro import hiro_upstream
 
 HOUR_S = 3_600

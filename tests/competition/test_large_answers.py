@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.simulator import Simulator
 from support.competition import as_rows, chain_of, open_world, sweep
-from tocsin.bindings import FetchResponse
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulator import Simulator
+from support.simulated_fetch import SimulatedFetch
+from tocsin.fetch import FetchResponse
 
 
 def cut_at(body_max: int) -> type[SimulatedFetch]:

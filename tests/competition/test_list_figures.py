@@ -5,31 +5,30 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
+from holdfast.types import Database
+from stacks_simulator.addresses import address_of
 from support.competition import open_world
 from support.local_store import open_competition
-from tocsin.bindings import Database
-from tocsin.chain_model import ContractCall, MinedAt, Transaction
-from tocsin.competition import page_token, refusal_list, swap_store
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.chainhook import receive
-from tocsin.competition.codes import Code
-from tocsin.competition.explain import explain_refusal
-from tocsin.competition.news_reader import newest_id, read_news, trim_news
-from tocsin.competition.queue_verifier import _groups
-from tocsin.competition.rules import Check, Rules
-from tocsin.competition.swap_store import Candidate, Known
-from tocsin.competition.triage import relevant_calls, relevant_to, triage
-from tocsin.competition.verify import PUSHED_LOOKS_MAX, _is_invented, _is_nowhere, _wait_ms
-from tocsin.errors import UsageError
-from tocsin.simulator.addresses import address_of
+from tocsin.board.news import newest_id, read_news, trim_news
+from tocsin.stacks import ContractCall, MinedAt, Transaction
+from tocsin.swaps import store as swap_store
+from tocsin.swaps import trades as page_token
+from tocsin.swaps import trades as refusal_list
+from tocsin.swaps.chainhook import receive
+from tocsin.swaps.codes import Code
+from tocsin.swaps.explain import explain_refusal
+from tocsin.swaps.lists import relevant_calls, relevant_to, triage
+from tocsin.swaps.pool import _groups
+from tocsin.swaps.rules import Check, Rules, built_in
+from tocsin.swaps.store import Candidate, Known
+from tocsin.swaps.verify import PUSHED_LOOKS_MAX, _is_invented, _is_nowhere, _wait_ms
 
 NOW = 1_778_700_600_000
 MINUTE = 60_000
 WALLET, OTHER = address_of("wallet"), address_of("other")
 ALLOWED = built_in()
-CONTRACT, FUNCTIONS = next(
-    (name, sorted(functions)) for name, functions in ALLOWED.contracts.items() if functions
-)
+CONTRACT, FUNCTIONS = next((name, sorted(functions)) for name, functions in ALLOWED.contracts.items() if functions)
 RULES = Rules(ALLOWED, 1_700_000_000)
 
 
@@ -104,9 +103,7 @@ def test_rows_are_verified_refused_or_known() -> None:
 
 def test_a_transaction_that_is_not_mined_is_asked_for_less_and_less_often() -> None:
     """After 5, 10, 20 … minutes, six hours at most, whatever the number of attempts."""
-    waits = [
-        _wait_ms(Candidate("x", "cron", attempts=attempts)) // MINUTE for attempts in (0, 1, 2, 6, 7, 50)
-    ]
+    waits = [_wait_ms(Candidate("x", "cron", attempts=attempts)) // MINUTE for attempts in (0, 1, 2, 6, 7, 50)]
 
     assert waits == [5, 10, 20, 320, 360, 360]
 
@@ -127,17 +124,10 @@ def test_a_transaction_that_hiro_does_not_know_may_be_new() -> None:
 def test_a_refusal_is_shown_at_its_own_step() -> None:
     """One of the status first; one of the tokens last; one that is derived again where it is."""
     by_status = explain_refusal(call("0x1"), Check("status", "it failed", Code.TX_FAILED), "eligible", RULES)
-    by_tokens = explain_refusal(
-        call("0x1"), Check("tokens", "two", Code.INCOMPLETE_EVENTS), "eligible", RULES
-    )
-    again = explain_refusal(
-        call("0x1"), Check("tokens", "old words", Code.SENDER_NOT_GENESIS), "registered", RULES
-    )
+    by_tokens = explain_refusal(call("0x1"), Check("tokens", "two", Code.INCOMPLETE_EVENTS), "eligible", RULES)
+    again = explain_refusal(call("0x1"), Check("tokens", "old words", Code.SENDER_NOT_GENESIS), "registered", RULES)
 
-    assert [(step.name, step.ok) for step in by_status.steps][:2] == [
-        ("transaction", True),
-        ("status", False),
-    ]
+    assert [(step.name, step.ok) for step in by_status.steps][:2] == [("transaction", True), ("status", False)]
     assert (by_status.status, by_status.code, by_status.reason) == ("rejected", "tx_failed", "it failed")
     assert (by_tokens.steps[-1].name, by_tokens.steps[-1].ok, by_tokens.reason) == ("tokens", False, "two")
     assert again.reason == "the sender's claim is not verified"
@@ -152,9 +142,7 @@ INSERT INTO refusals (txid, code, reason, sender, burn_block_time, block_height,
   refused_at) VALUES (?, ?, 'why', ?, 1, 1, '0x', 'cron', '1', ?)"""
 
 
-async def refuse(
-    db: Database, number: int, code: str = "tx_failed", sender: str = WALLET, at: int = NOW
-) -> None:
+async def refuse(db: Database, number: int, code: str = "tx_failed", sender: str = WALLET, at: int = NOW) -> None:
     await db.prepare(_REFUSAL).bind(f"0x{number:064x}", code, sender, at).run()
 
 
@@ -194,11 +182,7 @@ async def test_a_question_for_refusals_that_cannot_be_answered_says_what_can(tmp
         for code in ("pending", "x" * 50):
             with pytest.raises(UsageError, match=rf"^code is one of .*, not {code[:40]!r}\.$"):
                 await refusal_list.refusals(db, code=code)
-        for cursor in (
-            "x",
-            page_token.write({"t": -1, "x": f"0x{1:064x}"}),
-            page_token.write({"t": 1, "x": "0xA"}),
-        ):
+        for cursor in ("x", page_token.write({"t": -1, "x": f"0x{1:064x}"}), page_token.write({"t": 1, "x": "0xA"})):
             with pytest.raises(UsageError):
                 await refusal_list.refusals(db, after=cursor)
         assert (await refusal_list.refusals(db)).refusals == []
@@ -219,12 +203,7 @@ async def test_news_are_read_from_a_number_on(tmp_path: Path) -> None:
     assert [int(each.txid or "", 16) for each in (*first, *second)] == list(range(1, 203))
     assert (len(first), after_first, after_second) == (200, 200, 202)
     assert (none, after_none, newest) == ([], 202, 202)
-    assert (first[0].kind, first[0].code, first[0].reason, first[0].trade) == (
-        "refused",
-        "tx_failed",
-        "why",
-        None,
-    )
+    assert (first[0].kind, first[0].code, first[0].reason, first[0].trade) == ("refused", "tx_failed", "why", None)
 
 
 _SWAP = """
@@ -261,9 +240,7 @@ async def test_the_newest_ten_thousand_news_are_kept(tmp_path: Path) -> None:
     async with open_competition(tmp_path) as db:
         await db.prepare("INSERT INTO news (id, kind, txid, sender) VALUES (1, 'refused', 'a', 'b')").run()
         await db.prepare("INSERT INTO news (id, kind, txid, sender) VALUES (2, 'refused', 'a', 'b')").run()
-        await db.prepare(
-            "INSERT INTO news (id, kind, txid, sender) VALUES (10001, 'refused', 'a', 'b')"
-        ).run()
+        await db.prepare("INSERT INTO news (id, kind, txid, sender) VALUES (10001, 'refused', 'a', 'b')").run()
         removed = await trim_news(db)
         left = [each["id"] for each in (await db.prepare("SELECT id FROM news ORDER BY id").all()).results]
 

@@ -11,23 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stacks_simulator.chain import Chain
+from stacks_simulator.chain_records import ChainTransaction
+from stacks_simulator.simulator import Simulator
 from support.competition import World, as_rows, chain_of, open_world, sweep
 from support.example_chain import POOL, TXID, WALLET
 from support.scripted_fetch import Request, example, response
+from support.simulated_fetch import SimulatedFetch
 from support.upstreams import wired_hiro
 from support.virtual_time import run_virtual
-from tocsin.bindings import FetchResponse
-from tocsin.chain_model import EventPage, Transaction, TransactionWithEvents, TransferEvent
-from tocsin.competition.long_routes import moves_of_long_routes, to_read_first
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
-from tocsin.competition.swap import moves_of_events
-from tocsin.competition.swap_store import Candidate
-from tocsin.competition.verify import Verifier
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulator import Simulator
+from tocsin.fetch import FetchResponse
+from tocsin.stacks import EventPage, Transaction, TransactionWithEvents, TransferEvent
+from tocsin.swaps.store import Candidate
+from tocsin.swaps.submit import SubmissionLane, submit
+from tocsin.swaps.swap import moves_of_events
+from tocsin.swaps.verify import Verifier, moves_of_long_routes, to_read_first
 from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro_parse import events_v1
 
@@ -203,9 +201,7 @@ async def test_balance_changes_decide_where_events_cannot_be_read(
 # What to read first
 
 
-def route(
-    number: int, events: int | None, sender: str = WALLET, *, gives: str = "A", known: int = 100
-) -> Any:
+def route(number: int, events: int | None, sender: str = WALLET, *, gives: str = "A", known: int = 100) -> Any:
     """A route of which the first events are known; it gives each of these assets."""
     transaction = Transaction(
         f"0x{number:064x}", sender, False, 1, "success", "contract_call", None, None, True, events
@@ -257,10 +253,7 @@ def moved(draw: st.DrawFn) -> list[dict[str, Any]]:
     for place in draw(st.lists(places, min_size=1, max_size=8, unique=True)):
         kind = draw(st.sampled_from(["transfer"] * 6 + ["mint", "burn"]))
         asset = {"asset_event_type": kind, "sender": draw(PARTIES), "recipient": draw(PARTIES)}
-        asset |= {
-            "asset_id": f"SP1.{draw(st.sampled_from('abc'))}::t",
-            "amount": str(draw(st.integers(0, 3))),
-        }
+        asset |= {"asset_id": f"SP1.{draw(st.sampled_from('abc'))}::t", "amount": str(draw(st.integers(0, 3)))}
         asset |= {"mint": {"sender": ""}, "burn": {"recipient": ""}}.get(kind, {})
         events[place] = {"event_index": place, "event_type": "fungible_token_asset", "asset": asset}
     return events
@@ -315,9 +308,7 @@ def _changes(events: list[dict[str, Any]], principal: str, *, to_itself: bool) -
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(moved() | with_fee(), st.booleans())
-def test_the_verdict_of_a_long_route_is_that_of_all_its_events(
-    events: list[dict[str, Any]], to_itself: bool
-) -> None:
+def test_the_verdict_of_a_long_route_is_that_of_all_its_events(events: list[dict[str, Any]], to_itself: bool) -> None:
     """By every method, wherever the transfers are."""
 
     async def play() -> None:
@@ -349,11 +340,7 @@ def fee_route(count: int, *extra: tuple[int, str, str, str]) -> list[dict[str, A
         (fee_route(1_051, (500, "c", WALLET, "SPOTHER")), {"c"}, 3 + 10),  # not all receivers are known
         (fee_route(1_051, (500, "c", "SPTREASURY", POOL)), set(), 4 + 10),  # it passes the fee on
         (fee_route(1_051, (500, "d", "SPTREASURY", POOL)), set(), 4 + 10),  # it gives something else
-        (
-            fee_route(1_051, (500, "c", WALLET, WALLET)),
-            {"c"},
-            3 + 10,
-        ),  # sent to itself: hard to tell from sums
+        (fee_route(1_051, (500, "c", WALLET, WALLET)), {"c"}, 3 + 10),  # sent to itself: hard to tell from sums
         (fee_route(1_051, (2, "c", WALLET, POOL)), set(), 2),  # the pool gives: no fee, and no question
         (fee_route(301), {"c"}, 4),
         (fee_route(300), {"c"}, 4),  # two more pages take as many calls

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stacks_simulator.wallets import Wallet
 from support.competition import World, chain_of, open_world, register
-from tocsin.chain_model import AccountNonce, MinedAt, Transaction
-from tocsin.competition import nonces
-from tocsin.competition.nonces import NonceRange, Ranges, add_seen, missing, settled
-from tocsin.competition.walk import count_failure
-from tocsin.simulator.wallets import Wallet
+from tocsin.stacks import AccountNonce, MinedAt, Transaction
+from tocsin.swaps import lists as nonces
+from tocsin.swaps.lists import NonceRange, Ranges, add_seen, missing, settled
+from tocsin.swaps.walk import count_failure
 
 NOW = 1_778_700_600_000
 numbers = st.lists(st.integers(0, 70), max_size=60)
@@ -55,7 +55,7 @@ def test_settled_nonces_lack_nothing(seen: list[int]) -> None:
 @given(st.permutations(range(0, 40, 2)), st.integers(2, 12))
 def test_what_does_not_fit_counts_as_missing(seen: list[int], most: int) -> None:
     """However few ranges fit: no nonce counts as seen that was not, and the lowest and the highest are known."""
-    with patch("tocsin.competition.nonces.RANGES_MAX", most):
+    with patch("tocsin.swaps.lists.RANGES_MAX", most):
         ranges = ranges_of(seen)
     kept = {nonce for each in ranges for nonce in range(each.low, each.high + 1)}
 

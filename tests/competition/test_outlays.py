@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.types import Database
 from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap
 from support.local_store import open_competition
 from support.virtual_time import run_virtual
-from tocsin.bindings import Database
-from tocsin.chain_model import TokenPrice
-from tocsin.competition import outlays
-from tocsin.competition.board import all_rows
-from tocsin.competition.outlays import Trader, capital
+from tocsin.board import capital as outlays
+from tocsin.board.board import all_rows
+from tocsin.board.capital import Trader, capital
+from tocsin.stacks import TokenPrice
 
 TOKENS = ("stx", "A.a::a", "B.b::b")
 ONE, TWO, THREE = "SP1", "SP2", "SP3"  # the first two are wallets of one agent
@@ -45,9 +45,7 @@ def plain(swaps: Iterable[PlainSwap], trader: Trader) -> dict[str, int]:
 
 numbers = st.integers(1, 12)
 swaps = st.builds(
-    lambda number, sender, tokens, given_, gotten: PlainSwap(
-        number, sender, tokens[0], given_, tokens[1], gotten
-    ),
+    lambda number, sender, tokens, given_, gotten: PlainSwap(number, sender, tokens[0], given_, tokens[1], gotten),
     numbers,
     st.sampled_from((ONE, TWO, THREE)),
     st.permutations(TOKENS),
@@ -58,9 +56,7 @@ steps = st.lists(
     st.one_of(
         swaps,
         numbers,  # the swap of this number leaves
-        st.lists(st.sampled_from(TOKENS), max_size=2).map(
-            lambda tokens: ("left out", tuple(sorted(set(tokens))))
-        ),
+        st.lists(st.sampled_from(TOKENS), max_size=2).map(lambda tokens: ("left out", tuple(sorted(set(tokens))))),
         st.just("follow"),
     ),
     max_size=25,
@@ -97,11 +93,7 @@ def test_it_is_what_a_plain_computation_gives(steps: list[Any], at_once: int) ->
         found: dict[int, Mapping[str, int]] = {}
         for _ in range(40):
             found = await capital(db, traders)
-            assert all(
-                found[each.agent_id] == plain(kept.values(), each)
-                for each in traders
-                if each.agent_id in found
-            )
+            assert all(found[each.agent_id] == plain(kept.values(), each) for each in traders if each.agent_id in found)
             if len(found) == 2:
                 break
             await capital(db, traders, at_once)
@@ -213,9 +205,7 @@ async def test_one_call_catches_up_with_many_agents(tmp_path: Path) -> None:
         await add_traders(db, senders)
         for sender, agent_id in senders:
             first = agent_id * 1_000
-            await add_swaps(
-                db, [PlainSwap(n, sender, "stx", 1, "A.a::a", 1) for n in range(first, first + 60)]
-            )
+            await add_swaps(db, [PlainSwap(n, sender, "stx", 1, "A.a::a", 1) for n in range(first, first + 60)])
         traders = [Trader(agent_id, (sender,), ()) for sender, agent_id in senders]
 
         assert await capital(db, traders, 1_000) == {agent_id: {"stx": 60} for _, agent_id in senders}

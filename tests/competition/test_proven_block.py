@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.addresses import address_of
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.traffic import start_tenures
+from stacks_simulator.wallets import Wallet
 from support.asgi import ask
 from support.competition import World, chain_of, feed, open_world, register, started, sweep
 from support.scripted_scheduler import scene
-from tocsin.competition.allowlist import AllowList
-from tocsin.competition.proven_block import completeness
-from tocsin.competition.rules import Rules
-from tocsin.shapes.completeness import Completeness
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.network_traffic import start_tenures
-from tocsin.simulator.wallets import Wallet
+from tocsin.scheduler.types import Completeness
+from tocsin.swaps.proof import completeness
+from tocsin.swaps.rules import AllowList, Rules
 from tocsin.web.app import create_app
 
 VERIFYING = SimulatedFault(kind="status", status=503, upstream="hiro", path="tx/multiple")
@@ -145,10 +144,7 @@ async def test_a_wallet_that_becomes_eligible_ends_the_claim_before_any_run(tmp_
         read = await claim(world)
 
     assert before.until_block is not None
-    assert (after.until_block, after.obstacle) == (
-        None,
-        "not all lists of contracts and wallets were read yet",
-    )
+    assert (after.until_block, after.obstacle) == (None, "not all lists of contracts and wallets were read yet")
     assert read.until_block == newest
 
 
@@ -179,9 +175,7 @@ async def test_without_the_networks_list_nothing_is_claimed(tmp_path: Path) -> N
         " and the sweep alone cannot tell what a list leaves out"
     )
     assert gone.until_block is None
-    assert gone.obstacle == (
-        "the network's list is not followed: Hiro does not have the list of all transactions"
-    )
+    assert gone.obstacle == ("the network's list is not followed: Hiro does not have the list of all transactions")
 
 
 @pytest.mark.slow

@@ -8,11 +8,11 @@ import pytest
 
 from support.competition import World, as_rows, feed, open_world, sweep
 from support.competition_site import competition_site, push_2
-from tocsin.budget.budget import Quota
-from tocsin.competition import swap_store
-from tocsin.competition.request_jobs import RECEIVE, VERIFY_QUEUED, competition_jobs
-from tocsin.competition.swap_store import Candidate
 from tocsin.errors import RunStopped
+from tocsin.swaps import store as swap_store
+from tocsin.swaps.store import Candidate
+from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED, competition_jobs
+from tocsin.upstream.budget import Quota
 
 HOUR_S = 3_600
 _NUMBERS = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {})"
@@ -32,11 +32,7 @@ def invented(number: int, count: int) -> dict[str, Any]:
     """Return a push, as the object gets it, of ids that no chain has."""
     nothing = {"sender": None, "contract": None, "function": None}
     txids = (f"0xdead{number + each:060x}" for each in range(count))
-    return {
-        "applied": [{"txid": txid, **nothing} for txid in txids],
-        "rolledBack": [],
-        "withoutId": 0,
-    }
+    return {"applied": [{"txid": txid, **nothing} for txid in txids], "rolledBack": [], "withoutId": 0}
 
 
 async def pushed(world: World, number: int, count: int) -> dict[str, Any]:
@@ -212,9 +208,7 @@ async def test_agents_have_a_bounded_queue_too(tmp_path: Path, monkeypatch: pyte
 
 async def test_pushes_use_a_share_of_the_request_lane(tmp_path: Path) -> None:
     """A flood of small pushes is verified at once until the hook's share is used up, and by runs after that."""
-    plan = Quota(
-        second=100, minute=10_000, month=10_000, is_cap=True
-    )  # a share of the first day is 2.6 calls
+    plan = Quota(second=100, minute=10_000, month=10_000, is_cap=True)  # a share of the first day is 2.6 calls
     async with open_world(tmp_path, plan=plan) as world:
         jobs, calls = competition_jobs(world.rules), world.calls()
         for number in range(10):
@@ -226,9 +220,7 @@ async def test_pushes_use_a_share_of_the_request_lane(tmp_path: Path) -> None:
         assert len(await candidates(world)) == 10
 
 
-async def test_a_push_is_answered_with_what_was_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_push_is_answered_with_what_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over HTTP, with status 200: sending it again would change nothing."""
     monkeypatch.setitem(swap_store.QUEUED_MAX, 2, 1)
     async with competition_site(tmp_path) as made:

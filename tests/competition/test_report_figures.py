@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from tocsin.competition import feed_report, sweep_report
-from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.feed_choice import MeasuredTraffic, choose_way, measured, network_calls
-from tocsin.competition.feed_mark import FeedGap, FeedMark
-from tocsin.competition.feed_report import FeedCounts, blocks_behind, feed_counters, feed_result
-from tocsin.competition.feed_state import FeedState
-from tocsin.competition.proven_block import ProofFacts, completeness_of, proven_block
-from tocsin.competition.sweep_report import SweepCounts, counters_of, sweep_result
-from tocsin.competition.unit_pool import StopReason
-from tocsin.competition.verify import Tally
-from tocsin.competition.walk import Anchor
+from tocsin.swaps import feed as feed_report
+from tocsin.swaps import sweep as sweep_report
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.feed import FeedCounts, blocks_behind, feed_counters, feed_result
+from tocsin.swaps.feed_state import FeedGap, FeedMark, FeedState, MeasuredTraffic, choose_way, measured, network_calls
+from tocsin.swaps.pool import StopReason
+from tocsin.swaps.proof import ProofFacts, completeness_of, proven_block
+from tocsin.swaps.sweep import SweepCounts, counters_of, sweep_result
+from tocsin.swaps.verify import Tally
+from tocsin.swaps.walk import Anchor
 
 NOW = 1_778_700_600_000
 MINUTE = 60_000
@@ -40,11 +39,7 @@ BEHIND = FeedMark((anchor(100), anchor(90)), (FeedGap("cursor", (95, 0)),))
 def test_the_counters_of_a_look() -> None:
     """Each in its own field; contracts that are not listed are no refusals of the competition."""
     counts = FeedCounts(pages=6, transactions=7, found=8, visited=9)
-    counts.refused = {
-        "0x1": Code.TX_FAILED,
-        "0x2": Code.CONTRACT_NOT_ALLOWLISTED,
-        "0x3": Code.BEFORE_COMP_START,
-    }
+    counts.refused = {"0x1": Code.TX_FAILED, "0x2": Code.CONTRACT_NOT_ALLOWLISTED, "0x3": Code.BEFORE_COMP_START}
     counts.facts = ProofFacts(True, 10, None, 0, None)
     state = FeedState(reason="why", mark=BEHIND, traffic=MeasuredTraffic(NOW, 5, 4_000))
 
@@ -59,12 +54,7 @@ def test_the_counters_of_a_look() -> None:
         "pending": 3,
         "withdrawn": 4,
         "rejected": 7,
-        "rejectionReasons": {
-            "before_comp_start": 1,
-            "incomplete_events": 1,
-            "tx_failed": 3,
-            "verify_threw": 2,
-        },
+        "rejectionReasons": {"before_comp_start": 1, "incomplete_events": 1, "tx_failed": 3, "verify_threw": 2},
         "failed": 5,
         "visited": 9,
         "missingNonces": 10,
@@ -97,10 +87,7 @@ def test_how_many_blocks_a_list_is_behind(state: FeedState, expected: int) -> No
 
 
 def ended(
-    counts: FeedCounts | None = None,
-    mark: FeedMark = READ,
-    stop: StopReason | None = None,
-    failure: str | None = None,
+    counts: FeedCounts | None = None, mark: FeedMark = READ, stop: StopReason | None = None, failure: str | None = None
 ) -> Any:
     return feed_result(counts or FeedCounts(), {"a": 1}, FeedState(mark=mark), stop, failure)
 
@@ -174,9 +161,7 @@ def test_the_record_is_proven_up_to_the_least_of_its_limits(facts: ProofFacts, b
 
 def test_what_keeps_the_proof_from_the_newest_block_is_named() -> None:
     """Everything that does, in one sentence."""
-    state = FeedState(
-        mark=BEHIND, started_at=NOW, looked_at=NOW - 5, complete_at=NOW - 5, newest_s=1_778_786_400
-    )
+    state = FeedState(mark=BEHIND, started_at=NOW, looked_at=NOW - 5, complete_at=NOW - 5, newest_s=1_778_786_400)
     told = completeness_of(state, ProofFacts(True, 2, 80, 3, 70))
 
     assert (told.until_block, told.as_of, told.missing_nonces) == (70, NOW - 5, 2)
@@ -233,9 +218,7 @@ def test_the_counters_of_a_sweep() -> None:
     assert {"way": "contracts", **counters_of(SweepCounts(), 0, 0)} == sweep_report.EMPTY_RESULT
 
 
-def swept(
-    contracts: int = 2, stop: StopReason | None = None, failure: str | None = None, **counts: Any
-) -> Any:
+def swept(contracts: int = 2, stop: StopReason | None = None, failure: str | None = None, **counts: Any) -> Any:
     made = SweepCounts(**{"read": {"a", "b"}, **counts})
     return sweep_result(made, {"a": 1}, contracts, stop, failure)
 
@@ -338,10 +321,7 @@ def test_the_way_that_costs_less_is_used_and_does_not_swing() -> None:
     assert network_calls(50_000, SWEEP_MS) == 1_096
     assert [way("network", calls) for calls in (960, 1_200, 1_201)] == ["network", "network", "contracts"]
     assert [way("contracts", calls) for calls in (960, 768, 767)] == ["contracts", "contracts", "network"]
-    assert choose_way("network", None, 10, SWEEP_MS) == (
-        "network",
-        "the network's traffic is not measured yet",
-    )
+    assert choose_way("network", None, 10, SWEEP_MS) == ("network", "the network's traffic is not measured yet")
     assert choose_way("network", 50_000, 10, SWEEP_MS)[1] == (
         "the network's 50,000 transactions a day are 1,096 calls, the lists of 10 contracts 960"
     )

@@ -5,18 +5,15 @@ from typing import Any
 
 import pytest
 
-from tocsin.chain_model import ContractCall, MinedAt, Transaction
-from tocsin.competition.allowlist import AllowList
-from tocsin.competition.codes import Code
-from tocsin.competition.rules import Check, Rules, checks, judge, still_refused
-from tocsin.errors import UsageError
+from holdfast.errors import UsageError
+from tocsin.stacks import ContractCall, MinedAt, Transaction
+from tocsin.swaps.codes import Code
+from tocsin.swaps.rules import AllowList, Check, Rules, checks, judge, still_refused
 
 START_S, END_S = 1_777_593_600, 1_780_272_000  # May 2026
 CALL = ContractCall("SP1.router", "swap")
 RULES = Rules(AllowList({"SP1.router": frozenset({"swap", "also"})}), START_S, END_S)
-GOOD = Transaction(
-    "0x1", "SP", False, 0, "success", "contract_call", CALL, MinedAt(5, "0x", 0, START_S), True, None
-)
+GOOD = Transaction("0x1", "SP", False, 0, "success", "contract_call", CALL, MinedAt(5, "0x", 0, START_S), True, None)
 
 
 def at(seconds: int) -> dict[str, Any]:
@@ -38,27 +35,15 @@ def at(seconds: int) -> dict[str, Any]:
         ),
         (
             at(END_S),
-            Check(
-                "campaign",
-                "2026-06-01 00:00:00 UTC is after the end, 2026-06-01 00:00:00 UTC",
-                Code.AFTER_COMP_END,
-            ),
+            Check("campaign", "2026-06-01 00:00:00 UTC is after the end, 2026-06-01 00:00:00 UTC", Code.AFTER_COMP_END),
         ),
         (
             at(253_402_300_799),
-            Check(
-                "campaign",
-                "9999-12-31 23:59:59 UTC is after the end, 2026-06-01 00:00:00 UTC",
-                Code.AFTER_COMP_END,
-            ),
+            Check("campaign", "9999-12-31 23:59:59 UTC is after the end, 2026-06-01 00:00:00 UTC", Code.AFTER_COMP_END),
         ),
         (
             at(253_402_300_800),
-            Check(
-                "campaign",
-                "second 253402300800 is after the end, 2026-06-01 00:00:00 UTC",
-                Code.AFTER_COMP_END,
-            ),
+            Check("campaign", "second 253402300800 is after the end, 2026-06-01 00:00:00 UTC", Code.AFTER_COMP_END),
         ),
         (
             {"status": "pending", "mined": None, "canonical": False},
@@ -84,10 +69,7 @@ def at(seconds: int) -> dict[str, Any]:
             {"status": "abort_by_response", "canonical": False},
             Check("status", "it is on a fork that was abandoned, and not mined again yet", Code.PENDING),
         ),
-        (
-            {"contract_call": None},
-            Check("kind", "it does not say which contract it calls", Code.MALFORMED_TX),
-        ),
+        ({"contract_call": None}, Check("kind", "it does not say which contract it calls", Code.MALFORMED_TX)),
         (
             {"contract_call": None, "type": "coinbase"},
             Check("kind", "it is a coinbase, not a contract_call", Code.MALFORMED_TX),
@@ -95,9 +77,7 @@ def at(seconds: int) -> dict[str, Any]:
         (
             {"contract_call": ContractCall("SP1.router", "steal")},
             Check(
-                "contract",
-                f"SP1.router::steal is not on list {RULES.allowlist.version}",
-                Code.CONTRACT_NOT_ALLOWLISTED,
+                "contract", f"SP1.router::steal is not on list {RULES.allowlist.version}", Code.CONTRACT_NOT_ALLOWLISTED
             ),
         ),
     ],
@@ -125,9 +105,7 @@ def test_all_checks_come_in_their_order() -> None:
 def test_without_an_end_the_campaign_goes_on() -> None:
     endless = replace(RULES, end_s=None)
     assert judge(replace(GOOD, **at(10**11)), "eligible", endless) is None
-    assert (
-        still_refused({"code": "before_comp_start", "burn_block_time": START_S}, "eligible", endless) is False
-    )
+    assert still_refused({"code": "before_comp_start", "burn_block_time": START_S}, "eligible", endless) is False
 
 
 def test_a_campaign_ends_after_it_begins() -> None:
@@ -156,16 +134,8 @@ def test_a_change_of_the_rules_shows_in_their_text() -> None:
         ({"code": "sender_not_registered"}, "registered", False),
         ({"code": "sender_not_registered"}, "eligible", False),
         ({"code": "sender_not_genesis"}, "registered", True),
-        (
-            {"code": "contract_not_allowlisted", "contract_id": "SP1.router", "function_name": "x"},
-            "eligible",
-            True,
-        ),
-        (
-            {"code": "contract_not_allowlisted", "contract_id": "SP1.router", "function_name": "swap"},
-            "eligible",
-            False,
-        ),
+        ({"code": "contract_not_allowlisted", "contract_id": "SP1.router", "function_name": "x"}, "eligible", True),
+        ({"code": "contract_not_allowlisted", "contract_id": "SP1.router", "function_name": "swap"}, "eligible", False),
         ({"code": "invalid_amount"}, "eligible", True),
     ],
 )

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.errors import ConstraintViolated, StoreError
+from holdfast.local.migrations import difference, load, schema_of, split
+from holdfast.types import Database
 from support.local_store import open_competition
 from support.virtual_time import run_virtual
-from tocsin.bindings import Database
-from tocsin.competition import COMPETITION_MIGRATIONS, totals, trades
-from tocsin.errors import ConstraintViolated, StoreError
-from tocsin.platform.local.sqlite.migrations import difference, load, schema_of
-from tocsin.platform.local.sqlite.sql_text import split
+from tocsin.swaps import COMPETITION_MIGRATIONS, trades
+from tocsin.swaps import store as totals
 
 SENDERS = ("SP1", "SP2")
 TOKENS = ("stx", "A.a::a", "B.b::b")
@@ -45,9 +45,7 @@ def test_the_schema_is_the_sum_of_its_migrations() -> None:
     assert any(line.startswith("table swaps: ") for line in summed)
 
 
-amounts = st.one_of(
-    st.integers(1, 100), st.integers(1, 10**40 - 1), st.sampled_from([10**10, 10**20 - 1, 10**39])
-)
+amounts = st.one_of(st.integers(1, 100), st.integers(1, 10**40 - 1), st.sampled_from([10**10, 10**20 - 1, 10**39]))
 swaps = st.tuples(
     st.integers(0, 5), st.sampled_from(SENDERS), st.permutations(TOKENS), amounts, amounts, st.integers(1, 9)
 )
@@ -57,9 +55,7 @@ steps = st.lists(st.one_of(swaps, st.integers(0, 5)), max_size=30)
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(steps)
-def test_totals_equal_the_sums_of_the_swaps(
-    steps: list[tuple[int, str, list[str], int, int, int] | int],
-) -> None:
+def test_totals_equal_the_sums_of_the_swaps(steps: list[tuple[int, str, list[str], int, int, int] | int]) -> None:
     """After any inserts (some known already) and removals, every total is the exact sum; a rebuild agrees."""
 
     async def check() -> None:
@@ -123,9 +119,7 @@ async def test_drift_is_noticed_and_repaired(tmp_path: Path) -> None:
     async with open_competition(tmp_path) as db:
         await add_agents(db)
         await db.prepare(INSERT).bind(txid(1), "SP1", "stx", "5", "A.a::a", "7", 9).run()
-        await db.batch(
-            [db.prepare("UPDATE pair_totals SET in_0 = 6"), db.prepare("DELETE FROM token_totals")]
-        )
+        await db.batch([db.prepare("UPDATE pair_totals SET in_0 = 6"), db.prepare("DELETE FROM token_totals")])
         drifted = await totals.drift(db)
         await totals.rebuild(db)
 
@@ -174,16 +168,10 @@ async def test_a_swap_is_replaced_never_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sql", "index"),
     [
-        (
-            "SELECT * FROM swaps WHERE sender = ? ORDER BY burn_block_time DESC, txid DESC LIMIT 50",
-            "swaps_by_sender",
-        ),
+        ("SELECT * FROM swaps WHERE sender = ? ORDER BY burn_block_time DESC, txid DESC LIMIT 50", "swaps_by_sender"),
         ("SELECT txid FROM swaps WHERE contract_id = ? AND block_height >= ?", "swaps_by_contract"),
         ("SELECT min(burn_block_time) FROM swaps WHERE sender = ?", "swaps_by_sender"),
-        (
-            "SELECT * FROM candidates WHERE rank = ? AND due_at <= ? ORDER BY due_at, txid LIMIT 9",
-            "candidates_by_rank",
-        ),
+        ("SELECT * FROM candidates WHERE rank = ? AND due_at <= ? ORDER BY due_at, txid LIMIT 9", "candidates_by_rank"),
         ("SELECT * FROM refusals WHERE code = ?", "refusals_by_code"),
     ],
 )

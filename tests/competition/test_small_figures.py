@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
 from support.pages_world import sample_row
-from tocsin.competition import page_token
-from tocsin.competition.agent_stats import TradingStats, ValuedSwap, trading_stats
-from tocsin.competition.agent_view import MISSING, BoardRanks, ranks_of
-from tocsin.competition.board import BoardQuery, board_query, page_of, percent_of, ranked, unit_prices
-from tocsin.competition.client_shares import ClientShares
-from tocsin.competition.published_board import PeriodFigures, PeriodRows, PublishedBoard
-from tocsin.errors import UsageError
-from tocsin.shapes.competition import BoardRow
+from tocsin.board.agents import MISSING, BoardRanks, TradingStats, ValuedSwap, ranks_of, trading_stats
+from tocsin.board.board import BoardQuery, board_query, page_of, percent_of, ranked, unit_prices
+from tocsin.board.published import PeriodFigures, PeriodRows, PublishedBoard
+from tocsin.board.types import BoardRow
+from tocsin.swaps import trades as page_token
+from tocsin.swaps.submit import ClientShares
 
 NOW = 1_778_700_600_000
 DAY_S = 86_400.0
@@ -25,9 +24,7 @@ DAY_S = 86_400.0
 # How an agent trades
 
 
-def swap(
-    time_s: int, given: tuple[str, int, float | None], received: tuple[str, int, float | None]
-) -> ValuedSwap:
+def swap(time_s: int, given: tuple[str, int, float | None], received: tuple[str, int, float | None]) -> ValuedSwap:
     return ValuedSwap(time_s, given[0], given[1], received[0], received[1], given[2], received[2])
 
 
@@ -151,12 +148,7 @@ def test_pages_follow_each_other_with_their_ranks() -> None:
     second = page_of(ROWS, board_query(limit=4, after=first.next))
     whole = page_of(ROWS, board_query(limit=6))
 
-    assert [(each.stx_address, each.rank) for each in first.rows] == [
-        ("a", 1),
-        ("b", 2),
-        ("c", 3),
-        ("zero", 4),
-    ]
+    assert [(each.stx_address, each.rank) for each in first.rows] == [("a", 1), ("b", 2), ("c", 3), ("zero", 4)]
     assert [(each.stx_address, each.rank) for each in second.rows] == [("d", 5), ("none", 6)]
     assert (second.next, whole.next) == (None, None)
     with pytest.raises(UsageError, match="cursor must be next"):
@@ -219,9 +211,7 @@ def test_the_rows_of_a_period_have_its_figures() -> None:
     assert (first.uncounted_trade_count, first.unpriced_tokens) == (1, ["x"])
     assert (second.pnl_usd, second.uncounted_trade_count, second.unpriced_tokens) == (None, 0, ["x"])
     assert (list(made.of(board, "24h")), list(made.of(board, "all"))) == ([], rows)
-    newer = PublishedBoard(
-        rows, NOW + 1, None, final=False, periods={"7d": replace(week, pnl_usd=[6.0, None])}
-    )
+    newer = PublishedBoard(rows, NOW + 1, None, final=False, periods={"7d": replace(week, pnl_usd=[6.0, None])})
     assert made.of(board, "7d") is made.of(board, "7d")
     assert made.of(newer, "7d")[0].pnl_usd == 6.0
     assert page_of(rows, BoardQuery()).rows[0].stx_address == "b"
@@ -229,12 +219,7 @@ def test_the_rows_of_a_period_have_its_figures() -> None:
 
 def test_what_an_agent_still_has_to_do() -> None:
     """In order; an eligible agent has nothing left to do."""
-    assert [len(MISSING[tier]) for tier in ("not_registered", "registered", "genesis", "eligible")] == [
-        3,
-        2,
-        1,
-        0,
-    ]
+    assert [len(MISSING[tier]) for tier in ("not_registered", "registered", "genesis", "eligible")] == [3, 2, 1, 0]
 
 
 class Price:

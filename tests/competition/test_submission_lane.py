@@ -9,33 +9,37 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset
+from holdfast.types import JSON
+from stacks_simulator.chain_records import AssetEvent, ChainTransaction, SimulatedCall
+from stacks_simulator.tokens import ALEX, WELSH
 from support.asgi import Answer, ask
 from support.competition import open_world
 from support.competition_site import JSON_TYPE, TRADES, competition_site
 from support.scheduler import scheduler
 from support.scripted_fetch import ScriptedFetch
+from support.simulated_fetch import SimulatedFetch
 from support.submitters import LaneFigures, LaneWorld, addresses, hiro_knows_nothing
-from tocsin.bindings import JSON, FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.budget.limiter import Lane
-from tocsin.competition import client_shares, submission_lane
-from tocsin.competition.client_shares import ClientShares
-from tocsin.competition.gathered_lookup import GatheredLookup
-from tocsin.competition.request_jobs import RECHECK, SUBMIT, competition_jobs
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
-from tocsin.competition.verdicts import verdict
-from tocsin.errors import ObjectReset, ShareUsed
-from tocsin.shapes.competition import SubmitAnswer
-from tocsin.simulator.chain_records import AssetEvent, ChainTransaction, SimulatedCall
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulated_tokens import ALEX, WELSH
+from tocsin.errors import ShareUsed
+from tocsin.fetch import FetchResponse
+from tocsin.swaps import submit as client_shares
+from tocsin.swaps import submit as submission_lane
+from tocsin.swaps.submit import (
+    RECHECK,
+    SUBMIT,
+    ClientShares,
+    GatheredLookup,
+    SubmissionLane,
+    competition_jobs,
+    submit,
+    verdict,
+)
+from tocsin.swaps.types import SubmitAnswer
+from tocsin.upstream.budget import Lane, Quota
 
 CLIENT = ("192.0.2.1",)
 DAY_S = 86_400.0
-SMALL = Quota(
-    second=100, minute=10_000, month=10_000, is_cap=True
-)  # 53 calls for the first day's submissions
+SMALL = Quota(second=100, minute=10_000, month=10_000, is_cap=True)  # 53 calls for the first day's submissions
 
 
 def unknown(number: int) -> str:
@@ -84,10 +88,7 @@ async def test_ids_that_come_together_are_asked_together(tmp_path: Path) -> None
         )
 
         assert [answer.code for answer in answers[:24]] == [None, "tx_not_found", *[None] * 22]
-        assert {answer.code for answer in answers[24:]} == {
-            None,
-            "txid_already_verified",
-        }  # twice the same id
+        assert {answer.code for answer in answers[24:]} == {None, "txid_already_verified"}  # twice the same id
         assert [answer.trade.txid for answer in answers[2:] if answer.trade] == txids[2:]
         assert world.calls() - calls == 3
         assert world.clock.monotonic() - began == pytest.approx(1.0, abs=0.1)
@@ -127,9 +128,7 @@ async def test_a_refused_long_route_costs_its_client_all_its_calls(tmp_path: Pat
         used = []
         for tx in (long_route, swap):
             before = world.calls()
-            answer = await submit(
-                world.request(), world.rules, {"txid": tx.tx_id, "client": list(CLIENT)}, lane
-            )
+            answer = await submit(world.request(), world.rules, {"txid": tx.tx_id, "client": list(CLIENT)}, lane)
             made = world.calls() - before
             used.append((answer.code, made, lane._shares._used_by(CLIENT[0], world.clock.monotonic())))
 

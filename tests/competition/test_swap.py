@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stacks_simulator.calls import CALL_KINDS, SWAP_KINDS
 from support.reference_cases import PARSE_CASES, completed
 from support.scripted_fetch import example
 from support.simulated import quiet_simulator
+from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.upstreams import Wired
-from tocsin.budget.call_session import task_session
-from tocsin.chain_model import STX, BalanceChange, Transaction, TransferEvent
-from tocsin.competition.swap import (
+from tocsin.errors import MalformedBody
+from tocsin.stacks import STX, BalanceChange, Transaction, TransferEvent
+from tocsin.swaps.swap import (
     Moves,
     NoSwap,
     Swap,
@@ -26,13 +28,11 @@ from tocsin.competition.swap import (
     sent_of_changes,
     swap_of,
 )
-from tocsin.errors import MalformedBody
-from tocsin.simulator.call_kinds import CALL_KINDS, SWAP_KINDS
-from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.upstream.answer import Ok
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
 from tocsin.upstream.hiro_parse import events_v1
+from tocsin.upstream.limiter import task_session
 
 WALLET, POOL = "SPWALLET", "SPPOOL.pool"
 
@@ -68,7 +68,7 @@ def test_cases_of_the_reference(case: dict[str, Any]) -> None:
                 "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx",
                 99_000_000,
             ),
-        ),
+        )
     ],
 )
 def test_a_middle_token_that_passes_through_cancels_out(name: str, expected: Swap) -> None:
@@ -162,9 +162,7 @@ def test_changes_without_the_fee_are_not_believed() -> None:
 
     assert net_of_changes(transaction(100, sponsored=False), []) is None
     assert net_of_changes(transaction(100, sponsored=False), [token]) is None
-    assert (
-        net_of_changes(transaction(100, sponsored=False), [token, BalanceChange("0x1", STX, 99, 0)]) is None
-    )
+    assert net_of_changes(transaction(100, sponsored=False), [token, BalanceChange("0x1", STX, 99, 0)]) is None
     assert net_of_changes(transaction(1, sponsored=False), [token]) is None
     assert net_of_changes(transaction(0, sponsored=False), [token]) == {"A": 5}
     assert net_of_changes(transaction(100, sponsored=True), [token]) == {"A": 5}
@@ -183,10 +181,7 @@ def test_changes_without_the_fee_are_not_believed() -> None:
             {"A": -1, "B": -2, "C": 3},
             "the sender gave 2 tokens and got one token: a swap has one of each, besides fees",
         ),
-        (
-            {"A": -1, "B": 2, "C": 3},
-            "the sender gave one token and got 2 tokens: a swap has one of each, besides fees",
-        ),
+        ({"A": -1, "B": 2, "C": 3}, "the sender gave one token and got 2 tokens: a swap has one of each, besides fees"),
     ],
 )
 def test_what_is_not_a_swap_has_a_reason(net: dict[str, int], reason: str) -> None:
@@ -208,9 +203,7 @@ def test_a_swap_that_is_fees_only_names_what_is_not_known() -> None:
     assert swap_of(Moves(net, frozenset("B"))) == Swap("A", 1, "C", 3, {"B": 2})
     more = {**net, "D": -1}
     assert swap_of(Moves(more, frozenset("B"))) == NoSwap(
-        "incomplete_events",
-        "the sender gave 3 tokens and got one token: a swap has one of each, besides fees",
-        more,
+        "incomplete_events", "the sender gave 3 tokens and got one token: a swap has one of each, besides fees", more
     )
 
 
@@ -260,9 +253,7 @@ FEE = move("C", WALLET, TREASURY, 1)
         ([PAID, FEE, move("C", TREASURY, None, 1), GOT], {"C": 1}),  # burned by the receiver: nobody gets it
     ],
 )
-def test_a_third_token_that_only_pays_somebody_is_a_fee(
-    moves: list[TransferEvent], fees: dict[str, int]
-) -> None:
+def test_a_third_token_that_only_pays_somebody_is_a_fee(moves: list[TransferEvent], fees: dict[str, int]) -> None:
     """The main pair is the swap, and the fees are named."""
     found = swap_of(moves_of_events(WALLET, moves))
 
@@ -384,10 +375,7 @@ def gives_anything(principal: str, moves: list[tuple[str, str | None, str | None
         ("none", None),
         ("(some 'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B)", "SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B"),
         ("'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B", "SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B"),
-        (
-            "(some 'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B.v-1)",
-            "SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B.v-1",
-        ),
+        ("(some 'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B.v-1)", "SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B.v-1"),
         ("u5", None),
         ("(some u5)", None),
         ("(some '", None),

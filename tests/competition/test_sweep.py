@@ -5,27 +5,15 @@ from typing import Any
 
 import pytest
 
-from support.competition import (
-    CADENCE_MS,
-    World,
-    as_rows,
-    chain_of,
-    number,
-    open_world,
-    register,
-    sweep,
-    sweep_within,
-)
-from tocsin.competition import totals
-from tocsin.competition.allowlist import AllowList, built_in
-from tocsin.competition.rules import Rules
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
-from tocsin.competition.sweep import CURSOR, Sweep
-from tocsin.competition.totals import drift
-from tocsin.competition.walk import Visits
-from tocsin.platform.shared.json_values import decode, encode
-from tocsin.simulator.wallets import Wallet
+from holdfast.values import decode, encode
+from stacks_simulator.wallets import Wallet
+from support.competition import CADENCE_MS, World, as_rows, chain_of, number, open_world, register, sweep, sweep_within
+from tocsin.swaps import store as totals
+from tocsin.swaps.rules import AllowList, Rules, built_in
+from tocsin.swaps.store import drift
+from tocsin.swaps.submit import SubmissionLane, submit
+from tocsin.swaps.sweep import CURSOR, Sweep
+from tocsin.swaps.walk import Visits
 
 HOUR_S = 3_600
 CONTRACTS = len(built_in().contracts)
@@ -80,9 +68,7 @@ async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> No
 
     assert rows == as_rows(chain.truth())
     assert asked == 6  # of thirty wallets four calls each that succeeded
-    pages = sum(
-        max(1, -(-len(chain.index.of(contract)) // 50)) for contract in world.rules.allowlist.contracts
-    )
+    pages = sum(max(1, -(-len(chain.index.of(contract)) // 50)) for contract in world.rules.allowlist.contracts)
     assert world.calls() - before == pages
     assert second.counters()["alreadyKnown"] == len(rows)
 
@@ -157,9 +143,7 @@ async def test_more_than_five_hundred_transactions_between_visits(tmp_path: Path
 
 async def fresh_database_by_wallets(world: World) -> list[dict[str, Any]]:
     """What the wallets' own lists alone would have found."""
-    await world.db.batch(
-        [world.db.prepare(f"DELETE FROM {table}") for table in ("swaps", "marks", "candidates")]
-    )
+    await world.db.batch([world.db.prepare(f"DELETE FROM {table}") for table in ("swaps", "marks", "candidates")])
     for _ in range(3):
         walk = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
         await walk.prepare()
@@ -214,9 +198,7 @@ async def test_rules_that_tighten_take_swaps_out(part: str, tmp_path: Path) -> N
         if part == "list":
             del contracts[before[0]["contract_id"]]
         tight = Rules(
-            AllowList(contracts),
-            middle if part == "start" else world.rules.start_s,
-            middle if part == "end" else None,
+            AllowList(contracts), middle if part == "start" else world.rules.start_s, middle if part == "end" else None
         )
         calls = world.calls("tx/multiple")
         await sweep(world, rules=tight)

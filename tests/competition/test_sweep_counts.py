@@ -5,18 +5,17 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.faults import SimulatedFault
 from support.competition import CADENCE_MS, World, open_world
 from support.simulated import quiet_simulator
 from support.virtual_time import VirtualClock
-from tocsin.competition import swap_store
-from tocsin.competition.codes import Code
-from tocsin.competition.rules import Rules
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
-from tocsin.competition.swap_store import Candidate
-from tocsin.competition.sweep import Sweep
-from tocsin.competition.verify import Verifier
-from tocsin.simulator.faults import SimulatedFault
+from tocsin.swaps import store as swap_store
+from tocsin.swaps.codes import Code
+from tocsin.swaps.rules import Rules
+from tocsin.swaps.store import Candidate
+from tocsin.swaps.submit import SubmissionLane, submit
+from tocsin.swaps.sweep import Sweep
+from tocsin.swaps.verify import Verifier
 
 REFUSED = {
     Code.TX_FAILED: "abort_by_response",

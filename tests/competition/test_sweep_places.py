@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.chain_records import ChainTransaction
+from stacks_simulator.faults import SimulatedFault
 from support.competition import World, as_rows, chain_of, open_world, sweep
-from tocsin.bindings import FetchResponse
-from tocsin.competition import sweep as sweep_module
-from tocsin.competition.rules import Rules
-from tocsin.competition.sweep import CURSOR, Sweep, _DailyPass
-from tocsin.competition.walk import Visits
-from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.simulated_fetch import SimulatedFetch
+from support.simulated_fetch import SimulatedFetch
+from tocsin.fetch import FetchResponse
+from tocsin.swaps import sweep as sweep_module
+from tocsin.swaps.rules import Rules
+from tocsin.swaps.sweep import CURSOR, Sweep, _DailyPass
+from tocsin.swaps.walk import Visits
 from tocsin.upstream.answer import Malformed
 
 HOUR_S = 3_600
@@ -147,9 +147,7 @@ def test_the_cursor_passes_only_wallets_that_were_read() -> None:
 
 
 @pytest.mark.slow
-async def test_more_retracted_swaps_than_fit_into_one_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_more_retracted_swaps_than_fit_into_one_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next sweeps continue until none is left that does not count."""
     monkeypatch.setattr(sweep_module, "RETRACTED_MAX", 2)
     async with open_world(tmp_path, chain_of(1)) as world:

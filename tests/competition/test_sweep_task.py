@@ -3,16 +3,12 @@
 from pathlib import Path
 
 from support.competition import CADENCE_MS, chain_of, open_world, sweep
-from tocsin.competition.allowlist import AllowList, built_in
-from tocsin.competition.rules import Rules
-from tocsin.competition.sweep import Sweep
 from tocsin.settings import Settings
-from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.swaps.rules import AllowList, Rules, built_in
+from tocsin.swaps.sweep import Sweep, sweep_task
 
 
-async def test_a_sweep_that_did_nothing_has_the_result_of_one_that_was_cut_off_at_once(
-    tmp_path: Path,
-) -> None:
+async def test_a_sweep_that_did_nothing_has_the_result_of_one_that_was_cut_off_at_once(tmp_path: Path) -> None:
     """So `lastSweepResult` always has the same fields."""
     task = sweep_task(Settings())
     async with open_world(tmp_path) as world:

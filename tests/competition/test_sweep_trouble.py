@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StoreUnavailable
+from stacks_simulator.faults import SimulatedFault
 from support.competition import PAUSED, as_rows, chain_of, number, open_world, sweep, sweep_within
-from tocsin.competition.allowlist import built_in
-from tocsin.errors import RunStopped, StoreUnavailable
-from tocsin.simulator.faults import SimulatedFault
+from tocsin.errors import RunStopped
+from tocsin.swaps.rules import built_in
 
 CONTRACTS = len(built_in().contracts)
 
@@ -190,11 +191,7 @@ async def test_a_run_whose_slice_is_nearly_over_is_partial(tmp_path: Path) -> No
         later = [await sweep_within(world, 40.0) for _ in range(6)]
         rows = await world.rows()
 
-    assert (first.outcome, first.reason, first.error) == (
-        "partial",
-        "its time slice of 40 s is nearly over",
-        None,
-    )
+    assert (first.outcome, first.reason, first.error) == ("partial", "its time slice of 40 s is nearly over", None)
     assert first.duration_ms is not None
     assert 20_000 <= first.duration_ms < 40_000
     assert first.result["contractsScanned"] == CONTRACTS
@@ -250,9 +247,7 @@ async def test_a_store_that_fails_ends_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_transaction_that_trips_our_code_harms_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_transaction_that_trips_our_code_harms_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted as verify_threw and tried again; the others of its group are verified without it."""
     async with open_world(tmp_path, chain_of(1)) as world:
         chain = world.simulator.chain

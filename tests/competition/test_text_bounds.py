@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.competition import page_token
+from tocsin.swaps import trades as page_token
 
 
 @pytest.mark.parametrize("value", [[], ["pnl:desc", 50], {"t": 1, "x": "0x"}, "ü?>~", None, 7])

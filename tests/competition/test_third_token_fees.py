@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.local.migrations import load
 from support.competition import as_rows, open_world, sweep
-from tocsin.bindings import FetchResponse
-from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
-from tocsin.platform.local.sqlite.migrations import load
-from tocsin.simulator.simulated_fetch import SimulatedFetch
+from support.simulated_fetch import SimulatedFetch
+from tocsin.fetch import FetchResponse
+from tocsin.swaps import COMPETITION_MIGRATIONS
+from tocsin.swaps.submit import SubmissionLane, submit
 
 COMING_TO_THE_SITE = """
 SELECT txid, sender, contract_id, function_name, token_in, token_out, amount_in, amount_out, burn_block_time,
@@ -79,9 +78,7 @@ def test_the_migration_queues_what_may_count_now(code: str, legs: str | None, ag
         )
         for statement in newest.statements:
             connection.execute(statement)
-        queued = connection.execute(
-            "SELECT txid, source, contract_id, attempts, rank FROM candidates"
-        ).fetchall()
+        queued = connection.execute("SELECT txid, source, contract_id, attempts, rank FROM candidates").fetchall()
         kept = connection.execute("SELECT count(*) FROM refusals").fetchone()[0]
 
     assert queued == ([("0x1", "chainhook", "C.c", 0, 0)] if again else [])
@@ -99,9 +96,7 @@ async def test_the_sites_readers_find_their_columns(tmp_path: Path) -> None:
         await sweep(world)
         rows = (await world.db.prepare(COMING_TO_THE_SITE).bind(wallet).all()).results
         (stats,) = await world.all("SELECT * FROM agent_swap_stats")
-        (recorded,) = await world.all(
-            "SELECT max(recorded_at) / 1000 AS s, max(burn_block_time) AS t FROM swaps"
-        )
+        (recorded,) = await world.all("SELECT max(recorded_at) / 1000 AS s, max(burn_block_time) AS t FROM swaps")
         await world.db.prepare("DELETE FROM swaps").run()
         gone = await world.all("SELECT * FROM agent_swap_stats")
 

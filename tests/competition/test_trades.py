@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import UsageError
 from support.competition import open_world
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
-from tocsin.competition.trades import trade_counts, trades_of
-from tocsin.errors import UsageError
-from tocsin.shapes.competition import TradeCounts, TradePage
+from tocsin.swaps.submit import SubmissionLane, submit
+from tocsin.swaps.trades import trade_counts, trades_of
+from tocsin.swaps.types import TradeCounts, TradePage
 
 
 async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
@@ -59,9 +58,7 @@ async def test_an_unknown_wallet_has_nothing(tmp_path: Path) -> None:
     assert page == TradePage(trades=[], next_cursor=None)
 
 
-async def test_an_address_of_39_characters_is_one_and_a_wrong_character_is_told(
-    tmp_path: Path,
-) -> None:
+async def test_an_address_of_39_characters_is_one_and_a_wrong_character_is_told(tmp_path: Path) -> None:
     """The checksum is part of the address: a typing error is reported, not answered with zeros."""
     short = "SPG4A1SAV4F6E9GJYPNVH1NDC28STBW9DRHBN37"
     async with open_world(tmp_path) as world:

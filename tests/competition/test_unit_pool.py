@@ -6,13 +6,14 @@ from contextlib import aclosing
 
 import pytest
 
+from holdfast.errors import StoreUnavailable
 from support.captured_log import CapturedLog
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.budget.call_session import task_session
-from tocsin.competition.unit_pool import IN_FLIGHT_MAX, StopReason, UnitPool, UnitResult
-from tocsin.errors import NoAnswer, RunStopped, StoreUnavailable
-from tocsin.scheduler.work_context import ContextBindings, TaskContext
+from tocsin.errors import NoAnswer, RunStopped
+from tocsin.scheduler.task import ContextBindings, TaskContext
+from tocsin.swaps.pool import IN_FLIGHT_MAX, StopReason, UnitPool, UnitResult
 from tocsin.upstream.answer import Limited, Malformed, Unauthorised, Unavailable
+from tocsin.upstream.limiter import task_session
 
 
 def pool_with_log(stop_reason: Callable[[], str | None] = lambda: None) -> tuple[UnitPool, CapturedLog]:

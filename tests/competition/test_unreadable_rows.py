@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.simulator import Simulator
 from support.competition import as_rows, chain_of, open_world, sweep
-from tocsin.bindings import FetchResponse
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulator import Simulator
+from support.simulated_fetch import SimulatedFetch
+from tocsin.fetch import FetchResponse
+from tocsin.swaps.submit import SubmissionLane, submit
 
 IMPOSSIBLE = 10**15
 HOURS_7 = 7 * 3600

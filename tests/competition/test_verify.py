@@ -7,24 +7,22 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StoreUnavailable
+from holdfast.types import Database, DBResult
+from holdfast.values import decode, encode
+from stacks_simulator.calls import REFUSED_KINDS, SWAP_KINDS
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.wallets import Wallet, WalletTier
 from support.competition import World, open_world, register, sweep, verdict_of
 from support.reference_cases import VERIFY_CASES, answering
 from support.scripted_fetch import ScriptedFetch
 from support.simulated import quiet_simulator
 from support.virtual_time import VirtualClock
-from tocsin.bindings import Database, DBResult
-from tocsin.competition.allowlist import AllowList, built_in
-from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.rules import Rules
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import recheck, submit
-from tocsin.competition.verify import LOOKS_MIN
-from tocsin.errors import StoreUnavailable
-from tocsin.platform.shared.json_values import decode, encode
-from tocsin.shapes.competition import SubmitAnswer
-from tocsin.simulator.call_kinds import REFUSED_KINDS, SWAP_KINDS
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.wallets import Wallet, WalletTier
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.rules import AllowList, Rules, built_in
+from tocsin.swaps.submit import SubmissionLane, recheck, submit
+from tocsin.swaps.types import SubmitAnswer
+from tocsin.swaps.verify import LOOKS_MIN
 
 SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
 READS = {
@@ -37,9 +35,7 @@ READS = {
 class TroubledDatabase:
     """A database that fails at one kind of statement, or to which another writer writes just before it."""
 
-    def __init__(
-        self, db: Database, fail_on: str | None = None, winner: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, db: Database, fail_on: str | None = None, winner: dict[str, Any] | None = None) -> None:
         self._db = db
         self._fail_on = READS.get(fail_on or "")
         self._winner = winner
@@ -73,12 +69,7 @@ async def store(db: Database, row: dict[str, Any]) -> None:
     """As another writer would have stored it: the same block."""
     kept = {name: row[name] for name in row if name not in {"tx_status", "scored_value", "scored_at"}}
     kept |= {"amount_in": str(row["amount_in"]), "amount_out": str(row["amount_out"]), "tx_index": 3}
-    kept |= {
-        "block_height": 7_929_497,
-        "block_hash": "0x" + "a1" * 32,
-        "allowlist_version": "v",
-        "recorded_at": 0,
-    }
+    kept |= {"block_height": 7_929_497, "block_hash": "0x" + "a1" * 32, "allowlist_version": "v", "recorded_at": 0}
     sql = f"INSERT INTO swaps ({','.join(kept)}) VALUES ({','.join('?' * len(kept))})"
     await db.prepare(sql).bind(*kept.values()).run()
 
@@ -86,9 +77,7 @@ async def store(db: Database, row: dict[str, Any]) -> None:
 def agent(sender: dict[str, bool]) -> list[Wallet]:
     if not sender["registered"]:
         return []
-    tier: WalletTier = (
-        "registered" if not sender["genesis"] else "eligible" if sender["has_identity"] else "genesis"
-    )
+    tier: WalletTier = "registered" if not sender["genesis"] else "eligible" if sender["has_identity"] else "genesis"
     return [Wallet(SENDER, tier, "bc1qcase", erc8004_agent_id=7 if sender["has_identity"] else None)]
 
 
@@ -176,8 +165,7 @@ async def test_a_recheck_replaces_a_verdict_that_rests_on_a_wrong_answer(tmp_pat
         )
         again = await ask(world, good.tx_id)
         rechecked = [
-            await recheck(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
-            for tx in (good, bad)
+            await recheck(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane()) for tx in (good, bad)
         ]
         rows = await world.rows()
         refused = await world.all("SELECT txid FROM refusals")
@@ -286,8 +274,7 @@ async def test_a_pending_trade_is_queued_if_it_would_count(tmp_path: Path) -> No
             chain.swap(chain.strangers[0], wait_ms=None),
         ]
         answers = [
-            await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane())
-            for tx in (good, *bad)
+            await submit(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane()) for tx in (good, *bad)
         ]
         queued = await world.all("SELECT txid, source FROM candidates")
         rows = await world.rows()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tocsin.chain_model import MinedAt, Page, Transaction
-from tocsin.competition.walk import (
+from tocsin.stacks import MinedAt, Page, Transaction
+from tocsin.swaps.walk import (
     ABOVE_ALL,
     BELOW_ALL,
     DEEP_BLOCKS,
@@ -182,9 +182,7 @@ def test_what_is_old_by_the_clock_is_deep_too() -> None:
     page = Page((row(3, 101), row(2, 100), row(1, 50)), None)
 
     assert step(Mark(), page, start_s=START_S, tip=101, now=now).mark.anchor == anchor_at(page.items[1])
-    assert step(Mark(), page, start_s=START_S, tip=101, now=now - 1000).mark.anchor == anchor_at(
-        page.items[2]
-    )
+    assert step(Mark(), page, start_s=START_S, tip=101, now=now - 1000).mark.anchor == anchor_at(page.items[2])
     assert step(Mark(), page, start_s=START_S, tip=101, now=0).mark.anchor is None
 
 
@@ -199,12 +197,7 @@ def test_a_block_becomes_an_anchor_when_a_hundred_are_above_it() -> None:
 def test_visits_urgent_wallets_first_then_the_daily_pass() -> None:
     """Wallets never read and failed ones come at once; one that keeps failing waits for its turn."""
     walked = Mark(Anchor("0x1", "0x", 1, 0), None, walked_at=5)
-    marks = {
-        "A": walked,
-        "B": replace(walked, failures=2),
-        "D": replace(walked, failures=FAILURES_MAX),
-        "E": walked,
-    }
+    marks = {"A": walked, "B": replace(walked, failures=2), "D": replace(walked, failures=FAILURES_MAX), "E": walked}
     wallets = ["A", "B", "C", "D", "E"]
 
     def choose(cursor: str | None, share: int, urgent_max: int = 10) -> Visits:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from support.competition import chain_of, open_world
-from tocsin.chain_model import MinedAt, Page, Transaction
-from tocsin.competition.walk import (
+from tocsin.stacks import MinedAt, Page, Transaction
+from tocsin.swaps.walk import (
     Anchor,
     Gap,
     Mark,
@@ -33,9 +33,7 @@ NOW = 9_000_000
 
 def row(height: int, index: int = 0, time_s: int = 100_000) -> Transaction:
     mined = MinedAt(height, f"block {height}", index, time_s)
-    return Transaction(
-        f"0x{height}-{index}", "SP", False, 0, "success", "contract_call", None, mined, True, None
-    )
+    return Transaction(f"0x{height}-{index}", "SP", False, 0, "success", "contract_call", None, mined, True, None)
 
 
 def taken(mark: Mark, rows: list[Transaction], cursor: str | None = None, tip: int = 0) -> Any:
@@ -44,11 +42,7 @@ def taken(mark: Mark, rows: list[Transaction], cursor: str | None = None, tip: i
 
 def test_a_row_is_deep_a_hundred_blocks_below_or_half_an_hour_old() -> None:
     assert [is_deep(row(height), 300, NOW) for height in (199, 200, 201)] == [True, True, False]
-    assert [is_deep(row(300, time_s=time_s), 300, NOW) for time_s in (7_199, 7_200, 7_201)] == [
-        True,
-        True,
-        False,
-    ]
+    assert [is_deep(row(300, time_s=time_s), 300, NOW) for time_s in (7_199, 7_200, 7_201)] == [True, True, False]
 
 
 def test_the_anchor_ends_a_walk_and_stays_when_nothing_above_it_is_deep() -> None:

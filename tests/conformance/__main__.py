@@ -19,9 +19,7 @@ def main() -> int:
     parser.add_argument("--traces", type=Path, default=DATA / "traces.json")
     parser.add_argument("--only", default="", help="ids or their prefixes, separated by commas")
     parser.add_argument("--real-time", action="store_true", help="do not use virtual time")
-    parser.add_argument(
-        "--out", type=Path, help="write the events of our runtime, in the format of the traces"
-    )
+    parser.add_argument("--out", type=Path, help="write the events of our runtime, in the format of the traces")
     options = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
 
@@ -51,12 +49,8 @@ def main() -> int:
         for line in problems:
             console.print(f"       {line}", markup=False)
     if options.out:
-        options.out.write_text(
-            json.dumps({"scenarios": {n: {"events": e} for n, e in recorded.items()}}, indent=1)
-        )
-    console.print(
-        f"\n{len(recorded) - failed} passed, {failed} failed, {len(scenarios) - len(recorded)} skipped"
-    )
+        options.out.write_text(json.dumps({"scenarios": {n: {"events": e} for n, e in recorded.items()}}, indent=1))
+    console.print(f"\n{len(recorded) - failed} passed, {failed} failed, {len(scenarios) - len(recorded)} skipped")
     return 1 if failed or not recorded else 0
 
 

@@ -156,9 +156,7 @@ def _rule_violations(ours: list[Event]) -> list[str]:
             ends = [e for e in before if e["ev"] in {"alarm.throw", "alarm.end", "abort", "bcw.begin"}]
             wait, shortest = event["t"] - ends[-1]["t"], 2000 * 2 ** (event["retryCount"] - 1)
             if not shortest <= wait <= shortest * 1.25 + RETRY_SLACK_MS:
-                problems.append(
-                    f"retry {event['retryCount']} came after {wait} ms, not {shortest} ms + 0..25 %"
-                )
+                problems.append(f"retry {event['retryCount']} came after {wait} ms, not {shortest} ms + 0..25 %")
     return problems
 
 

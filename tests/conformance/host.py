@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from conformance.worker import CLASSES, FAIL_COMMIT_KEY, World, error_info
+from holdfast.local.clock import LocalClock, SystemClock
+from holdfast.local.gates import output_gate
+from holdfast.local.runtime import LocalNamespace, Runtime
+from holdfast.values import encode
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
-from tocsin.platform.local.clock import LocalClock, SystemClock
-from tocsin.platform.local.objects.output_gate import output_gate
-from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
-from tocsin.platform.shared.json_values import encode
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -198,9 +198,7 @@ async def _serve(directory: Path) -> None:
     await host.open()
     _write({"ready": True})
     reader = asyncio.StreamReader(limit=1 << 20)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     running: set[asyncio.Task[None]] = set()
 
     async def reply(number: int, request: dict[str, Any]) -> None:

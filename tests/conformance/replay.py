@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from conformance.host import Host, spin_for_real
+from holdfast.local.clock import LocalClock, SystemClock
 from support.virtual_time import VirtualClock, VirtualLoop, run_virtual
-from tocsin.platform.local.clock import LocalClock, SystemClock
 
 Scenario = dict[str, Any]
 Event = dict[str, Any]
@@ -249,18 +249,12 @@ def replay(scenario: Scenario, recording: list[Event], *, real_time: bool = Fals
         if scenario.get("restart"):
             return asyncio.run(_replay(scenario, SystemClock(), lambda e, _c: ChildProcess(directory, e)))
         if real_time:
-            return asyncio.run(
-                _replay(scenario, SystemClock(), lambda e, c: SameProcess(directory, c, e, chances))
-            )
-        return run_virtual(
-            _replay(scenario, VirtualClock(), lambda e, c: SameProcess(directory, c, e, chances))
-        )
+            return asyncio.run(_replay(scenario, SystemClock(), lambda e, c: SameProcess(directory, c, e, chances)))
+        return run_virtual(_replay(scenario, VirtualClock(), lambda e, c: SameProcess(directory, c, e, chances)))
 
 
 async def _replay(
-    scenario: Scenario,
-    clock: LocalClock,
-    make: Callable[[Callable[[Event], None], LocalClock], Server],
+    scenario: Scenario, clock: LocalClock, make: Callable[[Callable[[Event], None], LocalClock], Server]
 ) -> list[Event]:
     run = Replay(scenario, clock)
     await run.run(make(run.emit, clock))

@@ -42,19 +42,13 @@ FORGERIES: dict[str, tuple[str, Callable[[list[Any]], Any]]] = {
     "one alarm too few": ("B01_set_inside_ok", lambda e: e.remove(_event(e, "alarm.start", 1))),
     "a stored value": ("R08_response_implies_durable", lambda e: _event(e, "get").update(v=2)),
     "a result": ("E01_rmw_storage_only", lambda e: _event(e, "recv")["result"].update(value=[49])),
-    "an error's flag": (
-        "F02_bcw_try_catch",
-        lambda e: _event(e, "recv")["result"]["error"].pop("durableObjectReset"),
-    ),
+    "an error's flag": ("F02_bcw_try_catch", lambda e: _event(e, "recv")["result"]["error"].pop("durableObjectReset")),
     "an error's words": (
         "G04_broken_stub",
         lambda e: _event(e, "recv")["result"]["value"]["abort"]["err"].update(message="other"),
     ),
     "which alarm it is": ("A02_override_later", lambda e: _event(e, "getAlarm").update(valRel=None)),
-    "the order of two calls": (
-        "G03_order",
-        lambda e: e.insert(2, e.pop(e.index(_event(e, "log", 1)))),
-    ),
+    "the order of two calls": ("G03_order", lambda e: e.insert(2, e.pop(e.index(_event(e, "log", 1))))),
     "the time of a retry": (
         "C02_throw_twice",
         lambda e: [event.update(t=event["t"] + 3000) for event in e[e.index(_event(e, "alarm.start", 1)) :]],

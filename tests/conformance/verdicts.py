@@ -51,11 +51,7 @@ def _fires_at_its_own_time(ours: list[Event]) -> list[str]:
     expected = [(asked[0], 0), (asked[1], 0)]
     got = [(event["schedRel"], event["retryCount"]) for event in _runs(ours)]
     late = [event["t"] - event["schedRel"] for event in _runs(ours)]
-    return (
-        []
-        if got == expected and max(late) < 100
-        else [f"should ring as {expected}, rang {got}, {late} ms late"]
-    )
+    return [] if got == expected and max(late) < 100 else [f"should ring as {expected}, rang {got}, {late} ms late"]
 
 
 def _keeps_counting(ours: list[Event]) -> list[str]:

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tocsin.bindings import AlarmInfo, DurableObject
-from tocsin.errors import ObjectError
+from holdfast.errors import ObjectError
+from holdfast.types import AlarmInfo, DurableObject
 
 FAIL_COMMIT_KEY = "__fkBreak"  # the host makes a commit with this key fail
 
@@ -260,9 +260,7 @@ async def _throw_type(_do: Scripted, _label: str, _out: list[Any], message: str 
     raise TypeError(message)
 
 
-async def _abort(
-    do: Scripted, label: str, _out: list[Any], reason: str | None = None, options: Any = None
-) -> None:
+async def _abort(do: Scripted, label: str, _out: list[Any], reason: str | None = None, options: Any = None) -> None:
     do.emit("abort", **{"in": label})
     do.ctx.abort(reason, retry_alarm=(options or {}).get("retryAlarm", True))
 

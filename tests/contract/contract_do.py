@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tocsin.bindings import AlarmInfo, DurableObject, Storage
-from tocsin.errors import UsageError
+from holdfast.errors import UsageError
+from holdfast.types import AlarmInfo, DurableObject, Storage
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,7 @@ class ContractDO(DurableObject):
     async def fetched_at_once(self, url: str, count: int) -> dict[str, int]:
         """Make all calls at the same time. Returns the number of responses, and of each class of error."""
         results = await asyncio.gather(*[self.fetched(url, {}) for _ in range(count)])
-        return dict(
-            Counter(result.partition(":")[0] if isinstance(result, str) else "answered" for result in results)
-        )
+        return dict(Counter(result.partition(":")[0] if isinstance(result, str) else "answered" for result in results))
 
     async def fetched_after_stores(self, url: str, count: int) -> dict[str, int]:
         """The same, after ten calls to each store."""
@@ -141,9 +139,7 @@ class ContractDO(DurableObject):
         seen = await self.storage.get_alarm()
         rings.append([step, info.retry_count, info.is_retry, info.scheduled_time, seen])
         late = [*(await self.storage.get("late") or []), now - info.scheduled_time]
-        self.storage.put(
-            {"rings": rings, "late": late, "rung_in": self._constructed_at, "rung_as": self.ctx.id.name}
-        )
+        self.storage.put({"rings": rings, "late": late, "rung_in": self._constructed_at, "rung_as": self.ctx.id.name})
         self._rung.set()
         if "rearm" in step:
             self.storage.set_alarm(self.env.clock.now() + 20)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from contract.contract_do import ContractDO, case, refusal
-from tocsin.bindings import JSON
+from holdfast.types import JSON
 
 # All cases of a session on workerd share one database, so each case has its own table.
 TABLE = """

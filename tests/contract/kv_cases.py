@@ -3,7 +3,7 @@
 from typing import Any
 
 from contract.contract_do import ContractDO, case, refusal
-from tocsin.bindings import JSON
+from holdfast.types import JSON
 
 
 @case(["é😀", None, "2", None, {"e:a": "2"}])

@@ -9,20 +9,19 @@ from typing import Any, Protocol
 from cloudflare.tasks_under_test import tasks
 from contract.cases import CASES
 from contract.contract_do import ContractDO
+from holdfast.local.runtime import Runtime
+from holdfast.types import JSON
+from stacks_simulator.simulator import Simulator
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file, open_competition, open_database, open_kv
 from support.objects import objects
 from support.simulated import quiet_simulator
+from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
 from support.workerd import Workerd
 from tocsin import app
-from tocsin.access_keys import AccessKey
-from tocsin.bindings import JSON
-from tocsin.platform.local.objects.runtime import Runtime
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.settings import Settings
-from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from tocsin.simulator.simulator import Simulator
+from tocsin.settings import AccessKey, Settings
 
 
 class World(Protocol):
@@ -82,10 +81,7 @@ class LocalScheduler:
 
 @asynccontextmanager
 async def open_scheduler(
-    directory: Path,
-    simulator: Simulator,
-    cls: type[SchedulerDO] = SchedulerDO,
-    admin_key: tuple[AccessKey, ...] = (),
+    directory: Path, simulator: Simulator, cls: type[SchedulerDO] = SchedulerDO, admin_key: tuple[AccessKey, ...] = ()
 ) -> AsyncIterator[LocalScheduler]:
     """In virtual time, with the tasks that the Worker under test has."""
     clock, log = simulator.clock, CapturedLog()

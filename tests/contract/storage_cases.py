@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from contract.contract_do import ContractDO, case, refusal
-from tocsin.bindings import StorageTransaction
+from holdfast.types import StorageTransaction
 
 VALUES: list[Any] = [
     None, True, False, 0, -1, 2**53 + 1, -(10**40), 2.0, 0.1, 1e300,

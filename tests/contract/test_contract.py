@@ -9,7 +9,7 @@ from contract.cases import CASES
 from contract.contract_do import Case
 from contract.platforms import Platform, WorkerdPlatform
 from contract.storage_cases import VALUES
-from tocsin.errors import RemoteError, UsageError
+from holdfast.errors import RemoteError, UsageError
 
 
 @pytest.mark.slow
@@ -74,11 +74,7 @@ async def test_an_alarm_set_by_its_handler_rings_again(platform: Platform) -> No
     async with platform.contract() as world:
         await world.call("x", "script", 10, "rearm", "rearm and raise", "end")
         rings = await world.call("x", "rings", 3)
-    assert [ring[:3] for ring in rings] == [
-        ["rearm", 0, False],
-        ["rearm and raise", 0, False],
-        ["end", 0, False],
-    ]
+    assert [ring[:3] for ring in rings] == [["rearm", 0, False], ["rearm and raise", 0, False], ["end", 0, False]]
 
 
 async def test_a_handler_that_raises_is_run_again_by_the_runtime(platform: Platform) -> None:

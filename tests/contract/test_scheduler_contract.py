@@ -3,7 +3,7 @@
 import pytest
 
 from contract.platforms import Platform, World
-from tocsin.errors import UsageError
+from holdfast.errors import UsageError
 
 MINUTE_MS = 60_000
 
@@ -64,21 +64,16 @@ async def test_mistakes_get_the_same_sentences(platform: Platform) -> None:
     """An unknown task, a time that is past, a pause that is too long."""
     async with platform.scheduler() as world:
         with pytest.raises(
-            UsageError,
-            match=r"^there is no task 'x': give one of tenero, feed, sweep, snapshot, rounds, all$",
+            UsageError, match=r"^there is no task 'x': give one of tenero, feed, sweep, snapshot, rounds, all$"
         ):
             await world.call("v1", "refresh_now", "x")
         with pytest.raises(
             UsageError, match=r"^there is no task 'all': give one of tenero, feed, sweep, snapshot, rounds$"
         ):
             await world.call("v1", "runs", "all")
-        with pytest.raises(
-            UsageError, match=r"^That time is past: it is \d{4}-\d\d-\d\d \d\d:\d\d UTC now\. Give one"
-        ):
+        with pytest.raises(UsageError, match=r"^That time is past: it is \d{4}-\d\d-\d\d \d\d:\d\d UTC now\. Give one"):
             await world.call("v1", "pause_until", 1)
-        with pytest.raises(
-            UsageError, match=r"^That is too far ahead for a pause\. Give one at most 7 days ahead"
-        ):
+        with pytest.raises(UsageError, match=r"^That is too far ahead for a pause\. Give one at most 7 days ahead"):
             await world.call("v1", "pause_until", 9_000_000_000_000)
 
 

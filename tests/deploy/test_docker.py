@@ -46,9 +46,7 @@ def test_everything_is_pinned() -> None:
 
 def test_what_is_copied_exists_and_is_not_ignored() -> None:
     """The ignore file lets in exactly what the Dockerfile copies."""
-    copied = [
-        source for rest in all_of("COPY") if not rest.startswith("--from") for source in rest.split()[:-1]
-    ]
+    copied = [source for rest in all_of("COPY") if not rest.startswith("--from") for source in rest.split()[:-1]]
     ignore = (DOCKER / "Dockerfile.dockerignore").read_text().split()
 
     assert all((ROOT / source).exists() for source in copied)

@@ -91,9 +91,7 @@ def test_alerts_and_dashboard_ask_only_for_what_is_exported(exported: str) -> No
 def test_prometheus_accepts_the_metrics(exported: str) -> None:
     """The format, the names and the units, by promtool's own rules."""
     require(shutil.which("promtool") is not None, PROMTOOL)
-    done = subprocess.run(
-        ["promtool", "check", "metrics"], input=exported, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["promtool", "check", "metrics"], input=exported, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
@@ -124,9 +122,7 @@ def test_each_alert_leads_to_its_section_of_the_operations_page() -> None:
     found = alerts()
 
     assert len(found) >= 10
-    assert {alert["runbook"] for alert in found.values()} == {
-        f"docs/operations.md#{name.lower()}" for name in found
-    }
+    assert {alert["runbook"] for alert in found.values()} == {f"docs/operations.md#{name.lower()}" for name in found}
     assert set(found) <= set(headings)
 
 

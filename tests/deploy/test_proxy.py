@@ -16,7 +16,7 @@ from support.missing import CADDY, NGINX, require
 from support.patience import PATIENCE_S
 from support.ports import held_port
 from support.processes import ServiceProcess, running, until
-from tocsin.web.chainhook_route import BODY_MAX
+from tocsin.web.chainhook import BODY_MAX
 
 PROXY = Path(__file__).parents[2] / "deploy" / "proxy"
 CADDYFILE = (PROXY / "Caddyfile").read_text()
@@ -45,9 +45,7 @@ def caddy(directory: Path, service: str) -> Iterator[int]:
 def started_caddy(directory: Path, service: str, port: int, http_port: int) -> Iterator[None]:
     options = f"admin off\n\tskip_install_trust\n\tauto_https disable_redirects\n\thttp_port {http_port}"
     text = CADDYFILE.replace("127.0.0.1:8787", service).replace("{\n\tservers", f"{{\n\t{options}\n\tservers")
-    text = text.replace(
-        "tocsin.example.org {", f"https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls internal"
-    )
+    text = text.replace("tocsin.example.org {", f"https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls internal")
     (directory / "Caddyfile").write_text(text)
     command = ["caddy", "run", "--config", str(directory / "Caddyfile"), "--adapter", "caddyfile"]
     home = {"HOME": str(directory), "XDG_DATA_HOME": str(directory), "XDG_CONFIG_HOME": str(directory)}
@@ -63,9 +61,7 @@ def started_caddy(directory: Path, service: str, port: int, http_port: int) -> I
 def fetch(port: int, path: str) -> http.client.HTTPResponse:
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    with closing(
-        http.client.HTTPSConnection("localhost", port, timeout=PATIENCE_S, context=trusting)
-    ) as connection:
+    with closing(http.client.HTTPSConnection("localhost", port, timeout=PATIENCE_S, context=trusting)) as connection:
         connection.request("GET", path, headers={"X-Forwarded-For": "203.0.113.9"})
         response = connection.getresponse()
         response.read()
@@ -80,9 +76,7 @@ def test_behind_caddy_the_service_sends_strict_transport_security(tmp_path: Path
         until(lambda: fetch(port, "/healthz").status == 200)
         responses = [fetch(port, path) for path in ("/healthz", "/api/prices", "/leaderboard")]
 
-    assert [(each.status, each.headers["strict-transport-security"]) for each in responses] == [
-        (200, YEAR)
-    ] * 3
+    assert [(each.status, each.headers["strict-transport-security"]) for each in responses] == [(200, YEAR)] * 3
 
 
 @pytest.mark.slow
@@ -100,10 +94,7 @@ def test_nginx_accepts_its_example(tmp_path: Path) -> None:
         f"events {{}}\npid {tmp_path}/pid;\nhttp {{ {paths}include {tmp_path}/site.conf; access_log off; }}\n"
     )
     done = subprocess.run(
-        ["nginx", "-t", "-c", str(tmp_path / "nginx.conf"), "-e", "stderr"],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["nginx", "-t", "-c", str(tmp_path / "nginx.conf"), "-e", "stderr"], capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 0, done.stderr

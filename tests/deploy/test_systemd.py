@@ -29,9 +29,7 @@ def analyse(*arguments: str, at: Path) -> str:
     for name in ("tocsin.service", "tocsin.socket"):
         text = (UNITS / name).read_text()
         (at / name).write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text))
-    done = subprocess.run(
-        ["systemd-analyze", *arguments], cwd=at, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["systemd-analyze", *arguments], cwd=at, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -55,9 +53,7 @@ def test_the_service_tells_systemd_how_it_is_and_is_always_restarted() -> None:
     service = directives("tocsin.service")
 
     assert (service["Type"], service["Restart"], service["WatchdogSec"]) == (["notify"], ["always"], ["30"])
-    assert (
-        int(service["TimeoutStopSec"][0]) > 3 + 1 + 3 + 1
-    )  # requests, their answers, log service, log lines
+    assert int(service["TimeoutStopSec"][0]) > 3 + 1 + 3 + 1  # requests, their answers, log service, log lines
     assert (service["TimeoutStartSec"], service["StartLimitIntervalSec"]) == (["10min"], ["0"])
     assert service["Requires"] == ["tocsin.socket"]
     assert directives("tocsin.socket")["ListenStream"] == ["127.0.0.1:8787"]

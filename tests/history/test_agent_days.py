@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
+from holdfast.types import Database
 from support.local_store import open_competition
 from support.pages_world import sample_row
-from tocsin.bindings import Database
-from tocsin.history import agent_days, retention
-from tocsin.history.agent_days import history_of, history_of_all
-from tocsin.prices.series import PricePoint, append, points_between
-from tocsin.shapes.competition import BoardRow
-from tocsin.shapes.history import HistoryPoint
+from tocsin.board import history as agent_days
+from tocsin.board import history as retention
+from tocsin.board.history import history_of, history_of_all
+from tocsin.board.types import BoardRow, HistoryPoint
+from tocsin.prices.store import PricePoint, append, points_between
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -107,9 +107,7 @@ async def test_old_prices_keep_the_last_one_of_each_hour(tmp_path: Path) -> None
 
     async with open_competition(tmp_path) as db:
         every_five = [point(T + n * 5 * MINUTE_MS) for n in range(3 * 24 * 12)]
-        await db.batch(
-            append(db, [*every_five, point(T + 10), point(T + 7, "b"), point(T + 20 * HOUR_MS, "b")])
-        )
+        await db.batch(append(db, [*every_five, point(T + 10), point(T + 7, "b"), point(T + 20 * HOUR_MS, "b")]))
         removed = [(await retention.thin_out(db, T + 3 * DAY_MS, 1)).prices for _ in range(8)]
         state = await db.prepare("SELECT value FROM competition_state WHERE key = 'history_thinned'").first()
         found = await points_between(db, ["stx", "b"], 0, T + 9 * DAY_MS)

@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
+from holdfast.types import Database
 from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.local_store import open_competition, open_kv
 from support.pages_world import sample_row
 from support.round_world import SetClock
-from tocsin.bindings import Database
-from tocsin.competition.published_board import PeriodRows, PublishedBoard
-from tocsin.history import agent_days
-from tocsin.history.board_past import BoardPast, is_outdated, past_at, publish_past, read_past, with_past
-from tocsin.history.curves import curves_at
-from tocsin.shapes.competition import BoardPeriod, BoardRow
+from tocsin.board import history as agent_days
+from tocsin.board.curves import curves_at
+from tocsin.board.past import BoardPast, is_outdated, past_at, publish_past, read_past, with_past
+from tocsin.board.published import PeriodRows, PublishedBoard
+from tocsin.board.types import BoardPeriod, BoardRow
 
 HOUR_MS = 3_600_000
 HOUR_S = 3_600
@@ -29,13 +29,7 @@ _VALUE = "INSERT INTO swap_values (txid, sender, given_micros, received_micros) 
 
 
 def row(
-    agent_id: int,
-    wallets: Sequence[str],
-    *,
-    rank: int = 1,
-    trades: int = 5,
-    pnl: float | None,
-    uncounted: int = 0,
+    agent_id: int, wallets: Sequence[str], *, rank: int = 1, trades: int = 5, pnl: float | None, uncounted: int = 0
 ) -> BoardRow:
     return replace(
         sample_row(Random(agent_id), agent_id, NOW),
@@ -83,9 +77,7 @@ async def test_a_period_is_the_difference_to_its_start(tmp_path: Path) -> None:
         for hours_ago, trades, pnl in ((720, 1, 5.0), (168, 2, 11.5), (24, 3, -2.25), (1, 4, 70.0)):
             await point(db, hours_ago, row(1, [OLD], trades=trades, pnl=pnl))
         past = await past_at(db, NOW, COUNTED)
-    now = [
-        replace(row(1, [OLD], trades=6, pnl=12.34), unpriced_tokens=["x"])
-    ]  # one more trade than an hour ago
+    now = [replace(row(1, [OLD], trades=6, pnl=12.34), unpriced_tokens=["x"])]  # one more trade than an hour ago
 
     (day,), (week,), (month,) = (of_period(now, past, period) for period in ("24h", "7d", "30d"))
     assert past.since["24h"] == HOUR - DAY_MS
@@ -94,9 +86,7 @@ async def test_a_period_is_the_difference_to_its_start(tmp_path: Path) -> None:
     assert [each.trade_count for each in (day, week, month)] == [3, 4, 5]
     assert [each.volume_usd for each in (day, week, month)] == [20, 30, 40]
     assert [each.pnl_at_trade_usd for each in (day, week, month)] == [0, 1, 2]
-    assert [(each.uncounted_trade_count, each.unpriced_tokens) for each in (day, week, month)] == [
-        (0, [])
-    ] * 3
+    assert [(each.uncounted_trade_count, each.unpriced_tokens) for each in (day, week, month)] == [(0, [])] * 3
     (without_value,) = of_period([replace(now[0], valued_trade_count=5)], past, "24h")
     assert (without_value.uncounted_trade_count, without_value.unpriced_tokens) == (1, ["x"])
 
@@ -113,10 +103,7 @@ async def test_a_gap_is_not_a_zero(tmp_path: Path) -> None:
     now = [row(1, [OLD], trades=2, pnl=9.0), row(2, [NEW], trades=1, pnl=9.0)]
 
     day, week = of_period(now, past, "24h"), of_period(now, past, "7d")
-    assert [(each.pnl_usd, each.pnl_percent, each.trade_count) for each in day] == [
-        (None, None, 1),
-        (None, None, 0),
-    ]
+    assert [(each.pnl_usd, each.pnl_percent, each.trade_count) for each in day] == [(None, None, 1), (None, None, 0)]
     assert [each.pnl_usd for each in week] == [None, None]
 
 
@@ -150,18 +137,10 @@ async def test_ranks_and_curves_come_from_the_points(tmp_path: Path) -> None:
     """The rank of a day ago; a value for each six hours of seven days, and the current one; gaps stay gaps."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
-        for hours_ago, rank, pnl in (
-            (167.9, 9, 1.0),
-            (25, 8, 2.0),
-            (24, 7, 12_345.67),
-            (22, 6, 4.0),
-            (0, 1, 5.0),
-        ):
+        for hours_ago, rank, pnl in ((167.9, 9, 1.0), (25, 8, 2.0), (24, 7, 12_345.67), (22, 6, 4.0), (0, 1, 5.0)):
             await point(db, hours_ago, row(1, [OLD], rank=rank, pnl=pnl))
         past = await past_at(db, NOW, COUNTED)
-    (compared, stranger), _ = with_past(
-        [row(1, [OLD], rank=3, pnl=6.0), row(9, [NEW], rank=4, pnl=None)], past
-    )
+    (compared, stranger), _ = with_past([row(1, [OLD], rank=3, pnl=6.0), row(9, [NEW], rank=4, pnl=None)], past)
 
     assert compared.rank_change == 4
     assert len(compared.sparkline) == 29
@@ -193,13 +172,9 @@ async def test_curves_have_a_value_for_each_day(tmp_path: Path) -> None:
     """The last one of each of 90 days, in the order of the board; a day without one is null."""
     async with open_competition(tmp_path) as db:
         for days_ago, pnl in ((90, 1.0), (89, 2.0), (1, None), (0, 4.25)):
-            await agent_days.append(
-                db, [row(1, [OLD], pnl=pnl), row(2, [NEW], pnl=7.0)], NOW - days_ago * DAY_MS
-            )
+            await agent_days.append(db, [row(1, [OLD], pnl=pnl), row(2, [NEW], pnl=7.0)], NOW - days_ago * DAY_MS)
         await agent_days.append(db, [row(1, [OLD], pnl=4.5)], NOW + HOUR_MS)
-        curves = await curves_at(
-            db, [row(2, [NEW], pnl=1.0), row(1, [OLD], pnl=1.0), row(3, ["SP3"], pnl=1.0)], NOW
-        )
+        curves = await curves_at(db, [row(2, [NEW], pnl=1.0), row(1, [OLD], pnl=1.0), row(3, ["SP3"], pnl=1.0)], NOW)
 
     assert [curve.erc8004_agent_id for curve in curves.agents] == [2, 1]
     assert (curves.days, curves.first_day_at) == (90, (20_000 - 89) * DAY_MS)
@@ -220,9 +195,7 @@ async def test_what_is_found_late_is_not_of_today(tmp_path: Path) -> None:
         past = await past_at(db, NOW, COUNTED)
         again = await is_outdated(db, past, COUNTED)
         await db.prepare("DELETE FROM swap_values").run()
-        await (
-            db.prepare("DELETE FROM swaps WHERE burn_block_time < ?").bind(HOUR // 1000 - 150 * HOUR_S).run()
-        )
+        await db.prepare("DELETE FROM swaps WHERE burn_block_time < ?").bind(HOUR // 1000 - 150 * HOUR_S).run()
         withdrawn = await is_outdated(db, past, COUNTED)
         trimmed_from = await past_at(db, NOW, COUNTED)
         await swapped(db, OLD, 1, 2)
@@ -245,10 +218,7 @@ async def test_a_value_that_comes_later_is_waited_for(tmp_path: Path) -> None:
         await db.prepare("DELETE FROM swaps_to_value").run()
         known = await past_at(db, NOW, COUNTED)
 
-        assert (await is_outdated(db, waiting, COUNTED), await is_outdated(db, known, COUNTED)) == (
-            True,
-            False,
-        )
+        assert (await is_outdated(db, waiting, COUNTED), await is_outdated(db, known, COUNTED)) == (True, False)
 
 
 async def test_a_period_begins_with_the_points_that_are_nearest(tmp_path: Path) -> None:
@@ -308,9 +278,7 @@ async def test_a_token_that_lost_its_price_is_no_gain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("uncounted_then", "pnl"), [(1, 10.0), (0, None)])
-async def test_an_excess_that_is_found_since_is_no_gain(
-    uncounted_then: int, pnl: float | None, tmp_path: Path
-) -> None:
+async def test_an_excess_that_is_found_since_is_no_gain(uncounted_then: int, pnl: float | None, tmp_path: Path) -> None:
     """The P&L of a period compares the same swaps: the excessive one was left out then as well, or it is unknown."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(OLD, 1)])
@@ -338,10 +306,7 @@ async def test_trades_of_unknown_value_are_not_worth_nothing(tmp_path: Path) -> 
         past = await past_at(db, NOW, COUNTED)
     unknown = replace(row(1, [OLD], trades=2, pnl=1.0), valued_trade_count=1)
     quiet = replace(
-        row(2, [NEW], trades=1, pnl=1.0),
-        valued_trade_count=0,
-        volume_at_trade_usd=None,
-        pnl_at_trade_usd=None,
+        row(2, [NEW], trades=1, pnl=1.0), valued_trade_count=0, volume_at_trade_usd=None, pnl_at_trade_usd=None
     )
 
     of_unknown, of_quiet = of_period([unknown, quiet], past, "24h")

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.local.migrations import load
+from holdfast.types import Database
 from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap
 from support.local_store import open_competition
 from support.virtual_time import run_virtual
-from tocsin.bindings import Database
-from tocsin.competition import COMPETITION_MIGRATIONS, totals
-from tocsin.history import trade_values
-from tocsin.history.trade_values import value_swaps
-from tocsin.platform.local.sqlite.migrations import load
-from tocsin.prices.series import PricePoint, append
-from tocsin.shapes.pool_floors import PoolFloors
+from tocsin.prices.price import PoolFloors
+from tocsin.prices.store import PricePoint, append
+from tocsin.swaps import COMPETITION_MIGRATIONS
+from tocsin.swaps import store as totals
+from tocsin.swaps import values as trade_values
+from tocsin.swaps.values import value_swaps
 
 FLOORS = PoolFloors(10_000.0, 500.0)
 ONE, TWO = "SP1", "SP2"
@@ -69,10 +70,7 @@ async def waiting(db: Database) -> list[int]:
         ([point("stx", T_MS, "0.85")], 1_700_000),
         ([point("stx", T_MS - 2 * HOUR_MS, "0.85"), point("stx", T_MS + 1, "9")], 1_700_000),
         ([point("stx", T_MS - 2 * HOUR_MS - 1, "0.85"), point("stx", T_MS + HOUR_MS, "0.9")], 1_800_000),
-        (
-            [point("stx", T_MS - 1, None), point("stx", T_MS + 1, None), point("stx", T_MS + 2, "1")],
-            2_000_000,
-        ),
+        ([point("stx", T_MS - 1, None), point("stx", T_MS + 1, None), point("stx", T_MS + 2, "1")], 2_000_000),
         ([point("stx", T_MS - 2 * HOUR_MS - 1, "0.85"), point("stx", T_MS + HOUR_MS + 1, "0.9")], None),
         ([point("stx", T_MS - 1, "0.85", "9999"), point("stx", T_MS + 1, "0.9")], None),  # thin then
         ([point("stx", T_MS - 1, "0.85", None)], 1_700_000),  # a core token: its pools need not be told
@@ -119,9 +117,7 @@ async def test_an_excessive_swap_is_recorded_and_has_no_value(tmp_path: Path) ->
         await value_swaps(db, T_MS, FLOORS)
 
         assert await values(db) == {honest.txid: (4_000_000, 4_000_000), minted.txid: (None, None)}
-        assert await excesses(db) == {
-            minted.txid: ("0.000001", "20000", "2000000000000000000000000000000000", "30000")
-        }
+        assert await excesses(db) == {minted.txid: ("0.000001", "20000", "2000000000000000000000000000000000", "30000")}
         assert await pair_sums(db) == [(ONE, "stx", TOKEN, 1, 4_000_000, 2_000_000)]
         counted = (await db.prepare("SELECT trades FROM sender_totals").all()).results
         assert counted == [{"trades": 2}]
@@ -152,24 +148,16 @@ async def test_an_excess_leaves_with_its_swap(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("points", "excessive"),
     [
-        (
-            [point("stx", T_MS, "1"), point(TOKEN, T_MS, "1", "9")],
-            True,
-        ),  # that the token is thin does not matter
+        ([point("stx", T_MS, "1"), point(TOKEN, T_MS, "1", "9")], True),  # that the token is thin does not matter
         ([point("stx", T_MS, "1")], False),  # no price of what it received
         ([point("stx", T_MS, "1"), point(TOKEN, T_MS, "1", None)], True),  # more than five times what it gave
         ([point(TOKEN, T_MS, "1", None)], False),  # neither what it gave nor the pools are known
         ([point(TOKEN, T_MS, "1", "999.999999")], True),
         ([point(TOKEN, T_MS, "1", "1000")], False),
-        (
-            [point("stx", T_MS, "1"), point(TOKEN, T_MS + HOUR_MS + 1, "1", "9")],
-            False,
-        ),  # no price of its time
+        ([point("stx", T_MS, "1"), point(TOKEN, T_MS + HOUR_MS + 1, "1", "9")], False),  # no price of its time
     ],
 )
-async def test_what_is_not_known_is_not_excessive(
-    points: list[PricePoint], excessive: bool, tmp_path: Path
-) -> None:
+async def test_what_is_not_known_is_not_excessive(points: list[PricePoint], excessive: bool, tmp_path: Path) -> None:
     """100 USD for 1,000 USD, where prices and pools are known."""
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(ONE, 7)])
@@ -186,9 +174,7 @@ async def test_a_pool_that_holds_more_than_a_number_can_say_is_not_known(tmp_pat
     async with open_competition(tmp_path) as db:
         await add_traders(db, [(ONE, 7)])
         await db.batch(append(db, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "1", "9" * 121)]))
-        await add_swaps(
-            db, [PlainSwap(1, ONE, "stx", 2, TOKEN, 10, T_S), PlainSwap(2, ONE, "stx", 2, TOKEN, 11, T_S)]
-        )
+        await add_swaps(db, [PlainSwap(1, ONE, "stx", 2, TOKEN, 10, T_S), PlainSwap(2, ONE, "stx", 2, TOKEN, 11, T_S)])
         await value_swaps(db, T_MS, FLOORS)
 
         assert list((await values(db)).values()) == [(2, 10), (None, None)]
@@ -239,9 +225,7 @@ async def test_a_value_leaves_with_its_swap(tmp_path: Path) -> None:
         await add_swaps(db, [PlainSwap(1, ONE, "stx", 4_000_000, USDA, 1_000_000, T_S)])
         await value_swaps(db, T_MS, FLOORS)
 
-        assert before == [
-            {"sender": ONE, "valued": 1, "given_micros": 3_000_000, "received_micros": 1_000_000}
-        ]
+        assert before == [{"sender": ONE, "valued": 1, "given_micros": 3_000_000, "received_micros": 1_000_000}]
         assert set((await values(db)).values()) == {(4_000_000, 1_000_000)}
         assert await totals.drift(db) == {}
 
@@ -264,10 +248,7 @@ async def test_the_totals_are_rebuilt(tmp_path: Path) -> None:
 
 times = st.integers(0, 40).map(lambda steps: T_S + steps * 600)
 prices = st.tuples(
-    st.sampled_from(["stx", TOKEN]),
-    times,
-    st.sampled_from([None, "1", "2.5"]),
-    st.sampled_from(["5", "20000"]),
+    st.sampled_from(["stx", TOKEN]), times, st.sampled_from([None, "1", "2.5"]), st.sampled_from(["5", "20000"])
 )
 swaps = st.tuples(
     st.sampled_from([ONE, TWO]),
@@ -281,9 +262,7 @@ swaps = st.tuples(
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(prices, max_size=30), st.lists(swaps, max_size=12), st.sets(st.integers(0, 11)))
-def test_values_and_totals_are_those_of_a_plain_search(
-    prices: list[Any], swaps: list[Any], leaving: set[int]
-) -> None:
+def test_values_and_totals_are_those_of_a_plain_search(prices: list[Any], swaps: list[Any], leaving: set[int]) -> None:
     """Each side looked up by hand through all points; totals of the swaps that stayed."""
     points = {(token, at): (price, pool) for token, at, price, pool in prices}
     made = [
@@ -294,13 +273,9 @@ def test_values_and_totals_are_those_of_a_plain_search(
     def side(token: str, amount: int, at: int) -> tuple[Decimal, str] | None:
         if token == USDA:
             return Decimal(amount), "99999"
-        seen = sorted(
-            (t, *points[name, t]) for name, t in points if name == token and t <= at and at - t <= 7200
-        )
+        seen = sorted((t, *points[name, t]) for name, t in points if name == token and t <= at and at - t <= 7200)
         later = sorted((t, *points[name, t]) for name, t in points if name == token and at < t <= at + 3600)
-        known = (
-            seen[-1:] if seen and seen[-1][1] is not None else [each for each in later if each[1] is not None]
-        )
+        known = seen[-1:] if seen and seen[-1][1] is not None else [each for each in later if each[1] is not None]
         return (Decimal(known[0][1]) * amount, known[0][2]) if known else None
 
     def value(swap: PlainSwap) -> tuple[int | None, int | None]:

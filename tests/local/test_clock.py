@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from tocsin.platform.local import clock as clock_module
-from tocsin.platform.local.clock import SystemClock, _LoopTimer, read_boot_id
+from holdfast.local import clock as clock_module
+from holdfast.local.clock import SystemClock, _LoopTimer, read_boot_id
 
 T = TypeVar("T")
 
@@ -179,9 +179,7 @@ def test_a_boot_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @linux
 @pytest.mark.parametrize(("error", "rings"), [(OSError(errno.ECANCELED, "set"), 1), (BlockingIOError(), 0)])
-def test_a_clock_that_was_set_rings_the_bell(
-    monkeypatch: pytest.MonkeyPatch, error: OSError, rings: int
-) -> None:
+def test_a_clock_that_was_set_rings_the_bell(monkeypatch: pytest.MonkeyPatch, error: OSError, rings: int) -> None:
     """The kernel reports it when the timer is read; a timer that has nothing to report rings nothing."""
     rung: list[int] = []
 

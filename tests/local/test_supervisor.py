@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import StartError
 from support.captured_log import CapturedLog
 from support.patience import PATIENCE_S
 from support.processes import ServiceProcess
 from support.virtual_time import VirtualClock
-from tocsin.errors import StartError
-from tocsin.platform.local.supervisor import Supervisor, inherited_sockets
+from tocsin.local.supervisor import Supervisor, inherited_sockets
 
 NOWHERE = {"HIRO_API_URL": "http://127.0.0.1:9", "TENERO_API_URL": "http://127.0.0.1:9"}
 
@@ -78,9 +78,7 @@ async def test_without_a_watchdog_only_the_status_is_sent(receiver: socket.socke
     """Even when the watchdog belongs to another process."""
     environment = {"NOTIFY_SOCKET": receiver.getsockname(), "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}
     clock = VirtualClock()
-    feeding = asyncio.create_task(
-        Supervisor(environment, 7, CapturedLog()).keep_informed(clock, lambda: "failing: a")
-    )
+    feeding = asyncio.create_task(Supervisor(environment, 7, CapturedLog()).keep_informed(clock, lambda: "failing: a"))
     await clock.sleep(1)
 
     assert messages(receiver) == ["STATUS=failing: a"]
@@ -88,8 +86,7 @@ async def test_without_a_watchdog_only_the_status_is_sent(receiver: socket.socke
 
 
 @pytest.mark.parametrize(
-    ("watchdog_us", "count"),
-    [(None, 3), ("0", 3), ("x", 3), ("60000000", 3), ("12000000", 8), ("15000000", 6)],
+    ("watchdog_us", "count"), [(None, 3), ("0", 3), ("x", 3), ("60000000", 3), ("12000000", 8), ("15000000", 6)]
 )
 async def test_the_status_is_sent_every_ten_seconds_or_three_times_in_a_watchdog(
     receiver: socket.socket, watchdog_us: str | None, count: int
@@ -146,13 +143,9 @@ def test_sockets_of_another_process_are_left_alone() -> None:
 
 
 @pytest.mark.slow
-def test_the_service_tells_when_it_is_ready_alive_and_stopping(
-    tmp_path: Path, receiver: socket.socket
-) -> None:
+def test_the_service_tells_when_it_is_ready_alive_and_stopping(tmp_path: Path, receiver: socket.socket) -> None:
     """It is ready when it serves; a stopped process sends no keep-alive."""
-    service = ServiceProcess(
-        tmp_path / "data", NOTIFY_SOCKET=receiver.getsockname(), WATCHDOG_USEC="300000", **NOWHERE
-    )
+    service = ServiceProcess(tmp_path / "data", NOTIFY_SOCKET=receiver.getsockname(), WATCHDOG_USEC="300000", **NOWHERE)
     first = receiver.recv(4096).decode()
     beats = [receiver.recv(4096).decode() for _ in range(3)]
     service.signal(signal.SIGSTOP)

@@ -104,9 +104,7 @@ def test_trades_that_cannot_be_loaded(page: Page, world: World, address: str) ->
 
 def test_many_trades_come_in_steps(page: Page, world: World, address: str) -> None:
     """A long history is loaded page by page and shown step by step; everything loaded is added up."""
-    world.trades[address] = [
-        swap(address, (STX, "1000000"), (AEUSDC, "1000000"), number) for number in range(1, 1301)
-    ]
+    world.trades[address] = [swap(address, (STX, "1000000"), (AEUSDC, "1000000"), number) for number in range(1, 1301)]
     open_board(page)
     shown = open_agent(page, address)
     expect(shown.locator(".trades li")).to_have_count(25)

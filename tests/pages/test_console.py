@@ -7,16 +7,7 @@ from typing import Any, TypeAlias
 
 from playwright.sync_api import Page, expect
 
-from support.pages_driver import (
-    enter_key,
-    events,
-    open_console,
-    press,
-    said,
-    stop_time,
-    task_card,
-    verdict,
-)
+from support.pages_driver import enter_key, events, open_console, press, said, stop_time, task_card, verdict
 from support.pages_server import PagesServer, World, now_ms
 from support.pages_world import Json
 from support.statuses import HOUR, MINUTE
@@ -152,9 +143,7 @@ def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
     expect(hiro).to_contain_text("At this rate the budget runs out on")
     expect(page.locator("#budgets li").filter(has_text="tenero")).to_contain_text("after a 429")
     expect(hiro).to_contain_text("48 of 500 in the last minute, counted as an anonymous caller.")
-    expect(page.get_by_role("meter", name="Calls to hiro this month")).to_have_attribute(
-        "aria-valuenow", "140000"
-    )
+    expect(page.get_by_role("meter", name="Calls to hiro this month")).to_have_attribute("aria-valuenow", "140000")
     expect(page.locator("#prices li").filter(has_text="welsh")).to_contain_text("2 min ago")
     assert page.locator("#refusals li").all_inner_texts() == [
         "contract not allowlisted\n143",

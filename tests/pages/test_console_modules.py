@@ -9,7 +9,7 @@ from support.browser import watched_page
 from support.pages_driver import ask_module as ask
 from support.pages_server import PagesServer
 from support.statuses import HOUR, budget_status
-from tocsin.shapes.budgets import BudgetForecast
+from tocsin.upstream.budget import BudgetForecast
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,10 @@ def page(browser: Browser, shared_server: PagesServer) -> Iterator[Page]:
         (None, "The forecast needs an hour of calls."),
     ],
 )
-def test_a_month_ends_as_the_service_forecasts(
-    page: Page, forecast: BudgetForecast | None, expected: str
-) -> None:
+def test_a_month_ends_as_the_service_forecasts(page: Page, forecast: BudgetForecast | None, expected: str) -> None:
     """The page calculates no forecast of its own."""
     month_ends_at = 1_780_272_000_000  # 2026-06-01
-    budget = budget_status(
-        minute=(0, None), month=(45, 150_000), month_ends_at=month_ends_at, forecast=forecast
-    )
+    budget = budget_status(minute=(0, None), month=(45, 150_000), month_ends_at=month_ends_at, forecast=forecast)
 
     assert ask(page, "budgets", "m.forecastWords(a[0])", [budget.to_json()]) == expected
     assert ask(page, "budgets", "m.passedOf(...a)", [month_ends_at, month_ends_at - 31 * 12 * HOUR]) == 0.5
@@ -53,9 +49,7 @@ def test_the_parts_of_a_chart(page: Page) -> None:
     assert ranges[3]["low"] < 5 < ranges[3]["high"]
     assert ask(page, "plot", "m.summaryOf(a)", [40, 1, 3, 2]) == {"median": 2, "highest": 40}
 
-    points = [
-        {"at": at, "value": value} for at, value in ((1, 5), (2, 6), (3, None), (4, 7), (20, 8), (21, 9))
-    ]
+    points = [{"at": at, "value": value} for at, value in ((1, 5), (2, 6), (3, None), (4, 7), (20, 8), (21, 9))]
     pieces = ask(page, "plot", "m.piecesOf(a, 10).map((piece) => piece.map(({ at }) => at))", points)
     assert pieces == [[1, 2], [4], [20, 21]]
 

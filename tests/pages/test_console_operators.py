@@ -4,7 +4,7 @@ from playwright.sync_api import Page, expect
 
 from support.pages_driver import enter_key, events, open_console, said, task_card
 from support.pages_server import World, now_ms
-from tocsin.shapes.operators import AuditRecord
+from tocsin.scheduler.types import AuditRecord
 
 KEY = "operator-key"
 ACTING = "#refresh-all, #pause-open, #resume, #reason, [data-refresh]"
@@ -81,9 +81,7 @@ def test_the_open_audit_log_follows_and_an_unknown_end_is_told(page: Page, world
     expect(page.locator("#view")).to_contain_text("No actions yet.")
     record = AuditRecord("operator-1", now_ms(), "bob", "operator", "192.0.2.9", "refresh", "sweep", None)
     world.audit.insert(0, record.to_json())
-    world.emit(
-        "admin.acted", key="bob", action="resume", outcome="done", target=None, detail=None, reason=None
-    )
+    world.emit("admin.acted", key="bob", action="resume", outcome="done", target=None, detail=None, reason=None)
 
     expect(page.get_by_role("region", name="Actions")).to_contain_text("bob")
     expect(page.get_by_role("region", name="Actions")).to_contain_text("end unknown")

@@ -59,9 +59,7 @@ def test_a_partial_run_has_a_colour_and_a_word_of_its_own(page: Page, world: Wor
     last = task_card(page, "Swap sweep").locator("[data-part=last]")
     expect(last).to_contain_text(", partial in 41.2 s")
     expect(last).to_have_css("color", amber)
-    marks = page.locator(".legend i").evaluate_all(
-        "all => all.map((i) => getComputedStyle(i).backgroundColor)"
-    )
+    marks = page.locator(".legend i").evaluate_all("all => all.map((i) => getComputedStyle(i).backgroundColor)")
     assert len(set(marks)) == 6
 
 
@@ -73,14 +71,10 @@ def test_a_partial_refresh_is_a_warning(page: Page, world: World) -> None:
     card.get_by_role("button", name="Refresh now").click()
 
     result = card.get_by_role("status")
-    expect(result).to_have_text(
-        re.compile(r"Token prices partial \(run \d+\): its time slice was nearly over$")
-    )
+    expect(result).to_have_text(re.compile(r"Token prices partial \(run \d+\): its time slice was nearly over$"))
     expect(result).to_have_attribute("data-mood", "warn")
     ended = events(page).filter(has_text="run.ended")
-    expect(ended).to_contain_text(
-        "partial after 900 ms · its time slice was nearly over · tokens attempted 13"
-    )
+    expect(ended).to_contain_text("partial after 900 ms · its time slice was nearly over · tokens attempted 13")
     expect(ended).to_have_attribute("data-mood", "warn")
 
 

@@ -146,9 +146,7 @@ def test_a_token_s_prices_as_a_line(page: Page, world: World) -> None:
     picture = page.get_by_role("img", name=re.compile(r"^Price of STX: \$0\.\d+, .\d+\.\d %"))
     expect(picture.locator("path")).to_have_count(3)
     page.locator("#view").get_by_text("As a table").click()
-    expect(page.get_by_role("region", name="Prices", exact=True).locator("tbody tr")).to_have_count(
-        len(known) + 1
-    )
+    expect(page.get_by_role("region", name="Prices", exact=True).locator("tbody tr")).to_have_count(len(known) + 1)
     welsh = next(token for token in world.prices if "welsh" in token)
     page.get_by_label("Token", exact=True).select_option(welsh)
     expect(page.locator("#view-title")).to_have_text("Price of WELSH")

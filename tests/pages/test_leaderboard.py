@@ -6,16 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from support.pages_driver import (
-    MINUS,
-    ROWS,
-    names,
-    open_board,
-    row_of,
-    sort_by,
-    sorted_column,
-    state,
-)
+from support.pages_driver import MINUS, ROWS, names, open_board, row_of, sort_by, sorted_column, state
 from support.pages_server import World
 from support.pages_world import OBSCURE, Json, sample_board
 
@@ -182,9 +173,7 @@ def test_does_not_ask_while_the_page_is_hidden(page: Page, world: World) -> None
     """A hidden page makes no requests; it asks at once when it is visible again."""
     page.clock.install()
     open_board(page)
-    page.evaluate(
-        "Object.defineProperty(document, 'hidden', {get: () => globalThis.away, configurable: true})"
-    )
+    page.evaluate("Object.defineProperty(document, 'hidden', {get: () => globalThis.away, configurable: true})")
     page.evaluate("globalThis.away = true")
     before = len(world.asked("/api/competition/leaderboard"))
     page.clock.run_for(200_000)

@@ -89,9 +89,7 @@ def test_another_period_is_not_shown_with_old_figures(page: Page, world: World) 
 def test_curves_and_changes_of_rank_are_told_in_words(page: Page, world: World) -> None:
     """A curve has a description and gaps; an arrow also has a description. In a period no rank changed."""
     row = world.rows[0]
-    row.update(
-        sparkline=[None] * 20 + [1.0, 2.5, None, None, 4.0, 3.0, -2.0, 0.0, 12.5], rankChange=3, pnlUsd=1e6
-    )
+    row.update(sparkline=[None] * 20 + [1.0, 2.5, None, None, 4.0, 3.0, -2.0, 0.0, 12.5], rankChange=3, pnlUsd=1e6)
     world.rows[1].update(rankChange=-2, sparkline=[])
     open_board(page)
     mine = row_of(page, row["stxAddress"])
@@ -121,9 +119,7 @@ def test_rules_and_past_rounds(page: Page, world: World) -> None:
     expect(line).to_contain_text("week-1")
     expect(line).to_contain_text("P&L by <b>Sly</b> Fox (50,000 sats)")
     expect(line).to_contain_text("9f" * 32)
-    expect(line.get_by_role("link", name="file")).to_have_attribute(
-        "href", "/api/competition/rounds/week-1/file"
-    )
+    expect(line.get_by_role("link", name="file")).to_have_attribute("href", "/api/competition/rounds/week-1/file")
     assert audit(page) == []
 
 
@@ -168,9 +164,7 @@ def test_digits_stay_in_their_column(page: Page, world: World) -> None:
     """Figures of any size are no wider than their cell, and end where the others end."""
     sizes = (2_132_456_789.12, -999_999.99, 9_999_999.99, 123_456.78, 1e14, 0.01, 9_999.99, 99_999.99)
     for row, size in zip(world.rows, sizes, strict=False):
-        row.update(
-            pnlUsd=size, volumeUsd=abs(size), pnlPercent=size / 3, pnlAtTradeUsd=-size, tradeCount=1_234_567
-        )
+        row.update(pnlUsd=size, volumeUsd=abs(size), pnlPercent=size / 3, pnlAtTradeUsd=-size, tradeCount=1_234_567)
     open_board(page)
 
     outside = page.evaluate(
@@ -195,9 +189,7 @@ def test_tokens_have_symbols_and_badges(page: Page, world: World) -> None:
 
     shown = page.locator("#prices .token").all_inner_texts()
     assert {"STX", "sBTC", "stSTX", "aeUSDC", "WELSH", "LEO", "sbtc-token", "kangaroo"} == set(shown)
-    hues = page.locator("#prices .coin").evaluate_all(
-        "all => all.map((one) => one.style.getPropertyValue('--hue'))"
-    )
+    hues = page.locator("#prices .coin").evaluate_all("all => all.map((one) => one.style.getPropertyValue('--hue'))")
     assert len(set(hues)) >= 7
 
 

@@ -72,9 +72,7 @@ def test_stale_prices_are_marked(page: Page, world: World) -> None:
 
 
 @pytest.mark.parametrize("latest", [10**18, 1_778_700_600_000_000])
-def test_a_row_with_an_impossible_time_does_not_hide_the_others(
-    page: Page, world: World, latest: int
-) -> None:
+def test_a_row_with_an_impossible_time_does_not_hide_the_others(page: Page, world: World, latest: int) -> None:
     """It is there without an age, and so are all rows after it; the next second changes nothing."""
     page.clock.install()
     world.rows[0]["latestTradeAt"] = latest

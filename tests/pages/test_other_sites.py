@@ -45,9 +45,7 @@ def elsewhere() -> Iterator[str]:
         server.shutdown()
 
 
-def test_another_site_reads_what_is_public_and_nothing_else(
-    browser: Browser, tmp_path: Path, elsewhere: str
-) -> None:
+def test_another_site_reads_what_is_public_and_nothing_else(browser: Browser, tmp_path: Path, elsewhere: str) -> None:
     with served_in_thread(tmp_path) as running:
         look(browser, f"http://127.0.0.1:{running.port}", elsewhere)
 
@@ -69,9 +67,7 @@ def look(browser: Browser, url: str, elsewhere: str) -> None:
         fetch("/api/admin/scheduler", headers=key),
         fetch("/api/admin/scheduler?action=resume", method="POST", headers=key),
         fetch("/api/competition/cron", method="POST", headers={"X-Cron-Secret": "x"}),
-        fetch(
-            "/api/competition/trades", method="POST", body="{}", headers={"Content-Type": "application/json"}
-        ),
+        fetch("/api/competition/trades", method="POST", body="{}", headers={"Content-Type": "application/json"}),
         fetch("/metrics"),
     ]
     form = fetch("/api/competition/trades", method="POST", body="{}")  # a simple request: sent, but refused

@@ -16,9 +16,8 @@ from support.pages_driver import ask_module as ask
 from support.pages_server import PagesServer, World
 from support.pages_world import Json, sample_prices
 from support.statuses import HOUR, refresh_result, run_record, scheduler_status
-from tocsin.shapes.completeness import Completeness
-from tocsin.shapes.scheduler import Health, Outcome, RunError, SchedulerOverview, ServiceState
-from tocsin.web.static_pages import STATIC
+from tocsin.scheduler.types import Completeness, Health, Outcome, RunError, SchedulerOverview, ServiceState
+from tocsin.web.pages import STATIC
 
 ROOT = Path(__file__).parents[2]
 MODULES = STATIC / "js"
@@ -177,20 +176,8 @@ def test_a_view_and_its_link_are_one(page: Page) -> None:
     ("outcome", "error", "reason", "words", "mood"),
     [
         ("ok", None, None, "Swap sweep done in 210 ms (run 7): scanned 5", "live"),
-        (
-            "partial",
-            None,
-            "its time slice was nearly over",
-            "Swap sweep partial (run 7): its time slice",
-            "warn",
-        ),
-        (
-            "failed",
-            RunError("Limited", "hiro said 429"),
-            None,
-            "Swap sweep failed (run 7): hiro said 429",
-            "bad",
-        ),
+        ("partial", None, "its time slice was nearly over", "Swap sweep partial (run 7): its time slice", "warn"),
+        ("failed", RunError("Limited", "hiro said 429"), None, "Swap sweep failed (run 7): hiro said 429", "bad"),
         ("stopped", None, "the scheduler is paused", "Swap sweep stopped (run 7): the scheduler is", "bad"),
     ],
 )
@@ -209,19 +196,14 @@ def test_outcomes_in_words(
     ("health", "verdict"),
     [
         (Health(True, "ready", [], []), ("live", "Alive", "Every task is on time.")),
-        (
-            Health(True, "limited", [], ["sweep is limited"]),
-            ("warn", "Limited", "sweep is limited."),
-        ),
+        (Health(True, "limited", [], ["sweep is limited"]), ("warn", "Limited", "sweep is limited.")),
         (
             Health(False, "broken", ["no alarm is set", "tenero is overdue"], ["sweep is limited"]),
             ("bad", "Not working", "no alarm is set; tenero is overdue; sweep is limited."),
         ),
     ],
 )
-def test_the_verdict_is_what_the_service_says(
-    page: Page, health: Health, verdict: tuple[str, str, str]
-) -> None:
+def test_the_verdict_is_what_the_service_says(page: Page, health: Health, verdict: tuple[str, str, str]) -> None:
     """The console decides nothing by itself."""
     overview = SchedulerOverview("v1", scheduler_status(), health, {}, {}).to_json()
 
@@ -274,13 +256,7 @@ def test_the_board_says_what_the_service_says(page: Page, state: ServiceState, m
     reasons = [] if ready else ["sweep is overdue"]
     notes = ["sweep is limited"] if ready and state != "ready" else []
     health = Health(ready, state, reasons, notes).to_json()
-    board = {
-        "rows": [],
-        "complete": True,
-        "pricesAsOf": at - 60_000,
-        "sweptAt": at - 120_000,
-        "service": health,
-    }
+    board = {"rows": [], "complete": True, "pricesAsOf": at - 60_000, "sweptAt": at - 120_000, "service": health}
     shown = ask(
         page,
         "board-state",
@@ -306,13 +282,7 @@ def test_the_first_sweep_shows_how_far_it_is(page: Page) -> None:
         "service": Health(True, "starting", [], []).to_json(),
         "firstSweep": {"done": 29, "total": 40},
     }
-    asked = {
-        "board": board,
-        "prices": None,
-        "poll": {"error": None, "nextAt": 1},
-        "remembered": False,
-        "at": at,
-    }
+    asked = {"board": board, "prices": None, "poll": {"error": None, "nextAt": 1}, "remembered": False, "at": at}
     shown = ask(page, "board-state", "m.stateOf(a)", asked)
 
     assert (shown["mood"], shown["title"]) == ("wait", "Still reading the chain")
@@ -324,14 +294,7 @@ def test_a_final_board_is_not_called_stale(page: Page) -> None:
     titles = []
     for ready in (True, False):
         health = Health(ready, "ready" if ready else "overdue", [], []).to_json()
-        board = {
-            "rows": [],
-            "complete": True,
-            "pricesAsOf": 1,
-            "sweptAt": 1,
-            "service": health,
-            "final": True,
-        }
+        board = {"rows": [], "complete": True, "pricesAsOf": 1, "sweptAt": 1, "service": health, "final": True}
         poll = {"error": None, "nextAt": 1}
         given = {"board": board, "prices": {}, "poll": poll, "remembered": False, "at": 10**12}
         titles.append(ask(page, "board-state", "m.stateOf(a)", given)["title"])

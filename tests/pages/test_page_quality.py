@@ -9,7 +9,7 @@ from support.browser import PHONE, audit
 from support.page_states import STATES, VIEWS, State, agent, board, console
 from support.pages_driver import ROWS, open_board, panel, verdict
 from support.pages_server import World
-from tocsin.web.static_pages import STATIC
+from tocsin.web.pages import STATIC
 
 WEIGHT_MAX = 75_000
 KEY = "operator-key"

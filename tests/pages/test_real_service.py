@@ -110,9 +110,7 @@ def test_the_board_sorts_searches_and_drills_down(page: Page, service: ServicePr
     assert audit(page) == []
 
 
-def test_a_new_swap_arrives_on_the_open_board(
-    page: Page, service: ServiceProcess, upstreams: dict[str, str]
-) -> None:
+def test_a_new_swap_arrives_on_the_open_board(page: Page, service: ServiceProcess, upstreams: dict[str, str]) -> None:
     """Swapped, mined, swept: the next update shows it in the row, without a reload."""
     page.clock.install()
     open_board(page)
@@ -234,9 +232,7 @@ def test_an_agents_page_needs_no_javascript(browser: Browser, service: ServicePr
     row, *others = board(service)
     with watched_page(browser, service.url, java_script_enabled=False) as page:
         page.goto(f"/agents/{row['stxAddress']}")
-        places = [
-            place for place, other in enumerate(board(service), 1) if other["stxAddress"] == row["stxAddress"]
-        ]
+        places = [place for place, other in enumerate(board(service), 1) if other["stxAddress"] == row["stxAddress"]]
         expect(page.get_by_role("heading", level=1)).to_have_text(row["displayName"])
         expect(page).to_have_title(re.compile(re.escape(row["displayName"])))
         # The first, unless the board has changed since.
@@ -264,9 +260,7 @@ def test_refresh_pause_and_resume_end_to_end(page: Page, service: ServiceProcess
     card.get_by_role("button", name="Refresh now").click()
     expect(card.get_by_role("status")).to_contain_text(re.compile(r"done in .* \(run \d+\)"))
     assert service.runs("tenero")[0]["trigger"] == "refresh"
-    expect(events(page).filter(has_text="Token prices").filter(has_text="started by refresh")).to_have_count(
-        1
-    )
+    expect(events(page).filter(has_text="Token prices").filter(has_text="started by refresh")).to_have_count(1)
     expect(page.locator("#lanes rect")).to_have_count(len(service.runs()))
     expect(page.locator("#prices li", has_text=re.compile(r"just now|ago")).first).to_be_visible()
 
@@ -281,9 +275,7 @@ def test_refresh_pause_and_resume_end_to_end(page: Page, service: ServiceProcess
     assert audit(page) == []
 
 
-def test_the_service_is_killed_and_started_again(
-    browser: Browser, data_dir: Path, upstreams: dict[str, str]
-) -> None:
+def test_the_service_is_killed_and_started_again(browser: Browser, data_dir: Path, upstreams: dict[str, str]) -> None:
     """The open console shows that it is disconnected, and is live again when the service is."""
     with (
         held_port() as port,

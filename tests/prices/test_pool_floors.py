@@ -2,8 +2,8 @@
 
 import pytest
 
-from tocsin.prices.tracked_tokens import STATIC_TOKENS
-from tocsin.shapes.pool_floors import CORE_TOKENS, NO_FLOORS, PoolFloors
+from tocsin.prices.price import CORE_TOKENS, NO_FLOORS, PoolFloors
+from tocsin.prices.tokens import STATIC_TOKENS
 
 FLOORS = PoolFloors(10_000.0, 500.0)
 

@@ -5,21 +5,24 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.addresses import address_of
 from support.examples import example
 from support.local_store import open_kv
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.prices.cache import (
+from tocsin.prices.price import Price
+from tocsin.prices.store import (
+    PEGS,
     CachedPrice,
     RemainingCalls,
     get_cached_token_price,
     get_cached_token_prices,
+    peg_of,
     price_key,
+    price_of,
+    prices_of,
     put_token_price,
     read_price,
 )
-from tocsin.prices.pricing import PEGS, peg_of, price_of, prices_of
-from tocsin.shapes.prices import Price
-from tocsin.simulator.addresses import address_of
 
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
 
@@ -27,9 +30,7 @@ USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"
 async def test_an_entry_has_the_documented_key_and_shape(tmp_path: Path) -> None:
     """Other readers of the same KV rely on these names."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
-        await put_token_price(
-            kv, "stx", CachedPrice(0.85, 6, START_MS, RemainingCalls(99, 49_000), 2.5, None)
-        )
+        await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS, RemainingCalls(99, 49_000), 2.5, None))
 
         assert json.loads(await kv.get("tenero:price:stx") or "") == {
             "priceUsd": 0.85,
@@ -144,23 +145,11 @@ def test_a_peg_is_by_contract_whatever_the_asset_is_called() -> None:
     ("token_id", "cached", "expected"),
     [
         ("stx", None, None),
-        (
-            "stx",
-            CachedPrice(0.85, 6, START_MS),
-            Price(0.85, 6, START_MS, stale=False, source="tenero"),
-        ),
-        (
-            "stx",
-            CachedPrice(None, None, START_MS),
-            Price(None, None, START_MS, stale=False, source="tenero"),
-        ),
+        ("stx", CachedPrice(0.85, 6, START_MS), Price(0.85, 6, START_MS, stale=False, source="tenero")),
+        ("stx", CachedPrice(None, None, START_MS), Price(None, None, START_MS, stale=False, source="tenero")),
         (USDCX, None, Price(1, 6, None, stale=False, source="peg")),
         (USDCX, CachedPrice(None, None, START_MS), Price(1, 6, None, stale=False, source="peg")),
-        (
-            USDCX,
-            CachedPrice(0.998, 6, START_MS),
-            Price(0.998, 6, START_MS, stale=False, source="tenero"),
-        ),
+        (USDCX, CachedPrice(0.998, 6, START_MS), Price(0.998, 6, START_MS, stale=False, source="tenero")),
     ],
 )
 def test_the_cache_comes_before_the_peg_and_the_peg_before_none(
@@ -170,10 +159,7 @@ def test_the_cache_comes_before_the_peg_and_the_peg_before_none(
     assert price_of(token_id, cached, START_MS) == expected
 
 
-@pytest.mark.parametrize(
-    ("age_ms", "stale"),
-    [(0, False), (7_200_000, False), (7_200_001, True), (-1, True)],
-)
+@pytest.mark.parametrize(("age_ms", "stale"), [(0, False), (7_200_000, False), (7_200_001, True), (-1, True)])
 def test_an_old_price_is_marked_stale(age_ms: int, stale: bool) -> None:
     """So is one from the future: its age is not known."""
     price = price_of("stx", CachedPrice(0.85, 6, START_MS), START_MS + age_ms)
@@ -188,10 +174,7 @@ async def test_all_readers_get_prices_the_same_way(tmp_path: Path) -> None:
 
         found = await prices_of(kv, ["stx", USDCX, f"{address_of('deployer')}.t"], START_MS)
 
-        assert {token_id: price.source for token_id, price in found.items()} == {
-            "stx": "tenero",
-            USDCX: "peg",
-        }
+        assert {token_id: price.source for token_id, price in found.items()} == {"stx": "tenero", USDCX: "peg"}
 
 
 @pytest.mark.parametrize("usd", [-0.01, 1e15 + 1, float("nan"), float("inf")])

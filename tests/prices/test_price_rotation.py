@@ -7,18 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.types import JSON
 from support.virtual_time import START_MS
-from tocsin.bindings import JSON
-from tocsin.chain_model import TokenPrice
 from tocsin.errors import MalformedShape
-from tocsin.prices import rotation
-from tocsin.prices.rotation import (
-    HeldPrice,
-    RefreshPlan,
-    TokenMemory,
-    memory_from_json,
-    memory_to_json,
-)
+from tocsin.prices import refresh as rotation
+from tocsin.prices.refresh import HeldPrice, RefreshPlan, TokenMemory, memory_from_json, memory_to_json
+from tocsin.stacks import TokenPrice
 
 NOW = START_MS
 DAY_MS = 86_400_000

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.types import Database
 from support.local_store import open_competition
 from support.market import Market
 from support.task_run import task_bench
 from support.virtual_time import START_MS
-from tocsin.bindings import Database
-from tocsin.prices.series import PricePoint, append, in_force, points_between
-from tocsin.prices.tracked_tokens import STATIC_TOKENS
+from tocsin.prices.refresh import refresh_prices_task
+from tocsin.prices.store import PricePoint, append, in_force, points_between
+from tocsin.prices.tokens import STATIC_TOKENS
 from tocsin.settings import Settings
-from tocsin.tasks.refresh_prices import refresh_prices_task
 
 TASK = refresh_prices_task(Settings())
 SBTC, STSTX = STATIC_TOKENS[1:]

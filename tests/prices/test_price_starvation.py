@@ -7,16 +7,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from stacks_simulator.addresses import address_of
 from support.market import Market
 from support.scripted_fetch import Request, response
 from support.task_run import task_bench
 from support.virtual_time import run_virtual
-from tocsin.bindings import FetchResponse
-from tocsin.prices.cache import get_cached_token_prices
-from tocsin.prices.tracked_tokens import STATIC_TOKENS
+from tocsin.fetch import FetchResponse
+from tocsin.prices.refresh import refresh_prices_task
+from tocsin.prices.store import get_cached_token_prices
+from tocsin.prices.tokens import STATIC_TOKENS
 from tocsin.settings import Settings
-from tocsin.simulator.addresses import address_of
-from tocsin.tasks.refresh_prices import refresh_prices_task
 
 TASK = refresh_prices_task(Settings())
 TOKENS = [f"{address_of('deployer')}.token-{n}::token" for n in range(8)]
@@ -73,9 +73,7 @@ def test_tokens_that_always_fail_do_not_hold_up_the_others(order: list[str], bad
     async def scenario(directory: Path) -> int:
         poison = {token_id.partition("::")[0] for token_id in order[:bad]}
         market = Market([dict.fromkeys(STATIC_TOKENS, 1.5)], unlisted=dict.fromkeys(order[bad:], 1.5))
-        market.broken = lambda request: (
-            response("broken") if request.url.rpartition("/")[2] in poison else None
-        )
+        market.broken = lambda request: response("broken") if request.url.rpartition("/")[2] in poison else None
         async with task_bench(directory, market) as bench:
             await bench.traded(*[(token_id, "stx") for token_id in order])
             for _ in range(2):

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stacks_simulator.addresses import SINGLE_SIG, address_of, encode_address
 from support.examples import example
 from support.local_store import open_competition, open_kv
 from support.scripted_fetch import always, response
 from support.task_run import task_bench
 from support.virtual_time import VirtualClock
-from tocsin.competition.totals import traded_tokens
-from tocsin.prices.cache import price_key
-from tocsin.prices.tracked_tokens import (
+from tocsin.prices.store import price_key
+from tocsin.prices.tokens import (
     STATIC_TOKENS,
     TRADED_MAX,
     publish_tokens,
     supported_tokens,
     tracked_tokens,
+    traded_tokens,
 )
-from tocsin.simulator.addresses import address_of
-from tocsin.stacks_address import SINGLE_SIG, encode_address, is_token_id
+from tocsin.stacks import is_token_id
 from tocsin.upstream.tenero import token_address
 
 NOTHING = always(response({}))
@@ -43,17 +43,7 @@ def test_an_id_is_stx_or_a_contract_with_or_without_its_asset() -> None:
     assert is_token_id("stx")
     assert is_token_id(f"{CONTRACT}.token")
     assert is_token_id(f"{CONTRACT}.token::t-1_x")
-    for text in (
-        "",
-        "STX",
-        "stx ",
-        "unknown",
-        "stx\n",
-        CONTRACT,
-        f"{CONTRACT}.",
-        f"{CONTRACT}.9",
-        "SP1.a::b",
-    ):
+    for text in ("", "STX", "stx ", "unknown", "stx\n", CONTRACT, f"{CONTRACT}.", f"{CONTRACT}.9", "SP1.a::b"):
         assert not is_token_id(text)
     assert not is_token_id(f"{CONTRACT}.token::")
     assert not is_token_id(f"{CONTRACT}.token::a::b")
@@ -63,10 +53,7 @@ def test_an_id_is_stx_or_a_contract_with_or_without_its_asset() -> None:
 
 
 @pytest.mark.slow
-@given(
-    st.binary(min_size=20, max_size=20),
-    st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,127}(::[A-Za-z][\w-]{0,127})?"),
-)
+@given(st.binary(min_size=20, max_size=20), st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,127}(::[A-Za-z][\w-]{0,127})?"))
 def test_every_id_can_be_asked_for_and_stored(hash160: bytes, name: str) -> None:
     """What is accepted as an id is one for the upstream too, and fits into a key of KV."""
     text = f"{encode_address(SINGLE_SIG, hash160)}.{name}"
@@ -78,9 +65,7 @@ def test_every_id_can_be_asked_for_and_stored(hash160: bytes, name: str) -> None
 async def test_traded_tokens_follow_the_static_ones_most_traded_first(tmp_path: Path) -> None:
     """Both sides of a swap count; ties are in the order of their ids."""
     async with task_bench(tmp_path, NOTHING) as bench:
-        await bench.traded(
-            ("stx", token(1)), (token(1), token(2)), (token(3), token(2)), (token(2), STATIC_TOKENS[1])
-        )
+        await bench.traded(("stx", token(1)), (token(1), token(2)), (token(3), token(2)), (token(2), STATIC_TOKENS[1]))
 
         assert tracked_tokens(await traded_tokens(bench.db)) == (*STATIC_TOKENS, token(2), token(1), token(3))
 

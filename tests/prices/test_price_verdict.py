@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.virtual_time import START_MS
-from tocsin.chain_model import TokenPrice
-from tocsin.prices.cache import CachedPrice, RemainingCalls
-from tocsin.prices.verdict import Verdict, judge
-from tocsin.shapes.pool_floors import PoolFloors
+from tocsin.prices.price import PoolFloors
+from tocsin.prices.refresh import Verdict, judge
+from tocsin.prices.store import CachedPrice, RemainingCalls
+from tocsin.stacks import TokenPrice
 
 LIMIT = RemainingCalls(9, 900)
 FLOORS = PoolFloors(10_000.0, 500.0)
@@ -112,12 +112,7 @@ def test_a_jump_of_a_small_pool_is_never_believed(liquidity: float | None, why: 
 
 def test_without_a_floor_the_second_sighting_is_enough() -> None:
     """As before there was one."""
-    options: dict[str, Any] = {
-        "now": NOW,
-        "rate_limit": LIMIT,
-        "jump_factor": 5.0,
-        "floors": PoolFloors(0, 0),
-    }
+    options: dict[str, Any] = {"now": NOW, "rate_limit": LIMIT, "jump_factor": 5.0, "floors": PoolFloors(0, 0)}
     price = replace(seen(9.1), liquidity_usd=None)
 
     assert judge(price, cached(0.85), seen(9.0), **options).kind == "priced"
@@ -127,9 +122,7 @@ def test_without_a_floor_the_second_sighting_is_enough() -> None:
     ("liquidity", "volume", "written"),
     [(10_000.0, 500.0, False), (9_999.0, 700.0, True), (20_000.0, 499.0, True), (20_000.0, None, False)],
 )
-def test_a_token_that_becomes_thin_is_written_at_once(
-    liquidity: float, volume: float | None, written: bool
-) -> None:
+def test_a_token_that_becomes_thin_is_written_at_once(liquidity: float, volume: float | None, written: bool) -> None:
     """Other changes of its pools wait for the next hour, like an unchanged price."""
     verdict = judged(replace(seen(0.85), liquidity_usd=liquidity, volume_usd=volume), cached(0.85))
 
@@ -164,9 +157,7 @@ def test_whatever_the_source_sends_a_price_stays_and_moves_only_when_confirmed(
     before: float | None = None
     for number, price_usd in enumerate(prices):
         price = seen(price_usd)
-        verdict = judge(
-            price, known, held, now=NOW + number, rate_limit=LIMIT, jump_factor=factor, floors=FLOORS
-        )
+        verdict = judge(price, known, held, now=NOW + number, rate_limit=LIMIT, jump_factor=factor, floors=FLOORS)
         if verdict.entry is not None:
             was = None if known is None else known.price_usd
             if was is not None:

@@ -5,23 +5,22 @@ from random import Random
 
 import pytest
 
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.rate_limits import TENERO_STARTER, TeneroRateLimit
+from stacks_simulator.tokens import DIKO, FILLER_TOKENS, TRADED_TOKENS, VELAR
 from support.captured_log import CapturedLog
 from support.local_store import open_competition, open_kv
 from support.scripted_fetch import always, response
 from support.simulated import quiet_simulator
+from support.simulated_fetch import TENERO_URL, SimulatedFetch
 from support.task_run import TaskBench
 from support.upstreams import Wired
 from support.virtual_time import VirtualClock
-from tocsin.budget.budget import Quota
-from tocsin.competition.totals import traded_tokens
-from tocsin.prices.pricing import prices_of
-from tocsin.prices.tracked_tokens import tracked_tokens
+from tocsin.prices.refresh import refresh_prices_task
+from tocsin.prices.store import prices_of
+from tocsin.prices.tokens import tracked_tokens, traded_tokens
 from tocsin.settings import Settings
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.rate_limits import TENERO_STARTER, TeneroRateLimit
-from tocsin.simulator.simulated_fetch import TENERO_URL, SimulatedFetch
-from tocsin.simulator.simulated_tokens import DIKO, FILLER_TOKENS, TRADED_TOKENS, VELAR
-from tocsin.tasks.refresh_prices import refresh_prices_task
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.tenero import tenero_upstream
 
@@ -81,9 +80,7 @@ async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> 
     async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = TaskBench(db, kv, wired)
         await bench.run(TASK)
-        fetch._simulator.faults.add(
-            SimulatedFault(kind="limited", upstream="tenero", times=50, retry_after=None)
-        )
+        fetch._simulator.faults.add(SimulatedFault(kind="limited", upstream="tenero", times=50, retry_after=None))
 
         during = await bench.run(TASK)
         fetch._simulator.faults.clear()
@@ -102,9 +99,7 @@ async def test_a_price_is_as_old_as_its_own_page(tmp_path: Path) -> None:
     """The second page is slow: the prices of the first are not called newer than they are."""
     wired, fetch = wired_to_simulator(STARTER)
     began_at = wired.clock.now()
-    fetch._simulator.faults.add(
-        SimulatedFault(kind="delay", path="/tokens", seconds=6.0, from_ms=began_at + 100)
-    )
+    fetch._simulator.faults.add(SimulatedFault(kind="delay", path="/tokens", seconds=6.0, from_ms=began_at + 100))
     async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
         bench = TaskBench(db, kv, wired)
         await bench.traded(*PAIRS)

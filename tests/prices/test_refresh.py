@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import StoreError
 from support.market import Market
 from support.scripted_fetch import Request, always, response
 from support.task_run import task_bench
 from support.virtual_time import START_MS
-from tocsin.bindings import FetchResponse
-from tocsin.errors import RunStopped, StoreError
-from tocsin.prices.cache import CachedPrice, get_cached_token_price, get_cached_token_prices, put_token_price
-from tocsin.prices.refresh import EMPTY_RESULT, MEMORY_KEY
-from tocsin.prices.rotation import TokenMemory
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, supported_tokens
+from tocsin.errors import RunStopped
+from tocsin.fetch import FetchResponse
+from tocsin.prices.refresh import EMPTY_RESULT, MEMORY_KEY, TokenMemory, refresh_prices_task
+from tocsin.prices.store import CachedPrice, get_cached_token_price, get_cached_token_prices, put_token_price
+from tocsin.prices.tokens import STATIC_TOKENS, supported_tokens
 from tocsin.settings import Settings
-from tocsin.tasks.refresh_prices import refresh_prices_task
 from tocsin.upstream.tenero import token_address
 
 TASK = refresh_prices_task(Settings())
@@ -258,11 +257,7 @@ async def test_a_limit_in_the_middle_ends_the_refresh_without_failing_it(tmp_pat
 
         assert result.error is None
         assert result.limited_until is not None
-        assert (result.counters["succeeded"], result.counters["failed"], result.counters["unasked"]) == (
-            3,
-            1,
-            1,
-        )
+        assert (result.counters["succeeded"], result.counters["failed"], result.counters["unasked"]) == (3, 1, 1)
 
 
 @pytest.mark.parametrize(("window", "until_ms"), [("minute", 60_000), ("month", 3_600_000)])

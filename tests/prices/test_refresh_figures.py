@@ -9,11 +9,10 @@ import pytest
 from support.market import Market
 from support.scripted_fetch import Request, response
 from support.task_run import task_bench
-from tocsin.bindings import FetchResponse
-from tocsin.prices.refresh import MEMORY_KEY
-from tocsin.prices.tracked_tokens import STATIC_TOKENS
+from tocsin.fetch import FetchResponse
+from tocsin.prices.refresh import MEMORY_KEY, refresh_prices_task
+from tocsin.prices.tokens import STATIC_TOKENS
 from tocsin.settings import Settings
-from tocsin.tasks.refresh_prices import refresh_prices_task
 
 TASK = refresh_prices_task(Settings())
 SBTC, STSTX = STATIC_TOKENS[1:]

@@ -13,15 +13,15 @@ from month_services import CountingSimulator
 from reference_model import ReferenceModel
 from reference_rules import ReferenceRefusal, ReferenceSwap, parse_legs, verify_fetched
 
+from stacks_simulator.chain import Chain
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
+from stacks_simulator.tokens import FILLER_TOKENS
+from stacks_simulator.truth import COMPETITION_START_S
 from support.reference_cases import PARSE_CASES, VERIFY_CASES
+from support.simulated_fetch import SimulatedFetch
 from support.virtual_time import VirtualClock
-from tocsin.competition.allowlist import built_in
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulated_tokens import FILLER_TOKENS
-from tocsin.simulator.truth import COMPETITION_START_S
+from tocsin.swaps.rules import built_in
 
 LIMITED = SimulatedFault(kind="limited", upstream="hiro", retry_after=None)
 
@@ -67,9 +67,7 @@ FETCHED = [
 def test_it_verifies_in_the_order_of_the_reference(case: Mapping[str, Any]) -> None:
     sender, tx, expected = case["db"]["sender"], case["hiro"]["body"], case["expected"]
     tier = "eligible" if sender["has_identity"] else "genesis"
-    tiers = (
-        {tx["sender_address"]: tier if sender["genesis"] else "registered"} if sender["registered"] else {}
-    )
+    tiers = {tx["sender_address"]: tier if sender["genesis"] else "registered"} if sender["registered"] else {}
 
     verdict = verify_fetched(tx, COMPETITION_START_S, tiers, built_in().contracts)
 

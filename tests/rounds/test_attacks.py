@@ -10,8 +10,8 @@ import pytest
 
 from support.attacked_rounds import attacked_round, honest_round, unprotected_winners
 from support.attacks import ATTACKS
-from tocsin.rounds.scoring import score
-from tocsin.shapes.rounds import RoundInputs
+from tocsin.rounds.round import RoundInputs
+from tocsin.rounds.score import score
 
 FIRST = int(os.environ.get("TOCSIN_FIRST_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("TOCSIN_SEEDS", "25")))
@@ -33,9 +33,7 @@ def test_no_attack_wins_a_prize(name: str) -> None:
         assert attacked.attackers.isdisjoint(winners.values()), (seed, winners)
 
 
-@pytest.mark.parametrize(
-    "name", ["churn", "thin token", "dust", "late submit", "unlisted contract", "minted tokens"]
-)
+@pytest.mark.parametrize("name", ["churn", "thin token", "dust", "late submit", "unlisted contract", "minted tokens"])
 def test_some_attacks_win_nothing_with_a_hundred_times_the_capital(name: str) -> None:
     """What others can win with more money is on the page about fair play."""
     for seed in SEEDS[:2]:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.tokens import WELSH, price_usd
+from stacks_simulator.truth import Campaign
 from support.attacks import Attack, start_attack
 from support.competition import World, as_rows, chain_of, follow, open_world, register, sweep
-from tocsin.competition.funders import first_funders
-from tocsin.simulator.simulated_tokens import WELSH, price_usd
-from tocsin.simulator.truth import Campaign
+from tocsin.swaps.lists import first_funders
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -20,9 +20,7 @@ async def lived_through(world: World, name: str) -> Attack:
     starts_ms = chain.now_ms + HOUR_MS
     ends_ms = starts_ms + 2 * HOUR_MS + 290_000
     chain.campaign = Campaign(chain.campaign.start_s)
-    attack = start_attack(
-        world.simulator, name, chain.wallets, starts_ms=starts_ms, ends_ms=ends_ms, capital_usd=500
-    )
+    attack = start_attack(world.simulator, name, chain.wallets, starts_ms=starts_ms, ends_ms=ends_ms, capital_usd=500)
     await register(world.db, attack.wallets)
     await follow(world, (ends_ms + HOUR_MS - chain.now_ms) // MINUTE_MS)
     return attack
@@ -39,9 +37,7 @@ async def test_nothing_of_the_attack_is_on_record_within_the_round(tmp_path: Pat
         assert recorded == as_rows(world.simulator.truth())
         times = [row["burn_block_time"] * 1000 for row in recorded]
         within = [at for at in times if attack.starts_ms <= at < attack.ends_ms]
-        assert len(within) == (
-            4 if name == "clock" else 0
-        )  # in the last Bitcoin block, at the market's price
+        assert len(within) == (4 if name == "clock" else 0)  # in the last Bitcoin block, at the market's price
         assert bool(times) == (name in {"late submit", "clock"})
 
 

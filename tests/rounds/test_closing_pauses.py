@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
-from tocsin.bindings import Row
+from holdfast.types import Row
 from tocsin.rounds.capture import swaps_in_order
+from tocsin.rounds.file import file_lines, parts_of
 from tocsin.rounds.finalize import parts_with_pauses
-from tocsin.rounds.round_file import file_lines, parts_of
-from tocsin.rounds.scoring import score, scoring
-from tocsin.rounds.small_steps import with_pauses
-from tocsin.shapes.rounds import RoundAgent, RoundInputs, RoundPrice, RoundRules, RoundSwap
+from tocsin.rounds.round import RoundAgent, RoundInputs, RoundPrice, RoundRules, RoundSwap
+from tocsin.rounds.score import score, scoring, with_pauses
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.local_store import open_competition
-from tocsin.prices.series import PricePoint, append
-from tocsin.rounds.closing_prices import closing_price, closing_prices
-from tocsin.shapes.rounds import RoundPrice
+from tocsin.prices.store import PricePoint, append
+from tocsin.rounds.capture import closing_price, closing_prices
+from tocsin.rounds.round import RoundPrice
 
 END = 1_800_000_000
 END_MS = END * 1000
@@ -19,12 +19,8 @@ MINUTE_MS = 60_000
 USDA = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token::usda"
 
 
-def point(
-    minutes_before: int, price_usd: str | None, token_id: str = "stx", decimals: int | None = 6
-) -> PricePoint:
-    return PricePoint(
-        token_id, END_MS - minutes_before * MINUTE_MS, price_usd, decimals, "tenero", "20000", "700"
-    )
+def point(minutes_before: int, price_usd: str | None, token_id: str = "stx", decimals: int | None = 6) -> PricePoint:
+    return PricePoint(token_id, END_MS - minutes_before * MINUTE_MS, price_usd, decimals, "tenero", "20000", "700")
 
 
 async def test_the_price_of_the_end_is_the_median_of_its_last_hour(tmp_path: Path) -> None:
@@ -63,9 +59,7 @@ async def test_the_price_of_the_end_is_the_median_of_its_last_hour(tmp_path: Pat
         ([], None),
     ],
 )
-def test_at_least_seven_of_thirteen_instants_are_known(
-    points: list[PricePoint], expected: str | None
-) -> None:
+def test_at_least_seven_of_thirteen_instants_are_known(points: list[PricePoint], expected: str | None) -> None:
     """Otherwise the token has no price of the end."""
     found = closing_price("stx", points, END_MS)
 

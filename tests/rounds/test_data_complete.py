@@ -5,25 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from support.round_world import (
-    AGENTS,
-    END_S,
-    GRACE_S,
-    ROUND_ID,
-    RULES,
-    START_S,
-    STSTX,
-    RoundWorld,
-    round_world,
-    txid,
-)
-from tocsin.competition.feed_state import FeedState, save_state
-from tocsin.competition.kept_values import set_value
-from tocsin.competition.proven_block import ProofFacts
-from tocsin.competition.rules import Rules
+from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world, txid
 from tocsin.rounds.data_complete import LastRead, RecordFacts, incomplete_because, load_record, unread_because
-from tocsin.rounds.round_store import load_unfinished
-from tocsin.shapes.rounds import RoundRules
+from tocsin.rounds.round import RoundRules
+from tocsin.rounds.store import load_unfinished
+from tocsin.swaps.feed_state import FeedState, save_state, set_value
+from tocsin.swaps.proof import ProofFacts
+from tocsin.swaps.rules import Rules
 
 FOLLOWED = FeedState(started_at=1, looked_at=1, complete_at=GRACE_S * 1000, rests_on=RULES.version)
 
@@ -35,11 +23,7 @@ async def read_wallets(world: RoundWorld, *wallets: str) -> None:
 
 
 async def reason(
-    world: RoundWorld,
-    state: FeedState,
-    rules: Rules = RULES,
-    applied: str | None = None,
-    at_s: int = GRACE_S + 60,
+    world: RoundWorld, state: FeedState, rules: Rules = RULES, applied: str | None = None, at_s: int = GRACE_S + 60
 ) -> str | None:
     """Return why the round would not be captured now. `applied`: the rules of the newest sweep, if not the current."""
     await save_state(world.db, state, 1).run()
@@ -93,10 +77,7 @@ async def test_a_wallet_that_has_become_eligible_is_named_as_the_reason(tmp_path
 @pytest.mark.parametrize(
     ("rests_on", "expected"),
     [
-        (
-            "another",
-            "the allow-list or the dates have changed, and the contracts' lists were not read again yet",
-        ),
+        ("another", "the allow-list or the dates have changed, and the contracts' lists were not read again yet"),
         (None, "not all contracts' lists were read since the network's list is followed"),
     ],
 )
@@ -187,9 +168,7 @@ async def test_a_reopened_round_waits_for_a_sweep_under_new_rules(tmp_path: Path
     assert done.counters["finalized"] == 1
 
 
-CANDIDATE = (
-    "INSERT INTO candidates (txid, source, added_at, due_at, block_height) VALUES (?, 'cron', 0, 0, ?)"
-)
+CANDIDATE = "INSERT INTO candidates (txid, source, added_at, due_at, block_height) VALUES (?, 'cron', 0, 0, ?)"
 OUTSIDE_S = 7_200  # burn block times are at most this much out of order
 
 
@@ -210,9 +189,7 @@ OUTSIDE_S = 7_200  # burn block times are at most this much out of order
         (END_S, 5_001, True),
     ],
 )
-async def test_what_may_lie_within_the_round_holds_it_up(
-    tmp_path: Path, at_s: int, height: int, waits: bool
-) -> None:
+async def test_what_may_lie_within_the_round_holds_it_up(tmp_path: Path, at_s: int, height: int, waits: bool) -> None:
     """Only blocks are known of what waits to be verified. A later block may have a time two hours earlier."""
     async with round_world(tmp_path) as world:
         await world.swept(GRACE_S)
@@ -246,9 +223,7 @@ def test_a_missing_nonce_after_the_round_does_not_hold_it_up(
 ) -> None:
     """Block 1,000 lies after the round, so what is missing must lie in it or above it."""
     round_ = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
-    proof = ProofFacts(
-        rests=True, missing_nonces=2, nonces_until=nonces_until, unverified=0, verified_until=None
-    )
+    proof = ProofFacts(rests=True, missing_nonces=2, nonces_until=nonces_until, unverified=0, verified_until=None)
     version = RULES.version
     facts = RecordFacts(FOLLOWED, proof, None, 0, block_after, 0, version, version)
 
@@ -269,9 +244,7 @@ def test_the_list_must_show_a_block_from_after_the_grace(newest_s: int | None, i
 
 @pytest.mark.parametrize(("late_ms", "is_read"), [(-1, False), (0, True), (1, True)])
 @pytest.mark.parametrize("by", ["feed", "sweep"])
-def test_the_chain_is_read_from_the_instant_at_which_the_grace_ends(
-    by: str, late_ms: int, is_read: bool
-) -> None:
+def test_the_chain_is_read_from_the_instant_at_which_the_grace_ends(by: str, late_ms: int, is_read: bool) -> None:
     round_ = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
     at = GRACE_S * 1000 + late_ms
     followed = replace(FOLLOWED, complete_at=at if by == "feed" else None)

@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import get_args
 
 from support.attacks import ATTACKS
-from tocsin.competition import funders
-from tocsin.rounds import flag_limits
-from tocsin.shapes import swap_excess
-from tocsin.shapes.rounds import FlagKind
+from tocsin.rounds import thresholds as flag_limits
+from tocsin.rounds.round import FlagKind
+from tocsin.swaps import lists as funders
+from tocsin.swaps import values as swap_excess
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fair-play.md").read_text(encoding="utf-8")
 
 
 def test_the_page_has_every_threshold_with_its_value() -> None:
-    written = {
-        name: int(value) for name, value in re.findall(r"^\| `([A-Z_]+)` \| (\d+) \|", PAGE, re.MULTILINE)
-    }
+    written = {name: int(value) for name, value in re.findall(r"^\| `([A-Z_]+)` \| (\d+) \|", PAGE, re.MULTILINE)}
     limits = {name: value for name, value in vars(flag_limits).items() if name.isupper()}
 
     assert written == {

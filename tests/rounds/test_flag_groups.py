@@ -4,20 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.round_trades import (
-    BTC,
-    HONEST,
-    STX,
-    Trades,
-    agent,
-    churned,
-    decided,
-    flags,
-    opposite,
-    outcome,
-    winners,
-)
-from tocsin.shapes.rounds import RoundOutcome
+from support.round_trades import BTC, HONEST, STX, Trades, agent, churned, decided, flags, opposite, outcome, winners
+from tocsin.rounds.round import RoundOutcome
 
 # Groups
 
@@ -119,9 +107,7 @@ def test_a_flag_that_is_cleared_stays_and_has_no_effect() -> None:
     for kind in ("churn", None):
         found = outcome([agent(1)], trades, [decided(1, "clear", kind)])
 
-        assert [(flag.kind, flag.cleared, flag.excludes_from) for flag in found.flags] == [
-            ("churn", True, [])
-        ]
+        assert [(flag.kind, flag.cleared, flag.excludes_from) for flag in found.flags] == [("churn", True, [])]
         assert winners(found) == {"overall_pnl": 1, "volume": 1, "return": 1}
     assert not outcome([agent(1)], trades, [decided(1, "clear", "ring")]).flags[0].cleared
 

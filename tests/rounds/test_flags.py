@@ -6,20 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.round_trades import (
-    BTC,
-    HONEST,
-    STX,
-    USD,
-    Trades,
-    agent,
-    churned,
-    flags,
-    outcome,
-    winners,
-    with_honest,
-)
-from tocsin.shapes.rounds import AgentFlag
+from support.round_trades import BTC, HONEST, STX, USD, Trades, agent, churned, flags, outcome, winners, with_honest
+from tocsin.rounds.round import AgentFlag
 
 # Churn
 
@@ -104,9 +92,7 @@ def test_what_was_given_back_does_not_go_back_again() -> None:
         ((30, 30, 1), ["volume"]),
     ],
 )
-def test_the_floors_of_the_return_are_reached_without_churning(
-    others: tuple[float, ...], expected: list[str]
-) -> None:
+def test_the_floors_of_the_return_are_reached_without_churning(others: tuple[float, ...], expected: list[str]) -> None:
     """50 USD and three trades that are not dust, besides the churning."""
     trades = Trades()
     churned(trades, 4)
@@ -167,10 +153,7 @@ def test_mirrored_trades_win_nothing_for_either() -> None:
     mirrored(with_honest(trades), 5)
     found = outcome([agent(1), agent(2), HONEST], trades)
 
-    assert flags(found) == [
-        (1, "ring", ["overall_pnl", "return"]),
-        (2, "ring", ["overall_pnl", "volume", "return"]),
-    ]
+    assert flags(found) == [(1, "ring", ["overall_pnl", "return"]), (2, "ring", ["overall_pnl", "volume", "return"])]
     assert found.flags[0].reason == ("traded the same amounts within an hour as agent 2 (5 trades, mirrored)")
     assert winners(found) == {"overall_pnl": 3, "volume": 1, "return": 3}
 
@@ -226,9 +209,7 @@ def test_a_large_trader_does_not_shield_its_small_copies(large: str, mirrors: bo
 
 @pytest.mark.parametrize("mirrors", [True, False])
 @pytest.mark.parametrize(("more", "is_ring"), [(0, True), (4, False)])
-def test_a_fifth_is_measured_on_the_trades_of_the_smaller_agent(
-    more: float, is_ring: bool, mirrors: bool
-) -> None:
+def test_a_fifth_is_measured_on_the_trades_of_the_smaller_agent(more: float, is_ring: bool, mirrors: bool) -> None:
     """Its own matching trades are exactly a fifth of its volume; those of the other are worth a little more."""
     trades = Trades()
     for number in range(5):
@@ -297,30 +278,20 @@ def test_the_same_round_amount_every_day_is_no_ring_but_five_amounts_are() -> No
     st.booleans(),
 )
 def test_no_edge_of_a_cell_hides_a_match(
-    first: int,
-    second: int,
-    minute: int,
-    offsets: tuple[int, ...],
-    excess: tuple[int, ...],
-    mirrored_: bool,
+    first: int, second: int, minute: int, offsets: tuple[int, ...], excess: tuple[int, ...], mirrored_: bool
 ) -> None:
     """Five trades of each, of any amounts, at any hour, within the tolerance and the window."""
     trades = Trades()
     for number, offset in enumerate(offsets):
         at, given_, gotten = minute + 61 + 120 * number, first << number, second << number
-        near = (
-            given_ + given_ * excess[2 * number] // 100_000,
-            gotten + gotten * excess[2 * number + 1] // 100_000,
-        )
+        near = (given_ + given_ * excess[2 * number] // 100_000, gotten + gotten * excess[2 * number + 1] // 100_000)
         trades.swap("SP1", STX, 1, BTC, 1, at)
         trades.swaps[-1] = trades.swaps[-1]._replace(amount_in=str(given_), amount_out=str(gotten))
         sold, bought, (paid, brought) = (BTC, STX, near[::-1]) if mirrored_ else (STX, BTC, near)
         trades.swap("SP2", sold, 1, bought, 1, at + offset / 60)
         trades.swaps[-1] = trades.swaps[-1]._replace(amount_in=str(paid), amount_out=str(brought))
 
-    assert [flag.kind for flag in outcome([agent(1), agent(2)], trades).flags if flag.kind == "ring"] == [
-        "ring"
-    ] * 2
+    assert [flag.kind for flag in outcome([agent(1), agent(2)], trades).flags if flag.kind == "ring"] == ["ring"] * 2
 
 
 # Dust
@@ -335,10 +306,7 @@ def test_dust_is_shown_and_excludes_from_nothing() -> None:
 
     assert flags(found) == [(1, "dust", [])]
     assert found.flags[0].reason == "10 of 11 trades gave less than 1 USD"
-    assert winners(found) == {
-        "overall_pnl": 1,
-        "volume": 1,
-    }  # one trade that is not dust: too few for the return
+    assert winners(found) == {"overall_pnl": 1, "volume": 1}  # one trade that is not dust: too few for the return
 
 
 @pytest.mark.parametrize(("others", "is_shown"), [(10, True), (11, False)])

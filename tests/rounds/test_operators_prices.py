@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, STSTX, RoundWorld, round_world
-from tocsin.prices.series import PricePoint, append
-from tocsin.shapes.round_views import RoundAnswer
+from tocsin.prices.store import PricePoint, append
+from tocsin.rounds.round import RoundAnswer
 
 SBTC = "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token"
 SUSDT = "SP3K8BC0PPEVCV7NZ6QSRWPQ2JE9E5B6N3PA0KBR9.token-susdt::bridged-usdt"
@@ -91,8 +91,6 @@ async def test_other_decimals_than_the_tokens_own_are_refused(tmp_path: Path) ->
         results = await world.all("SELECT erc8004_agent_id, pnl_usd FROM competition_round_results")
 
     assert (wrong.ok, wrong.http_status, wrong.code) == (False, 409, "wrong_decimals")
-    assert wrong.detail == (
-        f"{SBTC} has 8 decimals, not 6: amounts would count wrong. Leave its decimals out."
-    )
+    assert wrong.detail == (f"{SBTC} has 8 decimals, not 6: amounts would count wrong. Leave its decimals out.")
     assert right.ok
     assert {row["erc8004_agent_id"]: row["pnl_usd"] for row in results}[12] == 0.0

@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import HoldfastError
 from support.round_changes import PREPARE_S, made, populate, run_sql
 from support.round_world import END_S, GRACE_S, ROUND_ID, STSTX, RoundWorld, round_world
 from support.watched_database import Killed, Moment, WatchedDatabase
-from tocsin.errors import TocsinError
 from tocsin.rounds import capture, finalize
-from tocsin.rounds.recounting import recount
-from tocsin.rounds.round_file import lines_of
-from tocsin.rounds.round_file_reader import read_round_file
-from tocsin.rounds.scoring import scoring
-from tocsin.shapes.rounds import RoundInputs, RoundOutcome
+from tocsin.rounds.file import lines_of, read_round_file, recount
+from tocsin.rounds.round import RoundInputs, RoundOutcome
+from tocsin.rounds.score import scoring
 
 COPIES = (
     "competition_round_swaps",
@@ -68,7 +66,7 @@ async def try_to(world: RoundWorld, action: str) -> None:
     """The round may not be in a status for it."""
     try:
         await world.act(action, roundId=ROUND_ID, reason="a test")
-    except TocsinError as error:
+    except HoldfastError as error:
         assert "409" in repr(error) or "wrong_status" in repr(error)  # noqa: PT017 - any other error is a defect
 
 
@@ -176,11 +174,9 @@ async def test_after_six_attempts_they_are_further_and_further_apart(tmp_path: P
         assert [line["prepared"] for line in world.log.named("round.finalized")] == [True]
 
 
-async def test_a_void_round_keeps_nothing_that_was_prepared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_void_round_keeps_nothing_that_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even a copy of its swaps; what was captured stays, and so does the file of an earlier result."""
-    monkeypatch.setattr("tocsin.rounds.preparation_store.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("tocsin.rounds.capture.ROWS_AT_ONCE", 2)
     async with round_world(made(tmp_path / "never")) as world, round_world(made(tmp_path / "twice")) as other:
         await prepared(world)
         await world.act("void", roundId=ROUND_ID, reason="a test")

@@ -9,34 +9,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from support.round_changes import (
-    CHANGES,
-    LATER,
-    PREPARE_S,
-    Change,
-    claim,
-    made,
-    populate,
-    published,
-    refuse,
-    run_sql,
-)
-from support.round_world import (
-    AGENTS,
-    END_S,
-    GRACE_S,
-    ROUND_ID,
-    START_S,
-    STSTX,
-    RoundWorld,
-    round_world,
-    txid,
-)
+from support.round_changes import CHANGES, LATER, PREPARE_S, Change, claim, made, populate, published, refuse, run_sql
+from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, RoundWorld, round_world, txid
 from support.virtual_time import run_virtual
 from support.watched_database import Moment, WatchedDatabase, counting
-from tocsin.rounds.recounting import recount
-from tocsin.rounds.round_file import lines_of
-from tocsin.rounds.round_file_reader import read_round_file
+from tocsin.rounds.file import lines_of, read_round_file, recount
 
 WALLETS = (*AGENTS, LATER)
 

@@ -9,20 +9,11 @@ from typing import Any
 import pytest
 
 from support.round_changes import CHANGES, PREPARE_S, claim, made, populate, published, run_sql
-from support.round_world import (
-    AGENTS,
-    GRACE_S,
-    ROUND_ID,
-    RULES,
-    START_S,
-    STSTX,
-    RoundWorld,
-    round_world,
-)
+from support.round_world import AGENTS, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
 from support.watched_database import Moment, WatchedDatabase
-from tocsin.competition.allowlist import AllowList
 from tocsin.rounds import finalize
-from tocsin.rounds.round_reader import all_rounds, current_rounds
+from tocsin.rounds.store import all_rounds, current_rounds
+from tocsin.swaps.rules import AllowList
 
 
 @asynccontextmanager
@@ -197,9 +188,7 @@ async def test_a_preparation_that_fails_is_told_and_stops_nothing(tmp_path: Path
     """A price of 0 cannot be scored. The round waits for nothing yet; it is stuck when its grace is over."""
     async with big_world(tmp_path / "world") as world:
         await run_sql(
-            world,
-            "INSERT INTO competition_round_price_overrides VALUES (?, ?, '0', 6, '', '', '')",
-            *(ROUND_ID, STSTX),
+            world, "INSERT INTO competition_round_price_overrides VALUES (?, ?, '0', 6, '', '', '')", *(ROUND_ID, STSTX)
         )
         looked = await world.run(PREPARE_S)
         told = world.log.named("round.not_prepared")

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import UsageError
 from support.random_rounds import round_inputs
-from tocsin.errors import RoundFileError, UsageError
-from tocsin.rounds.round_file import file_lines, lines_of, parts_of, stated_digest
-from tocsin.rounds.round_file_reader import read_round_file
-from tocsin.rounds.scoring import score
-from tocsin.shapes.rounds import (
+from tocsin.errors import RoundFileError
+from tocsin.rounds.file import file_lines, lines_of, parts_of, read_round_file, stated_digest
+from tocsin.rounds.round import (
     AgentFlag,
     FlagDecision,
     RoundAgent,
@@ -26,7 +25,8 @@ from tocsin.shapes.rounds import (
     RoundRules,
     RoundSwap,
 )
-from tocsin.shapes.swap_excess import SwapWorth
+from tocsin.rounds.score import score
+from tocsin.swaps.values import SwapWorth
 
 TXID = "0x" + "ab" * 32
 INPUTS = RoundInputs(
@@ -36,9 +36,7 @@ INPUTS = RoundInputs(
     [RoundAgent("SPA", "bc1a", 1, "Zoë 🦊"), RoundAgent("SPB", "bc1b", 2)],
     [RoundPrice("stx", "0.85", 6, "tenero", 1_999_000, "50000", "700"), RoundPrice("usd", "1", 6, "peg", 0)],
     [
-        RoundSwap(
-            TXID, "SPA", "SP1.pool", "swap", "usd", "85000000", "stx", "101000000", 1_500, 7, 1, "cron"
-        ),
+        RoundSwap(TXID, "SPA", "SP1.pool", "swap", "usd", "85000000", "stx", "101000000", 1_500, 7, 1, "cron"),
         RoundSwap("0x" + "cd" * 32, "SPB", "SP1.pool", "swap", "stx", "1", "usd", "1", 1_600, 7, 2, "agent"),
     ],
     [RoundRefusal("0x" + "ef" * 32, "SPB", "not_a_swap", 'gives "two" tokens', 1_700)],
@@ -62,9 +60,7 @@ def test_the_bytes_are_these() -> None:
         '["agent",{"btc_address":"bc1a","display_name":"Zoë 🦊","erc8004_agent_id":1,"first_funder":null,'
         '"owner":null,"stx_address":"SPA"}]'
     )
-    assert LINES[5] == (
-        f'["swap","{TXID}","SPA","SP1.pool","swap","usd","85000000","stx","101000000",1500,7,1,"cron"]'
-    )
+    assert LINES[5] == (f'["swap","{TXID}","SPA","SP1.pool","swap","usd","85000000","stx","101000000",1500,7,1,"cron"]')
     before = "".join(f"{line}\n" for line in LINES[:-1]).encode()
     assert LINES[-1] == f'["digest","sha256","{hashlib.sha256(before).hexdigest()}"]'
 
@@ -124,10 +120,7 @@ def test_what_is_written_is_read(inputs: RoundInputs) -> None:
     assert [*file_lines(read.inputs, score(read.inputs))] == lines
     assert read.outcome == outcome
     assert set(read.inputs.swaps) == set(inputs.swaps)
-    assert (read.inputs.rules, read.inputs.complete_until_block) == (
-        inputs.rules,
-        inputs.complete_until_block,
-    )
+    assert (read.inputs.rules, read.inputs.complete_until_block) == (inputs.rules, inputs.complete_until_block)
     assert lines[-1] == f'["digest","sha256","{read.digest}"]'
 
 
@@ -189,31 +182,16 @@ def swapped(one: int, other: int) -> Callable[[list[str]], list[str]]:
         (swapped(5, 6), 'line 6: "price" comes before "swap"'),
         (lambda lines: [*lines[:2], *lines[1:]], "line 3: this agent appears twice"),
         (changed(7, "cd" * 32, "ab" * 32), "line 7: this transaction appears twice"),
-        (
-            lambda lines: [*lines[:2], *lines[3:]],
-            'line 14: the header counts 2 lines of the kind "agent", .* has 1',
-        ),
+        (lambda lines: [*lines[:2], *lines[3:]], 'line 14: the header counts 2 lines of the kind "agent", .* has 1'),
         (changed(2, '"SPA"', '"SPA" '), "line 2: the bytes are not those of canonical JSON"),
         (changed(2, "ë", "\\u00eb"), "line 2: the bytes are not those of canonical JSON"),
         (changed(2, "}]", "}]\r"), "line 2: the bytes are not those of canonical JSON"),
-        (
-            changed(2, '"owner":null,', '"owner":null,"owner":null,'),
-            "line 2: the bytes are not those of canonical",
-        ),
+        (changed(2, '"owner":null,', '"owner":null,"owner":null,'), "line 2: the bytes are not those of canonical"),
         (changed(2, '"owner":null,', ""), "line 2: the fields are btc_address,"),
         (changed(2, '"owner":null', '"owner":7'), "line 2: owner cannot be 7"),
-        (
-            changed(2, '"erc8004_agent_id":1', '"erc8004_agent_id":true'),
-            "line 2: erc8004_agent_id cannot be true",
-        ),
-        (
-            changed(2, '"erc8004_agent_id":1', f'"erc8004_agent_id":{2**63}'),
-            "line 2: erc8004_agent_id cannot be",
-        ),
-        (
-            changed(2, '"erc8004_agent_id":1', f'"erc8004_agent_id":{"1" * 5000}'),
-            "line 2: the line is not JSON",
-        ),
+        (changed(2, '"erc8004_agent_id":1', '"erc8004_agent_id":true'), "line 2: erc8004_agent_id cannot be true"),
+        (changed(2, '"erc8004_agent_id":1', f'"erc8004_agent_id":{2**63}'), "line 2: erc8004_agent_id cannot be"),
+        (changed(2, '"erc8004_agent_id":1', f'"erc8004_agent_id":{"1" * 5000}'), "line 2: the line is not JSON"),
         (changed(2, "🦊", "\\ud83e"), "line 2: the line is not JSON"),
         (changed(4, '"0.85"', '"0.850"'), "line 4: A decimal number looks like 0.85, not '0.850'"),
         (changed(4, '"0.85"', '"1E999999999999999999"'), "line 4: A decimal number"),

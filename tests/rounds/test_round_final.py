@@ -6,20 +6,10 @@ from typing import Any
 
 import pytest
 
-from support.round_world import (
-    AGENTS,
-    END_S,
-    GRACE_S,
-    ROUND_ID,
-    START_S,
-    STSTX,
-    RoundWorld,
-    round_world,
-    txid,
-)
-from tocsin.bindings import Statement
-from tocsin.prices.series import PricePoint, append
-from tocsin.rounds.round_reader import latest_result, round_detail
+from holdfast.types import Statement
+from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, RoundWorld, round_world, txid
+from tocsin.prices.store import PricePoint, append
+from tocsin.rounds.store import latest_result, round_detail
 
 
 async def finalized(world: RoundWorld) -> None:
@@ -95,11 +85,7 @@ async def test_what_differs_later_is_told(tmp_path: Path) -> None:
         (AGENTS[2], "agent_ineligible"),
     ]
     assert detail.discrepancies[1].detail == "amount_out 190000000 is now 191000000"
-    assert [(row.erc8004_agent_id, row.pnl_usd) for row in detail.results] == [
-        (10, 10.0),
-        (12, 0.0),
-        (11, -10.0),
-    ]
+    assert [(row.erc8004_agent_id, row.pnl_usd) for row in detail.results] == [(10, 10.0), (12, 0.0), (11, -10.0)]
 
 
 async def test_each_wallet_of_an_agent_is_looked_at(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from support.round_world import GRACE_S, ROUND_ID, STSTX, RoundWorld, round_worl
 from support.watched_database import Killed, Moment, counting, killed_at
 from tocsin.rounds.capture import capture
 from tocsin.rounds.finalize import finalize
-from tocsin.rounds.round_store import the_round
+from tocsin.rounds.store import the_round
 
 MOMENTS: tuple[Moment, ...] = ("before", "after")
 
@@ -79,13 +79,7 @@ async def test_a_round_that_was_made_void_meanwhile_stays_void(tmp_path: Path) -
             await world.act("void", roundId=ROUND_ID, reason="a test")
             if status == "closed":
                 captured = await capture(
-                    world.db,
-                    before,
-                    [],
-                    {"stx", STSTX},
-                    allowlist_version="v",
-                    complete_until_block=None,
-                    now=1,
+                    world.db, before, [], {"stx", STSTX}, allowlist_version="v", complete_until_block=None, now=1
                 )
                 assert not captured
             else:

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, round_world, txid
-from tocsin.rounds.recounting import recount
-from tocsin.rounds.round_file import lines_of
-from tocsin.rounds.round_file_reader import read_round_file
-from tocsin.shapes.rounds import RoundOutcome
-from tocsin.shapes.swap_excess import SwapWorth
+from tocsin.rounds.file import lines_of, read_round_file, recount
+from tocsin.rounds.round import RoundOutcome
+from tocsin.swaps.values import SwapWorth
 
 MINUTE_S = 60
 WEEK_S = 7 * 86_400
@@ -42,10 +40,7 @@ async def test_a_round_ends_by_itself(tmp_path: Path) -> None:
         (12, 0.0, 10.0),
         (11, -10.0, 200.0),
     ]
-    assert (
-        results[0]["result_json"]
-        == '{"source_counts":{"agent":0,"cron":1,"chainhook":0},"unpriced_tokens":[]}'
-    )
+    assert results[0]["result_json"] == '{"source_counts":{"agent":0,"cron":1,"chainhook":0},"unpriced_tokens":[]}'
     assert {row["category"]: row["amount_sats"] for row in rewards} == {"overall_pnl": 5_000, "volume": 3_000}
     assert again.counters["finalized"] == 0
     assert world.log.named("round.closed") == [{"round": ROUND_ID, "late_ms": 0}]
@@ -142,20 +137,14 @@ async def test_a_round_waits_for_the_prices_of_its_end(tmp_path: Path) -> None:
         await world.swept(GRACE_S)
         waits = await world.run(GRACE_S)
         refused = await world.act("snapshot", roundId=ROUND_ID)
-        await world.act(
-            "price", roundId=ROUND_ID, tokenId="stx", priceUsd="2", decimals=6, reason="Tenero was down"
-        )
+        await world.act("price", roundId=ROUND_ID, tokenId="stx", priceUsd="2", decimals=6, reason="Tenero was down")
         done = await world.run(GRACE_S + MINUTE_S)
-        prices = await world.all(
-            "SELECT token_id, price_usd, source, reason FROM competition_round_price_snapshots"
-        )
+        prices = await world.all("SELECT token_id, price_usd, source, reason FROM competition_round_price_snapshots")
 
     assert "the price of stx at the end is not known" in str(waits.counters["waiting"])
     assert (refused.http_status, refused.code) == (503, "empty_price_cache")
     assert done.counters["finalized"] == 1
-    assert prices == [
-        {"token_id": "stx", "price_usd": 2.0, "source": "manual_admin", "reason": "Tenero was down"}
-    ]
+    assert prices == [{"token_id": "stx", "price_usd": 2.0, "source": "manual_admin", "reason": "Tenero was down"}]
 
 
 async def test_other_decimals_than_those_of_the_prices_are_refused(tmp_path: Path) -> None:
@@ -170,9 +159,7 @@ async def test_other_decimals_than_those_of_the_prices_are_refused(tmp_path: Pat
         right = await world.act("snapshot", roundId=ROUND_ID, decimalsMap={"stx": 6, STSTX: 6, unknown: 3})
 
     assert (wrong.ok, wrong.http_status, wrong.code, status) == (False, 409, "wrong_decimals", "closed")
-    assert wrong.detail == (
-        f"{STSTX} has 6 decimals, not 8: amounts would count wrong. Leave its decimals out."
-    )
+    assert wrong.detail == (f"{STSTX} has 6 decimals, not 8: amounts would count wrong. Leave its decimals out.")
     assert right.ok
 
 
@@ -278,19 +265,14 @@ async def test_an_excess_that_is_found_after_the_preparation_is_in_the_result(tm
     ("fields", "detail"),
     [
         ({}, "Give firstStartsAt, a time in unix seconds, to set the rule, or end: true to end it."),
-        (
-            {"periodS": 86_400},
-            "Give firstStartsAt, a time in unix seconds, to set the rule, or end: true to end it.",
-        ),
+        ({"periodS": 86_400}, "Give firstStartsAt, a time in unix seconds, to set the rule, or end: true to end it."),
         ({"roundId": ROUND_ID}, "rule takes no roundId."),
         ({"roundId": ROUND_ID, "end": True}, "rule takes no roundId."),
         ({"end": True, "firstStartsAt": START_S}, "end takes no other field: it ends the rule."),
         ({"end": True, "rewards": {"volume": 1}}, "end takes no other field: it ends the rule."),
     ],
 )
-async def test_a_rule_ends_only_if_the_action_says_so(
-    fields: dict[str, Any], detail: str, tmp_path: Path
-) -> None:
+async def test_a_rule_ends_only_if_the_action_says_so(fields: dict[str, Any], detail: str, tmp_path: Path) -> None:
     """An action without its fields, or with those of another, is refused, and the rule stays."""
     async with round_world(tmp_path) as world:
         await world.act("rule", firstStartsAt=START_S)
@@ -310,13 +292,10 @@ async def test_a_rule_adds_rounds_before_they_start(tmp_path: Path) -> None:
         await world.act("rule", firstStartsAt=START_S, rewards={"overall_pnl": 1_000})
         await world.run(START_S + 10)
         first = [
-            row["round_id"]
-            for row in await world.all("SELECT round_id FROM competition_rounds ORDER BY starts_at")
+            row["round_id"] for row in await world.all("SELECT round_id FROM competition_rounds ORDER BY starts_at")
         ]
         result = await world.run(START_S + 3 * 7 * 86_400 + 10)
-        later = await world.all(
-            "SELECT round_id, status FROM competition_rounds ORDER BY starts_at, round_id"
-        )
+        later = await world.all("SELECT round_id, status FROM competition_rounds ORDER BY starts_at, round_id")
         await world.act("rule", end=True)
         ended = await world.run(START_S + 5 * 7 * 86_400)
 
@@ -400,15 +379,9 @@ async def test_a_round_with_the_prefix_of_the_rule_does_not_end_it(
 async def test_flags_see_who_funded_a_wallet(tmp_path: Path) -> None:
     """The first funder is captured with the agents, where it is known for certain; a look ahead sees the same."""
     async with round_world(tmp_path) as world:
-        for address, funder, complete in (
-            (AGENTS[0], "SPX", 1),
-            (AGENTS[1], "SPX", 1),
-            (AGENTS[2], "SPX", 0),
-        ):
+        for address, funder, complete in ((AGENTS[0], "SPX", 1), (AGENTS[1], "SPX", 1), (AGENTS[2], "SPX", 0)):
             await (
-                world.db.prepare("INSERT INTO funders VALUES (?, ?, 5, 10, 0, ?)")
-                .bind(address, funder, complete)
-                .run()
+                world.db.prepare("INSERT INTO funders VALUES (?, ?, 5, 10, 0, ?)").bind(address, funder, complete).run()
             )
         await world.swept(GRACE_S)
         ahead = await world.act("finalize", roundId=ROUND_ID, dry_run=True)
@@ -416,9 +389,7 @@ async def test_flags_see_who_funded_a_wallet(tmp_path: Path) -> None:
         agents = await world.all(
             "SELECT stx_address, first_funder FROM competition_round_agents ORDER BY erc8004_agent_id"
         )
-        flags = await world.all(
-            "SELECT erc8004_agent_id, kind FROM competition_round_flags ORDER BY erc8004_agent_id"
-        )
+        flags = await world.all("SELECT erc8004_agent_id, kind FROM competition_round_flags ORDER BY erc8004_agent_id")
 
     assert [row["first_funder"] for row in agents] == ["SPX", "SPX", None]
     shared = [row["erc8004_agent_id"] for row in flags if row["kind"] == "shared_funder"]
@@ -438,22 +409,15 @@ async def test_prices_after_the_end_do_not_matter(tmp_path: Path) -> None:
             "SELECT token_id, price_usd_exact, source FROM competition_round_price_snapshots ORDER BY token_id DESC"
         )
 
-    assert [tuple(price.values()) for price in prices] == [
-        ("stx", "1", "tenero"),
-        (STSTX, "2", "manual_admin"),
-    ]
+    assert [tuple(price.values()) for price in prices] == [("stx", "1", "tenero"), (STSTX, "2", "manual_admin")]
 
 
 async def test_a_round_that_is_stuck_holds_up_no_other(tmp_path: Path) -> None:
     """Its problem is what it waits for, and the run says so at once. It can be made void."""
     async with round_world(tmp_path) as world:
-        await world.act(
-            "add", roundId="other", startsAt=START_S, endsAt=END_S + 60, graceS=GRACE_S - END_S - 60
-        )
+        await world.act("add", roundId="other", startsAt=START_S, endsAt=END_S + 60, graceS=GRACE_S - END_S - 60)
         await (
-            world.db.prepare(
-                "INSERT INTO competition_round_price_overrides VALUES (?, ?, '0', 6, '', '', '')"
-            )
+            world.db.prepare("INSERT INTO competition_round_price_overrides VALUES (?, ?, '0', 6, '', '', '')")
             .bind(ROUND_ID, STSTX)
             .run()
         )

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from support.round_world import END_S, GRACE_S, ROUND_ID, START_S, round_world
-from tocsin.rounds.preparation_store import Preparation
-from tocsin.rounds.prepare import is_due
-from tocsin.rounds.recurring import next_start_ms, rounds_until
-from tocsin.rounds.round_steps import next_look
-from tocsin.rounds.round_store import iso_time, the_round
-from tocsin.rounds.standings import round_in_force
-from tocsin.shapes.pool_floors import NO_FLOORS
-from tocsin.shapes.round_views import RoundRule
+from tocsin.board.standings import round_in_force
+from tocsin.prices.price import NO_FLOORS
+from tocsin.rounds.actions import next_start_ms, rounds_until
+from tocsin.rounds.capture import Preparation
+from tocsin.rounds.finalize import is_due
+from tocsin.rounds.round import RoundRule, next_look
+from tocsin.rounds.store import iso_time, the_round
 
 DAY_S = 86_400
 RULE = RoundRule(first_starts_at=START_S, prefix="day", first_number=1, period_s=DAY_S, grace_s=3_600)
@@ -73,9 +72,7 @@ async def test_a_round_that_ends_now_is_over(tmp_path: Path) -> None:
     ("attempts", "since_s", "expected"),
     [(5, 0, True), (6, 119, False), (6, 120, True), (6, -1, True), (9, 959, False), (9, 960, True)],
 )
-def test_a_preparation_is_tried_again_at_longer_intervals(
-    attempts: int, since_s: int, expected: bool
-) -> None:
+def test_a_preparation_is_tried_again_at_longer_intervals(attempts: int, since_s: int, expected: bool) -> None:
     """After six times; one that was begun in the future, before the clock was set back, does not delay it."""
     begun = Preparation(attempts, iso_time(START_S * 1000), "outdated", frozenset(), None)
 

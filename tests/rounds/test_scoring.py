@@ -10,21 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import UsageError
 from support.random_rounds import round_inputs
-from tocsin.errors import UsageError
-from tocsin.rounds.scoring import agent_scores, ranked, rewards, score
-from tocsin.rounds.token_values import token_values
-from tocsin.rounds.trading_accounts import TradingAccounts
-from tocsin.shapes.rounds import (
-    AgentFlag,
-    PriceSource,
-    RoundAgent,
-    RoundInputs,
-    RoundPrice,
-    RoundRules,
-    RoundSwap,
-)
-from tocsin.shapes.swap_excess import SwapWorth
+from tocsin.rounds.accounts import TradingAccounts, token_values
+from tocsin.rounds.round import AgentFlag, PriceSource, RoundAgent, RoundInputs, RoundPrice, RoundRules, RoundSwap
+from tocsin.rounds.score import agent_scores, ranked, rewards, score
+from tocsin.swaps.values import SwapWorth
 
 RULES = RoundRules("week-1", 1_000, 2_000, 5_600, rewards={"overall_pnl": 100, "volume": 50, "return": 25})
 PRICES = [RoundPrice("stx", "0.5", 6, "peg", 0), RoundPrice("usd", "1", 6, "peg", 0)]
@@ -48,11 +39,7 @@ def expected(inputs: RoundInputs, flags: list[AgentFlag]) -> dict[str, Any]:
     identity = {agent.stx_address: agent.erc8004_agent_id for agent in inputs.agents}
     by_agent: dict[int, list[RoundSwap]] = defaultdict(list)
     for swap in inputs.swaps:
-        if (
-            swap.sender in identity
-            and rules.starts_at <= swap.burn_block_time
-            and swap.burn_block_time < rules.ends_at
-        ):
+        if swap.sender in identity and rules.starts_at <= swap.burn_block_time and swap.burn_block_time < rules.ends_at:
             by_agent[identity[swap.sender]].append(swap)
     rows = [_expected_row(agent_id, swaps, worth, thin, inputs) for agent_id, swaps in by_agent.items()]
     rows.sort(key=lambda row: row["stx_address"])
@@ -84,9 +71,7 @@ def expected(inputs: RoundInputs, flags: list[AgentFlag]) -> dict[str, Any]:
     winners = {
         "overall_pnl": able["overall_pnl"][:1],
         "volume": sorted(able["volume"], key=lambda row: -row["volume_usd"])[:1],
-        "return": sorted(serious, key=lambda row: (-row["pnl_usd"] / row["volume_usd"], -row["volume_usd"]))[
-            :1
-        ],
+        "return": sorted(serious, key=lambda row: (-row["pnl_usd"] / row["volume_usd"], -row["volume_usd"]))[:1],
     }
     return {
         "results": rows,
@@ -99,10 +84,7 @@ def expected(inputs: RoundInputs, flags: list[AgentFlag]) -> dict[str, Any]:
 
 
 def _is_excessive(worth: SwapWorth) -> bool:
-    sides = (
-        (worth.given_usd, worth.given_liquidity_usd),
-        (worth.received_usd, worth.received_liquidity_usd),
-    )
+    sides = ((worth.given_usd, worth.given_liquidity_usd), (worth.received_usd, worth.received_liquidity_usd))
     if any(usd is not None and held is not None and Fraction(usd) > Fraction(held) for usd, held in sides):
         return True
     if worth.given_usd is None or worth.received_usd is None:
@@ -146,8 +128,7 @@ def _expected_row(
         "capital_usd": sum((most[token] * worth[token] for token in most), Fraction(0)),
         "latest_trade_at": max(last.values()),
         "source_counts": {
-            name: len([swap for swap in swaps if swap.source == name])
-            for name in ("agent", "cron", "chainhook")
+            name: len([swap for swap in swaps if swap.source == name]) for name in ("agent", "cron", "chainhook")
         },
         "unpriced_tokens": sorted(tokens - worth.keys()),
         "thin_tokens": sorted(tokens & thin),
@@ -216,17 +197,13 @@ def swap(sender: str, given: str, received: str, at: int = 1_500, height: int = 
 
 def inputs_of(*swaps: RoundSwap, **other: Any) -> RoundInputs:
     agents = [agent("SPA", 1), agent("SPB", 2), agent("SPC", 3)]
-    return RoundInputs(
-        other.pop("rules", RULES), "v1", None, other.pop("agents", agents), PRICES, [*swaps], **other
-    )
+    return RoundInputs(other.pop("rules", RULES), "v1", None, other.pop("agents", agents), PRICES, [*swaps], **other)
 
 
 def test_ties_are_broken_by_volume_then_time_then_address() -> None:
     """A and C differ only in the address; B has the greater volume."""
     outcome = score(
-        inputs_of(
-            swap("SPC", "10 usd", "20 stx"), swap("SPA", "10 usd", "20 stx"), swap("SPB", "20 usd", "40 stx")
-        )
+        inputs_of(swap("SPC", "10 usd", "20 stx"), swap("SPA", "10 usd", "20 stx"), swap("SPB", "20 usd", "40 stx"))
     )
     assert [result.stx_address for result in outcome.results] == ["SPB", "SPA", "SPC"]
     later = score(inputs_of(swap("SPC", "10 usd", "20 stx"), swap("SPA", "10 usd", "20 stx", at=1_501)))
@@ -243,10 +220,7 @@ def test_a_swap_at_the_end_belongs_to_the_next_round() -> None:
 
 def test_an_agent_without_a_priced_trade_comes_after_one_who_lost() -> None:
     outcome = score(inputs_of(swap("SPA", "1 usd", "5 none"), swap("SPB", "10 usd", "1 stx")))
-    assert [(result.stx_address, result.pnl_usd) for result in outcome.results] == [
-        ("SPB", "-9.5"),
-        ("SPA", "0"),
-    ]
+    assert [(result.stx_address, result.pnl_usd) for result in outcome.results] == [("SPB", "-9.5"), ("SPA", "0")]
     assert outcome.results[1].pnl_percent is None
     assert outcome.results[1].unpriced_tokens == ["none"]
     assert {won.stx_address for won in outcome.rewards} == {"SPB"}
@@ -335,10 +309,7 @@ def test_a_token_below_a_floor_is_thin(
 def test_a_core_token_counts_when_tenero_does_not_tell_its_pools() -> None:
     """A source that leaves STX out must not empty the result; reported figures count as for any other token."""
     for liquidity, counts in ((None, 1), ("9999", 0)):
-        prices = [
-            RoundPrice("usd", "1", 0, "peg", 0),
-            RoundPrice("stx", "0.5", 0, "tenero", 0, liquidity, None),
-        ]
+        prices = [RoundPrice("usd", "1", 0, "peg", 0), RoundPrice("stx", "0.5", 0, "tenero", 0, liquidity, None)]
         inputs = replace(inputs_of(swap("SPA", "1 usd", "2 stx")), prices=prices)
         assert score(inputs).results[0].priced_trade_count == counts
 
@@ -368,10 +339,7 @@ def test_an_amount_is_dust_when_it_is_worth_less_than_the_limit() -> None:
         swap("SPA", "2 usd", "1 stx", height=3)._replace(amount_in="1600000"),
         swap("SPA", "2 usd", "1 stx", height=4)._replace(amount_in="1599999"),
     ]
-    whole = [
-        RoundPrice("stx", "500000", 6, "peg", 0),
-        RoundPrice("usd", "1", 6, "peg", 0),
-    ]  # 1 unit is 0.50 USD
+    whole = [RoundPrice("stx", "500000", 6, "peg", 0), RoundPrice("usd", "1", 6, "peg", 0)]  # 1 unit is 0.50 USD
     units = [one._replace(amount_in=one.amount_in[:1]) for one in swaps[:2]]
     rules = replace(RULES, dust_usd="1.6")
     assert score(inputs_of(*swaps, rules=rules)).results[0].dust_trade_count == 2

@@ -6,30 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.types import KV
 from support.asgi import ask
 from support.competition_site import healthy
 from support.local_store import open_kv
-from support.round_world import (
-    AGENTS,
-    END_S,
-    GRACE_S,
-    ROUND_ID,
-    RULES,
-    START_S,
-    STSTX,
-    RoundWorld,
-    round_world,
-)
+from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
 from support.scripted_scheduler import KEYS
-from tocsin.bindings import KV
-from tocsin.budget.call_session import request_session
-from tocsin.competition.published_board import ROUND_KEY, BoardReader, publish
-from tocsin.history.trade_values import value_swaps
-from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.rounds import standings
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.scheduler.work_context import ContextBindings, WorkContext
-from tocsin.tasks.publish_board import publish_board
+from tocsin.board import standings
+from tocsin.board.publish import publish_board
+from tocsin.board.published import ROUND_KEY, BoardReader, publish
+from tocsin.prices.store import CachedPrice, put_token_price
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.task import ContextBindings, WorkContext
+from tocsin.swaps.values import value_swaps
+from tocsin.upstream.limiter import request_session
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, WebDeps
 
@@ -93,10 +83,7 @@ async def test_the_running_round_counts_its_own_swaps(tmp_path: Path) -> None:
         board = await site.published(START_S + DAY_S, stx=1.0, ststx=2.0)
         everything = await site.board("")
 
-    assert figures(board) == [
-        (1, AGENTS[1], 1, 200.0, 180.0, 90.0),
-        (2, AGENTS[0], 1, 75.0, 95.0, 126.66666666666666),
-    ]
+    assert figures(board) == [(1, AGENTS[1], 1, 200.0, 180.0, 90.0), (2, AGENTS[0], 1, 75.0, 95.0, 126.66666666666666)]
     assert (board["period"], board["since"]) == ("round", START_S * 1000)
     assert board["round"] == {
         "roundId": ROUND_ID,
@@ -194,9 +181,7 @@ async def test_a_large_round_is_read_less_often(tmp_path: Path) -> None:
         set_back = await site.published(START_S + 400, stx=1.0, ststx=1.0)
 
     assert ([row["tradeCount"] for row in soon["rows"]], len(later["rows"])) == ([20_000, 20_000], 3)
-    assert (
-        len(set_back["rows"]) == 3
-    )  # a board of the future, from before the clock was set back, delays nothing
+    assert len(set_back["rows"]) == 3  # a board of the future, from before the clock was set back, delays nothing
 
 
 async def test_no_round_is_an_empty_board(tmp_path: Path) -> None:

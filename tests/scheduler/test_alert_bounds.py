@@ -9,9 +9,8 @@ import pytest
 from support.captured_log import CapturedLog
 from support.scheduler import MINUTE, Job, scheduler
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.bindings import FetchResponse
-from tocsin.scheduler.alert_delivery import exchange
-from tocsin.scheduler.alert_message import AlertTarget
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.alert_sender import exchange
 from tocsin.scheduler.alerts import (
     Alert,
     AlertState,
@@ -23,11 +22,11 @@ from tocsin.scheduler.alerts import (
     ring_at,
     send_at,
 )
-from tocsin.scheduler.process_alerts import ProcessAlerts
-from tocsin.scheduler.service_health import HealthSnapshot
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
-from tocsin.shapes.scheduler import Health
+from tocsin.scheduler.config import AlertTarget
+from tocsin.scheduler.health import HealthSnapshot
+from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.scheduler.types import Health
+from tocsin.scheduler.watch import ProcessAlerts
 
 NOW = START_MS
 HOUR = 60 * MINUTE
@@ -79,9 +78,7 @@ def test_an_alert_that_was_tried_waits_for_its_next_attempt_only() -> None:
     """Six others in the hour do not delay it further: it was counted when it was sent first."""
     sent_at = [NOW - n * MINUTE for n in range(6, 0, -1)]
 
-    assert (
-        send_at(AlertState(pending=pending(NOW + MINUTE, attempts=1), sent_at=sent_at), NOW) == NOW + MINUTE
-    )
+    assert send_at(AlertState(pending=pending(NOW + MINUTE, attempts=1), sent_at=sent_at), NOW) == NOW + MINUTE
     assert send_at(AlertState(pending=pending(NOW), sent_at=sent_at), NOW) == NOW + 54 * MINUTE
     assert send_at(AlertState(pending=pending(NOW), sent_at=sent_at[1:]), NOW) == NOW
 

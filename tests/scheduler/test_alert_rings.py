@@ -6,10 +6,9 @@ from typing import Any
 
 from support.scheduler import MINUTE, Job, scheduler
 from support.virtual_time import VirtualClock
-from tocsin.bindings import FetchResponse
-from tocsin.scheduler.alert_message import AlertTarget
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.config import AlertTarget
+from tocsin.scheduler.task import TaskContext, TaskResult
 
 
 async def test_a_change_during_a_slow_exchange_rings_no_storm(tmp_path: Path) -> None:
@@ -27,9 +26,7 @@ async def test_a_change_during_a_slow_exchange_rings_no_storm(tmp_path: Path) ->
 
     work = Job("tenero", 5 * MINUTE, upstream=None, calls_per_run=0, run=run)
     target = AlertTarget("https://alerts.test/")
-    async with scheduler(
-        tmp_path, work, clock=clock, fetch=receive, alert_target=target, failing_after=1
-    ) as made:
+    async with scheduler(tmp_path, work, clock=clock, fetch=receive, alert_target=target, failing_after=1) as made:
         while not sent_at:
             await asyncio.sleep(1)
         errors.clear()

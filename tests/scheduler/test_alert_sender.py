@@ -13,13 +13,11 @@ import pytest
 from support.loopback import Request, http, serving
 from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
 from support.virtual_time import VirtualClock
-from tocsin.bindings import FetchResponse
 from tocsin.errors import FetchFailed, FetchTimeout
-from tocsin.platform.local.http.fetch import HttpFetch
-from tocsin.scheduler.alert_message import AlertTarget
-from tocsin.scheduler.config import SchedulerConfig, scheduler_config
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
+from tocsin.fetch import FetchResponse
+from tocsin.local.fetch import HttpFetch
+from tocsin.scheduler.config import AlertTarget, SchedulerConfig, scheduler_config
+from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.settings import Settings
 
 HOUR_S = 3_600
@@ -142,9 +140,7 @@ async def test_a_paused_scheduler_tells_when_it_becomes_overdue(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("complete", [True, False])
-async def test_a_run_under_way_when_its_task_becomes_overdue_decides(
-    tmp_path: Path, *, complete: bool
-) -> None:
+async def test_a_run_under_way_when_its_task_becomes_overdue_decides(tmp_path: Path, *, complete: bool) -> None:
     """After a downtime of an hour nothing is sent before the first run ends, and then only if it is not complete."""
     clock = VirtualClock()
     receiver, runs = Receiver(clock), list[int]()
@@ -226,9 +222,7 @@ async def test_flapping_is_damped(tmp_path: Path) -> None:
         return TaskResult({}, error=None if well[0] else "now and then")
 
     work = Job("tenero", MINUTE, 30_000, upstream=None, calls_per_run=0, run=flap)
-    async with scheduler(
-        tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET, failing_after=1
-    ) as made:
+    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET, failing_after=1) as made:
         await asyncio.sleep(5 * HOUR_S)
         work.run = Health().run
         await asyncio.sleep(2 * HOUR_S)
@@ -246,13 +240,7 @@ async def test_a_slow_receiver_delays_no_run(tmp_path: Path) -> None:
     clock, health = VirtualClock(), Health(well=False)
     receiver, work = Receiver(clock, takes_s=9.9), job(health)
     async with scheduler(
-        tmp_path,
-        work,
-        clock=clock,
-        fetch=receiver,
-        alert_target=TARGET,
-        heartbeat_url=HEARTBEAT_URL,
-        failing_after=1,
+        tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET, heartbeat_url=HEARTBEAT_URL, failing_after=1
     ):
         await asyncio.sleep(HOUR_S)
         health.well = True
@@ -269,15 +257,11 @@ async def test_heartbeats_end_when_it_is_not_ready(tmp_path: Path) -> None:
     receiver = Receiver(clock)
     fast = Job("fast", 10_000, 5_000, upstream=None, calls_per_run=0)
     for _ in range(2):
-        async with scheduler(
-            tmp_path, job(health), fast, clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL
-        ):
+        async with scheduler(tmp_path, job(health), fast, clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL):
             await asyncio.sleep(HOUR_S / 2)
     beats = len(receiver.beats_at)
     health.well = False
-    async with scheduler(
-        tmp_path, job(health), clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL
-    ) as made:
+    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL) as made:
         await asyncio.sleep(HOUR_S)
 
     assert 55 <= beats <= 60
@@ -361,12 +345,7 @@ async def test_a_real_receiver_gets_the_post_and_no_redirect_is_followed(tmp_pat
     async with serving(respond) as server:
         target = AlertTarget(f"{server.url}/hook", key="bearer-secret")
         async with scheduler(
-            tmp_path,
-            job(health),
-            fetch=fetch,
-            alert_target=target,
-            heartbeat_url=f"{server.url}/beat",
-            failing_after=2,
+            tmp_path, job(health), fetch=fetch, alert_target=target, heartbeat_url=f"{server.url}/beat", failing_after=2
         ) as made:
             await until(made, lambda: bool(made.log.of("alert.sent")))
         await fetch.close()
@@ -382,9 +361,7 @@ async def test_a_real_receiver_gets_the_post_and_no_redirect_is_followed(tmp_pat
 
 def test_the_settings_name_the_target() -> None:
     """No URL, no alerts; a secret is in no repr."""
-    settings = Settings(
-        alert_url=ALERT_URL, alert_format="slack", heartbeat_url=HEARTBEAT_URL, alert_name="x"
-    )
+    settings = Settings(alert_url=ALERT_URL, alert_format="slack", heartbeat_url=HEARTBEAT_URL, alert_name="x")
 
     assert scheduler_config(Settings()) == SchedulerConfig()
     assert scheduler_config(settings).alert_target == AlertTarget(ALERT_URL, "slack", None, "x")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tocsin import __version__
 from tocsin.scheduler import alerts
-from tocsin.scheduler.alert_message import AlertTarget, message
+from tocsin.scheduler.alert_sender import message
 from tocsin.scheduler.alerts import (
     ALERTS_PER_HOUR_MAX,
     HOUR_MS,
@@ -28,8 +28,9 @@ from tocsin.scheduler.alerts import (
     ring_at,
     send_at,
 )
-from tocsin.scheduler.service_health import TaskFacts, TaskHealth, is_overdue
-from tocsin.shapes.scheduler import Health
+from tocsin.scheduler.config import AlertTarget
+from tocsin.scheduler.health import TaskFacts, TaskHealth, is_overdue
+from tocsin.scheduler.types import Health
 
 NOW = 1_778_700_600_000
 READY = Health(ready=True, state="ready", reasons=[], notes=[])
@@ -64,9 +65,7 @@ def test_a_service_that_stays_as_it_was_told_is_not_told_again() -> None:
 def test_each_edge_is_due_at_once() -> None:
     """With the state and the reasons of that moment."""
     state = observed(AlertState(), TROUBLE, NOW)
-    assert due(state, NOW) == Alert(
-        ready=False, state="overdue", reasons=["sweep is overdue"], at=NOW, try_at=NOW
-    )
+    assert due(state, NOW) == Alert(ready=False, state="overdue", reasons=["sweep is overdue"], at=NOW, try_at=NOW)
 
     state = observed(sent(state, NOW), READY, NOW + 1)
     assert due(state, NOW + 1) == Alert(ready=True, state="ready", reasons=[], at=NOW + 1, try_at=NOW + 1)
@@ -122,9 +121,7 @@ def test_an_edge_during_the_exchange_is_told_after_it() -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 20 * MINUTE_MS), st.booleans(), st.booleans()), max_size=80))
-def test_any_course_of_events_is_bounded_and_ends_with_the_truth(
-    steps: list[tuple[int, bool, bool]],
-) -> None:
+def test_any_course_of_events_is_bounded_and_ends_with_the_truth(steps: list[tuple[int, bool, bool]]) -> None:
     """At most six first attempts in any hour; and once it is calm and the receiver answers, it knows the state."""
     state, now, firsts, told = AlertState(), NOW, list[int](), [True]
     for wait_ms, ready, receiver_works in steps:
@@ -291,11 +288,7 @@ def test_the_format_of_pagerduty() -> None:
     target = AlertTarget("https://e.org", "pagerduty", "routing-key", "tocsin-staging")
     trigger, resolve = body(target, TROUBLED), body(target, WELL)
 
-    assert resolve == {
-        "routing_key": "routing-key",
-        "event_action": "resolve",
-        "dedup_key": "tocsin-staging-v1",
-    }
+    assert resolve == {"routing_key": "routing-key", "event_action": "resolve", "dedup_key": "tocsin-staging-v1"}
     assert (trigger["event_action"], trigger["dedup_key"]) == ("trigger", resolve["dedup_key"])
     assert trigger["payload"]["severity"] == "critical"
     assert trigger["payload"]["timestamp"].startswith("2026-")
@@ -308,11 +301,7 @@ def test_a_body_is_small_and_a_target_shows_no_secret(format_: str) -> None:
     """The longest alert has a few kilobytes."""
     target = AlertTarget("https://e.org/s3cret", format_, "s3cret-key")
     longest = Alert(
-        ready=False,
-        state="failing",
-        reasons=["é" * alerts.REASON_LENGTH_MAX] * alerts.REASONS_MAX,
-        at=NOW,
-        try_at=NOW,
+        ready=False, state="failing", reasons=["é" * alerts.REASON_LENGTH_MAX] * alerts.REASONS_MAX, at=NOW, try_at=NOW
     )
 
     assert len(message(target, longest, "v1").body) < 64_000

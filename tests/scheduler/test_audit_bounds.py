@@ -5,12 +5,13 @@ from typing import Any, Literal, TypeAlias
 
 import pytest
 
+from holdfast.errors import UsageError
 from support.captured_log import CapturedLog
 from support.scheduler import Scheduler, scheduler, store_entries
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.errors import RequestRefused, UsageError
-from tocsin.scheduler.audited import audited
-from tocsin.shapes.operators import AuditEntry, AuditRecord
+from tocsin.errors import RequestRefused
+from tocsin.scheduler.audit import audited
+from tocsin.scheduler.types import AuditEntry, AuditRecord
 
 DAY = 86_400_000
 Role: TypeAlias = Literal["operator", "cron"]
@@ -19,14 +20,7 @@ Role: TypeAlias = Literal["operator", "cron"]
 def audit_records(role: Role, count: int) -> dict[str, Any]:
     return {
         f"audit:{role}:{number:012}": AuditRecord(
-            f"{role}-{number}",
-            START_MS + number,
-            "alice",
-            role,
-            "192.0.2.7",
-            "resume",
-            None,
-            None,
+            f"{role}-{number}", START_MS + number, "alice", role, "192.0.2.7", "resume", None, None
         ).to_json()
         for number in range(1, count + 1)
     }
@@ -130,9 +124,4 @@ async def test_an_end_that_cannot_be_recorded_is_in_the_log(tmp_path: Path) -> N
 
     [line] = log.named("audit.end_failed")
     assert (result, kept.outcome) == (3, "begun")
-    assert (line["record"], line["action"], line["outcome"], len(line["error"])) == (
-        "operator-1",
-        "pause",
-        "done",
-        300,
-    )
+    assert (line["record"], line["action"], line["outcome"], len(line["error"])) == ("operator-1", "pause", "done", 300)

@@ -5,27 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import UsageError
 from support.scheduler import MINUTE, Job, Scheduler, scheduler
 from support.virtual_time import VirtualClock
-from tocsin.errors import UsageError
-from tocsin.platform.shared.redaction import Redactor
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
-from tocsin.shapes.operators import AuditEntry
+from tocsin.logs import Redactor
+from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.scheduler.types import AuditEntry
 
 
-async def act(
-    made: Scheduler, action: str = "resume", role: str = "operator", reason: str | None = None
-) -> str:
+async def act(made: Scheduler, action: str = "resume", role: str = "operator", reason: str | None = None) -> str:
     entry = AuditEntry.from_json(
-        {
-            "key": "alice",
-            "role": role,
-            "client": "192.0.2.7",
-            "action": action,
-            "target": None,
-            "reason": reason,
-        }
+        {"key": "alice", "role": role, "client": "192.0.2.7", "action": action, "target": None, "reason": reason}
     )
     record_id = await made.client().audit_begin(entry)
     await made.client().audit_end(record_id, "done", None)
@@ -88,12 +78,7 @@ async def test_a_key_that_is_pasted_as_a_reason_is_masked(tmp_path: Path) -> Non
 
     assert record.reason == "my key is [redacted]"
     assert line["reason"] == "my key is [redacted]"
-    assert (line["key"], line["action"], line["outcome"], line["record"]) == (
-        "alice",
-        "resume",
-        "done",
-        "operator-1",
-    )
+    assert (line["key"], line["action"], line["outcome"], line["record"]) == ("alice", "resume", "done", "operator-1")
 
 
 async def test_the_log_is_not_read_when_the_object_wakes(tmp_path: Path) -> None:

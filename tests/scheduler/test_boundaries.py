@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StoreUnavailable
 from support.scheduler import MINUTE, Job, scheduler
 from support.virtual_time import VirtualClock
-from tocsin.budget.budget import Quota
-from tocsin.durations import utc_time
-from tocsin.errors import StoreUnavailable
 from tocsin.scheduler.slots import TaskSchedule, clamped, due_at
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
+from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.text import utc_time
+from tocsin.upstream.budget import Quota
 
 FIVE = 5 * MINUTE
 DAY_MS = 86_400_000
@@ -103,9 +102,7 @@ def test_a_clock_set_back_within_a_cadence_runs_no_slot_twice() -> None:
 
 
 @pytest.mark.parametrize("late_s", [7, 200])
-async def test_a_late_start_does_not_move_the_slots_of_a_stretched_cadence(
-    tmp_path: Path, late_s: int
-) -> None:
+async def test_a_late_start_does_not_move_the_slots_of_a_stretched_cadence(tmp_path: Path, late_s: int) -> None:
     """The process was down at a slot and starts later: the slot after that comes when it would have come."""
     clock, job, quota = VirtualClock(), prices(calls_per_run=40), {"tenero": Quota(minute=2, request_share=0)}
     async with scheduler(tmp_path, job, clock=clock, quotas=quota) as made:
@@ -283,9 +280,7 @@ async def test_a_task_without_calls_tries_again_soon_after_the_store_failed(tmp_
             raise StoreUnavailable("the disk is full")
         return TaskResult({"succeeded": 1})
 
-    async with scheduler(
-        tmp_path, Job("snapshot", 12 * FIVE, run=work, upstream=None, calls_per_run=0)
-    ) as made:
+    async with scheduler(tmp_path, Job("snapshot", 12 * FIVE, run=work, upstream=None, calls_per_run=0)) as made:
         await asyncio.sleep(30 * 60)
         task = (await made.client().status()).tasks["snapshot"]
 

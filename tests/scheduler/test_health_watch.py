@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset, StoreUnavailable
 from support.scheduler import MINUTE, Job, scheduler
 from support.statuses import scheduler_status
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.errors import ObjectReset, StoreUnavailable
-from tocsin.scheduler.health_watch import HealthWatch
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.scheduler.service_health import TaskFacts, task_health
-from tocsin.shapes.scheduler import Status
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.health import TaskFacts, task_health
+from tocsin.scheduler.types import Status
+from tocsin.scheduler.watch import HealthWatch
 
 FINE = TaskFacts(
     name="tenero",
@@ -36,17 +36,10 @@ NOON = 1_778_673_600_000
     ("changes", "expected"),
     [
         ({}, ("ok", "tenero completed a run 4s ago", False)),
-        (
-            {"complete_ago_ms": None, "armed_ago_ms": 5},
-            ("starting", "tenero has not completed a run yet", False),
-        ),
+        ({"complete_ago_ms": None, "armed_ago_ms": 5}, ("starting", "tenero has not completed a run yet", False)),
         (
             {"last_outcome": "partial", "last_reason": "39 of 40 contracts' lists were read"},
-            (
-                "partial",
-                "the last run of tenero was not complete: 39 of 40 contracts' lists were read",
-                False,
-            ),
+            ("partial", "the last run of tenero was not complete: 39 of 40 contracts' lists were read", False),
         ),
         (
             {"last_outcome": "failed", "failures": 2, "last_reason": "TaskFailed: nothing priced"},
@@ -110,9 +103,7 @@ NOON = 1_778_673_600_000
         ),
     ],
 )
-def test_a_task_has_one_condition_and_a_sentence(
-    changes: dict[str, Any], expected: tuple[str, str, bool]
-) -> None:
+def test_a_task_has_one_condition_and_a_sentence(changes: dict[str, Any], expected: tuple[str, str, bool]) -> None:
     """The worst condition, with its cause; it may make the service not ready."""
     assert astuple(task_health(replace(FINE, **changes))) == expected
 
@@ -284,9 +275,7 @@ async def test_the_store_is_written_every_five_seconds_and_looked_at_every_secon
         lambda: SchedulerClient(SchedulerStub(scheduler_status())),
         store,  # type: ignore[arg-type]
         clock,
-        on_look=lambda seen: ages.append(
-            (clock.now() - START_MS - 100_000, seen.loop_tick_age_s, store.written)
-        ),
+        on_look=lambda seen: ages.append((clock.now() - START_MS - 100_000, seen.loop_tick_age_s, store.written)),
     )
     watching = asyncio.create_task(health.watch())
     await clock.sleep(5.5)
@@ -295,12 +284,8 @@ async def test_the_store_is_written_every_five_seconds_and_looked_at_every_secon
     assert ages == [(0, 0, 1), (1_000, 0, 1), (2_000, 0, 1), (3_000, 0, 1), (4_000, 0, 1), (5_000, 0, 2)]
 
 
-@pytest.mark.parametrize(
-    ("active", "next_alarm_at", "armed"), [(True, None, 1), (False, None, 0), (True, START_MS, 0)]
-)
-async def test_an_alarm_that_is_gone_is_set_again(
-    active: bool, next_alarm_at: int | None, armed: int
-) -> None:
+@pytest.mark.parametrize(("active", "next_alarm_at", "armed"), [(True, None, 1), (False, None, 0), (True, START_MS, 0)])
+async def test_an_alarm_that_is_gone_is_set_again(active: bool, next_alarm_at: int | None, armed: int) -> None:
     """Unless this scheduler is not the active one."""
     stub = SchedulerStub(scheduler_status(active=active, next_alarm_at=next_alarm_at))
     health = HealthWatch(lambda: SchedulerClient(stub), Store(), VirtualClock())  # type: ignore[arg-type]

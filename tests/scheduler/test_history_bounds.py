@@ -6,24 +6,21 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
 from support.scheduler import MINUTE, Job, scheduler, store_entries
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.errors import UsageError
-from tocsin.moments import Moment
-from tocsin.scheduler.events import EventLog
-from tocsin.scheduler.measurements import Measurements
-from tocsin.scheduler.run_history import RunQuery, _numbered, counted, day_of
+from tocsin.scheduler.history import RunQuery, _numbered, counted, day_of
+from tocsin.scheduler.scheduler_do import EventLog
 from tocsin.scheduler.state import SchedulerState, TaskState
-from tocsin.shapes.run_days import DayTotals, TaskTotals
-from tocsin.shapes.scheduler import Outcome, RunRecord
+from tocsin.scheduler.stored import Measurements
+from tocsin.scheduler.types import DayTotals, Outcome, RunRecord, TaskTotals
+from tocsin.upstream.budget import Moment
 
 DAY = 86_400_000
 NOW = Moment(START_MS, 1_000_000, "a boot")
 
 
-def record(
-    number: int, task: str = "tenero", outcome: Outcome = "ok", calls: int = 0, at: int = START_MS
-) -> RunRecord:
+def record(number: int, task: str = "tenero", outcome: Outcome = "ok", calls: int = 0, at: int = START_MS) -> RunRecord:
     return RunRecord(number, task, "alarm", at, 0, at, at + 100, 100, outcome, calls=calls)
 
 
@@ -118,9 +115,7 @@ def test_runs_that_are_cut_off_in_a_row_wait_longer_each_time(before: int, hold_
 
 def test_a_day_of_runs_is_added_up_within_reason() -> None:
     """Up to a million million; a damaged number beyond it counts nothing."""
-    day = counted(
-        DayTotals("2026-05-13"), RunRecord(1, "t", "alarm", 0, 0, 0, 0, 10**12, "ok", calls=10**12), 3
-    )
+    day = counted(DayTotals("2026-05-13"), RunRecord(1, "t", "alarm", 0, 0, 0, 0, 10**12, "ok", calls=10**12), 3)
     day = counted(day, RunRecord(2, "t", "alarm", 0, 0, 0, 0, 10**12 + 1, "failed", calls=10**12 + 1), 4)
     day = counted(day, RunRecord(3, "t", "alarm", 0, 0, 0, None, None, "ok", calls=-1))
 
@@ -153,10 +148,7 @@ def test_a_key_that_is_no_number_is_older_than_all_others(digits: str, number: i
 async def test_without_a_limit_fifty_runs_and_thirty_days_are_shown(tmp_path: Path) -> None:
     """And a limit of nothing is one."""
     clock = VirtualClock(START_MS + DAY)
-    days = {
-        f"day:{day_of(START_MS - n * DAY)}": DayTotals(day_of(START_MS - n * DAY)).to_json()
-        for n in range(40)
-    }
+    days = {f"day:{day_of(START_MS - n * DAY)}": DayTotals(day_of(START_MS - n * DAY)).to_json() for n in range(40)}
     entries = {"version": 3, "runSeq": 70, "daysCountedSince": START_MS, **stored_runs(*range(1, 71)), **days}
     await store_entries(tmp_path, clock, entries)
     async with scheduler(tmp_path, Job("tenero", 5 * MINUTE), clock=clock, arm=False) as made:

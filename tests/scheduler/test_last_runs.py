@@ -7,7 +7,7 @@ import pytest
 
 from support.scheduler import MINUTE, Job, scheduler, store_entries
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.shapes.scheduler import Outcome, RunRecord
+from tocsin.scheduler.types import Outcome, RunRecord
 
 
 def stored_run(number: int, task: str, outcome: Outcome, calls: int = 0) -> dict[str, Any]:

@@ -6,10 +6,9 @@ from typing import Any
 
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
-from tocsin.bindings import FetchResponse
 from tocsin.errors import NoAnswer
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.upstream.answer import Limited, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
@@ -42,9 +41,7 @@ class Hiro:
     async def _answer(self, _request: Request) -> FetchResponse:
         if self.mode == "hang":
             await asyncio.sleep(3_600)
-        return (
-            response({}, status=429, headers={"retry-after": "30"}) if self.mode == "429" else response(PAGE)
-        )
+        return response({}, status=429, headers={"retry-after": "30"}) if self.mode == "429" else response(PAGE)
 
 
 async def test_after_an_eviction_a_429_does_not_close_the_upstream_for_good(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from support.stored_states import QUOTAS, refresh_prices
 from support.virtual_time import VirtualClock
-from tocsin.bindings import FetchResponse
-from tocsin.scheduler.measurements import Measurements
-from tocsin.shapes.measures import Histogram, Measures
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.stored import Measurements
+from tocsin.scheduler.types import Histogram, Measures
 
 PRICE = response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
 from support.scheduler import MINUTE, Job, scheduler
-from tocsin.errors import UsageError
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
+from tocsin.scheduler.task import TaskContext, TaskResult
 
 
 def prices(**options: Any) -> Job:
@@ -67,17 +66,13 @@ async def test_absurd_pauses_are_refused_with_the_bound(tmp_path: Path, until: A
         (7 * 86_400_000 + 1, "That is too far ahead for a pause."),
     ],
 )
-async def test_a_refused_pause_says_when_in_readable_times(
-    tmp_path: Path, ahead_ms: int, sentence: str
-) -> None:
+async def test_a_refused_pause_says_when_in_readable_times(tmp_path: Path, ahead_ms: int, sentence: str) -> None:
     """No unix milliseconds: people read it."""
     async with scheduler(tmp_path, prices()) as made:
         with pytest.raises(UsageError) as refused:
             await made.stub().pause_until(made.clock.now() + ahead_ms)
 
-    assert str(refused.value) == (
-        f"{sentence} Give one at most 7 days ahead, 2026-05-20 19:30 UTC at the latest."
-    )
+    assert str(refused.value) == (f"{sentence} Give one at most 7 days ahead, 2026-05-20 19:30 UTC at the latest.")
     assert re.search(r"\d{5}", str(refused.value)) is None
 
 

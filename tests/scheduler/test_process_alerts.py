@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StoreUnavailable
 from support.captured_log import CapturedLog
 from support.statuses import scheduler_status
 from support.virtual_time import VirtualClock
-from tocsin.bindings import FetchResponse
-from tocsin.errors import FetchFailed, StoreUnavailable
-from tocsin.scheduler.alert_message import AlertTarget
-from tocsin.scheduler.health_watch import HealthWatch
-from tocsin.scheduler.process_alerts import ProcessAlerts
-from tocsin.scheduler.scheduler_client import SchedulerClient
+from tocsin.errors import FetchFailed
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.config import AlertTarget
+from tocsin.scheduler.watch import HealthWatch, ProcessAlerts
 
 URL = "https://alerts.test/T0/s3cret"
 
@@ -52,14 +52,9 @@ class Process:
         status = scheduler_status()
         tasks = status.tasks
         if self.overdue:
-            tasks = {
-                **tasks,
-                "sweep": replace(tasks["sweep"], condition="overdue", problem="sweep is overdue"),
-            }
+            tasks = {**tasks, "sweep": replace(tasks["sweep"], condition="overdue", problem="sweep is overdue")}
         late = self.clock.now() - self.alarm_late_ms
-        return replace(
-            status, tasks=tasks, next_alarm_at=late if self.alarm_late_ms else self.clock.now()
-        ).to_json()
+        return replace(status, tasks=tasks, next_alarm_at=late if self.alarm_late_ms else self.clock.now()).to_json()
 
     async def arm(self) -> int | None:
         return None

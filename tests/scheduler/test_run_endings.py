@@ -6,20 +6,17 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset
 from support.scheduler import MINUTE, Job, scheduler
 from support.virtual_time import VirtualClock
-from tocsin.errors import ObjectReset
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
-from tocsin.shapes.scheduler import RunError
+from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.scheduler.types import RunError
 from tocsin.upstream.hiro import HiroClient
 
 
 def lone(run: Any, **options: Any) -> Job:
     """A task without an upstream."""
-    return Job(
-        "agents", **{"cadence_ms": 15 * MINUTE, "upstream": None, "calls_per_run": 0, "run": run, **options}
-    )
+    return Job("agents", **{"cadence_ms": 15 * MINUTE, "upstream": None, "calls_per_run": 0, "run": run, **options})
 
 
 async def two_minutes(context: TaskContext) -> TaskResult:
@@ -112,9 +109,7 @@ async def test_a_run_that_is_cut_off_by_the_end_of_the_process_has_that_reason(t
         run = (await made.client().runs(None, 50)).runs[-1]
 
     assert run.outcome == "interrupted"
-    assert run.error == RunError(
-        "Interrupted", "the process ended during this run, or the platform moved the object"
-    )
+    assert run.error == RunError("Interrupted", "the process ended during this run, or the platform moved the object")
 
 
 async def test_a_run_ends_at_a_checkpoint_when_its_slice_is_nearly_over(tmp_path: Path) -> None:

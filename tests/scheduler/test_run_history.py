@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
+from holdfast.types import JSON
 from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.bindings import JSON
-from tocsin.errors import UsageError
-from tocsin.scheduler.run_history import counted, day_of
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
-from tocsin.shapes.run_days import DayTotals, TaskTotals
-from tocsin.shapes.scheduler import RunRecord
+from tocsin.scheduler.history import counted, day_of
+from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.scheduler.types import DayTotals, RunRecord, TaskTotals
 
 DAY = 24 * 3_600_000
 HOUR = 3_600_000
@@ -72,7 +70,7 @@ async def test_the_number_of_runs_is_bounded_whatever_the_cadence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A demo that runs for a month must not fill the disk."""
-    monkeypatch.setattr("tocsin.scheduler.run_history.RUNS_MAX", 2_200)
+    monkeypatch.setattr("tocsin.scheduler.history.RUNS_MAX", 2_200)
     async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
         await asyncio.sleep(3_000)
         stored = numbers(made)
@@ -198,10 +196,7 @@ async def test_the_runs_of_a_day_are_added_up(tmp_path: Path) -> None:
 async def test_days_leave_after_four_hundred(tmp_path: Path) -> None:
     """With the runs: what is kept is bounded."""
     clock = VirtualClock(START_MS + 410 * DAY)
-    days = {
-        f"day:{day_of(START_MS + n * DAY)}": DayTotals(day_of(START_MS + n * DAY)).to_json()
-        for n in range(410)
-    }
+    days = {f"day:{day_of(START_MS + n * DAY)}": DayTotals(day_of(START_MS + n * DAY)).to_json() for n in range(410)}
     old = stored_runs(1, 2_300, START_MS, 1_000)
     await prepared(tmp_path, clock, {**old, **days}, 2_300)
     async with scheduler(tmp_path, Job("tenero", MINUTE, slice_ms=1000), clock=clock) as made:

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
 from support.captured_log import CapturedLog
 from support.scheduler import MINUTE, Job, scheduler
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.errors import UsageError
-from tocsin.scheduler.run_log import KeptLines, RunLogger
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
+from tocsin.scheduler.run import KeptLines, RunLogger
+from tocsin.scheduler.task import TaskContext, TaskResult
 
 
 async def fail_a_unit(context: TaskContext) -> TaskResult:
@@ -52,8 +51,8 @@ async def test_a_run_is_shown_with_its_lines_while_it_runs_and_after_its_end(tmp
 @pytest.mark.slow
 async def test_the_lines_leave_with_their_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored is bounded."""
-    monkeypatch.setattr("tocsin.scheduler.run_history.RUNS_MAX", 200)
-    monkeypatch.setattr("tocsin.scheduler.run_history.RUNS_MIN", 100)
+    monkeypatch.setattr("tocsin.scheduler.history.RUNS_MAX", 200)
+    monkeypatch.setattr("tocsin.scheduler.history.RUNS_MIN", 100)
 
     async def work(context: TaskContext) -> TaskResult:
         context.logger.info("prices.refreshed", count=1)
@@ -95,9 +94,7 @@ async def test_the_first_lines_and_the_newest_are_kept() -> None:
         kept.add("INFO", "unit.done", {"number": number})
 
     lines = kept.lines()
-    assert [line.text for line in lines.lines] == [
-        f"number={number}" for number in (*range(10), *range(80, 100))
-    ]
+    assert [line.text for line in lines.lines] == [f"number={number}" for number in (*range(10), *range(80, 100))]
     assert lines.left_out == 70
 
 

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import BindingMissing, UsageError
+from holdfast.types import JSON
 from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
 from support.scripted_fetch import ScriptedFetch, always, response
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.bindings import JSON
-from tocsin.budget.budget import Quota
-from tocsin.errors import BindingMissing, UsageError
-from tocsin.scheduler.run_history import tend
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext, WorkContext
-from tocsin.shapes.scheduler import RunRecord
+from tocsin.scheduler.history import tend
+from tocsin.scheduler.task import TaskContext, TaskResult, WorkContext
+from tocsin.scheduler.types import RunRecord
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.tenero import TeneroClient
 
 FIVE = 5 * MINUTE
@@ -102,9 +101,7 @@ async def test_a_breaker_opens_at_the_failure_that_the_settings_name(tmp_path: P
 
 
 @pytest.mark.parametrize(("minute", "is_held"), [(100, True), (200, False)])
-async def test_another_plan_ends_what_the_old_one_held_back(
-    minute: int, is_held: bool, tmp_path: Path
-) -> None:
+async def test_another_plan_ends_what_the_old_one_held_back(minute: int, is_held: bool, tmp_path: Path) -> None:
     """After a restart with the same plan the task still waits; with another one it may run."""
     clock, fetch = VirtualClock(), ScriptedFetch(always(response({})))
 
@@ -228,9 +225,7 @@ async def test_a_refresh_of_all_runs_every_task_once(tmp_path: Path) -> None:
         (TaskResult({}, error="broken"), "WARN"),
     ],
 )
-async def test_the_end_of_a_run_is_a_warning_unless_all_is_well(
-    tmp_path: Path, result: TaskResult, level: str
-) -> None:
+async def test_the_end_of_a_run_is_a_warning_unless_all_is_well(tmp_path: Path, result: TaskResult, level: str) -> None:
     """With its number, what started it, and how it ended."""
 
     async def work(_context: TaskContext) -> TaskResult:
@@ -331,9 +326,7 @@ async def test_a_run_that_is_asked_for_during_a_run_follows_it(tmp_path: Path) -
 async def test_the_next_task_runs_where_the_first_is_switched_off(tmp_path: Path, *, enabled: bool) -> None:
     """One that is switched off is not started, and neither is one that does not exist."""
     sweep = Job("sweep", HOUR)
-    async with scheduler(
-        tmp_path, replace(sweep.task(), enabled=enabled), request_jobs={"look": look}
-    ) as made:
+    async with scheduler(tmp_path, replace(sweep.task(), enabled=enabled), request_jobs={"look": look}) as made:
         await asyncio.sleep(400)
         await made.client().run_job("look", None)
         await made.client("v2").run_job("look", None)  # not the active instance
@@ -342,9 +335,7 @@ async def test_the_next_task_runs_where_the_first_is_switched_off(tmp_path: Path
     assert len(sweep.started) == (2 if enabled else 0)
 
 
-async def test_a_retried_alarm_is_not_measured_as_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_retried_alarm_is_not_measured_as_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lateness is the back-off of what failed, not of the clock: only first rings are counted."""
     failures = [3]
 
@@ -365,9 +356,7 @@ async def test_a_retried_alarm_is_not_measured_as_late(
 
 def old_run(number: int, at: int) -> dict[str, Any]:
     return {
-        f"run:{number:012}": RunRecord(
-            number, "tenero", "alarm", at, 0, at, at + 100, 100, "ok", calls=2
-        ).to_json()
+        f"run:{number:012}": RunRecord(number, "tenero", "alarm", at, 0, at, at + 100, 100, "ok", calls=2).to_json()
     }
 
 
@@ -383,17 +372,10 @@ def old_run(number: int, at: int) -> dict[str, Any]:
         (60_129, DAY, False),
     ],
 )
-async def test_when_the_oldest_run_leaves(
-    tmp_path: Path, run_seq: int, age_ms: int, *, is_kept: bool
-) -> None:
+async def test_when_the_oldest_run_leaves(tmp_path: Path, run_seq: int, age_ms: int, *, is_kept: bool) -> None:
     """By its age or by the number of those after it, and never one of the newest two thousand."""
     clock = VirtualClock(START_MS + 100 * DAY)
-    entries = {
-        "version": 3,
-        "runSeq": run_seq,
-        "daysCountedSince": START_MS,
-        **old_run(1, clock.now() - age_ms),
-    }
+    entries = {"version": 3, "runSeq": run_seq, "daysCountedSince": START_MS, **old_run(1, clock.now() - age_ms)}
     await store_entries(tmp_path, clock, entries)
     async with scheduler(tmp_path, prices(), clock=clock) as made:
         await asyncio.sleep(1)
@@ -404,7 +386,7 @@ async def test_when_the_oldest_run_leaves(
 
 async def test_a_question_looks_at_so_many_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 50: the answer states where to continue, and the next request finds the rest."""
-    monkeypatch.setattr("tocsin.scheduler.run_history.SCANNED_MAX", 50)
+    monkeypatch.setattr("tocsin.scheduler.history.SCANNED_MAX", 50)
     clock = VirtualClock(START_MS + DAY)
     runs: dict[str, Any] = {}
     for number in range(1, 53):
@@ -447,7 +429,5 @@ async def test_what_a_run_logs_is_in_the_log(tmp_path: Path) -> None:
         kept = (await made.client().run(1)).log.lines
 
     assert [line.level for line in lines] == ["DEBUG", "INFO", "WARN", "ERROR"]
-    assert {(line.fields["task"], line.fields["unit"], line.fields["a"]) for line in lines} == {
-        ("tenero", 7, 1)
-    }
+    assert {(line.fields["task"], line.fields["unit"], line.fields["a"]) for line in lines} == {("tenero", 7, 1)}
     assert [line.level for line in kept] == ["INFO", "WARN", "ERROR"]

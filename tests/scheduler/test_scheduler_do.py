@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StoreUnavailable, UsageError
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import ScriptedFetch, always, response
 from support.virtual_time import VirtualClock
-from tocsin.errors import StoreUnavailable, UsageError
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
-from tocsin.shapes.scheduler import RunError, Status
+from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.scheduler.types import RunError, Status
 from tocsin.upstream.tenero import TeneroClient
 
 DAY_S = 86_400
@@ -145,9 +144,7 @@ async def test_a_run_that_is_cut_off_behind_a_closed_limiter_is_held_back_too(tm
     """It could not report that its upstream asked to slow down."""
 
     async def hang(context: TaskContext) -> TaskResult:
-        await context.upstream("tenero", TeneroClient).fetch_token_price_usd(
-            "stx", context.logger, context.session
-        )
+        await context.upstream("tenero", TeneroClient).fetch_token_price_usd("stx", context.logger, context.session)
         await context.clock.sleep(3_600)
         raise AssertionError("not reached")
 
@@ -318,10 +315,7 @@ async def test_a_run_cut_off_by_a_crash_is_interrupted_counted_and_run_again(tmp
         await asyncio.sleep(500)
         later = (await made.client().runs(None, 50)).runs
 
-    assert [(run.outcome, run.trigger) for run in runs] == [
-        ("interrupted", "rerun"),
-        ("interrupted", "alarm"),
-    ]
+    assert [(run.outcome, run.trigger) for run in runs] == [("interrupted", "rerun"), ("interrupted", "alarm")]
     assert waiting == 2
     assert later[0].outcome == "ok"
 

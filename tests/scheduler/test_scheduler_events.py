@@ -8,10 +8,9 @@ from typing import Any
 
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import ScriptedFetch, always, in_turn, response
-from tocsin.scheduler.events import EventLog
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
-from tocsin.shapes.scheduler import SchedulerEvent
+from tocsin.scheduler.scheduler_do import EventLog
+from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.scheduler.types import SchedulerEvent
 from tocsin.upstream.tenero import TeneroClient, tenero_upstream
 
 

@@ -6,15 +6,8 @@ from typing import Any
 import pytest
 
 from support.statuses import scheduler_status, task_status
-from tocsin.scheduler.service_health import (
-    HealthSnapshot,
-    TaskFacts,
-    health_of,
-    is_failing,
-    is_overdue,
-    process_problems,
-)
-from tocsin.shapes.scheduler import Health, StatusCondition, TaskCondition
+from tocsin.scheduler.health import HealthSnapshot, TaskFacts, health_of, is_failing, is_overdue, process_problems
+from tocsin.scheduler.types import Health, StatusCondition, TaskCondition
 
 NOON = 1_778_673_600_000
 GOOD = HealthSnapshot(0.1, None, scheduler_status(next_alarm_at=NOON))
@@ -51,9 +44,7 @@ def test_a_task_fails_after_as_many_runs_or_five_minutes(changes: dict[str, Any]
         ({"armed_ago_ms": 120_001, "overdue_after_ms": 10}, True),
     ],
 )
-def test_a_task_is_overdue_after_two_cadences_or_its_own_bound(
-    changes: dict[str, Any], overdue: bool
-) -> None:
+def test_a_task_is_overdue_after_two_cadences_or_its_own_bound(changes: dict[str, Any], overdue: bool) -> None:
     assert is_overdue(replace(FACTS, **changes)) is overdue
 
 
@@ -77,16 +68,10 @@ def test_a_task_is_overdue_after_two_cadences_or_its_own_bound(
             0,
             ["the store cannot be written: full", "reset"],
         ),
-        (
-            {"status": scheduler_status(next_alarm_at=None)},
-            0,
-            ["no alarm is set: no task will run"],
-        ),
+        ({"status": scheduler_status(next_alarm_at=None)}, 0, ["no alarm is set: no task will run"]),
     ],
 )
-def test_a_problem_of_the_process_has_its_sentence(
-    changes: dict[str, Any], late_ms: int, problems: list[str]
-) -> None:
+def test_a_problem_of_the_process_has_its_sentence(changes: dict[str, Any], late_ms: int, problems: list[str]) -> None:
     snapshot = replace(GOOD, **changes)
     assert process_problems(snapshot, snapshot.status, NOON + late_ms) == problems
 
@@ -128,6 +113,4 @@ def test_a_broken_process_is_worse_than_any_task_and_a_newer_status_counts() -> 
     assert health_of(replace(GOOD, store_error="full"), NOON, newer) == Health(
         False, "broken", ["the store cannot be written: full", "t is failing"], []
     )
-    assert health_of(replace(GOOD, status=None), NOON) == Health(
-        False, "broken", ["the scheduler does not answer"], []
-    )
+    assert health_of(replace(GOOD, status=None), NOON) == Health(False, "broken", ["the scheduler does not answer"], [])

@@ -6,18 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.bindings import ALARM_AHEAD_MAX_MS, ALARM_LIMIT_MS
-from tocsin.errors import UsageError
+from holdfast.errors import UsageError
+from holdfast.types import ALARM_LIMIT_MS
 from tocsin.scheduler import slots
-from tocsin.scheduler.slots import (
-    DueSlot,
-    TaskSchedule,
-    check_pause,
-    clamped,
-    current_slot,
-    due_at,
-    slot_after,
-)
+from tocsin.scheduler.slots import DueSlot, TaskSchedule, check_pause, clamped, current_slot, due_at, slot_after
+from tocsin.settings import ALARM_AHEAD_MAX_MS
 
 MINUTE = 60_000
 FIVE, FIFTEEN = 5 * MINUTE, 15 * MINUTE
@@ -28,9 +21,7 @@ PRICES = TaskSchedule("tenero", FIVE, FIVE, last_slot_at=NOON)
 SWEEP = TaskSchedule("sweep", FIFTEEN, FIFTEEN, last_slot_at=NOON)
 
 
-def decide(
-    *schedules: TaskSchedule, now: int, paused_until: int | None = None
-) -> tuple[dict[str, DueSlot], int]:
+def decide(*schedules: TaskSchedule, now: int, paused_until: int | None = None) -> tuple[dict[str, DueSlot], int]:
     decision = slots.decide(schedules, now=now, paused_until=paused_until)
     return decision.due, decision.ring_at
 
@@ -134,11 +125,7 @@ def test_a_disabled_or_running_task_does_not_hide_the_next_one() -> None:
 
 
 def test_the_alarm_rings_by_when_it_must_but_never_in_the_past() -> None:
-    for ring_by, expected in (
-        (NOON + MINUTE, NOON + MINUTE),
-        (NOON + 20 * MINUTE, NOON + FIVE),
-        (NOON, NOON + 1),
-    ):
+    for ring_by, expected in ((NOON + MINUTE, NOON + MINUTE), (NOON + 20 * MINUTE, NOON + FIVE), (NOON, NOON + 1)):
         assert slots.decide([PRICES], now=NOON, paused_until=None, ring_by=ring_by).ring_at == expected
     assert slots.decide([PRICES], now=NOON, paused_until=None, ring_by=0).ring_at == NOON + 1
 
@@ -159,9 +146,7 @@ def test_the_alarm_rings_by_when_it_must_but_never_in_the_past() -> None:
         (NOON, 7 * MINUTE, NOON + 6 * MINUTE, DueSlot(NOON, 0)),
     ],
 )
-def test_a_run_is_for_the_newest_slot_that_has_begun(
-    last: int, effective: int, now: int, expected: DueSlot
-) -> None:
+def test_a_run_is_for_the_newest_slot_that_has_begun(last: int, effective: int, now: int, expected: DueSlot) -> None:
     """A rerun keeps its slot until another has begun."""
     assert current_slot(replace(PRICES, effective_ms=effective, last_slot_at=last), now) == expected
 
@@ -199,9 +184,7 @@ def test_a_pause_ends_in_the_future_and_not_too_far_ahead(until: int, message: s
         return
     with pytest.raises(UsageError) as refused:
         check_pause(until, NOON, 86_400_000)
-    assert (
-        str(refused.value) == f"{message} Give one at most 1 days ahead, 2026-05-14 12:00 UTC at the latest."
-    )
+    assert str(refused.value) == f"{message} Give one at most 1 days ahead, 2026-05-14 12:00 UTC at the latest."
 
 
 YEAR = 365 * 86_400_000

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.types import Storage
 from support.scheduler import MINUTE, Job, scheduler
-from tocsin.bindings import Storage
-from tocsin.moments import Moment
 from tocsin.scheduler.state import SchedulerState, TaskState
-from tocsin.shapes.scheduler import RunRecord
+from tocsin.scheduler.types import RunRecord
+from tocsin.upstream.budget import Moment
 
 
 class Written:
@@ -33,9 +33,7 @@ def test_a_save_writes_what_has_changed() -> None:
     state.begin(record)
     state.save(storage, Moment(2_000, 2_000), record)
     for number in (1, 2):
-        ended = RunRecord(
-            id=number, task="tenero", trigger="alarm", slot_at=1_000, missed_slots=0, started_at=1_000
-        )
+        ended = RunRecord(id=number, task="tenero", trigger="alarm", slot_at=1_000, missed_slots=0, started_at=1_000)
         state.end(ended.ended("ok", 3_000), Moment(3_000, 3_000))
         state.save(storage, Moment(3_000, 3_000), ended)
     first, begun, *ends = written.puts
@@ -50,9 +48,7 @@ def test_a_save_writes_what_has_changed() -> None:
     assert "lastOutcome" not in ends[1]  # it is the same as before
 
 
-async def test_after_a_wake_a_save_writes_what_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_a_wake_a_save_writes_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that is written costs a thousand times as much as one that is read, and a wake changes nothing."""
     jobs = Job("tenero", 5 * MINUTE), Job("sweep", 60 * MINUTE)
     async with scheduler(tmp_path, *jobs) as made:

@@ -17,8 +17,8 @@ from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
 from support.scripted_fetch import ScriptedFetch, always, response
 from support.stored_states import NEWEST, QUOTAS, jobs, refresh_prices, stored_state, write_state
 from support.virtual_time import START_MS, VirtualClock, run_virtual
-from tocsin.budget.budget import Quota
-from tocsin.shapes.scheduler import LastError, RunRecord, Status
+from tocsin.scheduler.types import LastError, RunRecord, Status
+from tocsin.upstream.budget import Quota
 
 Entries: TypeAlias = Mapping[str, Any]
 
@@ -136,7 +136,7 @@ async def check_state_of_0_2_0(directory: Path, stored: Entries, upgraded_from: 
 
 
 async def test_what_is_stored_has_the_layout_of_the_newest_file(tmp_path: Path) -> None:
-    """A change of the layout needs a new version, an upgrade, and a new file: see scheduler/upgrades.py."""
+    """A change of the layout needs a new version, an upgrade, and a new file: see scheduler/stored.py."""
     written, stored = await write_state(tmp_path), stored_state(NEWEST)
 
     assert shape_differences(stored, written) + shape_differences(written, stored) == []
@@ -341,8 +341,7 @@ values = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=12),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=5) | st.just("tenero"), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.just("tenero"), inner, max_size=3)
     ),
     max_leaves=8,
 )
@@ -361,10 +360,7 @@ def damage(body: Any, place: list[int], value: Any) -> Any:
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
-@given(
-    changes=st.lists(st.tuples(st.integers(0, 40), places, values), min_size=1, max_size=4),
-    is_old=st.booleans(),
-)
+@given(changes=st.lists(st.tuples(st.integers(0, 40), places, values), min_size=1, max_size=4), is_old=st.booleans())
 def test_no_stored_value_keeps_the_scheduler_from_starting(
     one_run: Entries, changes: list[tuple[int, list[int], Any]], is_old: bool
 ) -> None:

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import BindingMissing, UsageError
 from support.captured_log import CapturedLog
 from support.scripted_fetch import always, response
 from support.upstreams import wired_hiro
 from support.virtual_time import VirtualClock
-from tocsin.budget.call_session import task_session
-from tocsin.errors import BindingMissing, RunStopped, UsageError
-from tocsin.scheduler.task import Task, TaskResult
-from tocsin.scheduler.work_context import ContextBindings, TaskContext
+from tocsin.errors import RunStopped
+from tocsin.scheduler.task import ContextBindings, Task, TaskContext, TaskResult
 from tocsin.upstream.hiro import HiroClient
+from tocsin.upstream.limiter import task_session
 from tocsin.upstream.tenero import TeneroClient
 
 MINUTE = 60_000
@@ -23,15 +23,11 @@ async def nothing(_context: TaskContext) -> TaskResult:
 
 
 def task(**options: Any) -> Task:
-    return Task(
-        **{"name": "agents", "cadence_ms": 20 * MINUTE, "slice_ms": MINUTE, "run": nothing, **options}
-    )
+    return Task(**{"name": "agents", "cadence_ms": 20 * MINUTE, "slice_ms": MINUTE, "run": nothing, **options})
 
 
 def context(slice_ms: int = MINUTE, **clients: object) -> TaskContext:
-    return TaskContext(
-        ContextBindings(VirtualClock(), clients), task_session(CapturedLog()), slice_ms=slice_ms
-    )
+    return TaskContext(ContextBindings(VirtualClock(), clients), task_session(CapturedLog()), slice_ms=slice_ms)
 
 
 def test_a_slice_is_shorter_than_what_the_platform_allows_an_alarm() -> None:
@@ -81,16 +77,12 @@ async def test_an_unknown_upstream_is_missing_and_the_known_ones_are_named() -> 
     hiro = wired_hiro(always(response({}))).hiro
     with pytest.raises(BindingMissing) as unknown:
         context(hiro=hiro, other=object()).upstream("nowhere", HiroClient)
-    with pytest.raises(
-        BindingMissing, match="no upstream 'hiro' with a TeneroClient; the upstreams are: hiro"
-    ):
+    with pytest.raises(BindingMissing, match="no upstream 'hiro' with a TeneroClient; the upstreams are: hiro"):
         context(hiro=hiro).upstream("hiro", TeneroClient)
     with pytest.raises(BindingMissing, match="the upstreams are: none"):
         context().upstream("hiro", HiroClient)
 
-    assert str(unknown.value) == (
-        "There is no upstream 'nowhere' with a HiroClient; the upstreams are: hiro, other."
-    )
+    assert str(unknown.value) == ("There is no upstream 'nowhere' with a HiroClient; the upstreams are: hiro, other.")
 
 
 @pytest.mark.parametrize(("slice_ms", "stops_after_s"), [(240_000, 225), (60_000, 45), (8_000, 6)])

@@ -4,18 +4,16 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.types import JSON
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from support.virtual_time import VirtualClock
-from tocsin.bindings import JSON, FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.budget.call_session import CallSession
-from tocsin.budget.limiter import LimitReading, WindowReading
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.upstream.answer import Answer, Ok
-from tocsin.upstream.client import Upstream, UpstreamClient
-from tocsin.upstream.limit_headers import header_number
+from tocsin.upstream.budget import LimitReading, Quota, WindowReading
+from tocsin.upstream.client import Upstream, UpstreamClient, header_number
+from tocsin.upstream.limiter import CallSession
 
 
 class ThirdPartyClient:

@@ -45,9 +45,7 @@ def test_a_sweep_finds_what_the_truth_holds(tmp_path: Path) -> None:
         with running(ServiceProcess(tmp_path / "data", **upstreams)) as service:
             truth = ask(f"{url}/_truth")[1]["swaps"]
             ask(service.url + SWEEP, headers=KEY, body={})
-            found = {
-                row["txid"]: row for sender in {s["sender"] for s in truth} for row in trades(service, sender)
-            }
+            found = {row["txid"]: row for sender in {s["sender"] for s in truth} for row in trades(service, sender)}
             board = ask(f"{service.url}/api/competition/leaderboard")[1]["rows"]
 
             assert truth
@@ -78,9 +76,7 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
             truth = {swap["txid"]: swap for swap in ask(f"{url}/_truth")[1]["swaps"]}
             ask(service.url + SWEEP, headers=KEY, body={})
             cut = sum(run["outcome"] == "interrupted" for run in service.runs("sweep"))
-            rows = [
-                row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)
-            ]
+            rows = [row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)]
         rebuild = tocsin_here("rebuild", "--data-dir", str(data), environment={})
 
     found = {row["txid"]: row for row in rows}
@@ -116,9 +112,7 @@ def test_killed_while_it_follows_the_network(tmp_path: Path) -> None:
             truth = {swap["txid"]: swap for swap in ask(f"{url}/_truth")[1]["swaps"]}
             status, answer = ask(service.url + FEED, headers=KEY, body={})
             cut = sum(run["outcome"] == "interrupted" for run in service.runs("feed"))
-            rows = [
-                row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)
-            ]
+            rows = [row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)]
         rebuild = tocsin_here("rebuild", "--data-dir", str(data), environment={})
 
     found = {row["txid"]: row for row in rows}
@@ -151,9 +145,7 @@ def test_a_trade_is_submitted_and_another_pushed(tmp_path: Path) -> None:
             service.kill()
 
         assert (first, again, pushed, counts["queued"]) == (200, 409, 200, 1)
-        with running(
-            ServiceProcess(tmp_path / "data", **settings | {"TOCSIN_SWEEP_ENABLED": "yes"})
-        ) as service:
+        with running(ServiceProcess(tmp_path / "data", **settings | {"TOCSIN_SWEEP_ENABLED": "yes"})) as service:
             ask(service.url + SWEEP, headers=KEY, body={})
             sources = {found["txid"]: found["source"] for found in trades(service, row["sender"])}
             assert (sources[txids[0]], sources[txids[1]]) == ("agent", "chainhook")

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import DataDirInUse, StoreUnusable
 from support.processes import Process, ask, until
 from support.simulated import HandClock
 from tocsin import service
 from tocsin.commands import demo
-from tocsin.commands.data_files import command_logger, load_migrations
-from tocsin.commands.demo_directory import DemoBeginning, opened_demo
-from tocsin.commands.import_agents import opened
-from tocsin.errors import DataDirInUse, StoreUnusable
+from tocsin.commands.files import DemoBeginning, command_logger, load_migrations, opened_demo
+from tocsin.commands.rows import opened
 from tocsin.settings import Settings
 
 NOW = 1_778_700_600_000
@@ -134,9 +133,7 @@ def test_a_demo_does_not_touch_real_data(tmp_path: Path) -> None:
     before = contents(tmp_path)
 
     with pytest.raises(StoreUnusable, match="holds the data of a service") as refused:
-        demo.prepare(
-            Settings(), "http://127.0.0.1:1", 1, str(tmp_path), bad_times=False, clock=HandClock(NOW)
-        )
+        demo.prepare(Settings(), "http://127.0.0.1:1", 1, str(tmp_path), bad_times=False, clock=HandClock(NOW))
 
     assert "Choose a new directory with --data-dir" in str(refused.value)
     assert contents(tmp_path) == before
@@ -149,9 +146,7 @@ def test_a_demo_does_not_touch_a_directory_in_use(tmp_path: Path) -> None:
     with opened(tmp_path, load_migrations(), now=NOW, logger=command_logger(Settings())):
         before = contents(tmp_path)
         with pytest.raises(DataDirInUse):
-            demo.prepare(
-                Settings(), "http://127.0.0.1:1", 1, str(tmp_path), bad_times=False, clock=HandClock(later)
-            )
+            demo.prepare(Settings(), "http://127.0.0.1:1", 1, str(tmp_path), bad_times=False, clock=HandClock(later))
         assert contents(tmp_path) == before
 
 
@@ -169,15 +164,7 @@ def test_a_real_service_does_not_start_in_a_demo(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_demo_does_not_print_a_key_that_is_not_its_own(tmp_path: Path) -> None:
     """One of the environment may be that of a real service."""
-    process = Process(
-        "serve",
-        "--demo",
-        "--data-dir",
-        str(tmp_path),
-        "--port",
-        "0",
-        ADMIN_KEY="a-real-key-of-ours",
-    )
+    process = Process("serve", "--demo", "--data-dir", str(tmp_path), "--port", "0", ADMIN_KEY="a-real-key-of-ours")
     try:
         started = next(line for line in iter(process.line, "") if '"service.started"' in line)
         until(lambda: ask(f"{json.loads(started)['url']}/healthz")[0] == 200)

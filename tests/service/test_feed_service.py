@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.faults import SimulatedFault
 from support.competition import chain_of
 from support.feed_service import busy, clock_of, feed_result, lateness, most_within
 from support.older_database import downgrade
+from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.whole_service import SWEEP_ALONE, SWEEP_S, Spy, Throttle, service
-from tocsin.bindings import FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.competition.feed_choice import ASK_AGAIN_MS
-from tocsin.competition.walk import list_ages
+from tocsin.fetch import FetchResponse
 from tocsin.settings import Settings
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
+from tocsin.swaps.feed_state import ASK_AGAIN_MS
+from tocsin.swaps.walk import list_ages
+from tocsin.upstream.budget import Quota
 
 MINUTE_S, HOUR_S = 60, 3_600
 THE_LIST = "/extended/v3/transactions"
@@ -46,9 +46,7 @@ async def test_a_swap_is_on_record_within_a_minute_of_its_block(tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("later_s", [0.0, 0.05, 2.0, 7.0])
-async def test_the_first_proof_does_not_wait_for_the_next_slot_of_the_sweep(
-    tmp_path: Path, later_s: float
-) -> None:
+async def test_the_first_proof_does_not_wait_for_the_next_slot_of_the_sweep(tmp_path: Path, later_s: float) -> None:
     """Feed and sweep begin together: the lists that were answered before the first look are read once more."""
     simulator = busy()
     simulated = SimulatedFetch(simulator, latency_s=0.06)
@@ -85,9 +83,7 @@ async def test_the_first_proof_does_not_wait_for_the_next_slot_of_the_sweep(
     ],
     ids=lambda fault: fault.kind,
 )
-async def test_the_sweep_takes_over_from_a_list_that_fails_for_hours(
-    tmp_path: Path, fault: SimulatedFault
-) -> None:
+async def test_the_sweep_takes_over_from_a_list_that_fails_for_hours(tmp_path: Path, fault: SimulatedFault) -> None:
     """Only the network's list fails: readiness shows it, and the contracts' lists have every swap."""
     simulator = busy()
     async with service(tmp_path, simulator) as made:
@@ -169,10 +165,7 @@ async def test_without_the_list_the_contracts_lists_are_read_and_the_service_is_
         back = await feed_result(made)
 
     assert states == {"ready": 2 * 60}
-    assert (result["way"], result["reason"]) == (
-        "contracts",
-        "Hiro does not have the list of all transactions",
-    )
+    assert (result["way"], result["reason"]) == ("contracts", "Hiro does not have the list of all transactions")
     assert len(asked) <= 3  # once an hour
     assert late[-1] <= SWEEP_S + MINUTE_S
     assert (back["way"], back["blocksBehind"]) == ("network", 0)
@@ -227,9 +220,7 @@ async def test_one_contract_whose_list_always_fails_leaves_the_others_their_turn
 @pytest.mark.slow
 @pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize("retry_after", [2, 30, None])
-async def test_a_storm_of_429_is_told_costs_little_and_loses_nothing(
-    tmp_path: Path, retry_after: int | None
-) -> None:
+async def test_a_storm_of_429_is_told_costs_little_and_loses_nothing(tmp_path: Path, retry_after: int | None) -> None:
     """Every call to Hiro is refused for an hour."""
     simulator = busy()
     spy = Spy(SimulatedFetch(simulator), clock_of(simulator))
@@ -376,9 +367,7 @@ async def test_feed_and_sweep_in_the_same_alarm_verify_each_transaction_once(tmp
 
 
 @pytest.mark.slow
-async def test_a_data_directory_of_an_older_release_is_followed_from_its_first_look_on(
-    tmp_path: Path,
-) -> None:
+async def test_a_data_directory_of_an_older_release_is_followed_from_its_first_look_on(tmp_path: Path) -> None:
     """No feed state and no table of nonces: the first sweep after the first look reads every contract once."""
     simulator = busy()
     async with service(tmp_path, simulator, settings=SWEEP_ALONE):

@@ -10,9 +10,7 @@ from tocsin import service
 from tocsin.settings import Settings
 
 
-def test_a_collection_does_not_look_at_what_was_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_collection_does_not_look_at_what_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each full collection looked at 300,000 objects and held every request up for 60 ms, several times a second."""
     whole_open = service.Service.open
 

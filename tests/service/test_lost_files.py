@@ -29,11 +29,7 @@ def answers(service: ServiceProcess) -> list[tuple[int, Any]]:
     key = {"X-Admin-Key": ADMIN_KEY}
     return [
         ask(f"{service.url}/api/competition/trades", body={"txid": "0x" + "ab" * 32}),
-        ask(
-            f"{service.url}/api/chainhook",
-            body=PUSH,
-            headers={"Authorization": "Bearer a-hook-secret-for-tests"},
-        ),
+        ask(f"{service.url}/api/chainhook", body=PUSH, headers={"Authorization": "Bearer a-hook-secret-for-tests"}),
         ask(f"{admin}pause&for=2h", body={}, headers=key),
         ask(f"{admin}resume", body={}, headers=key),
         ask(f"{admin}refresh&task=tenero", body={}, headers=key),
@@ -62,9 +58,7 @@ def replace(path: Path) -> None:
         ("", shutil.rmtree),
     ],
 )
-def test_nothing_is_acknowledged_any_more(
-    tmp_path: Path, upstreams: dict[str, str], name: str, harm: Any
-) -> None:
+def test_nothing_is_acknowledged_any_more(tmp_path: Path, upstreams: dict[str, str], name: str, harm: Any) -> None:
     """One ERROR line and `/readyz` name the file and the fix. Every write is a 503, and the process can be stopped."""
     data = tmp_path / "data"
     secret = "a-hook-secret-for-tests"

@@ -87,11 +87,7 @@ def test_a_backup_under_load_restores_to_the_truth_of_its_time(tmp_path: Path) -
         with running(ServiceProcess(new, **upstreams)) as service:
             status, caught_up = ask(service.url + FEED, headers=KEY, body={})
             until(lambda: service.runs("sweep")[0]["outcome"] == "ok")
-            left = [
-                run
-                for run in service.runs()
-                if run["startedAt"] < restored_at and run["outcome"] == "running"
-            ]
+            left = [run for run in service.runs() if run["startedAt"] < restored_at and run["outcome"] == "running"]
         in_the_end = rows_of(new)
         rebuild = tocsin_here("rebuild", "--data-dir", str(new), environment={})
 

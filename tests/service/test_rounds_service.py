@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.types import JSON
 from support.competition import chain_of
 from support.virtual_time import VirtualClock
 from support.whole_service import SWEEP_ALONE, Service, service
-from tocsin.bindings import JSON
+from tocsin.rounds.round import RoundAnswer
 from tocsin.settings import Settings
-from tocsin.shapes.round_views import RoundAnswer
 
 HOUR_S = 3_600
 ROUND_ID = "two-hours"

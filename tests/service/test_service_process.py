@@ -95,23 +95,14 @@ def test_killed_in_the_middle_of_a_refresh(tmp_path: Path, upstreams: dict[str, 
         runs = service.runs("tenero")
 
         assert ask(f"{service.url}/api/prices")[1]["prices"].keys() >= prices.keys()
-        assert [(run["outcome"], run["trigger"]) for run in runs[:2]] == [
-            ("ok", "rerun"),
-            ("interrupted", "refresh"),
-        ]
+        assert [(run["outcome"], run["trigger"]) for run in runs[:2]] == [("ok", "rerun"), ("interrupted", "refresh")]
         assert service.status()["nextAlarmAt"] is not None
 
 
 @pytest.mark.slow
-def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(
-    tmp_path: Path, upstreams: dict[str, str]
-) -> None:
+def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(tmp_path: Path, upstreams: dict[str, str]) -> None:
     """SIGSTOP over several slots of a 1 s task: one run for all of them, then the next second."""
-    quick = {
-        "TOCSIN_TENERO_CADENCE": "1s",
-        "TOCSIN_TENERO_SLICE": "900ms",
-        "TOCSIN_TENERO_PLAN_MINUTE": "none",
-    }
+    quick = {"TOCSIN_TENERO_CADENCE": "1s", "TOCSIN_TENERO_SLICE": "900ms", "TOCSIN_TENERO_PLAN_MINUTE": "none"}
     quick |= {"TOCSIN_TENERO_PLAN_MONTH": "none"}
     with running(ServiceProcess(tmp_path, **quick, **upstreams)) as service:
         until(lambda: len(service.runs("tenero")) > 2)

@@ -23,19 +23,18 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StartError, StoreError, StoreUnavailable
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import is_in_use
+from holdfast.local.object_id import LocalObjectId
 from support.loopback import Request, serving
 from support.patience import PATIENCE_S
-from tocsin.access_keys import AccessKey
-from tocsin.errors import StartError, StoreError, StoreUnavailable
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.http import http_server
-from tocsin.platform.local.http.http_server import HttpServer
-from tocsin.platform.local.objects.object_id import LocalObjectId
-from tocsin.platform.local.sqlite.data_lock import is_in_use
-from tocsin.scheduler import process_alerts
+from tocsin.local import server as http_server
+from tocsin.local.server import HttpServer
+from tocsin.scheduler import watch as process_alerts
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.service import Service, run
-from tocsin.settings import Settings
+from tocsin.settings import AccessKey, Settings
 
 KEY = "an-admin-key-of-this-test"
 WITH_KEY = {"X-Admin-Key": KEY}
@@ -144,9 +143,7 @@ def test_a_lost_lock_is_told_and_stops_no_write(tmp_path: Path) -> None:
             await made.service.health.look()
             await made.service.kv.put("a", "1")
 
-            assert [line["file"] for line in made.lines("store.file_lost")] == [
-                str(made.data / "tocsin.lock")
-            ]
+            assert [line["file"] for line in made.lines("store.file_lost")] == [str(made.data / "tocsin.lock")]
             assert await made.service.kv.get("a") == "1"
 
     in_real_time(scenario())
@@ -160,9 +157,7 @@ def test_streams_end_when_the_service_stops(tmp_path: Path, monkeypatch: pytest.
     async def scenario() -> None:
         async with opened(tmp_path) as made:
             reader, writer = await asyncio.open_connection("127.0.0.1", made.server.port)
-            writer.write(
-                f"GET /api/admin/scheduler/events HTTP/1.1\r\nHost: x\r\nX-Admin-Key: {KEY}\r\n\r\n".encode()
-            )
+            writer.write(f"GET /api/admin/scheduler/events HTTP/1.1\r\nHost: x\r\nX-Admin-Key: {KEY}\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200")
             await reader.readuntil(b"\n\n")
@@ -257,11 +252,7 @@ def test_what_the_routes_are_given(tmp_path: Path) -> None:
         assert b"Tocsin" in gzip.decompress(body)
         assert json.loads(status)["name"] == "blue"
         figures = dict(line.rsplit(" ", 1) for line in metrics.decode().splitlines() if line[0] != "#")
-        assert (
-            figures["tocsin_log_lines_dropped_total"]
-            == figures["tocsin_http_connections_dropped_total"]
-            == "0"
-        )
+        assert figures["tocsin_log_lines_dropped_total"] == figures["tocsin_http_connections_dropped_total"] == "0"
         assert int(figures["tocsin_http_connections"]) >= 1
         assert 0 < float(figures["tocsin_start_timestamp_seconds"]) <= time.time()
         assert int(figures["tocsin_object_calls_total"]) >= 1
@@ -322,9 +313,7 @@ def test_a_problem_of_the_process_reaches_the_receiver_of_alerts(
                     await made.service.health.look()
                     await asyncio.sleep(0.01)
                     sent = [json.loads(request.body) for request in receiver.requests]
-                    told = [
-                        each for each in sent if each["state"] == "broken"
-                    ]  # the object tells of the tasks
+                    told = [each for each in sent if each["state"] == "broken"]  # the object tells of the tasks
             (alert,) = told
 
         assert alert["instance"] == "blue"

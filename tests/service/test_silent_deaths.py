@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.faults import SimulatedFault
 from support.competition import chain_of
+from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
 from support.whole_service import PRICES_S, SWEEP_S, Spy, service
-from tocsin.prices.cache import get_cached_token_prices
-from tocsin.scheduler.health_watch import HealthWatch
-from tocsin.scheduler.service_health import health_of
+from tocsin.prices.store import get_cached_token_prices
+from tocsin.scheduler.health import health_of
+from tocsin.scheduler.watch import HealthWatch
 from tocsin.settings import Settings
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
 
 
 @pytest.mark.slow
@@ -44,9 +44,7 @@ async def test_3_a_fresh_start_works_without_a_visitor(tmp_path: Path) -> None:
         SimulatedFault(kind="hang", upstream="tenero"),
     ],
 )
-async def test_5_prices_that_no_longer_come_are_told_within_a_cadence(
-    tmp_path: Path, fault: SimulatedFault
-) -> None:
+async def test_5_prices_that_no_longer_come_are_told_within_a_cadence(tmp_path: Path, fault: SimulatedFault) -> None:
     """The board had no dollar values for days."""
     async with service(tmp_path) as made:
         await asyncio.sleep(10)
@@ -97,9 +95,7 @@ async def test_8_an_object_whose_storage_was_wiped_goes_on(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-async def test_10_an_upstream_that_treats_us_as_anonymous_and_limits_us_freezes_nothing_else(
-    tmp_path: Path,
-) -> None:
+async def test_10_an_upstream_that_treats_us_as_anonymous_and_limits_us_freezes_nothing_else(tmp_path: Path) -> None:
     """Every tick died after five retries of a hundred calls. Here a run makes few calls, ends, and reports why."""
     simulator = chain_of(100)
     clock = simulator.clock

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.faults import SimulatedFault
 from support.competition import chain_of
+from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
 from support.whole_service import PRICES_S, SWEEP_ALONE, SWEEP_S, Spy, Throttle, service
-from tocsin.budget.budget import Quota
-from tocsin.competition.walk import list_ages
 from tocsin.settings import Settings
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
+from tocsin.swaps.walk import list_ages
+from tocsin.upstream.budget import Quota
 
 
 @pytest.mark.slow
@@ -73,9 +73,7 @@ async def test_a_throttled_sweep_makes_progress_and_says_that_it_is_not_complete
         runs, health = await made.runs("sweep"), await made.health()
         ages = await list_ages(made.db, made.rules.allowlist.contracts)
 
-    assert (
-        None not in ages.values()
-    )  # wallets' lists show these swaps too: the contracts' must have had their turn
+    assert None not in ages.values()  # wallets' lists show these swaps too: the contracts' must have had their turn
     assert missing[1] < 30  # the second run records what the first one found
     assert missing[-1] == 0
     assert "ok" not in {run.outcome for run in runs}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from importlib import import_module
 
-from tocsin.shapes.base import Shape, SnakeShape, _all_shapes
+from tocsin.shape import Shape, SnakeShape, _all_shapes
 
 
 def test_every_shape_has_slots() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tocsin.errors import UsageError
-from tocsin.shapes.swap_excess import SwapWorth, check_worth, excess_of
+from holdfast.errors import UsageError
+from tocsin.swaps.values import SwapWorth, check_worth, excess_of
 
 
 @pytest.mark.parametrize(
@@ -17,15 +17,9 @@ from tocsin.shapes.swap_excess import SwapWorth, check_worth, excess_of
         ),
         (("100", "250000", "20", "250000"), None),  # a bad trade is a trade
         ((None, None, "10000", "10000"), None),
-        (
-            (None, None, "10000.01", "10000"),
-            "it received 10,000.01 USD, but the token's pools held 10,000.00 USD",
-        ),
+        ((None, None, "10000.01", "10000"), "it received 10,000.01 USD, but the token's pools held 10,000.00 USD"),
         (("10000", "10000", None, None), None),
-        (
-            ("10000.01", "10000", None, None),
-            "it gave 10,000.01 USD, but the token's pools held 10,000.00 USD",
-        ),
+        (("10000.01", "10000", None, None), "it gave 10,000.01 USD, but the token's pools held 10,000.00 USD"),
         ((None, None, "1000000000000000000000000000000", None), None),
         ((None, "5", None, "5"), None),
         (

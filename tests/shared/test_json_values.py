@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tocsin.errors import ValueRefused
-from tocsin.platform.shared.json_values import decode, encode
+from holdfast.errors import ValueRefused
+from holdfast.values import decode, encode
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

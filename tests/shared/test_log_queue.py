@@ -4,14 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.bindings import LogEntry
-from tocsin.platform.shared.log_queue import LogQueue
+from tocsin.logs import LogEntry, LogQueue
 
 
 @pytest.mark.slow
-@given(
-    st.lists(st.tuples(st.sampled_from(["INFO", "ERROR", "take", "take and put back"]), st.integers(1, 4)))
-)
+@given(st.lists(st.tuples(st.sampled_from(["INFO", "ERROR", "take", "take and put back"]), st.integers(1, 4))))
 def test_the_queue_keeps_order_and_importance(steps: list[tuple[str, int]]) -> None:
     """A full queue drops the oldest INFO entry, or the oldest of all if there is none."""
     queue = LogQueue(5)

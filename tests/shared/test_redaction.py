@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.platform.shared.redaction import DEPTH_MAX, ITEMS_MAX, MASK, TEXT_MAX, Redactor
+from tocsin.logs import DEPTH_MAX, ITEMS_MAX, MASK, TEXT_MAX, Redactor
 
 SECRET = 'k"ey/with spaces+é'
 
@@ -138,14 +138,8 @@ def test_endless_structures_end() -> None:
 
 
 JSON_VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text('abS1"\\/é %+', max_size=12),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text("abS1", max_size=6), inner, max_size=4)
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text('abS1"\\/é %+', max_size=12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abS1", max_size=6), inner, max_size=4),
     max_leaves=12,
 )
 
@@ -164,18 +158,14 @@ def test_no_secret_is_left_in_any_value(value: object, secrets: list[str]) -> No
 
     clean = texts(Redactor(secrets)(value))
 
-    assert not [
-        (text, secret) for text in clean for secret in secrets if secret in text.replace(MASK, "\N{BULLET}")
-    ]
+    assert not [(text, secret) for text in clean for secret in secrets if secret in text.replace(MASK, "\N{BULLET}")]
 
 
 @pytest.mark.slow
 @given(JSON_VALUES)
 def test_without_secrets_json_is_left_alone(value: object) -> None:
     """Plain values within the limits stay unchanged."""
-    assert Redactor()(value) == json.loads(json.dumps(value)) or any(
-        math.isinf(number) for number in _floats(value)
-    )
+    assert Redactor()(value) == json.loads(json.dumps(value)) or any(math.isinf(number) for number in _floats(value))
 
 
 def _floats(part: object) -> list[float]:

@@ -39,10 +39,7 @@ LONG_DAYS = 42.0
 # closed, candidates stored while the clock was ahead, a clock set during a pause; a list not read from its head after
 # the rest of it, a clock set before a stretched slot, a backlog longer than the calm, forgotten missing nonces; lists
 # that were not found, damaged curves, a long reboot; a plan that changed while the month was used up.
-ONCE_BROKEN, ONCE_BROKEN_LONG = (
-    (110, 130, 131, 1_011, 2_098, 2_106, 2_128),
-    (2_004, 2_002, 2_029, 2_057, 10_202),
-)
+ONCE_BROKEN, ONCE_BROKEN_LONG = ((110, 130, 131, 1_011, 2_098, 2_106, 2_128), (2_004, 2_002, 2_029, 2_057, 10_202))
 FORK = multiprocessing.get_context("fork")  # everything is already imported
 TRACE_LINES = 40
 LINE_WIDTH = 240

@@ -6,14 +6,14 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import DataDirInUse, HoldfastError
+from holdfast.local.data_dir import DataDir
+from holdfast.types import JSON
 from simulation.clients import ADMIN_PATH, OPERATOR
 from simulation.command_users import CommandUsers
 from simulation.plan import Event, drawn_settings, upstream_fault
 from simulation.process import MIGRATIONS, SimulatedProcess
 from support.captured_log import CapturedLog
-from tocsin.bindings import JSON
-from tocsin.errors import DataDirInUse, TocsinError
-from tocsin.platform.local.sqlite.data_dir import DataDir
 
 if TYPE_CHECKING:
     from simulation.history import History
@@ -203,9 +203,7 @@ class Actions(CommandUsers):
         if checks.paused_until_ms is not None:
             self._excuse_pause(checks.paused_until_ms - history.clock.now())
         longest_s = max(task.cadence_s for task in history.checks.tasks.values())
-        history.checks.excuses.add(
-            history.time.now_s, history.time.now_s + 2 * longest_s + 3_600, "the clock was set"
-        )
+        history.checks.excuses.add(history.time.now_s, history.time.now_s + 2 * longest_s + 3_600, "the clock was set")
         self._prices.clear()
         self._outside.clock_was_set()
         for month in history.months.values():
@@ -214,9 +212,7 @@ class Actions(CommandUsers):
     def state_was_lost(self) -> None:
         """Allow pauses, slots, ages and budgets to start over: an entry of the scheduler's state may be lost."""
         history, checks = self._history, self._history.checks
-        begins_s = (
-            history.time.now_s + history.restart_after_s
-        )  # the start of the process that does not find it
+        begins_s = history.time.now_s + history.restart_after_s  # the start of the process that does not find it
         checks.pause_is_known = False
         checks.ages_are_unknown(begins_s)
         longest_s = max(history.cadences().values())
@@ -232,9 +228,7 @@ class Actions(CommandUsers):
         disk, history = process.disk, self._history
         disk.full_until_s = history.time.now_s + event.values["for_s"]
         disk.full_share = event.values["share"]
-        history.checks.excuses.add(
-            history.time.now_s, disk.full_until_s + 2 * LOOK_S + 130.0, "the disk was full"
-        )
+        history.checks.excuses.add(history.time.now_s, disk.full_until_s + 2 * LOOK_S + 130.0, "the disk was full")
         self.spawn(self._look_until(process, disk.full_until_s + 2 * LOOK_S))
 
     def _disk_slow(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
@@ -282,9 +276,7 @@ class Actions(CommandUsers):
     def _excuse_pause(self, for_ms: int) -> None:
         history = self._history
         longest_s = max(task.cadence_s for task in history.checks.tasks.values())
-        history.checks.excuses.add(
-            history.time.now_s - 1, history.time.now_s + for_ms / 1000 + longest_s, "paused"
-        )
+        history.checks.excuses.add(history.time.now_s - 1, history.time.now_s + for_ms / 1000 + longest_s, "paused")
 
     def _resume(self, _event: Event, process: SimulatedProcess, _rng: Random) -> None:
         self.spawn(self._do_resume(process))
@@ -315,27 +307,21 @@ class Actions(CommandUsers):
             history.settings = new
             process.stopped.set()
             return
-        kept = (
-            *("hiro_api_key", "hiro_plan_minute", "breaker_failures"),
-            *("chainhook_id", "chainhook_reenable"),
-        )
+        kept = (*("hiro_api_key", "hiro_plan_minute", "breaker_failures"), *("chainhook_id", "chainhook_reenable"))
         history.settings = replace(new, **{name: getattr(now, name) for name in kept})
         self.spawn(self._reload(process))
 
     async def _reload(self, process: SimulatedProcess) -> None:
         history = self._history
         cadences = history.cadences()
-        history.checks.excuses.add(
-            history.time.now_s, history.time.now_s + 2 * max(cadences.values()) + 130, "reload"
-        )
+        history.checks.excuses.add(history.time.now_s, history.time.now_s + 2 * max(cadences.values()) + 130, "reload")
         for name, cadence_s in cadences.items():
             history.checks.follow(
-                {**{n: t.cadence_s for n, t in history.checks.tasks.items()}, name: cadence_s},
-                history.time.now_s,
+                {**{n: t.cadence_s for n, t in history.checks.tasks.items()}, name: cadence_s}, history.time.now_s
             )
         try:
             await process.reload(history.settings)
-        except TocsinError as error:
+        except HoldfastError as error:
             history.note("not reloaded", error=str(error))
             process.stopped.set()  # an operator restarts it
             return

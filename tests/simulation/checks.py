@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tocsin.bindings import JSON
+from holdfast.types import JSON
+from tocsin.scheduler.types import Status
 from tocsin.settings import Settings
-from tocsin.shapes.scheduler import Status
 
 LATE_S = 2.0  # how late a run may start without an excuse
 BACKOFF_MAX_MS = 3_600_000
@@ -122,16 +122,12 @@ class RunChecks:
             self.broken("single-run", now_s, f"{name}: run {fields['run']} began beside run {task.running}")
         if trigger != "refresh":
             if self.pause_is_known and self.paused_until_ms is not None and wall_ms < self.paused_until_ms:
-                self.broken(
-                    "pause", now_s, f"{name} began {self.paused_until_ms - wall_ms} ms before the end"
-                )
+                self.broken("pause", now_s, f"{name} began {self.paused_until_ms - wall_ms} ms before the end")
             assert isinstance(slot_ms, int)
             self._slot(name, task, str(trigger), slot_ms, now_s, wall_ms)
         task.running, task.started_s = int(str(fields["run"])), now_s
 
-    def _slot(
-        self, name: str, task: TaskWatch, trigger: str, slot_ms: int, now_s: float, wall_ms: int
-    ) -> None:
+    def _slot(self, name: str, task: TaskWatch, trigger: str, slot_ms: int, now_s: float, wall_ms: int) -> None:
         late_s = (wall_ms - slot_ms) / 1000
         last_ms, cadence_ms = task.slot_ms, int(task.cadence_s * 1000)
         if trigger == "alarm":
@@ -150,10 +146,7 @@ class RunChecks:
     def excuse(self, task: TaskWatch, from_s: float, until_s: float) -> str | None:
         if task.running is not None or (task.ended_s is not None and task.ended_s >= from_s):
             return "still running"
-        if (
-            task.outcome in FAILED
-            and until_s - (task.ended_s or 0) < BACKOFF_MAX_MS / 1000 + 2 * task.cadence_s
-        ):
+        if task.outcome in FAILED and until_s - (task.ended_s or 0) < BACKOFF_MAX_MS / 1000 + 2 * task.cadence_s:
             return "held back"
         if task.stretched_s >= from_s - max(task.cadence_s, SEEN_EVERY_S):
             return "stretched"
@@ -188,9 +181,7 @@ class RunChecks:
         if wanted is not None and wanted <= wall_ms:
             wanted = None
         if status.paused_until != wanted and self.excuses.cover(now_s - 1, now_s) is None:
-            self.broken(
-                "acknowledged", now_s, f"paused until {wanted}, the status says {status.paused_until}"
-            )
+            self.broken("acknowledged", now_s, f"paused until {wanted}, the status says {status.paused_until}")
 
 
 class CallChecks:
@@ -242,9 +233,7 @@ def readiness(
         bound_s = max(2 * shown.effective_cadence_ms, shown.overdue_after_ms) / 1000
         if ready and age_s > bound_s + LATE_S:
             return f"ready, but {name} was not complete for {age_s:.0f} s (bound {bound_s:.0f} s)"
-    fine = all(
-        task.outcome == "ok" and ages[name] <= task.cadence_s + LATE_S for name, task in checks.tasks.items()
-    )
+    fine = all(task.outcome == "ok" and ages[name] <= task.cadence_s + LATE_S for name, task in checks.tasks.items())
     if not ready and fine and not disk_is_full and checks.excuses.cover(now_s - SETTLE_S, now_s) is None:
         return f"not ready, but every task was complete within its cadence: {reasons}"
     return None

@@ -12,9 +12,9 @@ from simulation.outside import ADMIN, CHAINHOOK
 from simulation.plan import Event
 from simulation.process import SimulatedProcess
 from simulation.spoilt_answers import with_odd_part
+from stacks_simulator.chain_records import ChainTransaction
 from support.asgi import Answer, ask
 from support.competition_site import push_1, push_2
-from tocsin.simulator.chain_records import ChainTransaction
 
 if TYPE_CHECKING:
     from simulation.history import History
@@ -75,12 +75,7 @@ ODD_PATHS = (
     f"{ADMIN_PATH}/runs?task=odd",
     f"{ADMIN_PATH}/runs/odd",
 )
-ODD_ACTIONS = (
-    "action=pause&until=1",
-    "action=pause&until=99999999999999",
-    "action=refresh&task=odd",
-    "action=odd",
-)
+ODD_ACTIONS = ("action=pause&until=1", "action=pause&until=99999999999999", "action=refresh&task=odd", "action=odd")
 ODD_BODIES = (b"", b"{}", b"[]", b'{"txid": 7}', b'{"txid": "odd"}', b'{"txid": ')
 ODD_PUSHES = (
     b"7",
@@ -159,9 +154,7 @@ class Clients:
             self._outside.recent(1, rng),
             [*self._outside.agents, *self._outside.chain.strangers[:3]],
         )
-        rounds = [
-            row["round_id"] for row in self._history.reader.rows("SELECT round_id FROM competition_rounds")
-        ]
+        rounds = [row["round_id"] for row in self._history.reader.rows("SELECT round_id FROM competition_rounds")]
         names = {
             "txid": transactions[0].tx_id if transactions and rng.random() < 0.9 else "0x" + "0" * 64,
             "address": rng.choice(agents).address if rng.random() < 0.9 else "nobody",
@@ -235,9 +228,7 @@ class Clients:
             if token not in shown:
                 history.broken("prices", f"{token} had a price of {at_ms} and has none")
             elif shown[token] < at_ms:
-                history.broken(
-                    "prices", f"{token}: the price of {at_ms} was replaced by one of {shown[token]}"
-                )
+                history.broken("prices", f"{token}: the price of {at_ms} was replaced by one of {shown[token]}")
         newest = max((at_ms for at_ms in shown.values() if at_ms <= now_ms), default=0)
         last = self._outside.last_prices_ms
         if last is not None and newest > max(last, self._outside.prices_before_ms) + FETCHED_LATE_MS:

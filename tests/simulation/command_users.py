@@ -23,16 +23,16 @@ from simulation.plan import Event
 from simulation.process import MIGRATIONS, SimulatedProcess
 from simulation.round_operators import RoundOperators
 from simulation.spoilt_answers import with_odd_part
+from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
+from stacks_simulator.http_messages import SimulatedRequest
+from stacks_simulator.wallets import Wallet
 from support.captured_log import CapturedLog
-from tocsin.commands.explain_transaction import explain_file, explained
-from tocsin.commands.import_agents import ImportReport, TableCounts, import_file, opened, write_d1_sql
-from tocsin.competition.agent_rows import TABLES
+from tocsin.commands.explain import explain_file, explained
+from tocsin.commands.rows import ImportReport, TableCounts, import_file, opened, write_d1_sql
 from tocsin.errors import ImportRefused, TransactionUnreadable
 from tocsin.settings import Settings
-from tocsin.shapes.competition import Explanation
-from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
-from tocsin.simulator.http_messages import SimulatedRequest
-from tocsin.simulator.wallets import Wallet
+from tocsin.swaps.agents import TABLES
+from tocsin.swaps.types import Explanation
 
 SAVED = ("/extended/v1/tx/{}", "/extended/v1/tx/{}?event_limit=2", "/extended/v3/transactions/{}")
 ODD_BODIES = 6  # of one transaction, each shortened or changed in a different way
@@ -49,9 +49,7 @@ class CommandUsers(RoundOperators):
         agent, history = agent_of(wallet), self._history
         with TemporaryDirectory(dir=history.directory.parent) as made:
             file = write_file(Path(made), [agent], rng.choice(("lines", "results")), rng)
-            with opened(
-                history.directory, MIGRATIONS, now=history.clock.now(), logger=CapturedLog()
-            ) as database:
+            with opened(history.directory, MIGRATIONS, now=history.clock.now(), logger=CapturedLog()) as database:
                 self._check_import(database, file, [agent])
 
     def _check_import(self, database: sqlite3.Connection, file: Path, agents: list[FileAgent]) -> None:
@@ -66,9 +64,7 @@ class CommandUsers(RoundOperators):
             table: TableCounts(
                 new=len(found[table].keys() - before[table].keys()),
                 updated=sum(row != found[table][address] for address, row in before[table].items()),
-                unchanged=sum(
-                    before[table].get(each.btc_address) == found[table][each.btc_address] for each in agents
-                ),
+                unchanged=sum(before[table].get(each.btc_address) == found[table][each.btc_address] for each in agents),
             )
             for table in TABLES
         }
@@ -106,11 +102,7 @@ class CommandUsers(RoundOperators):
         except ImportRefused:
             report = ImportReport(refused_count=1)
         self._history.happened["import refused" if report.refused_count else "import taken"] += 1
-        lost = [
-            address
-            for table in TABLES
-            for address in before[table].keys() - tables_of(database)[table].keys()
-        ]
+        lost = [address for table in TABLES for address in before[table].keys() - tables_of(database)[table].keys()]
         if lost or (report.refused_count and tables_of(database) != before):
             self._history.broken("imports", f"{file.read_bytes()!r}: {report} {lost}")
 
@@ -144,9 +136,7 @@ class CommandUsers(RoundOperators):
     def _settings_here(self) -> Settings:
         return replace(self._history.settings, data_dir=str(self._history.directory))
 
-    async def _explain_now(
-        self, process: SimulatedProcess, transaction: ChainTransaction, rng: Random
-    ) -> None:
+    async def _explain_now(self, process: SimulatedProcess, transaction: ChainTransaction, rng: Random) -> None:
         """Explain a transaction with Hiro's current answer. The command is its own process with its own budget."""
         before = self._is_true(transaction)
         try:
@@ -192,9 +182,7 @@ class CommandUsers(RoundOperators):
     def _is_true(self, transaction: ChainTransaction) -> bool:
         return any(swap.txid == transaction.tx_id for swap in self._outside.truth())
 
-    def _check_explanation(
-        self, transaction: ChainTransaction, explanation: Explanation, *, is_true: bool
-    ) -> None:
+    def _check_explanation(self, transaction: ChainTransaction, explanation: Explanation, *, is_true: bool) -> None:
         """Check that exactly the swaps that count are verified, and those Hiro does not show yet are pending."""
         hiro = self._outside.simulator.hiro
         self._history.happened[f"explain {explanation.status}"] += 1
@@ -202,9 +190,7 @@ class CommandUsers(RoundOperators):
             return  # explained from the record, or from what Hiro knew some minutes ago
         wrong = {"verified": not is_true, "rejected": is_true}.get(explanation.status, False)
         if wrong:
-            self._history.broken(
-                "explains", f"{transaction.tx_id} is {explanation}, and it counts: {is_true}"
-            )
+            self._history.broken("explains", f"{transaction.tx_id} is {explanation}, and it counts: {is_true}")
 
 
 def without_some(body: dict[str, Any], rng: Random) -> dict[str, Any]:

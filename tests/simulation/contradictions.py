@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any, TypeAlias
 
-from tocsin.bindings import FetchResponse
+from tocsin.fetch import FetchResponse
 
 Change: TypeAlias = Callable[[Any, Random], bool]  # changes a body in place; returns whether it could
 
@@ -75,9 +75,7 @@ def _another_transaction(body: Any, rng: Random) -> bool:
 
 def _event_twice(body: Any, rng: Random) -> bool:
     rows = [row for row in _found(body) if len(row.get("events", ())) >= 2]
-    return _change_one(
-        rows, rng, lambda row: row["events"][0].update(event_index=row["events"][1]["event_index"])
-    )
+    return _change_one(rows, rng, lambda row: row["events"][0].update(event_index=row["events"][1]["event_index"]))
 
 
 def _new_event(body: Any, rng: Random) -> bool:
@@ -177,9 +175,7 @@ def _change_one(rows: list[Any], rng: Random, change: Callable[[Any], None]) -> 
 
 
 CHANGES: Mapping[str, tuple[Change, ...]] = {
-    "/tx/multiple": (
-        *(_another_transaction, _event_twice, _new_event, _new_kind, _nobody_gives, _odd_amount),
-    ),
+    "/tx/multiple": (*(_another_transaction, _event_twice, _new_event, _new_kind, _nobody_gives, _odd_amount),),
     "/balance-changes": (_wrong_total, _wrong_net, _not_asked_for, _asset_twice),
     "/transactions": (_oldest_first, _without_block, _empty_page),
     "/v1/stacks/tokens": (_another_token, _no_price_field, _numbers_as_text),

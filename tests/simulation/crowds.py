@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from simulation.clients import ADMIN_PATH, OPERATOR
 from simulation.followers import Followers
 from simulation.plan import Event
 from simulation.process import SimulatedProcess
-from tocsin.errors import TocsinError
-from tocsin.shapes.scheduler import Status
-from tocsin.simulator.faults import SimulatedFault
+from stacks_simulator.faults import SimulatedFault
+from tocsin.scheduler.types import Status
 
 LIMITED_MS = 20_000
 RETRY_AFTER_S = (1, 2, 4)
@@ -69,7 +69,7 @@ class Crowds(Followers):
             await asyncio.sleep(rng.uniform(*LOOK_S))
             try:
                 status = await process.scheduler().status()
-            except TocsinError:
+            except HoldfastError:
                 return  # it does not work now
             if _is_time(status, then):
                 break

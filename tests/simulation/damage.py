@@ -9,14 +9,14 @@ from contextlib import closing
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from holdfast.types import JSON
 from simulation.clients import ADMIN_PATH, OPERATOR
 from simulation.plan import Event
 from simulation.process import SimulatedProcess
 from simulation.spoilt_answers import with_odd_part
 from simulation.stored_entries import stored_texts, write_texts
 from support.asgi import ask
-from tocsin.bindings import JSON
-from tocsin.commands.data_files import KV_FILE
+from tocsin.commands.files import KV_FILE
 
 if TYPE_CHECKING:
     from simulation.history import History

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from simulation.history import run_history
 from simulation.plan import draw_plan
-from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE
+from tocsin.commands.files import DB_FILE, KV_FILE, OBJECTS_FILE
 
 Digests: TypeAlias = dict[str, str]
 
@@ -40,9 +40,7 @@ def ending_digests(directory: Path) -> Digests:
 
 def digests_of(seed: int) -> tuple[int, Digests]:
     ending: Digests = {}
-    report = run_history(
-        draw_plan(seed, DAYS), at_the_end=lambda directory: ending.update(ending_digests(directory))
-    )
+    report = run_history(draw_plan(seed, DAYS), at_the_end=lambda directory: ending.update(ending_digests(directory)))
     broken = {"broken": str(report.violations[0])} if report.violations else {}
     return seed, {"trace": report.digest, **broken, **ending}
 

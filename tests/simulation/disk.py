@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, TypeAlias
 
+from holdfast.errors import StoreUnavailable
+from holdfast.local import object_store
 from simulation.time_and_loop import ProcessKilled, SimulatedTime
-from tocsin.errors import StoreUnavailable
-from tocsin.platform.local.objects import object_store
 
 CallFault: TypeAlias = Literal["fails", "killed before", "killed after"]
 
@@ -65,9 +65,7 @@ class Disk:
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
             if call == DATABASE:  # there the job itself translates SQLite's errors
-                raise StoreUnavailable(
-                    "DB: database or disk is full; nothing of the call was written"
-                ) from error
+                raise StoreUnavailable("DB: database or disk is full; nothing of the call was written") from error
             raise error
         return number
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from holdfast.local.data_dir import DataDir
 from simulation.process import MIGRATIONS
 from simulation.stored_entries import stored_texts, write_texts
 from support.captured_log import CapturedLog
 from support.stored_states import stored_state
-from tocsin.platform.local.sqlite.data_dir import DataDir
 
 if TYPE_CHECKING:
     from simulation.history import History
@@ -94,9 +94,7 @@ def check_kept_runs(history: "History") -> None:
         history.broken("run-history", f"{newest} is the newest run, and there were {history.runs_before}")
     missing = set(range(oldest, newest)) - texts.keys() - aside
     if missing:
-        history.broken(
-            "run-history", f"there are no runs {sorted(missing)[:5]} between {oldest} and {newest}"
-        )
+        history.broken("run-history", f"there are no runs {sorted(missing)[:5]} between {oldest} and {newest}")
     now_ms = history.clock.now()
     first_kept = max(1, newest - RUNS_KEPT + 1)
     if oldest > first_kept and aside.isdisjoint(range(first_kept, oldest)):

@@ -6,8 +6,8 @@ from simulation.earlier_service import check_kept_runs
 from simulation.process import SimulatedProcess
 from support.competition import as_rows
 from support.history import summed, sums_of
-from tocsin.competition import totals
-from tocsin.scheduler.service_health import health_of
+from tocsin.scheduler.health import health_of
+from tocsin.swaps import store as totals
 
 if TYPE_CHECKING:
     from simulation.history import History
@@ -60,9 +60,7 @@ async def _complete(history: "History", process: SimulatedProcess) -> None:
         )
     drift = await totals.drift(process.db)
     pairs = (await process.db.prepare("SELECT * FROM pair_totals").all()).results
-    left_out = {
-        row["txid"] for row in (await process.db.prepare("SELECT txid FROM excess_swaps").all()).results
-    }
+    left_out = {row["txid"] for row in (await process.db.prepare("SELECT txid FROM excess_swaps").all()).results}
     if drift or summed(pairs) != sums_of([swap for swap in truth if swap.txid not in left_out]):
         history.broken("totals", f"they drift: {drift}")
     refused = (await process.db.prepare("SELECT txid, code FROM refusals").all()).results

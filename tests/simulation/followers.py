@@ -5,14 +5,14 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
+from holdfast.errors import ObjectReset, StartError, UsageError
 from simulation.clients import ADMIN_PATH, OPERATOR, Clients
 from simulation.plan import Event
 from simulation.process import SimulatedProcess
 from simulation.spoilt_answers import with_odd_part
-from tocsin.competition.allowlist import AllowList, built_in, with_added
-from tocsin.competition.news_reader import read_news
-from tocsin.errors import ObjectReset, StartError, UsageError
-from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT
+from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT
+from tocsin.board.news import read_news
+from tocsin.swaps.rules import AllowList, built_in, with_added
 
 LISTS = (  # a path, its rows, the key of a row, where the next page begins, and how to request it
     ("/api/competition/trades?limit={}", "trades", "txid", "next_cursor", "cursor"),
@@ -52,9 +52,7 @@ class Followers(Clients):
         after, began_after = 0, self._news_after
         while True:
             news, read_to = await read_news(process.db, after)
-            told |= {
-                each.txid: each.kind for each in news if each.txid is not None and each.kind != "refused"
-            }
+            told |= {each.txid: each.kind for each in news if each.txid is not None and each.kind != "refused"}
             if any(each.id <= after for each in news) or read_to < after:
                 self._history.broken("news", f"after {after} comes {[each.id for each in news]}")
             if read_to == after:
@@ -139,10 +137,6 @@ class Followers(Clients):
             if "TOCSIN_ALLOWLIST" not in str(error):
                 self._history.broken("settings", f"{text}: {error}")
             return
-        lost = [
-            name
-            for name, functions in built_in().contracts.items()
-            if not functions <= allowed.contracts[name]
-        ]
+        lost = [name for name, functions in built_in().contracts.items() if not functions <= allowed.contracts[name]]
         if lost:
             self._history.broken("settings", f"{text} takes {lost} from the list")

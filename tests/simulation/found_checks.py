@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tocsin.scheduler.types import Status
 from tocsin.settings import Settings
-from tocsin.shapes.scheduler import Status
 
 if TYPE_CHECKING:
     from simulation.history import History

@@ -13,6 +13,8 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+from holdfast.errors import HoldfastError
+from holdfast.types import JSON
 from simulation.actions import Actions
 from simulation.checks import SETTLE_S, CallChecks, RunChecks, Violation, cadences_of, has_alarm, readiness
 from simulation.crowds import left_over
@@ -30,11 +32,9 @@ from simulation.round_checks import RoundChecks
 from simulation.time_and_loop import MachineClock, ProcessKilled, SimulatedTime
 from simulation.upstream_accounts import MonthChecks
 from support.asgi import ask, unchecked
-from tocsin.bindings import JSON
-from tocsin.commands.data_files import DB_FILE
-from tocsin.errors import TocsinError
+from support.simulated_fetch import HIRO_URL
+from tocsin.commands.files import DB_FILE
 from tocsin.settings import Settings
-from tocsin.simulator.simulated_fetch import HIRO_URL
 from tocsin.upstream.registry import upstreams
 
 _in_order = json.JSONEncoder(default=str, sort_keys=True).encode
@@ -70,9 +70,7 @@ class Report:
 class History:
     """One history. `run` returns its report."""
 
-    def __init__(
-        self, plan: Plan, directory: Path, call_faults: Mapping[int, CallFault] | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, directory: Path, call_faults: Mapping[int, CallFault] | None = None) -> None:
         self.plan = plan
         self.time = SimulatedTime(plan.world.start_ms)
         self.clock = MachineClock(self.time)
@@ -275,7 +273,7 @@ class History:
         self.checks.process_began(self.time.now_s, self.cadences())
         try:
             await process.open()
-        except (TocsinError, OSError) as error:
+        except (HoldfastError, OSError) as error:
             self.note("not opened", error=repr(error))
             self.not_opened += 1
             self.restart_after_s = min(RESTART_MAX_S, RESTART_S * 2**self.not_opened)

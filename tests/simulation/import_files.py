@@ -9,43 +9,14 @@ from random import Random
 from typing import Any, Literal, TypeAlias
 
 from simulation.spoilt_answers import with_odd_part
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.wallets import Wallet
+from stacks_simulator.addresses import address_of
+from stacks_simulator.wallets import Wallet
 
 Form: TypeAlias = Literal["lines", "results"]
 
 # Values that a file may hold and that a reader may stumble over.
-NAMES = (
-    None,
-    "Ann",
-    "it's",
-    "a;b",
-    "BEGIN TRANSACTION;",
-    "two\nlines",
-    "ünïcode",
-    'a "name"',
-    "back\\slash",
-    "-- x",
-)
-MISTAKES = (
-    "'",
-    '"',
-    "\\",
-    "(",
-    ")",
-    ",",
-    ";",
-    "\n",
-    "/*",
-    "--",
-    "[",
-    "x'0",
-    "\0",
-    "é",
-    "9" * 30,
-    "NULL",
-    "char(",
-)
+NAMES = (None, "Ann", "it's", "a;b", "BEGIN TRANSACTION;", "two\nlines", "ünïcode", 'a "name"', "back\\slash", "-- x")
+MISTAKES = ("'", '"', "\\", "(", ")", ",", ";", "\n", "/*", "--", "[", "x'0", "\0", "é", "9" * 30, "NULL", "char(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +39,7 @@ def agent_of(wallet: Wallet) -> FileAgent:
 def drawn_agents(known: Sequence[Wallet], rng: Random) -> list[FileAgent]:
     """Return some registered agents with other names, and some new ones."""
     names = [
-        {"display_name": rng.choice(NAMES), "owner": rng.choice(NAMES)} if rng.random() < 0.7 else {}
-        for _ in range(8)
+        {"display_name": rng.choice(NAMES), "owner": rng.choice(NAMES)} if rng.random() < 0.7 else {} for _ in range(8)
     ]
     some = [agent_of(wallet) for wallet in rng.sample(known, min(3, len(known)))]
     new = [rng.randrange(10**6) for _ in range(rng.choice((0, 1, 4)))]
@@ -182,8 +152,7 @@ def tables_with(
 
 
 def same_tables(
-    found: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    wanted: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    found: Mapping[str, Mapping[str, Mapping[str, Any]]], wanted: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> bool:
     """Return whether they have the same content; a field that a row does not name is NULL."""
     return all(

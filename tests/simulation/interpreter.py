@@ -6,11 +6,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tocsin.platform.local.objects import live_object
+from holdfast.local import live_object
 
-COLLECT_AFTER = (
-    1_000_000  # new objects: a history makes few cycles; frequent searches take a sixth of the time
-)
+COLLECT_AFTER = 1_000_000  # new objects: a history makes few cycles; frequent searches take a sixth of the time
 
 
 @contextmanager

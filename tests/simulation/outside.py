@@ -13,22 +13,20 @@ from simulation.receiver import AlertReceiver
 from simulation.spoilt_answers import SpoiltAnswers
 from simulation.time_and_loop import SimulatedTime, TrueClock
 from simulation.upstream_accounts import UpstreamAccounts
-from tocsin.access_keys import AccessKey
-from tocsin.settings import Settings
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.hiro_hooks import HOOK_UUID
-from tocsin.simulator.network_traffic import start_tenures
-from tocsin.simulator.rate_limits import HIRO_ANONYMOUS, HIRO_KEYED, TENERO_ANONYMOUS
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulated_tokens import TRADED_TOKENS
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.tenero_api import LIQUIDITY_USD, VOLUME_USD
-from tocsin.simulator.traffic import Traffic, start_traffic
-from tocsin.simulator.truth import Campaign, TrueSwap
-from tocsin.simulator.wallets import Wallet, WalletTier
+from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT
+from stacks_simulator.chain import Chain
+from stacks_simulator.chain_records import ChainTransaction
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.hiro_hooks import HOOK_UUID
+from stacks_simulator.rate_limits import HIRO_ANONYMOUS, HIRO_KEYED, TENERO_ANONYMOUS
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.tenero_api import LIQUIDITY_USD, VOLUME_USD
+from stacks_simulator.tokens import TRADED_TOKENS
+from stacks_simulator.traffic import Traffic, start_tenures, start_traffic
+from stacks_simulator.truth import Campaign, TrueSwap
+from stacks_simulator.wallets import Wallet, WalletTier
+from support.simulated_fetch import SimulatedFetch
+from tocsin.settings import AccessKey, Settings
 
 ADMIN = AccessKey(name="alice", secret="the-admin-key-of-alice", role="operator")
 CHAINHOOK = AccessKey(name="chainhook", secret="the-secret-of-chainhook", role="chainhook")
@@ -60,10 +58,7 @@ class Outside:
         self.chain = chain
         self.accounts = UpstreamAccounts(world.hiro_month, world.tenero_month)
         self.simulator = Simulator(
-            chain,
-            self.clock,
-            hiro_rate_limit=self.accounts.hiro,
-            tenero_rate_limit=self.accounts.tenero,
+            chain, self.clock, hiro_rate_limit=self.accounts.hiro, tenero_rate_limit=self.accounts.tenero
         )
         self.fetch = SimulatedFetch(self.simulator)
         self.receiver = AlertReceiver(self.clock)
@@ -71,9 +66,7 @@ class Outside:
         self.rng = Random(f"{plan.seed}:outside")
         self.eligible = {wallet.address for wallet in chain.wallets if wallet.tier == "eligible"}
         self.agents = list(chain.wallets)
-        self.campaign_start_s = time.start_ms // 1000 + (
-            CAMPAIGN_AFTER_S if plan.days >= 1 else -CAMPAIGN_AFTER_S
-        )
+        self.campaign_start_s = time.start_ms // 1000 + (CAMPAIGN_AFTER_S if plan.days >= 1 else -CAMPAIGN_AFTER_S)
         self.has_longer_list = False
         self.last_prices_ms: int | None = None  # when Tenero answered, by the clock of the machine
         self.prices_before_ms = 0  # when it last answered before that clock was set
@@ -156,9 +149,7 @@ class Outside:
         known = next((w for w in (*self.agents, *self.chain.strangers) if w.address == address), None)
         btc_address = (known and known.btc_address) or f"bc1{address}"
         tier: WalletTier = rng.choice(("genesis", "registered"))
-        return Wallet(
-            address, tier, btc_address, erc8004_agent_id=None if tier == "genesis" else self._ids[address]
-        )
+        return Wallet(address, tier, btc_address, erc8004_agent_id=None if tier == "genesis" else self._ids[address])
 
     def counted_since_s(self, sender: str) -> float:
         """Return since when the current rules and the sender's tier make its swaps count (unix s)."""
@@ -259,8 +250,4 @@ class Outside:
         start_tenures(self.chain)
 
     def counts(self) -> dict[str, Any]:
-        return {
-            "transactions": len(self.chain.transactions),
-            "alerts": self.receiver.taken,
-            "swaps": len(self.truth()),
-        }
+        return {"transactions": len(self.chain.transactions), "alerts": self.receiver.taken, "swaps": len(self.truth())}

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from simulation.receiver import with_receivers
 from simulation.time_and_loop import START_MS
+from stacks_simulator.faults import ANY_REPLY_FAULTS, PAGE_FAULTS, SimulatedFault
 from tocsin.settings import Settings
-from tocsin.simulator.faults import ANY_REPLY_FAULTS, PAGE_FAULTS, SimulatedFault
 
 DAY_S = 86_400.0
 NEVER_S = 10.0**9
@@ -72,26 +72,10 @@ OTHER_RATES: Mapping[str, float] = {
     "receiver": 1.0,
     "hook": 1.0,
 }
-COMMAND_RATES: Mapping[str, float] = {
-    "rehearse": 0.5,
-    "explain": 2.0,
-    "follow": 2.0,
-    "omit": 0.7,
-    "odd_push": 2.0,
-}
-TROUBLE_RATES: Mapping[str, float] = {
-    "damage": 0.6,
-    "account": 1.5,
-    "hook_fault": 1.0,
-    "crowd": 3.0,
-    "confused": 3.0,
-}
+COMMAND_RATES: Mapping[str, float] = {"rehearse": 0.5, "explain": 2.0, "follow": 2.0, "omit": 0.7, "odd_push": 2.0}
+TROUBLE_RATES: Mapping[str, float] = {"damage": 0.6, "account": 1.5, "hook_fault": 1.0, "crowd": 3.0, "confused": 3.0}
 # What is wrong with the network's list: while its ETag is stuck or the list stands still, everything seems fine.
-LIST_RATES: Mapping[str, float] = {
-    "stuck_etag": 0.3,
-    "stopped_list": 0.3,
-    "wrong_page": 0.7,
-}
+LIST_RATES: Mapping[str, float] = {"stuck_etag": 0.3, "stopped_list": 0.3, "wrong_page": 0.7}
 MONTH_ENDS_MS = 1_780_099_200_000  # a midnight, two days before a month ends
 
 
@@ -307,9 +291,7 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
     },
     "stop": lambda rng: {"down_s": _down_s(rng)},
     "reboot": lambda rng: {"down_s": round(rng.uniform(20, 3_000), 1)},
-    "jump": lambda rng: {
-        "by_s": rng.choice((-1, 1)) * rng.choice((2, 70, 400, rng.randrange(400, 7_200), 100_000))
-    },
+    "jump": lambda rng: {"by_s": rng.choice((-1, 1)) * rng.choice((2, 70, 400, rng.randrange(400, 7_200), 100_000))},
     "disk_full": lambda rng: {
         "for_s": round(rng.choice((5.0, 90.0, rng.uniform(90, 4_000))), 1),
         "share": rng.choice((0.3, 1.0, 1.0)),
@@ -317,16 +299,9 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
     "disk_slow": lambda rng: {"for_s": round(rng.uniform(60, 2_000), 1), "slow_s": rng.choice((0.05, 0.8))},
     "sync_fails": lambda rng: {"down_s": _down_s(rng)},
     "pause": lambda rng: {"for_s": rng.choice((60, 900, 5_000, 40_000))},
-    "refresh": lambda rng: {
-        "task": rng.choice(("all", "tenero", "feed", "sweep")),
-        "times": rng.choice((1, 1, 3)),
-    },
+    "refresh": lambda rng: {"task": rng.choice(("all", "tenero", "feed", "sweep")), "times": rng.choice((1, 1, 3))},
     "submit": lambda rng: {"count": rng.choice((1, 1, 2, 5))},
-    "push": lambda rng: {
-        "count": rng.choice((1, 3, 12)),
-        "again": rng.random() < 0.4,
-        "rollback": rng.random() < 0.3,
-    },
+    "push": lambda rng: {"count": rng.choice((1, 3, 12)), "again": rng.random() < 0.4, "rollback": rng.random() < 0.3},
     "reorg": lambda rng: {"depth": rng.choice((1, 2, 6, 20, 90, 400))},
     "burst": lambda rng: {"count": rng.choice((10, 60, 110))},
     "dust": lambda rng: {"count": rng.choice((30, 120, 300))},
@@ -356,9 +331,7 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
     },
     "receiver": lambda rng: {"mode": rng.choice(("takes", "takes", "refuses", "silent", "cut"))},
     "hook": lambda rng: {
-        "state": rng.choice(
-            ("streaming", "streaming", "interrupted", "interrupted", "expired", "disabled", "deleted")
-        )
+        "state": rng.choice(("streaming", "streaming", "interrupted", "interrupted", "expired", "disabled", "deleted"))
     },
     "hook_fault": lambda rng: {
         "fault": rng.choice(("status", "status", "limited", "hang")),
@@ -380,9 +353,7 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
         "count": rng.choice((2, 6, 12)),
         "share": rng.choice((0.3, 0.6, 1.0)),
     },
-    "confused": lambda rng: _confused(
-        rng.choice((("hiro", "feed"), ("hiro", "sweep"), ("tenero", "tenero"))), rng
-    ),
+    "confused": lambda rng: _confused(rng.choice((("hiro", "feed"), ("hiro", "sweep"), ("tenero", "tenero"))), rng),
     "damage": lambda rng: {
         "what": rng.choice(("state", "state", "state", "run", "run-log", "day", "audit", "prices")),
         "count": rng.choice((1, 3)),

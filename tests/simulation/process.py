@@ -10,25 +10,25 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+from holdfast.local.data_dir import DataDir
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.gates import output_gate
+from holdfast.local.kv import SqliteKV
+from holdfast.local.object_id import LocalObjectId
+from holdfast.local.runtime import Runtime
+from holdfast.types import JSON
 from simulation.disk import Disk
 from simulation.receiver import RECEIVER_URL, AlertReceiver
 from simulation.spoilt_answers import SpoiltAnswers
 from simulation.time_and_loop import MachineClock, SimulatedLoop, SimulatedTime
-from tocsin.app import Parts, Platform, Process, build
-from tocsin.bindings import JSON, FetchResponse
-from tocsin.commands.data_files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations
-from tocsin.platform.local.objects.object_id import LocalObjectId
-from tocsin.platform.local.objects.output_gate import output_gate
-from tocsin.platform.local.objects.runtime import Runtime
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.platform.local.sqlite.kv import SqliteKV
-from tocsin.scheduler.scheduler_client import SchedulerClient
+from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from tocsin.app import Parts, Platform, Process, build, tasks
+from tocsin.commands.files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import Task
 from tocsin.settings import Settings
-from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from tocsin.tasks import tasks
 
 BASE_URLS = {"hiro": HIRO_URL, "tenero": TENERO_URL}
 LATENCY_S = (0.02, 0.3)
@@ -183,9 +183,7 @@ class SimulatedProcess:
     def _tasks(self, settings: Settings) -> tuple[Task, ...]:
         """Return the tasks of the settings. Rounds are checked less often, so that days are cheap to simulate."""
         every_ms = self._rounds_every_ms
-        return tuple(
-            replace(task, cadence_ms=every_ms) if task.name == "rounds" else task for task in tasks(settings)
-        )
+        return tuple(replace(task, cadence_ms=every_ms) if task.name == "rounds" else task for task in tasks(settings))
 
     def scheduler(self, instance: str | None = None) -> SchedulerClient:
         return SchedulerClient(self._namespace.get_by_name(instance or self.settings.instance))

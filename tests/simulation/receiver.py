@@ -7,10 +7,10 @@ from random import Random
 from typing import Any, Literal, TypeAlias
 
 from simulation.time_and_loop import TrueClock
-from tocsin.bindings import FetchResponse
+from stacks_simulator.hiro_hooks import HOOK_UUID
 from tocsin.errors import FetchFailed, FetchTimeout
+from tocsin.fetch import FetchResponse
 from tocsin.settings import Settings
-from tocsin.simulator.hiro_hooks import HOOK_UUID
 
 ReceiverMode: TypeAlias = Literal["takes", "refuses", "silent", "cut"]
 
@@ -33,9 +33,7 @@ def with_receivers(rng: Random, settings: Settings) -> Settings:
     if beats < HEARTBEAT_SHARE:
         settings = replace(settings, heartbeat_url=f"{RECEIVER_URL}/heartbeat")
     if hooked < HOOK_SHARE and settings.hiro_api_key is not None:
-        settings = replace(
-            settings, chainhook_id=f"/chainhooks/me/{HOOK_UUID}", chainhook_reenable=rng.random() < 0.7
-        )
+        settings = replace(settings, chainhook_id=f"/chainhooks/me/{HOOK_UUID}", chainhook_reenable=rng.random() < 0.7)
     return settings
 
 

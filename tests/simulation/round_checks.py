@@ -10,15 +10,14 @@ from decimal import Decimal
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import HoldfastError
+from holdfast.types import JSON
 from simulation.checks import LATE_S
 from simulation.database_reader import rows_of
-from tocsin.bindings import JSON
-from tocsin.errors import TocsinError
-from tocsin.prices.pricing import peg_of
-from tocsin.rounds.discrepancies import difference
-from tocsin.rounds.recounting import recount
-from tocsin.rounds.round_file_reader import RoundFile, read_round_file
-from tocsin.shapes.rounds import RoundPrice
+from tocsin.prices.store import peg_of
+from tocsin.rounds.file import RoundFile, read_round_file, recount
+from tocsin.rounds.round import RoundPrice
+from tocsin.rounds.task import difference
 
 if TYPE_CHECKING:
     from simulation.history import History
@@ -157,11 +156,7 @@ class RoundChecks:
         task = history.checks.tasks.get("rounds")
         if round_["closed_at"] is not None and _ms(round_["closed_at"]) < round_["grace_ends_at"] * 1000:
             history.broken("round-on-time", f"{round_['round_id']} was closed at {round_['closed_at']}")
-        if (
-            task is None
-            or round_["status"] not in {"open", "closed", "finalizing"}
-            or round_["waiting_reason"]
-        ):
+        if task is None or round_["status"] not in {"open", "closed", "finalizing"} or round_["waiting_reason"]:
             return
         due_ms = max(round_["grace_ends_at"] * 1000, _ms(round_["closed_at"] or round_["created_at"]))
         late_s = (history.clock.now() - due_ms) / 1000 - task.cadence_s
@@ -178,9 +173,7 @@ class RoundChecks:
             texts[round_id, version] = texts.get((round_id, version), "") + text
         return texts
 
-    def _same(
-        self, database: sqlite3.Connection, round_: dict[str, Any], version: tuple[str, int], text: str
-    ) -> None:
+    def _same(self, database: sqlite3.Connection, round_: dict[str, Any], version: tuple[str, int], text: str) -> None:
         digest = hashlib.sha256(text.encode()).hexdigest()
         known = self._final.setdefault(version, digest)
         if known != digest:
@@ -196,7 +189,7 @@ class RoundChecks:
         history = self._history
         try:
             file = read_round_file(text.splitlines())
-        except TocsinError as error:
+        except HoldfastError as error:
             history.broken("round-once", f"the file of {version} cannot be read: {error}")
             return
         self._files[version] = file
@@ -205,9 +198,7 @@ class RoundChecks:
             history.broken("round-once", f"{version} recounts to something else: {report.differences[:3]}")
         if version[1] == round_["version"]:
             if file.digest != round_["digest"]:
-                history.broken(
-                    "round-once", f"{version} has the digest {round_['digest']}, not {file.digest}"
-                )
+                history.broken("round-once", f"{version} has the digest {round_['digest']}, not {file.digest}")
             self._same_rows(version)
             self._prices_of_end(database, round_, file)
 
@@ -237,8 +228,7 @@ class RoundChecks:
             expected = _end_price(database, token, end_ms)
             if (None if price is None else Decimal(price.price_usd)) != expected:
                 self._history.broken(
-                    "round-prices",
-                    f"{round_['round_id']}: {token} is {_shown(price)}, the series says {expected}",
+                    "round-prices", f"{round_['round_id']}: {token} is {_shown(price)}, the series says {expected}"
                 )
 
     # The history and the news
@@ -302,15 +292,11 @@ class RoundChecks:
                     self._discrepancies(database, round_, file)
                 elif round_["status"] in {"closed", "finalizing"}:
                     self._history.broken(
-                        "round-on-time",
-                        f"{round_['round_id']} is still {round_['status']}: {round_['waiting_reason']}",
+                        "round-on-time", f"{round_['round_id']} is still {round_['status']}: {round_['waiting_reason']}"
                     )
 
     def _discrepancies(self, database: sqlite3.Connection, round_: dict[str, Any], file: RoundFile) -> None:
-        listed = {
-            row["subject"]: row["kind"]
-            for row in self._of_round(database, "discrepancies", round_["round_id"])
-        }
+        listed = {row["subject"]: row["kind"] for row in self._of_round(database, "discrepancies", round_["round_id"])}
         captured = {swap.txid: swap._asdict() for swap in file.inputs.swaps}
         agents = {agent.stx_address for agent in file.inputs.agents}
         now = {row["txid"]: row for row in rows_of(database, "SELECT * FROM swaps")}
@@ -327,9 +313,7 @@ class RoundChecks:
             result.stx_address: "agent_ineligible"
             for result in file.outcome.results
             if tiers.get(result.stx_address) != "eligible"
-            and (
-                round_["status"] != "paid" or result.stx_address in listed
-            )  # a paid round is not checked again
+            and (round_["status"] != "paid" or result.stx_address in listed)  # a paid round is not checked again
         }
         if listed != expected:
             other = {
@@ -340,9 +324,7 @@ class RoundChecks:
             self._history.broken("round-final", f"{round_['round_id']} lists, and should list: {other}")
 
     @staticmethod
-    def _is_late(
-        round_: dict[str, Any], live: dict[str, Any] | None, agents: set[str], listed: dict[str, str]
-    ) -> bool:
+    def _is_late(round_: dict[str, Any], live: dict[str, Any] | None, agents: set[str], listed: dict[str, str]) -> bool:
         """Return whether a swap of the round was not captured. One of an ineligible sender need not be new."""
         if live is None or not round_["starts_at"] <= live["burn_block_time"] < round_["ends_at"]:
             return False

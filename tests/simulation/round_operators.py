@@ -9,7 +9,7 @@ from simulation.clients import OPERATOR
 from simulation.crowds import Crowds
 from simulation.plan import Event
 from simulation.process import SimulatedProcess
-from tocsin.shapes.rounds import CATEGORIES
+from tocsin.rounds.round import CATEGORIES
 
 ROUNDS_PATH = "/api/admin/competition/finalize"
 HEADERS = {**OPERATOR, "content-type": "application/json"}
@@ -114,15 +114,8 @@ class RoundOperators(Crowds):
             await self._price_waiting(process)
             await asyncio.sleep(CARE_S)
 
-    async def _care(
-        self, process: SimulatedProcess, action: str, each: dict[str, Any], **fields: Any
-    ) -> None:
-        wanted = {
-            "action": action,
-            "roundId": each["round_id"],
-            "reason": "prices were not refreshed",
-            **fields,
-        }
+    async def _care(self, process: SimulatedProcess, action: str, each: dict[str, Any], **fields: Any) -> None:
+        wanted = {"action": action, "roundId": each["round_id"], "reason": "prices were not refreshed", **fields}
         await self._do_act(process, wanted, dry_run=False)
 
 

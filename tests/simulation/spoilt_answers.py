@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from simulation.contradictions import contradicted
-from tocsin.bindings import FetchResponse
-from tocsin.simulator.http_messages import UpstreamName
+from stacks_simulator.http_messages import UpstreamName
+from tocsin.fetch import FetchResponse
 
 ODD_STATUSES = (400, 403, 408, 418, 425, 451, 600)
 ELSEWHERE = "https://elsewhere.example/"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from tocsin.commands.data_files import OBJECTS_FILE
-from tocsin.platform.local.objects.object_id import IdFactory
+from holdfast.local.object_id import IdFactory
+from tocsin.commands.files import OBJECTS_FILE
 
 _ALL = "SELECT key, value FROM entries WHERE object = ? ORDER BY key"
 _WRITE = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)"

@@ -8,13 +8,12 @@ import pytest
 
 from simulation.history import run_history
 from simulation.plan import Event, Plan, draw_plan
-from tocsin.commands import import_agents
-from tocsin.commands.import_agents import TableCounts
-from tocsin.competition import explain
-from tocsin.competition.rules import Check, checks
-from tocsin.scheduler.events import EventLog
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.commands import rows as import_agents
+from tocsin.commands.rows import TableCounts
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.scheduler_do import EventLog, SchedulerDO
+from tocsin.swaps import explain
+from tocsin.swaps.rules import Check, checks
 
 
 def busy_plan() -> Plan:

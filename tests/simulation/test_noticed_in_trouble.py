@@ -8,16 +8,16 @@ import pytest
 
 from simulation.history import run_history
 from simulation.plan import Event, Plan, draw_plan
-from tocsin.bindings import FetchResponse
-from tocsin.budget import budget_limiter
-from tocsin.budget.feedback import apply_answer
-from tocsin.budget.month import Month
-from tocsin.competition import hook_watch
-from tocsin.competition.feed import Feed
-from tocsin.scheduler import run_history as kept_runs
-from tocsin.scheduler.stored_entries import EntryReader
-from tocsin.simulator.hiro_hooks import HOOK_UUID
+from stacks_simulator.hiro_hooks import HOOK_UUID
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler import history as kept_runs
+from tocsin.scheduler.stored import EntryReader
+from tocsin.swaps import chainhook as hook_watch
+from tocsin.swaps.feed import Feed
+from tocsin.upstream import limiter as budget_limiter
+from tocsin.upstream.budget import Month
 from tocsin.upstream.hiro import HiroClient
+from tocsin.upstream.limiter import apply_answer
 
 HOUR_MS = 3_600_000
 
@@ -141,9 +141,7 @@ def plan_with_wrong_lists() -> Plan:
         chainhook_reenable=False,
         hiro_plan_month=150_000,
     )
-    world = replace(
-        plan.world, settings=settings, swaps_per_hour=6.0, idle_s=1e9, hiro_month=None, tenero_month=None
-    )
+    world = replace(plan.world, settings=settings, swaps_per_hour=6.0, idle_s=1e9, hiro_month=None, tenero_month=None)
     return replace(plan, world=world, events=events)
 
 
@@ -182,11 +180,7 @@ def etag_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "left_out", "expected"),
-    [
-        (None, (), None),
-        (age_ignored, ("stuck_etag",), "found"),
-        (etag_believed, ("stopped_list",), "found"),
-    ],
+    [(None, (), None), (age_ignored, ("stuck_etag",), "found"), (etag_believed, ("stopped_list",), "found")],
 )
 def test_it_notices_that_a_wrong_list_is_believed(
     broken: Callable[[pytest.MonkeyPatch], None] | None,

@@ -15,22 +15,21 @@ from typing import Any
 
 import pytest
 
+from holdfast.local.storage import ObjectStorage
+from holdfast.types import Database, Row, Statement
 from simulation.checks import Violation
 from simulation.history import Report, run_history
 from simulation.long_plan import draw_long_plan
 from simulation.plan import Event, Plan, draw_plan
 from simulation.shrink import shrunk
-from tocsin.bindings import Database, Row, Statement
-from tocsin.platform.local.objects.storage import ObjectStorage
-from tocsin.rounds import advance, capture
-from tocsin.rounds.closing_prices import ask_for_closing_prices, closing_prices_of
-from tocsin.rounds.round_steps import step_of
-from tocsin.scheduler import service_health
+from tocsin.rounds import capture
+from tocsin.rounds import steps as advance
+from tocsin.rounds import task as run_rounds
+from tocsin.rounds.capture import ask_for_closing_prices, closing_prices_of
+from tocsin.rounds.round import RoundPrice, RoundRow, step_of
+from tocsin.scheduler import health as service_health
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.slots import Decision
-from tocsin.shapes.round_views import RoundRow
-from tocsin.shapes.rounds import RoundPrice
-from tocsin.tasks import run_rounds
 
 TESTS = Path(__file__).parents[1]
 
@@ -147,12 +146,7 @@ def never_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "expected"),
-    [
-        (without_alarm, "armed"),
-        (late_slots, "slots"),
-        (always_ready, "readiness"),
-        (never_ready, "readiness"),
-    ],
+    [(without_alarm, "armed"), (late_slots, "slots"), (always_ready, "readiness"), (never_ready, "readiness")],
 )
 def test_it_notices_a_broken_promise(
     broken: Callable[[pytest.MonkeyPatch], None], expected: str, monkeypatch: pytest.MonkeyPatch
@@ -215,9 +209,7 @@ def woken_never(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_it_notices_a_broken_promise_about_rounds(
-    broken: Callable[[pytest.MonkeyPatch], None] | None,
-    expected: str | None,
-    monkeypatch: pytest.MonkeyPatch,
+    broken: Callable[[pytest.MonkeyPatch], None] | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As above; without a defect the rounds of the day end."""
     if broken is not None:

@@ -135,9 +135,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         return self._at(when + self._rng.random() * TIMER_LATE_S, callback, args, context)
 
-    def _at(
-        self, when: float, callback: Any, args: tuple[Any, ...], context: Any = None
-    ) -> asyncio.TimerHandle:
+    def _at(self, when: float, callback: Any, args: tuple[Any, ...], context: Any = None) -> asyncio.TimerHandle:
         """Schedule a timer like asyncio's loop, without its checks of the caller: this is half of the loop's work."""
         if self._closed:  # type: ignore[attr-defined]  # of BaseEventLoop, as below
             raise RuntimeError(CLOSED)

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tocsin.budget.budget import Quota
-from tocsin.simulator.http_messages import UpstreamName
-from tocsin.simulator.rate_limits import (
+from stacks_simulator.http_messages import UpstreamName
+from stacks_simulator.rate_limits import (
     HIRO_ANONYMOUS,
     HIRO_KEYED,
     TENERO_ANONYMOUS,
@@ -15,11 +14,9 @@ from tocsin.simulator.rate_limits import (
     TeneroRateLimit,
     UpstreamRateLimit,
 )
+from tocsin.upstream.budget import Quota
 
-HEADERS: Mapping[str, str] = {
-    "hiro": "x-ratelimit-remaining-stacks-month",
-    "tenero": "x-ratelimit-month-remaining",
-}
+HEADERS: Mapping[str, str] = {"hiro": "x-ratelimit-remaining-stacks-month", "tenero": "x-ratelimit-month-remaining"}
 PROBE_S = 3_600.0  # between two calls while the month is used up
 UNDER_WAY_S = 10.0  # how long a call permitted before the month was known to be used up may be under way
 

@@ -2,11 +2,10 @@
 
 import pytest
 
+from stacks_simulator.calls import BINS_MAX, CALL_KINDS, FEE_COLLECTOR, LISTED_CALLS
+from stacks_simulator.chain_records import AssetEvent, ChainTransaction, NftEvent, SimulatedCall
+from stacks_simulator.tokens import STX
 from support.simulated import quiet_simulator
-from tocsin.simulator.call_kinds import BINS_MAX, CALL_KINDS
-from tocsin.simulator.chain_records import AssetEvent, ChainTransaction, NftEvent, SimulatedCall
-from tocsin.simulator.contracts import FEE_COLLECTOR, LISTED_CALLS
-from tocsin.simulator.simulated_tokens import STX
 
 
 def call_of(kind: str, seed: int = 0) -> ChainTransaction:
@@ -70,9 +69,7 @@ def test_bins_make_hundreds_of_events() -> None:
 @pytest.mark.parametrize(("kind", "action"), [("mint_side", "mint"), ("burn_side", "burn")])
 def test_one_side_may_be_minted_or_burned(kind: str, action: str) -> None:
     """A mint has no sender, a burn no recipient."""
-    (event,) = [
-        event for event in call_of(kind).events if isinstance(event, AssetEvent) and event.action == action
-    ]
+    (event,) = [event for event in call_of(kind).events if isinstance(event, AssetEvent) and event.action == action]
 
     assert (event.sender == "") is (action == "mint")
     assert (event.recipient == "") is (action == "burn")

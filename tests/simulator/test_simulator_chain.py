@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.errors import UsageError
+from stacks_simulator.addresses import address_of
+from stacks_simulator.calls import CALL_KINDS
+from stacks_simulator.chain import BLOCK_MS, DROP_STATUSES, Chain
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.tokens import STSTX, STX
+from stacks_simulator.traffic import KIND_WEIGHTS, Traffic, start_traffic
 from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simulator
 from support.virtual_time import START_MS
-from tocsin.errors import UsageError
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.call_kinds import CALL_KINDS
-from tocsin.simulator.chain import BLOCK_MS, DROP_STATUSES, Chain
-from tocsin.simulator.simulated_tokens import STSTX, STX
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import KIND_WEIGHTS, Traffic, start_traffic
-from tocsin.stacks_address import decode_address
+from tocsin.stacks import decode_address
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"
@@ -50,9 +50,7 @@ def test_the_number_of_steps_does_not_matter(cuts: list[int], seed: int) -> None
         start_traffic(chain, Traffic(swaps=200, reorgs=20))
         for step in steps:
             chain.advance(START_MS + step)
-        return [
-            (tx.tx_id, tx.state, tx.status, tx.block and tx.position) for tx in chain.transactions.values()
-        ]
+        return [(tx.tx_id, tx.state, tx.status, tx.block and tx.position) for tx in chain.transactions.values()]
 
     assert history([*sorted(cuts), 1_200_000]) == history([1_200_000])
 
@@ -149,9 +147,7 @@ def test_a_reorg_removes_the_newest_blocks(fate: Any, v1_status: str | None, v3_
     body = json.loads(reply.body)
     assert body.get("tx_status") == v1_status
     assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == v3_code
-    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}/events").status == (
-        200 if fate == "remined" else 400
-    )
+    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}/events").status == (200 if fate == "remined" else 400)
     rows = ask_json(simulator, f"{V3}/principals/{tx.sender}/transactions")["results"]
     canonical = [tx.tx_id, older.tx_id] if fate == "remined" else [older.tx_id]
     assert [row["transaction"]["tx_id"] for row in rows] == canonical

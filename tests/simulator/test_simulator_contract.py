@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
+from stacks_simulator.chain_records import ChainTransaction
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.http_messages import SimulatedReply
+from stacks_simulator.rate_limits import HIRO_KEYED, HiroRateLimit, LimitPlan, TeneroRateLimit
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.tokens import AEUSDC, STSTX, STX, SUSDT, TOKENS_BY_ID, USDA, USDCX
 from support.examples import DATA, example, shape_differences
 from support.simulated import HandClock, ask, ask_json, quiet_simulator
-from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.http_messages import SimulatedReply
-from tocsin.simulator.rate_limits import HIRO_KEYED, HiroRateLimit, LimitPlan, TeneroRateLimit
-from tocsin.simulator.simulated_tokens import AEUSDC, STSTX, STX, SUSDT, TOKENS_BY_ID, USDA, USDCX
-from tocsin.simulator.simulator import Simulator
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"
@@ -97,11 +97,7 @@ def test_transactions_off_the_chain_have_the_examples_fields(
     ("name", "path", "kind"),
     [
         ("address_tx_list_synthetic", f"{V1}/address/{{wallet}}/transactions", "simple"),
-        (
-            "address_tx_with_transfers_synthetic",
-            f"{V1}/address/{{wallet}}/transactions_with_transfers",
-            "simple",
-        ),
+        ("address_tx_with_transfers_synthetic", f"{V1}/address/{{wallet}}/transactions_with_transfers", "simple"),
         ("v3_principal_transactions_synthetic", f"{V3}/principals/{{wallet}}/transactions", "simple"),
         (
             "v3_principal_balance_changes_synthetic",
@@ -141,9 +137,7 @@ def test_rows_contain_the_fields_of_older_examples() -> None:
     assert missing("v1_tx_token_transfer", whole, tx_body(simulator, transfer)) == []
     assert missing("v1_tx_contract_call", whole, tx_body(simulator, call)) == []
     assert missing("v1_address_transactions_with_transfers", whole, listed) == []
-    assert (
-        missing("v1_mempool_transactions", lambda body: body["results"][0], tx_body(simulator, waiting)) == []
-    )
+    assert missing("v1_mempool_transactions", lambda body: body["results"][0], tx_body(simulator, waiting)) == []
 
 
 def test_multiple_transactions_come_by_id() -> None:
@@ -281,12 +275,7 @@ def test_the_comparison_reports_every_difference() -> None:
 
     differences = shape_differences(expected, {"a": 1.5, "b": [{"c": 3, "d": {}}, {"d": 1}], "g": 0})
 
-    assert differences == [
-        "$.e is missing",
-        "$.g is new",
-        "$.b[0].c is number, not text",
-        "$.b[1].c is missing",
-    ]
+    assert differences == ["$.e is missing", "$.g is new", "$.b[0].c is number, not text", "$.b[1].c is missing"]
 
 
 def test_called_contracts_are_on_the_competitions_allow_list() -> None:

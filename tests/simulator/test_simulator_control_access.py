@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
+from stacks_simulator.http_app import simulator_app
+from stacks_simulator.simulator import Simulator
 from support import asgi
 from support.asgi import Answer
 from support.simulated import HandClock, quiet_simulator
-from tocsin.access_keys import AccessKey
 from tocsin.commands import demo
-from tocsin.simulator.http_app import simulator_app
-from tocsin.simulator.simulator import Simulator
+from tocsin.settings import AccessKey
 
 JSON_TYPE = {"content-type": "application/json"}
 KEY = "the-key-of-the-demo"
@@ -21,13 +21,7 @@ OTHER_KEY = "another-key-for-tests"
 
 
 async def command(
-    app: Any,
-    name: str,
-    values: Any,
-    *,
-    path: str = "/_control",
-    client: str = "127.0.0.1",
-    **headers: str,
+    app: Any, name: str, values: Any, *, path: str = "/_control", client: str = "127.0.0.1", **headers: str
 ) -> Answer:
     sent = {"host": "127.0.0.1:8787", **JSON_TYPE, **{key.replace("_", "-"): headers[key] for key in headers}}
     body = values if isinstance(values, bytes) else json.dumps(values).encode()
@@ -131,8 +125,7 @@ async def test_in_the_demo_it_takes_the_key() -> None:
     app = Starlette(routes=[demo.mount(simulator, keys)])
     path = "/simulator/_control"
     statuses = [
-        (await command(app, "mine", {}, path=path, x_admin_key=key)).status
-        for key in ("", "wrong", KEY, OTHER_KEY)
+        (await command(app, "mine", {}, path=path, x_admin_key=key)).status for key in ("", "wrong", KEY, OTHER_KEY)
     ]
     truth = await asgi.ask(app, "/simulator/_truth")
 

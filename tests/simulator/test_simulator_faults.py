@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
+from stacks_simulator.faults import ANY_REPLY_FAULTS, BadTimes, FaultInjector, SimulatedFault
+from stacks_simulator.simulator import Simulator
 from support.simulated import ask, quiet_simulator
+from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
-from tocsin.bindings import Fetch, FetchResponse
-from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge, UsageError
-from tocsin.simulator.faults import ANY_REPLY_FAULTS, BadTimes, FaultInjector, SimulatedFault
-from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from tocsin.simulator.simulator import Simulator
+from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
+from tocsin.fetch import Fetch, FetchResponse
 
 TOKEN = f"{TENERO_URL}/v1/stacks/tokens/stx"
 TIP = f"{HIRO_URL}/extended"
@@ -103,18 +104,12 @@ async def test_any_status_with_any_body() -> None:
     """5xx, 401, 403 or a redirect to another host, with the body and headers that are given."""
     simulator, fetch, _ = simulated_fetch(SimulatedFault(kind="status", status=502, times=1))
     simulator.faults.add(
-        SimulatedFault(
-            kind="status", status=301, body="", extra_headers={"location": "https://evil.example/"}, times=1
-        )
+        SimulatedFault(kind="status", status=301, body="", extra_headers={"location": "https://evil.example/"}, times=1)
     )
 
     redirect, error, fine = await fetch(TIP), await fetch(TIP), await fetch(TIP)
 
-    assert (redirect.status, redirect.headers["location"], redirect.body) == (
-        301,
-        "https://evil.example/",
-        b"",
-    )
+    assert (redirect.status, redirect.headers["location"], redirect.body) == (301, "https://evil.example/", b"")
     assert (error.status, fine.status) == (502, 200)
 
 
@@ -182,9 +177,7 @@ async def test_a_fault_has_an_upstream_a_path_a_number_and_a_time() -> None:
     """A fault applies only to its upstream, path, number of times and time; the latest fault goes first."""
     simulator, fetch, clock = simulated_fetch(
         SimulatedFault(kind="status", status=500, upstream="tenero", times=2),
-        SimulatedFault(
-            kind="status", status=503, path="/v2/", until_ms=quiet_simulator().clock.now() + 60_000
-        ),
+        SimulatedFault(kind="status", status=503, path="/v2/", until_ms=quiet_simulator().clock.now() + 60_000),
     )
 
     async def status(url: str) -> int:
@@ -233,9 +226,7 @@ def test_bad_times_follow_their_seed() -> None:
     moments = [times.fault_at(second * 1000) for second in range(0, 86_400, 5)]
     faults = [fault for fault in moments if fault]
 
-    assert moments == [
-        BadTimes(seed=3, every_s=600, lasting_s=60).fault_at(s * 1000) for s in range(0, 86_400, 5)
-    ]
+    assert moments == [BadTimes(seed=3, every_s=600, lasting_s=60).fault_at(s * 1000) for s in range(0, 86_400, 5)]
     assert 0.05 < len(faults) / len(moments) < 0.2
     assert {fault.kind for fault in faults} == set(ANY_REPLY_FAULTS)
 
@@ -243,9 +234,7 @@ def test_bad_times_follow_their_seed() -> None:
 def test_scheduled_faults_reach_requests() -> None:
     """The scheduled fault applies to requests during a bad time, and not outside of it."""
     simulator = quiet_simulator()
-    simulator.faults = FaultInjector(
-        1, BadTimes(seed=1, every_s=3600, lasting_s=1200, share=1.0, kinds=("status",))
-    )
+    simulator.faults = FaultInjector(1, BadTimes(seed=1, every_s=3600, lasting_s=1200, share=1.0, kinds=("status",)))
     for _ in range(720):
         ask(simulator, "/extended")
         simulator.clock.now_ms += 5_000  # type: ignore[attr-defined]  # the test's own clock

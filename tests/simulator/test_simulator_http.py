@@ -14,24 +14,22 @@ from typing import Any
 import aiohttp
 import pytest
 
+from holdfast.errors import StartError
+from holdfast.types import Clock
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.hiro_hooks import HOOK_UUID
+from stacks_simulator.serve import SimulatorAddress, SimulatorOptions, serving
+from stacks_simulator.simulator import Simulator
 from support.simulated import HandClock, ask, quiet_simulator
 from support.virtual_time import VirtualClock
-from tocsin.bindings import Clock
 from tocsin.cli import simulate
-from tocsin.errors import StartError
-from tocsin.platform.local.http.http_server import listen
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.hiro_hooks import HOOK_UUID
-from tocsin.simulator.serve import SimulatorAddress, SimulatorOptions, serving
-from tocsin.simulator.simulator import Simulator
+from tocsin.local.server import listen
 
 
 class Caller:
     """An HTTP client for a running simulator."""
 
-    def __init__(
-        self, simulator: Simulator, address: SimulatorAddress, session: aiohttp.ClientSession
-    ) -> None:
+    def __init__(self, simulator: Simulator, address: SimulatorAddress, session: aiohttp.ClientSession) -> None:
         self.simulator, self.address, self._session = simulator, address, session
 
     async def get(self, url: str, timeout_s: float = 8.0) -> tuple[int, dict[str, str], bytes]:
@@ -301,7 +299,7 @@ async def test_a_port_in_use_is_an_error_with_the_fix() -> None:
     """The error for a port in use says how to get a free one."""
     async with calling() as caller:
         port = int(caller.address.root.rsplit(":", 1)[1])
-        with pytest.raises(StartError, match="another port: --port, or TOCSIN_PORT= with make; 0 for any"):
+        with pytest.raises(StartError, match="another port: --port; 0 for any"):
             async with serving(caller.simulator, port=port):
                 pass
 
@@ -318,9 +316,7 @@ def test_the_command_has_the_simulators_defaults() -> None:
 def test_it_runs_as_a_command() -> None:
     """`tocsin simulate` prints its base URLs and serves until it is stopped."""
     command = [sys.executable, "-m", "tocsin", "simulate", "--port=0", "--wallets=5", "--history-hours=0.2"]
-    with subprocess.Popen(
-        [*command, "--speed=60", "--bad-times"], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([*command, "--speed=60", "--bad-times"], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             urls = dict(process.stdout.readline().strip().split("=", 1) for _ in range(5))

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.simulated import HandClock
-from tocsin.simulator.http_messages import SimulatedReply
-from tocsin.simulator.rate_limits import (
+from stacks_simulator.http_messages import SimulatedReply
+from stacks_simulator.rate_limits import (
     HIRO_ANONYMOUS,
     HIRO_KEYED,
     TENERO_ANONYMOUS,
@@ -20,6 +19,7 @@ from tocsin.simulator.rate_limits import (
     TeneroRateLimit,
     seconds_left,
 )
+from support.simulated import HandClock
 
 NOON_MS = int(datetime(2026, 6, 10, 12, 0, 0, tzinfo=UTC).timestamp() * 1000)
 KEY = {"x-api-key": "k"}
@@ -59,9 +59,7 @@ def test_hiro_counts_three_windows() -> None:
 
     headers = rate_limit.admit(KEY, NOON_MS + 1_000).headers
 
-    remaining = {
-        window: headers[f"x-ratelimit-remaining-stacks-{window}"] for window in ("second", "minute", "month")
-    }
+    remaining = {window: headers[f"x-ratelimit-remaining-stacks-{window}"] for window in ("second", "minute", "month")}
     assert remaining == {"second": "19", "minute": "498", "month": "149998"}
     assert (headers["ratelimit-limit"], headers["ratelimit-remaining"]) == ("20", "19")
     assert "retry-after" not in headers

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stacks_simulator.chain import BLOCK_MS, Chain
+from stacks_simulator.chain_records import NO_MICROBLOCK
+from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simulator
-from tocsin.simulator.chain import BLOCK_MS, Chain
-from tocsin.simulator.chain_records import NO_MICROBLOCK
-from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stacks_simulator.chain_records import NO_MICROBLOCK
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.tokens import STX
 from support.simulated import ask, ask_json, quiet_simulator
-from tocsin.simulator.chain_records import NO_MICROBLOCK
-from tocsin.simulator.simulated_tokens import STX
-from tocsin.simulator.simulator import Simulator
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"
@@ -166,9 +166,7 @@ def test_balance_changes_are_paged(limit: int) -> None:
     one_by_one = [
         row
         for tx_id in newest_first
-        for row in ask_json(simulator, f"{V3}/principals/{wallet}/transactions/{tx_id}/balance-changes")[
-            "results"
-        ]
+        for row in ask_json(simulator, f"{V3}/principals/{wallet}/transactions/{tx_id}/balance-changes")["results"]
     ]
     assert [{**row, "tx_id": None} for row in rows] == [{**row, "tx_id": None} for row in one_by_one]
 
@@ -200,10 +198,7 @@ def test_the_sponsor_pays_the_fee_in_v3_and_not_in_v1() -> None:
     v1 = ask_json(simulator, f"{V1}/address/{tx.sender}/transactions_with_transfers")["results"][0]
 
     assert v3["balance_changes"]["stx"]["sent"] == str(tx.swap.amount_in)
-    assert (sponsored["involvement"], sponsored["balance_changes"]["stx"]["sent"]) == (
-        "sponsor",
-        str(tx.fee),
-    )
+    assert (sponsored["involvement"], sponsored["balance_changes"]["stx"]["sent"]) == ("sponsor", str(tx.fee))
     assert v1["stx_sent"] == str(tx.swap.amount_in + tx.fee)
     assert v1["tx"]["sponsored"] is True
 
@@ -229,14 +224,10 @@ def test_an_unchanged_reply_is_not_sent_again() -> None:
         assert (reply.status, reply.body) == (304, b"")
         assert ask(simulator, target, {"If-None-Match": '"other"'}).status == 200
     chain.reorg(1, "remined")
-    changed = {
-        target for target, tag in tags.items() if ask(simulator, target, {"If-None-Match": tag}).status == 200
-    }
+    changed = {target for target, tag in tags.items() if ask(simulator, target, {"If-None-Match": tag}).status == 200}
 
     # A principal's tag is only its newest id: it does not change when the transaction moves to another block.
-    assert changed == {
-        target for target in targets if "/address/" not in target and "/principals/" not in target
-    }
+    assert changed == {target for target in targets if "/address/" not in target and "/principals/" not in target}
     chain.swap(chain.wallets[0])
     chain.mine()
     assert all(
@@ -319,11 +310,7 @@ def test_a_new_transaction_is_unknown_for_a_while() -> None:
         (f"{V3}/principals/{{w}}/transactions?cursor=x", 400, "querystring/cursor must match"),
         (f"{V3}/principals/{{w}}/balance-changes", 400, "must have required property 'tx_id'"),
         (f"{V1}/tx/multiple", 400, "must have required property 'tx_id'"),
-        (
-            f"{V3}/principals/{{w}}/balance-changes?tx_id={','.join(['0x' + 'ab' * 32] * 21)}",
-            400,
-            "more than 20",
-        ),
+        (f"{V3}/principals/{{w}}/balance-changes?tx_id={','.join(['0x' + 'ab' * 32] * 21)}", 400, "more than 20"),
         (f"{V3}/transactions/{{t}}?include=everything", 400, "allowed values"),
         (f"{V3}/transactions/{{t}}", 404, "Transaction not found"),
         (f"{V3}/transactions/{{t}}/events", 400, "Transaction not found"),
@@ -342,9 +329,7 @@ def test_wrong_requests_get_the_errors_of_the_real_server(target: str, status: i
     assert message in body["message"]
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "error"), [("", 404, "Not Found"), ("/events", 400, "Bad Request")]
-)
+@pytest.mark.parametrize(("path", "status", "error"), [("", 404, "Not Found"), ("/events", 400, "Bad Request")])
 def test_v3_has_the_real_error_for_an_unknown_transaction(path: str, status: int, error: str) -> None:
     """The whole body is that of the real server."""
     reply = ask(quiet_simulator(), f"{V3}/transactions/0x{'ab' * 32}{path}")
@@ -358,11 +343,7 @@ def test_an_older_server_has_no_v3() -> None:
     simulator, wallet, ids = busy_wallet(1)
     simulator.hiro.v3_absent = True
 
-    for target in (
-        f"{V3}/principals/{wallet}/transactions",
-        f"{V3}/transactions/{ids[0]}",
-        f"{V3}/transactions",
-    ):
+    for target in (f"{V3}/principals/{wallet}/transactions", f"{V3}/transactions/{ids[0]}", f"{V3}/transactions"):
         reply = ask(simulator, target)
         assert (reply.status, json.loads(reply.body)["message"]) == (404, f"Route GET:{target} not found")
     v1 = ask(simulator, f"{V1}/tx/{ids[0]}")

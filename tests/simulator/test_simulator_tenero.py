@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stacks_simulator.tenero_api import TENERO_PATH
+from stacks_simulator.tokens import DIKO, FILLER_TOKENS, STX, TRADED_TOKENS, USDCX, VELAR, WELSH
 from support.simulated import ask, ask_json, quiet_simulator
-from tocsin.simulator.simulated_tokens import DIKO, FILLER_TOKENS, STX, TRADED_TOKENS, USDCX, VELAR, WELSH
-from tocsin.simulator.tenero_api import TENERO_PATH
 
 
 @given(limit=st.integers(1, 100))
@@ -18,9 +18,7 @@ def test_tenero_lists_every_token_once(limit: int) -> None:
     addresses: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
-        page = ask_json(simulator, f"{TENERO_PATH}/tokens?limit={limit}&cursor={cursor}", upstream="tenero")[
-            "data"
-        ]
+        page = ask_json(simulator, f"{TENERO_PATH}/tokens?limit={limit}&cursor={cursor}", upstream="tenero")["data"]
         addresses += [row["address"] for row in page["rows"]]
         cursor = page["next"]
 

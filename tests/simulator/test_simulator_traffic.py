@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.calls import LISTED_CALLS
+from stacks_simulator.chain import Chain
+from stacks_simulator.chain_records import SimulatedCall, TokenTransfer
+from stacks_simulator.serve import SimulatorOptions, build_simulator
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.simulated import HandClock
 from support.virtual_time import START_MS
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.chain_records import SimulatedCall, TokenTransfer
-from tocsin.simulator.contracts import LISTED_CALLS
-from tocsin.simulator.serve import SimulatorOptions, build_simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
 
 HOUR_MS = 3_600_000
 DAILY = 20_000

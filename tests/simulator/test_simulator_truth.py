@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION, REFUSED_KINDS, SWAP_KINDS
+from stacks_simulator.chain import Chain
+from stacks_simulator.chain_records import ChainTransaction
+from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.truth import COMPETITION_START_S, Campaign
 from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simulator
-from tocsin.simulator.call_kinds import REFUSED_KINDS, SWAP_KINDS
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.chain_records import ChainTransaction
-from tocsin.simulator.contracts import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
-from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.truth import COMPETITION_START_S, Campaign
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"
@@ -121,11 +120,7 @@ def test_off_list_calls_count_with_a_longer_allow_list() -> None:
     chain.swap(chain.wallets[0], "off_list_function")
     chain.mine()
     contract, function = OFF_LIST_FUNCTION
-    longer = {
-        **LISTED_CALLS,
-        OFF_LIST_CONTRACT: {"swap-helper-a"},
-        contract: {*LISTED_CALLS[contract], function},
-    }
+    longer = {**LISTED_CALLS, OFF_LIST_CONTRACT: {"swap-helper-a"}, contract: {*LISTED_CALLS[contract], function}}
 
     assert len(chain.truth(allowlist=longer)) == 2
 
@@ -152,14 +147,7 @@ def test_truth_of_a_lively_chain_equals_netting_of_everything() -> None:
             swaps[tx_id] = (row["sender_address"], *swap, row["burn_block_time"])
 
     truth = {
-        row.txid: (
-            row.sender,
-            row.token_in,
-            row.amount_in,
-            row.token_out,
-            row.amount_out,
-            row.burn_block_time,
-        )
+        row.txid: (row.sender, row.token_in, row.amount_in, row.token_out, row.amount_out, row.burn_block_time)
         for row in chain.truth()
     }
     assert len(truth) > 300

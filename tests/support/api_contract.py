@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from support.schemas import fits, violations
-from tocsin.web.path_patterns import PathPatterns
+from tocsin.web.route import PathPatterns
 
 DOCUMENT = "/openapi.json"
 ERROR = {"$ref": "#/components/schemas/ErrorBody"}
@@ -111,9 +111,7 @@ def check_response(document: Any, method: str, path: str, start: Message, body: 
     if not content or not body:
         return
     documented = {key.partition(";")[0]: value for key, value in content.items()}
-    assert media_type in documented, (
-        f"{method} {path} {status}: {media_type} is not one of {list(documented)}"
-    )
+    assert media_type in documented, f"{method} {path} {status}: {media_type} is not one of {list(documented)}"
     if media_type == "application/json":
         plain = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
         schema, value = documented[media_type]["schema"], json.loads(plain)

@@ -10,11 +10,14 @@ from functools import cache
 from random import Random
 from statistics import median_low
 
+from stacks_simulator.chain import Chain
+from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
+from stacks_simulator.tokens import TRADED_TOKENS, SimulatedToken, price_usd
+from stacks_simulator.truth import COMPETITION_START_S, Campaign
+from stacks_simulator.wallets import Wallet
 from support.attacks import ATTACKS, Attack, QuoteChange
 from support.honest_traders import start_honest
-from tocsin.exact_decimals import decimal_of_float, decimal_text, usd_value
-from tocsin.rounds.scoring import score
-from tocsin.shapes.rounds import (
+from tocsin.rounds.round import (
     CATEGORIES,
     RewardCategory,
     RoundAgent,
@@ -24,12 +27,9 @@ from tocsin.shapes.rounds import (
     RoundRules,
     RoundSwap,
 )
-from tocsin.shapes.swap_excess import SwapWorth, excess_of
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
-from tocsin.simulator.simulated_tokens import TRADED_TOKENS, SimulatedToken, price_usd
-from tocsin.simulator.truth import COMPETITION_START_S, Campaign
-from tocsin.simulator.wallets import Wallet
+from tocsin.rounds.score import score
+from tocsin.swaps.values import SwapWorth, excess_of
+from tocsin.text import decimal_of_float, decimal_text, usd_value
 
 STARTS_S = COMPETITION_START_S + 86_400
 ENDS_S = STARTS_S + 7 * 86_400 + 290  # halfway between two Bitcoin blocks
@@ -38,9 +38,7 @@ ATTACKERS = 8
 LIQUIDITY_USD = 250_000
 CHAIN_START_MS = (STARTS_S - 7_200) * 1000
 SETTLED_MS = (ENDS_S + 7_200) * 1000
-RULES = RoundRules(
-    "week-1", STARTS_S, ENDS_S, ENDS_S + 3_600, rewards={"overall_pnl": 3, "volume": 2, "return": 1}
-)
+RULES = RoundRules("week-1", STARTS_S, ENDS_S, ENDS_S + 3_600, rewards={"overall_pnl": 3, "volume": 2, "return": 1})
 
 
 @dataclass(frozen=True)
@@ -84,13 +82,9 @@ def attacked_round(name: str, seed: int, *, protected: bool = True, richer: floa
     chain = Chain(
         seed=seed + 1_000_000, start_ms=CHAIN_START_MS, wallets=ATTACKERS, campaign=Campaign(STARTS_S, ENDS_S)
     )
-    wallets = [
-        replace(wallet, erc8004_agent_id=1_000 + number) for number, wallet in enumerate(chain.wallets[:6])
-    ]
+    wallets = [replace(wallet, erc8004_agent_id=1_000 + number) for number, wallet in enumerate(chain.wallets[:6])]
     capital_usd = honest.capital_usd * richer
-    attack = Attack(
-        chain, list(wallets), STARTS_S * 1000, ENDS_S * 1000, capital_usd, Random(f"{seed}:{name}")
-    )
+    attack = Attack(chain, list(wallets), STARTS_S * 1000, ENDS_S * 1000, capital_usd, Random(f"{seed}:{name}"))
     ATTACKS[name](attack)
     chain.advance(SETTLED_MS)
     if protected:
@@ -122,11 +116,7 @@ def unprotected_winners(name: str, seed: int) -> set[RewardCategory]:
         "overall_pnl": max(results, key=lambda result: float(result.pnl_usd)),
         "volume": max(results, key=lambda result: float(result.volume_usd)),
         "return": max(
-            (
-                result
-                for result in results
-                if float(result.volume_usd) >= 50 and result.priced_trade_count >= 3
-            ),
+            (result for result in results if float(result.volume_usd) >= 50 and result.priced_trade_count >= 3),
             key=lambda result: float(result.pnl_percent or 0),
         ),
     }
@@ -136,11 +126,7 @@ def unprotected_winners(name: str, seed: int) -> set[RewardCategory]:
 def agent_of(wallet: Wallet, first_funder: str | None = None) -> RoundAgent:
     assert wallet.erc8004_agent_id is not None
     return RoundAgent(
-        wallet.address,
-        wallet.btc_address,
-        wallet.erc8004_agent_id,
-        owner=wallet.owner,
-        first_funder=first_funder,
+        wallet.address, wallet.btc_address, wallet.erc8004_agent_id, owner=wallet.owner, first_funder=first_funder
     )
 
 
@@ -197,9 +183,7 @@ def prices(quotes: Sequence[QuoteChange], *, at_once: bool = False) -> list[Roun
     return [
         RoundPrice(
             token_id=token.id,
-            price_usd=decimal_text(
-                decimal_of_float(median_low(quoted(token, at, quotes) for at in instants))
-            ),
+            price_usd=decimal_text(decimal_of_float(median_low(quoted(token, at, quotes) for at in instants))),
             decimals=token.decimals,
             source="peg" if token.base_price == 1.0 else "tenero",
             at=instants[0],
@@ -218,7 +202,5 @@ def prices(quotes: Sequence[QuoteChange], *, at_once: bool = False) -> list[Roun
 def quoted(token: SimulatedToken, at_ms: int, quotes: Iterable[QuoteChange]) -> float:
     if token.base_price == 1.0:
         return 1.0
-    factors = [
-        quote.factor for quote in quotes if quote.token == token and quote.at_ms <= at_ms and quote.factor
-    ]
+    factors = [quote.factor for quote in quotes if quote.token == token and quote.at_ms <= at_ms and quote.factor]
     return price_usd(token, at_ms) * (factors[-1] if factors else 1)

@@ -12,22 +12,11 @@ from math import log
 from random import Random
 from typing import TypeAlias
 
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.chain import BURN_BLOCK_S, Chain
-from tocsin.simulator.simulated_tokens import (
-    AEUSDC,
-    B42,
-    SBTC,
-    STSTX,
-    STX,
-    SUSDT,
-    USDA,
-    WELSH,
-    SimulatedToken,
-    price_usd,
-)
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.wallets import Wallet
+from stacks_simulator.addresses import address_of
+from stacks_simulator.chain import BURN_BLOCK_S, Chain
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.tokens import AEUSDC, B42, SBTC, STSTX, STX, SUSDT, USDA, WELSH, SimulatedToken, price_usd
+from stacks_simulator.wallets import Wallet
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -210,9 +199,7 @@ def unlisted_contract(attack: Attack) -> None:
     wallet, *_ = attack.wallets
     for number in range(10):
         kind = attack.rng.choice(("off_list_contract", "off_list_function"))
-        attack.trade(
-            attack.moment(0.1 + 0.08 * number), wallet, STX, SBTC, attack.capital_usd, kind=kind, gain=50
-        )
+        attack.trade(attack.moment(0.1 + 0.08 * number), wallet, STX, SBTC, attack.capital_usd, kind=kind, gain=50)
 
 
 def price_spike(attack: Attack) -> None:
@@ -227,17 +214,14 @@ def price_spike(attack: Attack) -> None:
 def rotation(attack: Attack) -> None:
     """Lose with one wallet, win with the next, and keep only the identity of the winner."""
     first = attack.wallets[0]
-    attack.wallets[:] = [
-        replace(wallet, erc8004_agent_id=first.erc8004_agent_id) for wallet in attack.wallets[:2]
-    ]
+    attack.wallets[:] = [replace(wallet, erc8004_agent_id=first.erc8004_agent_id) for wallet in attack.wallets[:2]]
     _opposites(attack, attack.wallets[0], attack.wallets[1])
 
 
 def double_identity(attack: Attack) -> None:
     """Use two identities of one owner for opposite bets of different amounts at different hours."""
     attack.wallets[:] = [
-        replace(wallet, owner=name)
-        for wallet, name in zip(attack.wallets[:2], ("@Satoshi", "satoshi "), strict=True)
+        replace(wallet, owner=name) for wallet, name in zip(attack.wallets[:2], ("@Satoshi", "satoshi "), strict=True)
     ]
     _opposites(attack, *attack.wallets)
 

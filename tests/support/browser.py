@@ -57,9 +57,7 @@ def chromium(*, optimised: bool = False) -> Iterator[Browser]:
     expect.set_options(timeout=PATIENCE_S * 1000)
     arguments = ARGUMENTS if optimised else [*ARGUMENTS, "--js-flags=--no-opt"]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=executable(), args=arguments, timeout=PATIENCE_S * 1000
-        )
+        browser = playwright.chromium.launch(executable_path=executable(), args=arguments, timeout=PATIENCE_S * 1000)
         yield browser
         browser.close()
 

@@ -4,13 +4,9 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tocsin.bindings import JSON
-from tocsin.budget.budget import Budget, Quota
-from tocsin.budget.feedback import BudgetEvent, apply_answer
-from tocsin.budget.limiter import Lane, LimitReading
-from tocsin.budget.month import DAY_MS, span_of
-from tocsin.budget.stored import StoredBudget
-from tocsin.moments import Moment
+from holdfast.types import JSON
+from tocsin.upstream.budget import DAY_MS, Budget, Lane, LimitReading, Moment, Quota, StoredBudget, span_of
+from tocsin.upstream.limiter import BudgetEvent, apply_answer
 
 MAY = span_of(1_778_700_600_000)
 HOUR_MS = 3_600_000
@@ -74,12 +70,7 @@ class BudgetWorld:
         self, reading: LimitReading | None, *, limited: bool = False, retry_after_ms: int | None = None
     ) -> list[BudgetEvent]:
         self.budget, events = apply_answer(
-            self.budget,
-            reading,
-            limited=limited,
-            retry_after_ms=retry_after_ms,
-            moment=self.moment,
-            jitter=0.5,
+            self.budget, reading, limited=limited, retry_after_ms=retry_after_ms, moment=self.moment, jitter=0.5
         )
         return events
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from tocsin.bindings import JSON
+from holdfast.types import JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tocsin.bindings import FetchResponse
-from tocsin.simulator.simulated_fetch import SimulatedFetch
-from tocsin.simulator.simulator import Simulator
+from stacks_simulator.simulator import Simulator
+from support.simulated_fetch import SimulatedFetch
+from tocsin.fetch import FetchResponse
 
 
 class ChangedFetch:

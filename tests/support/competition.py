@@ -9,34 +9,31 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from holdfast.types import Clock, Database
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.truth import TrueSwap
+from stacks_simulator.wallets import Wallet
 from support.captured_log import CapturedLog
 from support.local_store import open_competition
 from support.simulated import quiet_simulator
+from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
-from tocsin.bindings import Clock, Database, Fetch
-from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
-from tocsin.budget.call_session import request_session, task_session
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.board import BoardPage, PricedToken, all_rows, board_query, page_of
-from tocsin.competition.codes import Code
-from tocsin.competition.rules import Rules
-from tocsin.scheduler.run import Run
-from tocsin.scheduler.run_log import KeptLines
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
+from tocsin.board.board import BoardPage, PricedToken, all_rows, board_query, page_of
+from tocsin.fetch import Fetch
+from tocsin.scheduler.run import KeptLines, Run
+from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
+from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
-from tocsin.shapes.base import FreeForm
-from tocsin.shapes.competition import SubmitAnswer
-from tocsin.shapes.scheduler import RunRecord
-from tocsin.simulator.simulated_fetch import HIRO_URL, SimulatedFetch
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.truth import TrueSwap
-from tocsin.simulator.wallets import Wallet
-from tocsin.tasks.follow_network import follow_network_tasks
-from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.shape import FreeForm
+from tocsin.swaps.codes import Code
+from tocsin.swaps.feed import follow_network_tasks
+from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.sweep import sweep_task
+from tocsin.swaps.types import SubmitAnswer
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
+from tocsin.upstream.limiter import BudgetLimiter, request_session, restored_budget, task_session
 
 ROOMY = Quota(second=10_000, minute=100_000, month=10_000_000)
 CADENCE_MS = Settings().sweep_cadence
@@ -56,9 +53,7 @@ class World:
     log: CapturedLog = field(default_factory=CapturedLog)
     in_hand: set[str] = field(default_factory=set)  # runs of one object share it
 
-    def run(
-        self, *, stop_after: int | None = None, slice_s: float = 600.0, by_hand: bool = False
-    ) -> TaskContext:
+    def run(self, *, stop_after: int | None = None, slice_s: float = 600.0, by_hand: bool = False) -> TaskContext:
         """Return a context for one run of a task; after this many checkpoints the next one stops it, like a pause."""
         checkpoints = count(1)
 
@@ -83,9 +78,7 @@ class World:
     async def rows(self) -> list[dict[str, Any]]:
         """The recorded swaps as the simulator's truth writes them."""
         swaps = (await self.db.prepare(_SWAPS).all()).results
-        return [
-            {**row, "amount_in": int(row["amount_in"]), "amount_out": int(row["amount_out"])} for row in swaps
-        ]
+        return [{**row, "amount_in": int(row["amount_in"]), "amount_out": int(row["amount_out"])} for row in swaps]
 
     async def all(self, sql: str, *values: str | int | None) -> list[dict[str, Any]]:
         return (await self.db.prepare(sql).bind(*values).all()).results
@@ -132,15 +125,10 @@ async def open_world(
 
 async def register(db: Database, wallets: Iterable[Wallet]) -> None:
     """Register wallets as agents of their tier, or change the tier of registered ones."""
-    agents = json.dumps(
-        [[w.btc_address or f"bc1{w.address}", w.address, w.erc8004_agent_id] for w in wallets]
-    )
+    agents = json.dumps([[w.btc_address or f"bc1{w.address}", w.address, w.erc8004_agent_id] for w in wallets])
     claims = json.dumps(
         [
-            [
-                w.btc_address or f"bc1{w.address}",
-                "verified" if w.tier in {"eligible", "genesis"} else "pending",
-            ]
+            [w.btc_address or f"bc1{w.address}", "verified" if w.tier in {"eligible", "genesis"} else "pending"]
             for w in wallets
         ]
     )
@@ -168,10 +156,7 @@ async def sweep(world: World, context: TaskContext | None = None, rules: Rules |
 
 
 async def feed(
-    world: World,
-    context: TaskContext | None = None,
-    rules: Rules | None = None,
-    settings: Settings | None = None,
+    world: World, context: TaskContext | None = None, rules: Rules | None = None, settings: Settings | None = None
 ) -> TaskResult:
     """One run of the task that follows the network's list."""
     (task,) = follow_network_tasks(settings or Settings(), rules or world.rules)
@@ -230,9 +215,7 @@ def chain_of(wallets: int, *, all_eligible: bool = True) -> Simulator:
     return simulator
 
 
-async def leaderboard(
-    db: Database, prices: Mapping[str, PricedToken], *, limit: int = 50, **order: Any
-) -> BoardPage:
+async def leaderboard(db: Database, prices: Mapping[str, PricedToken], *, limit: int = 50, **order: Any) -> BoardPage:
     """A page of the board, computed from the database."""
     query = board_query(limit=limit, **order)
     return page_of(await all_rows(db, prices, follow_max=10_000), query)

@@ -9,20 +9,20 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
+from holdfast.types import JSON
+from holdfast.values import decode, encode
+from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
+from stacks_simulator.tokens import TRADED_TOKENS
 from support import asgi
 from support.asgi import Answer
 from support.competition import ROOMY, World, chain_of, open_world
 from support.local_store import open_kv
 from support.scripted_scheduler import CHAINHOOK_SECRET, HEALTHY, OLD_CHAINHOOK_SECRET, named_keys
-from tocsin.bindings import JSON
-from tocsin.budget.budget import Quota
-from tocsin.competition.request_jobs import competition_jobs
-from tocsin.platform.shared.json_values import decode, encode
-from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.scheduler.service_health import HealthSnapshot
-from tocsin.simulator.chain_records import ChainTransaction, SimulatedCall
-from tocsin.simulator.simulated_tokens import TRADED_TOKENS
+from tocsin.prices.store import CachedPrice, put_token_price
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.health import HealthSnapshot
+from tocsin.swaps.submit import competition_jobs
+from tocsin.upstream.budget import Quota
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, Keys, WebDeps
 
@@ -80,9 +80,7 @@ class CompetitionSite:
     async def stored(self) -> dict[str, int]:
         """How many rows the competition has written."""
         tables = ("swaps", "refusals", "candidates")
-        return {
-            table: (await self.world.all(f"SELECT count(*) AS n FROM {table}"))[0]["n"] for table in tables
-        }
+        return {table: (await self.world.all(f"SELECT count(*) AS n FROM {table}"))[0]["n"] for table in tables}
 
 
 async def healthy() -> HealthSnapshot:
@@ -90,18 +88,11 @@ async def healthy() -> HealthSnapshot:
 
 
 @asynccontextmanager
-async def competition_site(
-    directory: Path, wallets: int = 3, plan: Quota = ROOMY
-) -> AsyncIterator[CompetitionSite]:
+async def competition_site(directory: Path, wallets: int = 3, plan: Quota = ROOMY) -> AsyncIterator[CompetitionSite]:
     """Open a site with eligible agents on a quiet chain, and prices of all traded tokens."""
-    async with (
-        open_world(directory, chain_of(wallets), plan=plan) as world,
-        open_kv(directory, world.clock) as kv,
-    ):
+    async with open_world(directory, chain_of(wallets), plan=plan) as world, open_kv(directory, world.clock) as kv:
         for token in TRADED_TOKENS:
-            await put_token_price(
-                kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now())
-            )
+            await put_token_price(kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now()))
         performer = JobStub(world)
         site = WebDeps(
             scheduler=lambda: SchedulerClient(performer),

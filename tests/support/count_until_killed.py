@@ -4,7 +4,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from tocsin.platform.local.sqlite.sqlite_file import connect
+from holdfast.local.sqlite_file import connect
 
 
 def main() -> None:
@@ -15,9 +15,7 @@ def main() -> None:
         for connection in connections:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("UPDATE counter SET number = ?", (number,))
-            connection.execute(
-                "UPDATE pages SET number = ? WHERE rowid = 400", (number,)
-            )  # at the file's other end
+            connection.execute("UPDATE pages SET number = ? WHERE rowid = 400", (number,))  # at the file's other end
             connection.execute("COMMIT")
         if number == 1:
             print("writing", flush=True)

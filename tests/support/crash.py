@@ -22,12 +22,12 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from holdfast.local import object_store
+from holdfast.local.clock import SystemClock
+from holdfast.local.runtime import Runtime
+from holdfast.types import AlarmInfo, DurableObject
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
-from tocsin.bindings import AlarmInfo, DurableObject
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.objects import object_store
-from tocsin.platform.local.objects.runtime import Runtime
 
 FAR_MS = 10**12
 
@@ -93,9 +93,7 @@ class Process:
     """The runtime on a directory, and the steps."""
 
     def __init__(self, directory: Path) -> None:
-        self.runtime = Runtime(
-            make_objects_file(directory), clock=SystemClock(), logger=CapturedLog(), env=None
-        )
+        self.runtime = Runtime(make_objects_file(directory), clock=SystemClock(), logger=CapturedLog(), env=None)
         self.namespace = self.runtime.namespace("LEDGER", Ledger)
 
     @property

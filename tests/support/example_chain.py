@@ -1,6 +1,6 @@
 """The swap of the example answers: its ids, and the transaction in our own types."""
 
-from tocsin.chain_model import ContractCall, MinedAt, Transaction
+from tocsin.stacks import ContractCall, MinedAt, Transaction
 
 TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
 WALLET = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"

@@ -3,9 +3,9 @@
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
-from tocsin.chain_model import MinedAt, Page, Transaction
-from tocsin.competition.feed_mark import FeedGap, FeedMark, FeedStep, joined, take_page
-from tocsin.competition.walk import Anchor, Position, anchor_at
+from tocsin.stacks import MinedAt, Page, Transaction
+from tocsin.swaps.feed_state import FeedGap, FeedMark, FeedStep, joined, take_page
+from tocsin.swaps.walk import Anchor, Position, anchor_at
 
 START_S = 1_000
 GAPS_MAX = 8

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import chain_of
 from support.virtual_time import VirtualClock
 from support.whole_service import Service
-from tocsin.shapes.base import FreeForm
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
+from tocsin.shape import FreeForm
 
 
 def busy(*, swaps: float = 60, network: float = 600) -> Simulator:

@@ -7,19 +7,18 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from stacks_simulator.chain import Chain
+from stacks_simulator.faults import BadTimes, SimulatedFault
+from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.traffic import Traffic, start_traffic
+from stacks_simulator.wallets import Wallet
 from support.competition import World, feed, register, sweep
 from support.killable import KillableDatabase, Killed
 from support.virtual_time import VirtualClock
-from tocsin.competition import totals
-from tocsin.competition.submission_lane import SubmissionLane
-from tocsin.competition.submit import submit
 from tocsin.errors import RunStopped
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.faults import BadTimes, SimulatedFault
-from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
-from tocsin.simulator.wallets import Wallet
+from tocsin.swaps import store as totals
+from tocsin.swaps.submit import SubmissionLane, submit
 
 SLOT_S = 900
 WALLETS = 16
@@ -83,9 +82,7 @@ class History:
         self._fault(SimulatedFault(kind=kind, share=self._rng.choice((0.3, 1.0))))  # type: ignore[arg-type]  # words of the table
 
     async def _storm(self) -> None:
-        self._fault(
-            SimulatedFault(kind="limited", retry_after=self._rng.choice((None, 1, 60, 600)), share=0.8)
-        )
+        self._fault(SimulatedFault(kind="limited", retry_after=self._rng.choice((None, 1, 60, 600)), share=0.8))
 
     def _fault(self, fault: SimulatedFault) -> None:
         now = self._world.clock.now()
@@ -114,9 +111,7 @@ class History:
         wallet = self._rng.choice(others)
         btc_address = wallet.btc_address or f"bc1{wallet.address}"
         agent_id = 1000 + len(self.eligible)
-        await register(
-            self._world.db, [Wallet(wallet.address, "eligible", btc_address, erc8004_agent_id=agent_id)]
-        )
+        await register(self._world.db, [Wallet(wallet.address, "eligible", btc_address, erc8004_agent_id=agent_id)])
         self.eligible.add(wallet.address)
 
     async def _submissions(self) -> None:

@@ -6,12 +6,12 @@ python -m support.hold_data_dir DIRECTORY [MIGRATIONS...]: each MIGRATIONS is `f
 import sys
 from pathlib import Path
 
-from tocsin.errors import StartError
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.migrations import load
-from tocsin.platform.shared.redaction import Redactor
+from holdfast.errors import StartError
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir
+from holdfast.local.migrations import load
+from tocsin.local.logs import open_logger
+from tocsin.logs import Redactor
 
 
 def main() -> int:
@@ -19,9 +19,7 @@ def main() -> int:
     schemas = {name: load(Path(where)) for name, _, where in (pair.partition("=") for pair in pairs)}
     clock = SystemClock()
     try:
-        data = DataDir(
-            Path(directory), schemas, now=clock.now(), logger=open_logger(sys.stderr, clock, Redactor())
-        )
+        data = DataDir(Path(directory), schemas, now=clock.now(), logger=open_logger(sys.stderr, clock, Redactor()))
     except StartError as error:
         sys.stdout.write(f"{type(error).__name__}: {error}\n")
         return 1

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.simulated_tokens import AEUSDC, ALEX, SBTC, STSTX, STX, WELSH, SimulatedToken, price_usd
-from tocsin.simulator.wallets import Wallet
+from stacks_simulator.chain import Chain
+from stacks_simulator.tokens import AEUSDC, ALEX, SBTC, STSTX, STX, WELSH, SimulatedToken, price_usd
+from stacks_simulator.wallets import Wallet
 
 HOUR_MS = 3_600_000
 TOKENS = (SBTC, AEUSDC, STSTX, WELSH, ALEX)  # each has a pool with STX
@@ -35,12 +35,7 @@ class Trader:
 
     def _broadcast(self, sold: SimulatedToken, bought: SimulatedToken, given: int, gotten: int) -> None:
         self.chain.swap(
-            self.wallet,
-            rng=self.rng,
-            token_in=sold.id,
-            token_out=bought.id,
-            amount_in=given,
-            amount_out=gotten,
+            self.wallet, rng=self.rng, token_in=sold.id, token_out=bought.id, amount_in=given, amount_out=gotten
         )
 
     def stx_of(self, usd: float, at_ms: float) -> int:
@@ -59,10 +54,7 @@ class Trader:
         """Buy a token and sell all or nearly all of it later; then the next."""
         at = self.moment(0, 0.1)
         for _ in range(count):
-            usd, until = (
-                self.capital_usd * self.rng.uniform(*shares),
-                at + self.rng.uniform(*hold_hours) * HOUR_MS,
-            )
+            usd, until = (self.capital_usd * self.rng.uniform(*shares), at + self.rng.uniform(*hold_hours) * HOUR_MS)
             token = self.choice(at, until)
             brought = self.swap(at, STX, token, self.stx_of(usd, at))
             at = until
@@ -77,9 +69,7 @@ def holder(trader: Trader) -> None:
     """Makes a few purchases and keeps most of them."""
     for _ in range(trader.rng.randrange(3, 7)):
         at, token = trader.moment(), trader.rng.choice(TOKENS)
-        brought = trader.swap(
-            at, STX, token, trader.stx_of(trader.capital_usd * trader.rng.uniform(0.1, 0.4), at)
-        )
+        brought = trader.swap(at, STX, token, trader.stx_of(trader.capital_usd * trader.rng.uniform(0.1, 0.4), at))
         if trader.rng.random() < 0.3:
             trader.swap(at + trader.rng.uniform(10, 80) * HOUR_MS, token, STX, brought)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tocsin.bindings import Database, DBResult, Row
+from holdfast.types import Database, DBResult, Row
 
 
 class Killed(BaseException):

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from tocsin.bindings import Clock, Database
-from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS, SqliteKV
-from tocsin.platform.local.sqlite.migrations import last_applied, load, migrate
+from holdfast.local import sqlite_file
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.kv import KV_MIGRATIONS, SqliteKV
+from holdfast.local.migrations import last_applied, load, migrate
+from holdfast.local.object_store import OBJECT_MIGRATIONS
+from holdfast.types import Clock, Database
+from tocsin.swaps import COMPETITION_MIGRATIONS
 
 ITEMS = """
 CREATE TABLE items (

@@ -35,9 +35,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
 
 
 @asynccontextmanager
-async def serving(
-    respond: Callable[[Request, asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[Loopback]:
+async def serving(respond: Callable[[Request, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[Loopback]:
     """Read requests one after the other on each connection, and let `respond` write any bytes."""
     loopback = Loopback("")
     handlers: set[asyncio.Task[None]] = set()

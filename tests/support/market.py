@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from support.scripted_fetch import Request, example_response, response
-from tocsin.bindings import FetchResponse
+from tocsin.fetch import FetchResponse
 from tocsin.upstream.tenero import token_address
 
 
@@ -17,9 +17,7 @@ class Market:
     headers: dict[str, str] = field(default_factory=dict)
     broken: Callable[[Request], FetchResponse | None] = lambda _: None
     asked: list[str] = field(default_factory=list)  # paths
-    pools: dict[str, tuple[float | None, float | None]] = field(
-        default_factory=dict
-    )  # liquidity, volume of a day
+    pools: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)  # liquidity, volume of a day
 
     def __call__(self, request: Request) -> FetchResponse:
         path = request.url.removeprefix("https://tenero.test/v1/stacks/tokens")

@@ -5,12 +5,9 @@ import os
 import pytest
 
 NPM = (
-    "npm is missing, or `make test` could not install workerd, wrangler and axe-core with it: "
-    "install Node.js with npm"
+    "npm is missing, or `make test` could not install workerd, wrangler and axe-core with it: install Node.js with npm"
 )
-CHROMIUM = (
-    "Chromium is missing: install it (`apt-get install chromium-headless-shell`), or set CHROMIUM to its path"
-)
+CHROMIUM = "Chromium is missing: install it (`apt-get install chromium-headless-shell`), or set CHROMIUM to its path"
 SYSTEMD = "systemd-analyze is missing: install it (`apt-get install systemd`)"
 PROMTOOL = "promtool is missing: install it (`apt-get install prometheus`)"
 CADDY = "caddy is missing: install it (`apt-get install caddy`)"

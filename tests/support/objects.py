@@ -6,25 +6,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from holdfast.local.runtime import LocalNamespace, Runtime
+from holdfast.types import DurableObject
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from support.virtual_time import VirtualClock
-from tocsin.bindings import DurableObject
-from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
 
 
 class Objects:
     """The runtime, its clock and log, and stubs by name."""
 
-    def __init__(
-        self, directory: Path, cls: type[DurableObject], clock: VirtualClock | None, **options: Any
-    ) -> None:
+    def __init__(self, directory: Path, cls: type[DurableObject], clock: VirtualClock | None, **options: Any) -> None:
         self.clock = clock or VirtualClock()
         self.log = CapturedLog()
         self.env = SimpleNamespace(now=self.clock.now)
-        self.runtime = Runtime(
-            make_objects_file(directory), clock=self.clock, logger=self.log, env=self.env, **options
-        )
+        self.runtime = Runtime(make_objects_file(directory), clock=self.clock, logger=self.log, env=self.env, **options)
         self.namespace: LocalNamespace = self.runtime.namespace("TEST", cls)
         self.env.TEST = self.namespace
 

@@ -4,8 +4,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.platform.local.sqlite.migrations import load
+from holdfast.local.migrations import load
+from tocsin.swaps import COMPETITION_MIGRATIONS
 
 _UNDO = """
 DROP VIEW pair_totals_recounted;

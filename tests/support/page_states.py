@@ -10,8 +10,8 @@ from support.pages_driver import open_board, open_console, panel, state, verdict
 from support.pages_server import World, now_ms
 from support.pages_world import sample_prices
 from support.statuses import MINUTE
-from tocsin.shapes.competition import BoardRound
-from tocsin.shapes.operators import AuditRecord
+from tocsin.board.types import BoardRound
+from tocsin.scheduler.types import AuditRecord
 
 BOARD = "/api/competition/leaderboard"
 
@@ -76,9 +76,7 @@ def console(page: Page, world: World) -> None:
 
 
 def console_in_trouble(page: Page, world: World) -> None:
-    world.status["tasks"]["tenero"].update(
-        overdue=True, lastError={"class": "Limited", "message": "429", "at": 1}
-    )
+    world.status["tasks"]["tenero"].update(overdue=True, lastError={"class": "Limited", "message": "429", "at": 1})
     world.status["tasks"]["sweep"]["running"] = {"startedAt": now_ms(), "done": 3, "total": 9, "run": 1}
     world.status["budgets"]["hiro"]["spent"]["month"] = 149_000
     open_console(page, world.key)
@@ -111,9 +109,7 @@ State: TypeAlias = Callable[[Page, World], None]
 def console_of_a_viewer(page: Page, world: World) -> None:
     """Open the audit log: an action that ended, and one whose end is unknown."""
     begun = AuditRecord("operator-2", now_ms(), "bob", "operator", "192.0.2.9", "refresh", "sweep", None)
-    ended = replace(
-        begun, id="operator-1", reason="Hiro was down", outcome="done", detail="run 7 of sweep: ok"
-    )
+    ended = replace(begun, id="operator-1", reason="Hiro was down", outcome="done", detail="run 7 of sweep: ok")
     world.role, world.audit = "viewer", [begun.to_json(), ended.to_json()]
     console(page, world)
     page.get_by_role("link", name="Audit log").click()

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from support.pages_world import Json
-from tocsin.shapes.base import SnakeShape
-from tocsin.shapes.responses import ErrorBody
+from tocsin.shape import SnakeShape
+from tocsin.web.response import ErrorBody
 
 
 def shaped(shape: type[SnakeShape], body: Json) -> Json:

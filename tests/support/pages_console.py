@@ -9,14 +9,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from support.pages_answers import refused_with, shaped
-from tocsin.competition.codes import MEANINGS, Code
-from tocsin.scheduler.run_history import counted, day_of
-from tocsin.shapes.agents import RecentRefusal, RefusalPage
-from tocsin.shapes.operators import AuditList
-from tocsin.shapes.price_history import PastPrice, PriceHistory
-from tocsin.shapes.run_days import DayList, DayTotals
-from tocsin.shapes.run_detail import RunDetail, RunLine, RunLines
-from tocsin.shapes.scheduler import RunList, RunRecord
+from tocsin.prices.price import PastPrice, PriceHistory
+from tocsin.scheduler.history import counted, day_of
+from tocsin.scheduler.types import AuditList, DayList, DayTotals, RunDetail, RunLine, RunLines, RunList, RunRecord
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.types import RecentRefusal, RefusalPage
 
 Json = dict[str, Any]
 RUNS_MAX = 2_000
@@ -83,9 +80,7 @@ class ConsoleApi:
         if found is None:
             return refused_with(404, "unknown_run", f"there is no run {number[:20]}")
         record = RunRecord.from_json(found)
-        failed = RunLine(
-            record.started_at + 80, "WARN", "sweep.unit_failed", "unit=<b>SP.one</b> reason=HTTP 503"
-        )
+        failed = RunLine(record.started_at + 80, "WARN", "sweep.unit_failed", "unit=<b>SP.one</b> reason=HTTP 503")
         done = RunLine(record.started_at + 90, "INFO", "prices.refreshed", "succeeded=13 failed=0")
         lines = RunLines([failed, done], 4)
         return JSONResponse(shaped(RunDetail, RunDetail("v1", record, None, lines).to_json()))
@@ -106,8 +101,7 @@ class ConsoleApi:
         found = [
             each
             for each in self._world().refused
-            if query.get("code", each["code"]) == each["code"]
-            and query.get("sender", each["sender"]) == each["sender"]
+            if query.get("code", each["code"]) == each["code"] and query.get("sender", each["sender"]) == each["sender"]
         ]
         more = str(start + limit) if start + limit < len(found) else None
         return JSONResponse(shaped(RefusalPage, {"refusals": found[start : start + limit], "next": more}))

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tocsin.shapes.round_views import (
+from tocsin.rounds.round import (
     CurrentRounds,
     LatestRound,
     ListedRound,
@@ -17,9 +17,9 @@ from tocsin.shapes.round_views import (
     RoundPage,
     RoundRow,
     RoundRule,
+    RoundRules,
     RoundWinner,
 )
-from tocsin.shapes.rounds import RoundRules
 
 Json = dict[str, Any]
 WEEK_S = 604_800
@@ -70,9 +70,7 @@ def round_routes(world: Callable[[], HasRounds]) -> list[Route]:
         return JSONResponse(RoundPage.from_json(world().past_rounds).to_json())
 
     async def guide(_request: Request) -> Response:
-        return PlainTextResponse(
-            "# A guide\n\n1. Register the wallet.\n2. Swap <b>one</b> token.\n\n## Routes\n"
-        )
+        return PlainTextResponse("# A guide\n\n1. Register the wallet.\n2. Swap <b>one</b> token.\n\n## Routes\n")
 
     return [
         Route("/llms.txt", guide),
@@ -106,9 +104,7 @@ def sample_rounds(now_ms: int) -> tuple[Json, Json, Json]:
         finalized_at="2026-05-20T01:01:07.000Z",
         digest="9f" * 32,
     )
-    winner = RoundWinner(
-        "overall_pnl", "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE", 12, "<b>Sly</b> Fox", 50_000
-    )
+    winner = RoundWinner("overall_pnl", "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE", 12, "<b>Sly</b> Fox", 50_000)
     current = CurrentRounds(now_s, running, None, [waiting], LatestRound(final, [winner]))
     listed = [ListedRound(running, 0, []), ListedRound(waiting, 0, []), ListedRound(final, 2, [])]
     past = RoundPage([final], Pagination(12, 0, has_more=False), {final.round_id: [winner]})

@@ -6,10 +6,10 @@ from random import Random
 
 from support.pages_world import Json
 from support.statuses import DAY, HOUR, MINUTE, budget_status, run_record, scheduler_status, task_status
-from tocsin.competition.feed_report import EMPTY_RESULT
-from tocsin.shapes.base import FreeForm
-from tocsin.shapes.budgets import BudgetForecast
-from tocsin.shapes.scheduler import RunError, RunRecord, TaskStatus
+from tocsin.scheduler.types import RunError, RunRecord, TaskStatus
+from tocsin.shape import FreeForm
+from tocsin.swaps.feed import EMPTY_RESULT
+from tocsin.upstream.budget import BudgetForecast
 
 TASKS = {
     "tenero": task_status(slice_ms=2 * MINUTE),
@@ -73,12 +73,7 @@ def _task(name: str, due: int, success: int) -> TaskStatus:
 
 
 def prices_result() -> FreeForm:
-    return {
-        "tokensAttempted": 13,
-        "succeeded": 13,
-        "failed": 0,
-        "rateLimitRemaining": {"minute": 94, "month": 42_580},
-    }
+    return {"tokensAttempted": 13, "succeeded": 13, "failed": 0, "rateLimitRemaining": {"minute": 94, "month": 42_580}}
 
 
 def sweep_result(random: Random) -> FreeForm:

@@ -31,15 +31,15 @@ from support.pages_world import Json, sample_board, sample_prices
 from support.patience import PATIENCE_S
 from support.ports import held_port
 from support.statuses import refresh_result, run_record
-from tocsin.platform.local.http.http_server import HttpServer
-from tocsin.scheduler.audit_log import EVENT_FIELDS
-from tocsin.scheduler.service_health import HealthSnapshot, TaskFacts, health_of, task_health
-from tocsin.shapes.base import FreeForm
-from tocsin.shapes.competition import Board, TradePage
-from tocsin.shapes.completeness import Completeness
-from tocsin.shapes.operators import AuditRecord, Caller
-from tocsin.shapes.prices import PriceList
-from tocsin.shapes.scheduler import (
+from tocsin.board.types import Board
+from tocsin.local.server import HttpServer
+from tocsin.prices.price import PriceList
+from tocsin.scheduler.audit import EVENT_FIELDS
+from tocsin.scheduler.health import HealthSnapshot, TaskFacts, health_of, task_health
+from tocsin.scheduler.types import (
+    AuditRecord,
+    Caller,
+    Completeness,
     Outcome,
     Paused,
     Progress,
@@ -50,8 +50,10 @@ from tocsin.shapes.scheduler import (
     Status,
     TaskStatus,
 )
-from tocsin.web.error_middleware import ErrorMiddleware
-from tocsin.web.static_pages import page_routes
+from tocsin.shape import FreeForm
+from tocsin.swaps.types import TradePage
+from tocsin.web.app import ErrorMiddleware
+from tocsin.web.pages import page_routes
 
 ENDED_FIELDS = ("trigger", "outcome", "durationMs", "error", "reason", "result")
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeAlias
 
+from stacks_simulator.addresses import SINGLE_SIG, encode_address
 from support.statuses import HOUR, MINUTE
-from tocsin.shapes.competition import BoardRow, SwapSource, Trade
-from tocsin.shapes.prices import Price
-from tocsin.stacks_address import SINGLE_SIG, encode_address
+from tocsin.board.types import BoardRow
+from tocsin.prices.price import Price
+from tocsin.swaps.types import SwapSource, Trade
 
 Json: TypeAlias = dict[str, Any]
 

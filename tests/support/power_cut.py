@@ -12,17 +12,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from holdfast.local import object_store
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.kv import SqliteKV
+from holdfast.local.open_objects import OBJECTS_FILE
+from holdfast.local.runtime import Runtime
+from holdfast.types import DurableObject
 from support.captured_log import CapturedLog
-from tocsin.bindings import DurableObject
-from tocsin.commands.data_files import load_migrations
-from tocsin.competition.kept_values import get_value, set_value
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.objects import object_store
-from tocsin.platform.local.objects.open_objects import OBJECTS_FILE
-from tocsin.platform.local.objects.runtime import Runtime
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.platform.local.sqlite.kv import SqliteKV
+from tocsin.commands.files import load_migrations
+from tocsin.swaps.feed_state import get_value, set_value
 
 PAUSES_S = {"a": 0.0, "b": 0.001, "c": 0.0025}  # of each object between two writes: some commit during a sync
 FAR_MS = 3 * 10**12
@@ -64,10 +64,7 @@ class Platform:
 
     async def numbers(self) -> dict[str, int]:
         """Return the stored numbers, by the names under which they were acknowledged."""
-        numbers = {
-            "db": int(await get_value(self.db, "number") or 0),
-            "kv": int(await self.kv.get("number") or 0),
-        }
+        numbers = {"db": int(await get_value(self.db, "number") or 0), "kv": int(await self.kv.get("number") or 0)}
         for name in PAUSES_S:
             numbers[name], numbers[f"{name}-alarm"] = await self.counter(name).numbers()
         return numbers

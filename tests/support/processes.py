@@ -58,19 +58,12 @@ class Process:
 
     def __init__(self, *arguments: str, command: Sequence[str] = (), **environment: str) -> None:
         """Start `tocsin` with the arguments, or another command. It gets the inheritable descriptors."""
-        kept = {
-            name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "PYTHONPATH") if name in os.environ
-        }
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "PYTHONPATH") if name in os.environ}
         known = {**kept, **environment}
         self._process: subprocess.Popen[str] | WarmProcess
         if command:
             self._process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=known,
-                close_fds=False,
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=known, close_fds=False
             )
         else:
             self._process = WarmProcess(*arguments, environment=known)

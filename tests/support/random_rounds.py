@@ -5,16 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tocsin.shapes.rounds import (
-    FlagDecision,
-    RoundAgent,
-    RoundInputs,
-    RoundPrice,
-    RoundRefusal,
-    RoundRules,
-    RoundSwap,
-)
-from tocsin.shapes.swap_excess import SwapWorth
+from tocsin.rounds.round import FlagDecision, RoundAgent, RoundInputs, RoundPrice, RoundRefusal, RoundRules, RoundSwap
+from tocsin.swaps.values import SwapWorth
 
 STARTS_AT, ENDS_AT = 1_000, 2_000
 TOKENS = ("stx", "SP1.sbtc::sbtc", "SP2.usd::usd", "SP3.new::new", "SP4.none::none")
@@ -77,9 +69,7 @@ def round_inputs(draw: st.DrawFn) -> RoundInputs:
     ]
     swaps = {swap.txid: swap for swap in draw(st.lists(_swaps(round_numbers), max_size=25))}
     refusals = {refusal.txid: refusal for refusal in draw(st.lists(_refusals(), max_size=3))}
-    decisions = {
-        (made.erc8004_agent_id, made.kind): made for made in draw(st.lists(_decisions(), max_size=2))
-    }
+    decisions = {(made.erc8004_agent_id, made.kind): made for made in draw(st.lists(_decisions(), max_size=2))}
     priced = draw(st.lists(st.sampled_from(TOKENS[:4]), unique=True, min_size=2))
     listed = draw(st.lists(st.sampled_from(sorted(swaps)), unique=True)) if swaps else []
     return RoundInputs(

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from support.scripted_fetch import Request, response
-from tocsin.bindings import FetchResponse
 from tocsin.errors import FetchFailed
+from tocsin.fetch import FetchResponse
 
 DATA = Path(__file__).parent.parent / "data" / "competition"
 
@@ -16,9 +16,7 @@ PARSE_CASES = json.loads((DATA / "parse_cases.json").read_text())["cases"]
 VERIFY_CASES = json.loads((DATA / "verify_cases.json").read_text())["cases"]
 
 FEE = 3000
-NOT_FOUND = response(
-    {"statusCode": 404, "error": "Not Found", "message": "Transaction not found"}, status=404
-)
+NOT_FOUND = response({"statusCode": 404, "error": "Not Found", "message": "Transaction not found"}, status=404)
 
 
 def completed(tx: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
+from holdfast.errors import HoldfastError
+from holdfast.local.clock import SystemClock
+from holdfast.local.runtime import Runtime
+from holdfast.types import DurableObject
 from support.captured_log import CapturedLog
 from support.linearizability import Operation
 from support.local_store import make_objects_file
-from tocsin.bindings import DurableObject
-from tocsin.errors import TocsinError
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.objects.runtime import Runtime
 
 KEYS = ("a", "b")
 CALLERS = 4
@@ -158,7 +158,7 @@ async def use_registers(stub: Any, random: Random, numbers: Numbers, recorder: A
         called = recorder.call(name, arguments)
         try:
             recorder.end(called, await getattr(stub, name)(*arguments))
-        except TocsinError:
+        except HoldfastError:
             recorder.end(called, None, known=False)
         await asyncio.sleep(random.choice((0, 0, 0.001)))
 

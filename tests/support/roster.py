@@ -7,10 +7,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from holdfast.local import sqlite_file
+from stacks_simulator.addresses import address_of
 from support.local_store import migrated
-from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.simulator.addresses import address_of
+from tocsin.swaps import COMPETITION_MIGRATIONS
 
 # Stricter than ours, and in another order: exports without column names follow it.
 REFERENCE_SCHEMA = """

@@ -37,8 +37,7 @@ _TABLES = {
 async def published(world: RoundWorld) -> dict[str, list[dict[str, Any]]]:
     """Return every stored column of rounds: results, prizes, flags, file, digest, captured inputs, times."""
     return {
-        table: await world.all(f"SELECT * FROM {table} ORDER BY round_id, {order}")
-        for table, order in _TABLES.items()
+        table: await world.all(f"SELECT * FROM {table} ORDER BY round_id, {order}") for table, order in _TABLES.items()
     }
 
 
@@ -103,10 +102,7 @@ CHANGES: dict[str, tuple[Change, bool]] = {
     "nothing": (lambda world: world.all("SELECT 1"), True),
     "a swap after the end": (lambda world: world.swap(61, 0, ("stx", 1), (STSTX, 9), at_s=END_S), True),
     "prices after the end": (lambda world: world.prices_around(END_S + 3_601, stx="5"), True),
-    "a swap that is found late": (
-        lambda world: world.swap(62, 0, ("stx", 1), (STSTX, 9), at_s=START_S),
-        False,
-    ),
+    "a swap that is found late": (lambda world: world.swap(62, 0, ("stx", 1), (STSTX, 9), at_s=START_S), False),
     "a late swap of another token": (other_token, False),
     "a reorg that takes a swap": (lambda world: world.unswap(1), False),
     "a reorg that moves a swap": (moved, False),
@@ -122,9 +118,7 @@ CHANGES: dict[str, tuple[Change, bool]] = {
     "a wallet that is not eligible any more": (lambda world: claim(world, 2, "failed"), False),
     "a wallet that has become eligible": (lambda world: claim(world, 3, "verified"), False),
     "another identity": (
-        lambda world: run_sql(
-            world, "UPDATE agents SET erc8004_agent_id = 10 WHERE stx_address = ?", AGENTS[1]
-        ),
+        lambda world: run_sql(world, "UPDATE agents SET erc8004_agent_id = 10 WHERE stx_address = ?", AGENTS[1]),
         False,
     ),
     "another name": (lambda world: run_sql(world, "UPDATE agents SET display_name = 'Zoë'"), False),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from support.local_store import open_competition
 from support.round_world import ROUND_ID, RoundWorld, SetClock, seed
-from tocsin.competition.rules import rules_of
 from tocsin.settings import Settings
+from tocsin.swaps.rules import rules_of
 
 LENGTH_S = 7_200
 ALONE = {

@@ -2,16 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from tocsin.rounds.scoring import score
-from tocsin.shapes.rounds import (
-    FlagDecision,
-    RoundAgent,
-    RoundInputs,
-    RoundOutcome,
-    RoundPrice,
-    RoundRules,
-    RoundSwap,
-)
+from tocsin.rounds.round import FlagDecision, RoundAgent, RoundInputs, RoundOutcome, RoundPrice, RoundRules, RoundSwap
+from tocsin.rounds.score import score
 
 START = 1_800_000_000
 HOUR = 3_600
@@ -25,9 +17,7 @@ STX, USD, BTC = "stx", "A.a::usd", "B.b::btc"
 UNIT = {STX: 10**6, USD: 10**6, BTC: 1_000}  # of a dollar's worth
 
 
-def agent(
-    number: int, *, funder: str | None = None, owner: str | None = None, wallet: str = ""
-) -> RoundAgent:
+def agent(number: int, *, funder: str | None = None, owner: str | None = None, wallet: str = "") -> RoundAgent:
     return RoundAgent(wallet or f"SP{number}", f"bc1{number}", number, owner=owner, first_funder=funder)
 
 
@@ -58,10 +48,7 @@ class Trades:
 
 
 def outcome(
-    agents: Sequence[RoundAgent],
-    trades: Trades,
-    decisions: Iterable[FlagDecision] = (),
-    rules: RoundRules = RULES,
+    agents: Sequence[RoundAgent], trades: Trades, decisions: Iterable[FlagDecision] = (), rules: RoundRules = RULES
 ) -> RoundOutcome:
     return score(RoundInputs(rules, "v", None, list(agents), PRICES, trades.swaps, [], list(decisions)))
 
@@ -74,9 +61,7 @@ def winners(found: RoundOutcome) -> dict[str, int]:
     return {reward.category: reward.erc8004_agent_id for reward in found.rewards}
 
 
-def decided(
-    number: int, decision: str, kind: str | None = None, at: str = "2027-01-15T09:00:00Z"
-) -> FlagDecision:
+def decided(number: int, decision: str, kind: str | None = None, at: str = "2027-01-15T09:00:00Z") -> FlagDecision:
     return FlagDecision.from_dict(
         {
             "erc8004_agent_id": number,

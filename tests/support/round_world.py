@@ -6,22 +6,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.types import Database
 from support.captured_log import CapturedLog
 from support.local_store import open_competition
-from tocsin.bindings import Database
-from tocsin.budget.call_session import request_session, task_session
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.kept_values import set_value
-from tocsin.competition.rules import Rules
-from tocsin.history.trade_values import value_swaps
-from tocsin.prices.series import PricePoint, append
-from tocsin.rounds.round_jobs import ROUND, round_jobs
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
+from tocsin.prices.price import PoolFloors
+from tocsin.prices.store import PricePoint, append
+from tocsin.rounds.actions import ROUND, round_jobs
+from tocsin.rounds.round import RoundAnswer
+from tocsin.rounds.task import rounds_task
+from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
 from tocsin.settings import Settings
-from tocsin.shapes.pool_floors import PoolFloors
-from tocsin.shapes.round_views import RoundAnswer
-from tocsin.tasks.run_rounds import rounds_task
+from tocsin.swaps.feed_state import set_value
+from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.values import value_swaps
+from tocsin.upstream.limiter import request_session, task_session
 
 START_S = 1_800_000_000
 END_S = START_S + 7 * 86_400
@@ -116,12 +114,7 @@ class RoundWorld:
             pass
 
     async def swap(
-        self,
-        number: int,
-        agent: int | str,
-        given: tuple[str, int],
-        gotten: tuple[str, int],
-        at_s: int = START_S + 60,
+        self, number: int, agent: int | str, given: tuple[str, int], gotten: tuple[str, int], at_s: int = START_S + 60
     ) -> None:
         """Add a swap of an agent, or of another wallet, in units of a millionth."""
         sender = AGENTS[agent] if isinstance(agent, int) else agent
@@ -132,9 +125,7 @@ class RoundWorld:
         await self.db.prepare("DELETE FROM swaps WHERE txid = ?").bind(txid(number)).run()
 
     async def price(self, token: str, price: str, at_s: int, *, liquidity: str = "20000") -> None:
-        await self.db.batch(
-            append(self.db, [PricePoint(token, at_s * 1000, price, 6, "tenero", liquidity, "700")])
-        )
+        await self.db.batch(append(self.db, [PricePoint(token, at_s * 1000, price, 6, "tenero", liquidity, "700")]))
 
     async def prices_around(self, end_s: int, **prices: str) -> None:
         """Put these prices in force during the last hour."""
@@ -173,9 +164,7 @@ async def seed(world: RoundWorld, start_s: int = START_S, end_s: int = END_S) ->
                 db.prepare(
                     "INSERT INTO agents (btc_address, stx_address, erc8004_agent_id, display_name) VALUES (?, ?, ?, ?)"
                 ).bind(f"bc1q{number}", address, 10 + number, f"Agent {number}"),
-                db.prepare("INSERT INTO claims (btc_address, status) VALUES (?, 'verified')").bind(
-                    f"bc1q{number}"
-                ),
+                db.prepare("INSERT INTO claims (btc_address, status) VALUES (?, 'verified')").bind(f"bc1q{number}"),
             ]
         )
     await world.swap(1, 0, ("stx", 75), (STSTX, 85), start_s + 60)
@@ -185,9 +174,7 @@ async def seed(world: RoundWorld, start_s: int = START_S, end_s: int = END_S) ->
 
 
 @asynccontextmanager
-async def round_world(
-    directory: Path, wrap: Callable[[Database], Database] | None = None
-) -> AsyncIterator[RoundWorld]:
+async def round_world(directory: Path, wrap: Callable[[Database], Database] | None = None) -> AsyncIterator[RoundWorld]:
     """Open a world with a running round."""
     async with open_competition(directory) as db:
         world = RoundWorld(db, wrapped=None if wrap is None else wrap(db))

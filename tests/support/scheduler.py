@@ -7,22 +7,22 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
+from holdfast.errors import ObjectReset
+from holdfast.local.object_id import LocalObjectId
+from holdfast.local.object_store import Owner
+from holdfast.local.runtime import LocalNamespace, Runtime
+from holdfast.types import KV, Database, DurableObject
+from holdfast.values import decode
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from support.virtual_time import VirtualClock
-from tocsin.bindings import KV, Database, DurableObject, Fetch, FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.errors import ObjectReset
-from tocsin.platform.local.objects.object_id import LocalObjectId
-from tocsin.platform.local.objects.object_store import Owner
-from tocsin.platform.local.objects.runtime import LocalNamespace, Runtime
-from tocsin.platform.shared.json_values import decode
+from tocsin.fetch import Fetch, FetchResponse
+from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv, UpstreamSource
-from tocsin.scheduler.scheduler_client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.task import RequestJob, Task, TaskResult
-from tocsin.scheduler.work_context import TaskContext
-from tocsin.shapes.base import FreeForm
+from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult
+from tocsin.shape import FreeForm
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.hiro import hiro_upstream
 from tocsin.upstream.tenero import tenero_upstream
 

@@ -159,9 +159,7 @@ class _FittingValues:
 
     def _fields(self, schema: Any) -> Fits:
         properties = {name: self.of(one) for name, one in schema.get("properties", {}).items()}
-        patterns = [
-            (re.compile(text), self.of(one)) for text, one in schema.get("patternProperties", {}).items()
-        ]
+        patterns = [(re.compile(text), self.of(one)) for text, one in schema.get("patternProperties", {}).items()]
         others, required = schema.get("additionalProperties", True), schema.get("required", ())
         of_others = self.of(others) if isinstance(others, dict) else lambda _: others is not False
         name_fits = self.of(schema.get("propertyNames", ANYTHING))

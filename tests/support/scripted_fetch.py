@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tocsin.bindings import FetchResponse
+from tocsin.fetch import FetchResponse
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -68,17 +68,9 @@ def example(name: str) -> dict[str, Any]:
     return value
 
 
-def response(
-    body: object = None, *, status: int = 200, headers: Mapping[str, str] | None = None
-) -> FetchResponse:
+def response(body: object = None, *, status: int = 200, headers: Mapping[str, str] | None = None) -> FetchResponse:
     """An answer with a JSON body; bytes and text are sent as they are."""
-    raw = (
-        body
-        if isinstance(body, bytes)
-        else body.encode()
-        if isinstance(body, str)
-        else json.dumps(body).encode()
-    )
+    raw = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
     return FetchResponse(status, headers or {}, raw)
 
 

@@ -7,31 +7,37 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.errors import UsageError
+from holdfast.types import JSON, Clock
 from support.captured_log import CapturedLog
 from support.local_store import open_competition, open_kv
 from support.statuses import refresh_result, run_record, scheduler_status
 from support.virtual_time import VirtualClock
-from tocsin.access_keys import AccessKey, Role
-from tocsin.bindings import JSON, Clock
-from tocsin.competition.rules import rules_of
-from tocsin.errors import UsageError
-from tocsin.scheduler.measurements import Measurements
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.scheduler.service_health import HealthSnapshot
-from tocsin.settings import Settings
-from tocsin.shapes.operators import AuditEntry, AuditList, AuditOutcome, AuditRecord
-from tocsin.shapes.run_days import DayList, DayTotals, TaskTotals
-from tocsin.shapes.run_detail import RunDetail, RunLine, RunLines
-from tocsin.shapes.scheduler import (
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.health import HealthSnapshot
+from tocsin.scheduler.stored import Measurements
+from tocsin.scheduler.types import (
+    AuditEntry,
+    AuditList,
+    AuditOutcome,
+    AuditRecord,
+    DayList,
+    DayTotals,
     EventBatch,
     Paused,
     Resumed,
+    RunDetail,
     RunError,
+    RunLine,
+    RunLines,
     RunList,
     RunRecord,
     SchedulerEvent,
     Status,
+    TaskTotals,
 )
+from tocsin.settings import AccessKey, Role, Settings
+from tocsin.swaps.rules import rules_of
 from tocsin.web.deps import InForce, Keys, WebDeps
 
 ADMIN_KEY = "adm1n-k3y-of-a-test"

@@ -9,10 +9,10 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 
-from tocsin.bindings import DBResult
+from holdfast.local import database
+from holdfast.statements import PreparedStatement
+from holdfast.types import DBResult
 from tocsin.cli import main
-from tocsin.platform.local.sqlite import database
-from tocsin.platform.shared.statement import PreparedStatement
 
 STEPS = ("UPDATE competition_rounds", "INSERT INTO competition_round_files")
 
@@ -26,9 +26,7 @@ def die() -> None:
 def kill_at(moment: str, number: int) -> None:
     passed = 0
 
-    def counted(
-        connection: sqlite3.Connection, begin: str, statements: Sequence[PreparedStatement]
-    ) -> list[DBResult]:
+    def counted(connection: sqlite3.Connection, begin: str, statements: Sequence[PreparedStatement]) -> list[DBResult]:
         nonlocal passed
         if not any(step in statement.sql for step in STEPS for statement in statements):
             return execute(connection, begin, statements)

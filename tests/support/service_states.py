@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.asgi import Answer
-from tocsin.shapes.scheduler import ServiceState
+from tocsin.scheduler.types import ServiceState
 
 NOW = 2_000_000_760_000  # 2033-05-18 03:46 UTC: no slot is due, and on workerd no alarm
 MINUTE = 60_000
@@ -36,14 +36,8 @@ def entries_of(case: Case) -> dict[str, Any]:
         "lastOutcome": well,
         **case.changes,
     }
-    others = {
-        "lastSlotAt": NOW,
-        "lastSuccessAt": NOW - MINUTE,
-        "lastOutcome": "ok",
-    }  # tasks that are always healthy
-    return entries | {
-        name: {"snapshot": value, "rounds": value, **entries[name]} for name, value in others.items()
-    }
+    others = {"lastSlotAt": NOW, "lastSuccessAt": NOW - MINUTE, "lastOutcome": "ok"}  # tasks that are always healthy
+    return entries | {name: {"snapshot": value, "rounds": value, **entries[name]} for name, value in others.items()}
 
 
 def _sweep(key: str, value: Any, other: Any = None) -> dict[str, Any]:
@@ -70,26 +64,15 @@ CASES = {
         "partial",
         True,
         "the last run of sweep was not complete: 39 of 40 contracts' lists were read",
-        {
-            **_sweep("lastOutcome", "partial", "ok"),
-            **_sweep("lastReason", "39 of 40 contracts' lists were read"),
-        },
+        {**_sweep("lastOutcome", "partial", "ok"), **_sweep("lastReason", "39 of 40 contracts' lists were read")},
     ),
     "limited": Case(
         "limited",
         True,
         "sweep is limited: hiro: all callers wait after a 429",
-        {
-            **_sweep("lastOutcome", "limited", "ok"),
-            **_sweep("lastReason", "hiro: all callers wait after a 429"),
-        },
+        {**_sweep("lastOutcome", "limited", "ok"), **_sweep("lastReason", "hiro: all callers wait after a 429")},
     ),
-    "paused": Case(
-        "paused",
-        True,
-        "tenero is paused until 2033-05-18 04:46 UTC",
-        {"pausedUntil": NOW + 60 * MINUTE},
-    ),
+    "paused": Case("paused", True, "tenero is paused until 2033-05-18 04:46 UTC", {"pausedUntil": NOW + 60 * MINUTE}),
     "overdue": Case(
         "overdue",
         False,
@@ -116,10 +99,7 @@ CASES = {
         "overdue",
         False,
         "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
-        {
-            "pausedUntil": NOW + 60 * MINUTE,
-            "lastSuccessAt": {"tenero": NOW - 11 * MINUTE, "feed": NOW, "sweep": NOW},
-        },
+        {"pausedUntil": NOW + 60 * MINUTE, "lastSuccessAt": {"tenero": NOW - 11 * MINUTE, "feed": NOW, "sweep": NOW}},
     ),
     "never complete": Case(
         "overdue",

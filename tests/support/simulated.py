@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.types import Clock
+from stacks_simulator.chain import Chain
+from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, UpstreamName
+from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.virtual_time import START_MS
-from tocsin.bindings import Clock
-from tocsin.simulator.chain import Chain
-from tocsin.simulator.http_messages import SimulatedReply, SimulatedRequest, UpstreamName
-from tocsin.simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
-from tocsin.simulator.simulator import Simulator
-from tocsin.simulator.traffic import Traffic, start_traffic
 
 
 class HandClock:
@@ -52,10 +52,7 @@ def lively_chain(*, seed: int = 1, wallets: int = 40, hours: float = 2.0, start_
 
 
 def ask(
-    simulator: Simulator,
-    target: str,
-    headers: Mapping[str, str] | None = None,
-    upstream: UpstreamName = "hiro",
+    simulator: Simulator, target: str, headers: Mapping[str, str] | None = None, upstream: UpstreamName = "hiro"
 ) -> SimulatedReply:
     """The reply to a GET request."""
     return simulator.handle(upstream, SimulatedRequest.get(target, headers)).reply

@@ -13,9 +13,7 @@ def root_of(upstreams: dict[str, str]) -> str:
 
 
 @contextmanager
-def running_simulator(
-    *, wallets: int = 3, history_hours: float = 0.1, speed: float = 1.0
-) -> Iterator[dict[str, str]]:
+def running_simulator(*, wallets: int = 3, history_hours: float = 0.1, speed: float = 1.0) -> Iterator[dict[str, str]]:
     """A small simulator without limits; yields the settings of its URLs. Speed 0 stops the chain."""
     arguments = ["simulate", "--port=0", "--no-limits"]
     arguments += [f"--wallets={wallets}", f"--history-hours={history_hours}", f"--speed={speed}"]

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from support.virtual_time import START_MS
-from tocsin.shapes.base import FreeForm
-from tocsin.shapes.budgets import (
+from tocsin.scheduler.types import LastError, RefreshResult, RefreshRun, RunRecord, Status, TaskStatus
+from tocsin.shape import FreeForm
+from tocsin.upstream.budget import (
     BudgetForecast,
     BudgetStatus,
     CallsLeft,
@@ -17,7 +18,6 @@ from tocsin.shapes.budgets import (
     SpentCalls,
     WaitingCallers,
 )
-from tocsin.shapes.scheduler import LastError, RefreshResult, RefreshRun, RunRecord, Status, TaskStatus
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -53,9 +53,7 @@ def task_status(**changes: Any) -> TaskStatus:
     return replace(status, **changes)
 
 
-def budget_status(
-    *, minute: tuple[int, int | None], month: tuple[int, int | None], **changes: Any
-) -> BudgetStatus:
+def budget_status(*, minute: tuple[int, int | None], month: tuple[int, int | None], **changes: Any) -> BudgetStatus:
     """Return a budget with calls spent in this minute and this month; a limit may be None."""
     quota = QuotaStatus(second=None, minute=minute[1], month=month[1], request_share=0.1)
     left = None if month[1] is None else month[1] - month[0]
@@ -65,9 +63,7 @@ def budget_status(
         spent=SpentCalls(second=0, minute=minute[0], month=month[0], month_by_others=0),
         left=CallsLeft(left),
         reported=ReportedLimits(
-            minute_remaining=None if minute[1] is None else minute[1] - minute[0],
-            month_remaining=None,
-            anonymous=False,
+            minute_remaining=None if minute[1] is None else minute[1] - minute[0], month_remaining=None, anonymous=False
         ),
         month_ends_at=START_MS + 16 * DAY,
         closed_until=None,
@@ -101,9 +97,7 @@ def scheduler_status(**changes: Any) -> Status:
         },
         budgets={
             "tenero": budget_status(
-                minute=(6, 100),
-                month=(1_789, 50_000),
-                forecast=BudgetForecast(START_MS - DAY, 82, 3_100, None),
+                minute=(6, 100), month=(1_789, 50_000), forecast=BudgetForecast(START_MS - DAY, 82, 3_100, None)
             ),
             "hiro": budget_status(minute=(48, 500), month=(61_950, None)),
         },

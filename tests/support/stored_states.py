@@ -11,15 +11,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from holdfast.types import JSON
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from support.virtual_time import run_virtual
 from tocsin import __version__
-from tocsin.bindings import JSON, FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.upstream.answer import Limited
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 

@@ -14,19 +14,16 @@ from random import Random
 from support.captured_log import CapturedLog
 from support.scripted_fetch import Request, ScriptedFetch, response
 from support.virtual_time import VirtualClock
-from tocsin.bindings import FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
-from tocsin.budget.call_session import request_session, task_session
-from tocsin.budget.limiter import Lane
-from tocsin.budget.month import span_of
-from tocsin.client_address import client_networks
-from tocsin.competition.submission_lane import SubmissionLane
 from tocsin.errors import NoAnswer, ShareUsed
-from tocsin.scheduler.work_context import ContextBindings, WorkContext
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.task import ContextBindings, WorkContext
+from tocsin.swaps.submit import SubmissionLane
 from tocsin.upstream.answer import Limited, Ok
+from tocsin.upstream.budget import Lane, Quota, span_of
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
+from tocsin.upstream.limiter import BudgetLimiter, request_session, restored_budget, task_session
+from tocsin.web.limits import client_networks
 
 PLAN = Quota(second=20, minute=500, month=150_000)
 MAY = span_of(1_778_700_600_000)

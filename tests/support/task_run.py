@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from holdfast.types import KV, Database
 from support.local_store import open_competition, open_kv
 from support.scripted_fetch import Handler
 from support.upstreams import ROOMY, Wired, wired_tenero
-from tocsin.bindings import KV, Database
-from tocsin.budget.budget import Quota
-from tocsin.budget.call_session import task_session
-from tocsin.scheduler.task import Task, TaskResult
-from tocsin.scheduler.work_context import ContextBindings, TaskContext
-from tocsin.shapes.base import FreeForm
+from tocsin.scheduler.task import ContextBindings, Task, TaskContext, TaskResult
+from tocsin.shape import FreeForm
+from tocsin.upstream.budget import Quota
+from tocsin.upstream.limiter import task_session
 
 _COUNT = "INSERT INTO token_totals VALUES (?, 1) ON CONFLICT (token) DO UPDATE SET trades = trades + 1"
 
@@ -26,9 +25,7 @@ class TaskBench:
     db: Database
     kv: KV
     wired: Wired
-    progress: list[tuple[int, int, FreeForm]] = field(
-        default_factory=list
-    )  # every report: done, total, counters
+    progress: list[tuple[int, int, FreeForm]] = field(default_factory=list)  # every report: done, total, counters
 
     def context(self, task: Task, stop_after: int | None = None) -> TaskContext:
         """Return a context for one run; after this many checkpoints the next one stops it, like a pause."""

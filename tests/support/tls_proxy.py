@@ -59,9 +59,7 @@ def proxied(service_port: int, prefix: str, certificate: Certificate) -> Iterato
             if not self.path.startswith(f"{prefix}/"):
                 self.send_error(404)
                 return
-            with closing(
-                http.client.HTTPConnection("127.0.0.1", service_port, timeout=PATIENCE_S)
-            ) as service:
+            with closing(http.client.HTTPConnection("127.0.0.1", service_port, timeout=PATIENCE_S)) as service:
                 service.request(self.command, self.path.removeprefix(prefix), headers=dict(self.headers))
                 answer = service.getresponse()
                 body = answer.read()

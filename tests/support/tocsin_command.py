@@ -31,13 +31,7 @@ def tocsin_process(
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     known = {**kept, "TZ": "UTC", "TOCSIN_PORT": str(port), "ADMIN_KEY": ADMIN_KEY, **environment}
     return subprocess.run(
-        [TOCSIN, *arguments],
-        capture_output=True,
-        text=True,
-        env=known,
-        cwd=directory,
-        timeout=PATIENCE_S,
-        check=False,
+        [TOCSIN, *arguments], capture_output=True, text=True, env=known, cwd=directory, timeout=PATIENCE_S, check=False
     )
 
 

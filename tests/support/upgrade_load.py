@@ -32,9 +32,7 @@ class UpgradeLoad:
         self._wanted = wanted
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._ask_often, args=(number % 2 == 0,)) for number in range(clients)
-        ]
+        self._threads = [threading.Thread(target=self._ask_often, args=(number % 2 == 0,)) for number in range(clients)]
 
     def start(self) -> None:
         for thread in self._threads:

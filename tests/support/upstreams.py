@@ -6,12 +6,10 @@ from random import Random
 from support.captured_log import CapturedLog
 from support.scripted_fetch import Handler, ScriptedFetch
 from support.virtual_time import VirtualClock
-from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
-from tocsin.budget.call_session import CallSession, request_session, task_session
-from tocsin.budget.stored import StoredBudget
+from tocsin.upstream.budget import Quota, StoredBudget
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
+from tocsin.upstream.limiter import BudgetLimiter, CallSession, request_session, restored_budget, task_session
 from tocsin.upstream.tenero import TeneroClient, tenero_upstream
 
 HIRO_URL = "https://hiro.test"
@@ -41,16 +39,9 @@ class Wired:
         random = Random(7).random
         self.fetch = ScriptedFetch(self.handler, self.latency_s)
         budget = restored_budget(self.quota, None, self.clock)
-        self.limiter = BudgetLimiter(
-            self.upstream.name, budget, self.clock, random, self.log, self.saved.append
-        )
+        self.limiter = BudgetLimiter(self.upstream.name, budget, self.clock, random, self.log, self.saved.append)
         self.client = UpstreamClient(
-            self.upstream,
-            self.fetch,
-            self.limiter,
-            self.clock,
-            random,
-            on_key_ignored=self.keys_ignored.append,
+            self.upstream, self.fetch, self.limiter, self.clock, random, on_key_ignored=self.keys_ignored.append
         )
 
     @property
@@ -70,9 +61,7 @@ class Wired:
         return request_session(self.log)
 
 
-def wired_hiro(
-    handler: Handler, quota: Quota = ROOMY, key: str | None = KEY, latency_s: float = 0.0
-) -> Wired:
+def wired_hiro(handler: Handler, quota: Quota = ROOMY, key: str | None = KEY, latency_s: float = 0.0) -> Wired:
     return Wired(hiro_upstream(HIRO_URL, key), handler, quota, latency_s)
 
 

@@ -47,19 +47,13 @@ def _end(channel: socket.socket, template: "subprocess.Popen[bytes]") -> None:
 class WarmProcess:
     """The part of `subprocess.Popen` that tests use, with text in pipes."""
 
-    def __init__(
-        self, *arguments: str, environment: Mapping[str, str], directory: Path | None = None
-    ) -> None:
+    def __init__(self, *arguments: str, environment: Mapping[str, str], directory: Path | None = None) -> None:
         self.returncode: int | None = None
         self._reply, reply = socket.socketpair()
         (out, its_out), (error, its_error) = os.pipe(), os.pipe()
         self.stdout: TextIO = os.fdopen(out)
         self.stderr: TextIO = os.fdopen(error)
-        request = {
-            "arguments": arguments,
-            "environment": dict(environment),
-            "directory": str(directory or Path.cwd()),
-        }
+        request = {"arguments": arguments, "environment": dict(environment), "directory": str(directory or Path.cwd())}
         message = f"{json.dumps(request)}\n".encode()
         with _STARTING:
             socket.send_fds(_template(), [message], [its_out, its_error, reply.fileno()])

@@ -20,14 +20,14 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from tocsin.shapes.base import SnakeShape
+from tocsin.shape import SnakeShape
 
 OUTPUT = (1, 2)
 REQUEST_MAX = 65_536
 NUMBER = struct.Struct("i")  # what is reported about a process: first its number, at the end its exit code
 # What commands, and uvicorn, import when they run.
 IMPORTED = (
-    *("tocsin.cli", "tocsin.service", "tocsin.commands.demo", "tocsin.simulator.serve"),
+    *("tocsin.cli", "tocsin.service", "tocsin.commands.demo", "stacks_simulator.serve"),
     *("uvicorn.loops.uvloop", "uvicorn.lifespan.on", "uvicorn.protocols.http.httptools_impl"),
     *("aiohttp", "anyio._backends._asyncio"),
 )

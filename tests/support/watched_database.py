@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tocsin.bindings import Database, DBResult, Row, Statement
+from holdfast.types import Database, DBResult, Row, Statement
 
 Moment: TypeAlias = Literal["before", "after"]
 
@@ -25,9 +25,7 @@ class WatchedDatabase:
         return WatchedStatement(self, self.db.prepare(sql))
 
     async def batch(self, statements: Sequence[Any]) -> list[DBResult]:
-        results: list[DBResult] = await self.watched(
-            lambda: self.db.batch([each.inner for each in statements])
-        )
+        results: list[DBResult] = await self.watched(lambda: self.db.batch([each.inner for each in statements]))
         return results
 
     async def watched(self, call: Callable[[], Awaitable[Any]]) -> Any:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from starlette.types import ASGIApp
 
 from support.api_contract import CheckedApp
-from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.local.server import HttpServer
 
 
 @asynccontextmanager

@@ -9,22 +9,19 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from holdfast.local.clock import SystemClock
+from holdfast.types import Database
+from stacks_simulator.addresses import address_of
 from support.patience import PATIENCE_S
 from support.scripted_scheduler import ScriptedScheduler, scene
 from support.web_server import serving
-from tocsin.bindings import Database
-from tocsin.platform.local.clock import SystemClock
-from tocsin.prices.cache import NOT_REPORTED, CachedPrice, put_token_price
-from tocsin.prices.pricing import PEGS
-from tocsin.simulator.addresses import address_of
+from tocsin.prices.store import NOT_REPORTED, PEGS, CachedPrice, put_token_price
 from tocsin.web.app import create_app
 from tocsin.web.deps import WebDeps
-from tocsin.web.static_pages import page_routes
+from tocsin.web.pages import page_routes
 
 NAME = "Ann[bold] \x1b]0;owned\x07:smile:"
-_AGENT = (
-    "INSERT INTO agents (btc_address, stx_address, display_name, erc8004_agent_id) VALUES ('bc1', ?, ?, 1)"
-)
+_AGENT = "INSERT INTO agents (btc_address, stx_address, display_name, erc8004_agent_id) VALUES ('bc1', ?, ?, 1)"
 _CLAIM = "INSERT INTO claims (btc_address, status) VALUES ('bc1', 'verified')"
 _SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
@@ -69,11 +66,7 @@ async def one_trade(db: Database) -> None:
     """Add an agent whose name contains terminal commands, and its trade."""
     sender = address_of("deployer")
     await db.batch(
-        [
-            db.prepare(_AGENT).bind(sender, NAME),
-            db.prepare(_CLAIM),
-            db.prepare(_SWAP).bind(sender, next(iter(PEGS))),
-        ]
+        [db.prepare(_AGENT).bind(sender, NAME), db.prepare(_CLAIM), db.prepare(_SWAP).bind(sender, next(iter(PEGS)))]
     )
 
 
@@ -86,9 +79,7 @@ def served_in_thread(directory: Path) -> Iterator[Running]:
     async def main() -> None:
         async with scene(directory, SystemClock()) as made:
             await put_token_price(
-                made.site.kv,
-                "stx",
-                CachedPrice(0.85, 6, made.site.clock.now(), NOT_REPORTED, 250_000.0, 18_000.0),
+                made.site.kv, "stx", CachedPrice(0.85, 6, made.site.clock.now(), NOT_REPORTED, 250_000.0, 18_000.0)
             )
             await one_trade(made.site.db)
             async with serving(create_app(made.site, page_routes())) as port:

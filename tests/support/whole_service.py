@@ -8,26 +8,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.types import KV, Database
+from stacks_simulator.simulator import Simulator
 from support.competition import as_rows, chain_of, register
 from support.local_store import open_competition, open_kv
 from support.scheduler import Scheduler, scheduler
+from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
-from tocsin.bindings import KV, Database, Fetch, FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.competition.allowlist import built_in
-from tocsin.competition.request_jobs import competition_jobs
-from tocsin.competition.rules import Rules
-from tocsin.rounds.round_jobs import round_jobs
-from tocsin.scheduler.alert_message import AlertTarget
-from tocsin.scheduler.service_health import HealthSnapshot, health_of
+from tocsin.fetch import Fetch, FetchResponse
+from tocsin.prices.refresh import refresh_prices_task
+from tocsin.rounds.actions import round_jobs
+from tocsin.rounds.task import feed_runs, rounds_task
+from tocsin.scheduler.config import AlertTarget
+from tocsin.scheduler.health import HealthSnapshot, health_of
+from tocsin.scheduler.types import Health, RunRecord
 from tocsin.settings import Settings
-from tocsin.shapes.scheduler import Health, RunRecord
-from tocsin.simulator.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from tocsin.simulator.simulator import Simulator
-from tocsin.tasks.follow_network import follow_network_tasks
-from tocsin.tasks.refresh_prices import refresh_prices_task
-from tocsin.tasks.run_rounds import feed_runs, rounds_task
-from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.swaps.feed import follow_network_tasks
+from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.submit import competition_jobs
+from tocsin.swaps.sweep import sweep_task
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.hiro import hiro_upstream
 from tocsin.upstream.tenero import tenero_upstream
 
@@ -178,10 +178,7 @@ async def service(
             clock=clock,
             fetch=webhook,
             upstreams=upstreams,
-            request_jobs={
-                **competition_jobs(rules),
-                **round_jobs(rules, feed_runs=feed_runs(settings)),
-            },
+            request_jobs={**competition_jobs(rules), **round_jobs(rules, feed_runs=feed_runs(settings))},
             db=db,
             kv=kv,
             arm=arm,

@@ -21,13 +21,13 @@ from string import Template
 from typing import Any, Literal, TypeAlias
 from urllib.request import urlopen
 
+from holdfast.local.migrations import load
+from holdfast.rpc import read_reply
+from holdfast.types import JSON
 from support.asgi import Answer
 from support.missing import NPM, require
 from support.patience import PATIENCE_S
-from tocsin.bindings import JSON
-from tocsin.competition import COMPETITION_MIGRATIONS
-from tocsin.platform.local.sqlite.migrations import load
-from tocsin.platform.shared.rpc import read_reply
+from tocsin.swaps import COMPETITION_MIGRATIONS
 
 Bound: TypeAlias = Literal["well", "wrong", "not"]
 
@@ -194,9 +194,7 @@ class Workerd:
 
     def call(self, namespace: str, name: str, method: str, *arguments: JSON) -> Any:
         """Call an object like our stubs."""
-        return read_reply(
-            self._do(do="call", namespace=namespace, name=name, method=method, arguments=arguments)
-        )
+        return read_reply(self._do(do="call", namespace=namespace, name=name, method=method, arguments=arguments))
 
     def site_call(self, method: str, *values: JSON) -> dict[str, Any]:
         """Call the scheduler from the site's Worker, which is in JavaScript. Returns what it saw."""
@@ -260,10 +258,7 @@ def _binary() -> Path:
 def _project() -> bytes:
     """Our package and its dependencies as they are deployed, and the Worker under test."""
     packed = io.BytesIO()
-    with (
-        tempfile.TemporaryDirectory() as bundle,
-        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive,
-    ):
+    with tempfile.TemporaryDirectory() as bundle, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), bundle], check=True)
         archive.write(EXAMPLES / "heart.py", "heart.py")
         for root, folder in (
@@ -363,9 +358,7 @@ def _make_snapshot(directory: Path) -> bytes:
         f'(name = "snapshot.js", esModule = {_embed(directory, RIG / "snapshot.js")})',
         *_pyodide_modules(directory),
     ]
-    config = SNAPSHOT_CONFIG.substitute(
-        modules=", ".join(modules), date=wrangler_config()["compatibility_date"]
-    )
+    config = SNAPSHOT_CONFIG.substitute(modules=", ".join(modules), date=wrangler_config()["compatibility_date"])
     (directory / "config.capnp").write_text(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

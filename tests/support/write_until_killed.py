@@ -7,9 +7,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.platform.local.sqlite.kv import SqliteKV
+from holdfast.local.clock import SystemClock
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.kv import SqliteKV
 
 
 async def main() -> None:

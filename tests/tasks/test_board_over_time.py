@@ -10,11 +10,11 @@ from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.market import Market
 from support.task_run import TaskBench, task_bench
 from support.virtual_time import START_MS
-from tocsin.competition.published_board import BoardReader, PublishedBoard
-from tocsin.prices.series import PricePoint, append
+from tocsin.app import tasks
+from tocsin.board.published import BoardReader, PublishedBoard
+from tocsin.board.types import BoardRow
+from tocsin.prices.store import PricePoint, append
 from tocsin.settings import Settings
-from tocsin.shapes.competition import BoardRow
-from tocsin.tasks import tasks
 
 START_S = START_MS // 1000
 HOUR_S = 3_600
@@ -120,10 +120,7 @@ async def test_two_hundred_churning_swaps_are_not_first(tmp_path: Path) -> None:
         await add_swaps(bench.db, [*churn, PlainSwap(900, HONEST, "stx", 100 * UNIT, A, 101 * UNIT, START_S)])
         board = await refreshed(bench)
 
-    assert [(row.stx_address, row.rank, row.trade_count) for row in board.rows] == [
-        (HONEST, 1, 1),
-        (OTHER, 2, 200),
-    ]
+    assert [(row.stx_address, row.rank, row.trade_count) for row in board.rows] == [(HONEST, 1, 1), (OTHER, 2, 200)]
     assert by_sender(board)[HONEST].pnl_percent == pytest.approx(1.0)
     assert by_sender(board)[OTHER].capital_usd == 1.0  # went out and came back: the capital of one trade
 
@@ -185,9 +182,7 @@ async def test_an_excess_that_is_known_later_leaves_the_board(tmp_path: Path) ->
         await bench.wired.clock.sleep(300)
         after = await refreshed(bench)
 
-    assert [(row.pnl_usd, row.capital_usd, row.excess_trade_count) for row in before.rows] == [
-        (63.0, 10.0, 0)
-    ]
+    assert [(row.pnl_usd, row.capital_usd, row.excess_trade_count) for row in before.rows] == [(63.0, 10.0, 0)]
     assert [(row.pnl_usd, row.capital_usd, row.excess_trade_count) for row in after.rows] == [(0.0, 3.0, 1)]
 
 
@@ -205,10 +200,7 @@ async def test_a_jump_to_a_thin_price_is_never_believed(tmp_path: Path) -> None:
             boards.append(await refreshed(bench))
 
     assert before.rows[0].pnl_usd == 0.0
-    assert [(board.rows[0].pnl_usd, board.rows[0].thin_tokens) for board in boards] == [
-        (0.0, []),
-        *[(None, [A])] * 3,
-    ]
+    assert [(board.rows[0].pnl_usd, board.rows[0].thin_tokens) for board in boards] == [(0.0, []), *[(None, [A])] * 3]
 
 
 async def test_values_at_the_time_of_the_trade_stay(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import pytest
 
 from rounds.test_standings import DAY_S, RoundSite, round_site
 from support.round_world import AGENTS, RULES, START_S, STSTX
-from tocsin.budget.call_session import request_session
-from tocsin.competition.published_board import BoardReader
-from tocsin.history import agent_days
-from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.scheduler.work_context import ContextBindings, WorkContext
-from tocsin.tasks.publish_board import publish_board
+from tocsin.board import history as agent_days
+from tocsin.board.publish import publish_board
+from tocsin.board.published import BoardReader
+from tocsin.prices.store import CachedPrice, put_token_price
+from tocsin.scheduler.task import ContextBindings, WorkContext
+from tocsin.upstream.limiter import request_session
 
 DIKO = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token::diko"
 
@@ -28,9 +28,7 @@ async def test_a_request_publishes_no_period_of_long_ago(hours: int, longer: int
     """Between two runs it may be an hour longer than its name says, and after a pause of days not more."""
     async with round_site(tmp_path) as site:
         at_s = (START_S + 5 * DAY_S) // 3_600 * 3_600
-        await site.world.db.prepare(
-            "DELETE FROM swaps_to_value"
-        ).run()  # what waits makes it look again each time
+        await site.world.db.prepare("DELETE FROM swaps_to_value").run()  # what waits makes it look again each time
         await site.published(at_s, stx=1.0, ststx=1.0)
         site.world.clock.at_s = float(at_s + hours * 3_600)
         bindings = ContextBindings(site.world.clock, {}, site.world.db, site.kv)
@@ -45,15 +43,11 @@ async def test_a_pool_that_dries_up_is_no_gain(tmp_path: Path) -> None:
     async with round_site(tmp_path) as site:
         at_s = START_S + 3 * DAY_S
         await site.world.swap(50, 0, ("stx", 1_000), (DIKO, 100), at_s=START_S + 7_200)
-        await put_token_price(
-            site.kv, DIKO, CachedPrice(1.0, 6, at_s * 1000, liquidity_usd=20_000.0, volume_usd=700.0)
-        )
+        await put_token_price(site.kv, DIKO, CachedPrice(1.0, 6, at_s * 1000, liquidity_usd=20_000.0, volume_usd=700.0))
         await site.published(at_s, stx=1.0, ststx=1.0)
         await keep_points(site)
         later_s = at_s + DAY_S
-        await put_token_price(
-            site.kv, DIKO, CachedPrice(1.0, 6, later_s * 1000, liquidity_usd=10.0, volume_usd=700.0)
-        )
+        await put_token_price(site.kv, DIKO, CachedPrice(1.0, 6, later_s * 1000, liquidity_usd=10.0, volume_usd=700.0))
         await site.published(later_s, stx=1.0, ststx=1.0)
         day, everything = await site.board("period=24h"), await site.board("period=all")
 

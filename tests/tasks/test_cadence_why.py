@@ -1,7 +1,7 @@
 """`cadenceWhy` describes the cadence that is set."""
 
+from tocsin.app import tasks
 from tocsin.settings import Settings
-from tocsin.tasks import tasks
 
 
 def why(settings: Settings) -> dict[str, str]:
@@ -30,9 +30,7 @@ def test_without_the_feed_the_sweep_finds_the_swaps() -> None:
 
 def test_another_cadence_has_its_own_sentence() -> None:
     """Nothing of the default is left in it."""
-    sentences = why(
-        Settings(tenero_cadence=10_000, tenero_slice=9_000, sweep_cadence=90_000, feed_enabled=False)
-    )
+    sentences = why(Settings(tenero_cadence=10_000, tenero_slice=9_000, sweep_cadence=90_000, feed_enabled=False))
 
     assert "10 seconds old" in sentences["tenero"]
     assert "267,840 calls" in sentences["tenero"]

@@ -12,20 +12,19 @@ from typing import Any
 
 import pytest
 
+from holdfast.types import KV, Database
 from support.local_store import open_competition, open_kv
 from support.market import Market
 from support.scheduler import Scheduler, scheduler
 from support.scripted_fetch import Handler, Request, ScriptedFetch, response
 from support.task_run import count_trades
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.bindings import KV, Database, FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.competition.totals import traded_tokens
-from tocsin.prices.cache import get_cached_token_prices
-from tocsin.prices.refresh import EMPTY_RESULT
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, tracked_tokens
+from tocsin.fetch import FetchResponse
+from tocsin.prices.refresh import EMPTY_RESULT, refresh_prices_task
+from tocsin.prices.store import get_cached_token_prices
+from tocsin.prices.tokens import STATIC_TOKENS, tracked_tokens, traded_tokens
 from tocsin.settings import Settings
-from tocsin.tasks.refresh_prices import refresh_prices_task
+from tocsin.upstream.budget import Quota
 
 DAY_S = 86_400
 STARTER = Quota(minute=10, month=10_000)
@@ -34,12 +33,7 @@ CONTRACT = "SP2XD7417HGPRTREMKF748VNEQPDRR0RMANB7X1NK.token-{n}::asset"
 
 @asynccontextmanager
 async def priced(
-    directory: Path,
-    market: Handler,
-    tokens: int,
-    clock: VirtualClock,
-    settings: Settings | None = None,
-    **options: Any,
+    directory: Path, market: Handler, tokens: int, clock: VirtualClock, settings: Settings | None = None, **options: Any
 ) -> AsyncIterator[tuple[Scheduler, Database, KV]]:
     """A scheduler with the real price task, a database in which this many tokens were traded, and this market."""
     async with open_competition(directory) as db, open_kv(directory, clock) as kv:
@@ -137,11 +131,7 @@ async def test_the_incident_of_the_silent_nulls(tmp_path: Path) -> None:
 
     def tenero(request: Request) -> FetchResponse:
         if others[0]:
-            headers = {
-                "x-ratelimit-type": "web-ui-ip",
-                "x-ratelimit-minute-remaining": "0",
-                "retry-after": "600",
-            }
+            headers = {"x-ratelimit-type": "web-ui-ip", "x-ratelimit-minute-remaining": "0", "retry-after": "600"}
             return response({"message": "Too many requests"}, status=429, headers=headers)
         return market(request)
 

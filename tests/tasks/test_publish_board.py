@@ -5,26 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.local.kv import SqliteKV
+from holdfast.types import JSON
+from stacks_simulator.tokens import STSTX, STX
 from support.competition import World, chain_of, leaderboard, open_world, sweep
 from support.local_store import open_kv
-from tocsin.bindings import JSON
-from tocsin.budget.call_session import task_session
-from tocsin.competition.board import board_query, page_of
-from tocsin.competition.published_board import KEY, BoardReader
-from tocsin.competition.rules import rules_of
-from tocsin.competition.totals import traded_tokens
+from tocsin.board.board import board_query, page_of
+from tocsin.board.publish import publishing, publishing_job
+from tocsin.board.published import KEY, BoardReader
 from tocsin.errors import RunStopped
-from tocsin.platform.local.sqlite.kv import SqliteKV
-from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.prices.pricing import prices_of
-from tocsin.prices.series import PricePoint, append
-from tocsin.prices.tracked_tokens import tracked_tokens
-from tocsin.scheduler.task import Task, TaskResult
-from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
+from tocsin.prices.store import CachedPrice, PricePoint, append, prices_of, put_token_price
+from tocsin.prices.tokens import tracked_tokens, traded_tokens
+from tocsin.scheduler.task import ContextBindings, Task, TaskContext, TaskResult, WorkContext
 from tocsin.settings import Settings
-from tocsin.simulator.simulated_tokens import STSTX, STX
-from tocsin.tasks.publish_board import publishing, publishing_job
-from tocsin.tasks.sweep_competition import sweep_task
+from tocsin.swaps.rules import rules_of
+from tocsin.swaps.sweep import sweep_task
+from tocsin.upstream.limiter import task_session
 
 
 def context_of(world: World, kv: SqliteKV) -> TaskContext:

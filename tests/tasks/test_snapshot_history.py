@@ -7,10 +7,9 @@ from support.market import Market
 from support.pages_world import sample_row
 from support.task_run import task_bench
 from support.virtual_time import START_MS
-from tocsin.competition.published_board import PublishedBoard, publish
-from tocsin.history.agent_days import history_of
+from tocsin.board.history import history_of, snapshot_task
+from tocsin.board.published import PublishedBoard, publish
 from tocsin.settings import Settings
-from tocsin.tasks.snapshot_history import snapshot_task
 
 TASK = snapshot_task(Settings())
 HOUR_MS = 3_600_000
@@ -57,9 +56,4 @@ async def test_a_board_of_the_future_is_not_kept(tmp_path: Path) -> None:
 
 def test_it_runs_on_the_hour_and_calls_nobody() -> None:
     """So that history costs no call."""
-    assert (TASK.name, TASK.cadence_ms, TASK.upstream, TASK.calls_per_run) == (
-        "snapshot",
-        3_600_000,
-        None,
-        0.0,
-    )
+    assert (TASK.name, TASK.cadence_ms, TASK.upstream, TASK.calls_per_run) == ("snapshot", 3_600_000, None, 0.0)

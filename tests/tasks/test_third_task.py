@@ -13,8 +13,8 @@ import pytest
 from support.local_store import open_competition, open_kv
 from support.scheduler import Job, scheduler
 from support.virtual_time import VirtualClock
+from tocsin.app import tasks
 from tocsin.scheduler.task import Task
-from tocsin.tasks import tasks
 
 RECIPE = Path(__file__).parents[2] / "docs" / "tasks.md"
 
@@ -39,9 +39,7 @@ def test_the_recipe_passes_the_checks(tmp_path: Path) -> None:
     file = tmp_path / "count_agents.py"
     file.write_text(code_of_the_recipe())
     arguments = ["--strict", "--cache-dir", str(tmp_path / "cache"), "--follow-imports", "silent", str(file)]
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", *arguments], capture_output=True, text=True, check=False
-    )
+    checked = subprocess.run([sys.executable, "-m", "mypy", *arguments], capture_output=True, text=True, check=False)
 
     assert checked.returncode == 0, checked.stdout
 

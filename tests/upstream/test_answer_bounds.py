@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
+from stacks_simulator.addresses import address_of
 from support.example_chain import TXID, WALLET
 from support.scripted_fetch import Request, always, example, response
 from support.upstreams import wired_hiro, wired_tenero
 from support.virtual_time import START_MS
-from tocsin.bindings import FetchResponse
-from tocsin.chain_model import HookStatus, MinedAt, StxPayment
-from tocsin.errors import MalformedBody, UsageError
-from tocsin.simulator.addresses import address_of
+from tocsin.commands.explain import any_transaction
+from tocsin.errors import MalformedBody
+from tocsin.fetch import FetchResponse
+from tocsin.stacks import HookStatus, MinedAt, StxPayment
 from tocsin.upstream import hiro, hiro_parse, tenero
 from tocsin.upstream.answer import BadRequest, Malformed, Ok
-from tocsin.upstream.limit_headers import read_retry_after
-from tocsin.upstream.saved_transaction import any_transaction
-from tocsin.upstream.stx_payments import received, transferred
+from tocsin.upstream.client import read_retry_after
+from tocsin.upstream.hiro_parse import received, transferred
 
 NOW_S = START_MS // 1000
 SIMPLE: dict[str, Any] = example("hiro/swap_simple_synthetic")["body"]
@@ -85,16 +86,7 @@ async def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
 
     assert isinstance(answer, Ok)
     assert list(answer.value) == ids(5)
-    assert asked == [
-        ("100", 5),
-        ("100", 2),
-        ("100", 3),
-        ("100", 1),
-        ("100", 2),
-        ("100", 1),
-        ("100", 1),
-        ("1", 1),
-    ]
+    assert asked == [("100", 5), ("100", 2), ("100", 3), ("100", 1), ("100", 2), ("100", 1), ("100", 1), ("1", 1)]
 
 
 async def test_a_half_that_fails_fails_the_whole() -> None:
@@ -137,12 +129,7 @@ async def test_amounts_between_others_that_cannot_be_read_are_one_line() -> None
 
 @pytest.mark.parametrize(
     ("time", "is_read"),
-    [
-        (NOW_S + 86_400, True),
-        (NOW_S + 86_401, False),
-        (1_231_006_505, True),
-        (1_231_006_504, False),
-    ],
+    [(NOW_S + 86_400, True), (NOW_S + 86_401, False), (1_231_006_505, True), (1_231_006_504, False)],
 )
 async def test_a_block_is_as_old_as_bitcoin_and_a_day_ahead_at_most(time: int, *, is_read: bool) -> None:
     """To the second: everything else is no time in seconds."""
@@ -172,12 +159,7 @@ def test_five_thousand_events_of_one_transaction_can_be_read() -> None:
 @pytest.mark.parametrize(("count", "expected"), [(3, 3), (0, 0), (None, 0)])
 def test_how_a_hook_is(count: int | None, expected: int) -> None:
     """Its state, its last block if it has one, and how often it found something."""
-    status: Any = {
-        "status": "streaming",
-        "enabled": True,
-        "last_evaluated_block_height": 7,
-        "occurrence_count": count,
-    }
+    status: Any = {"status": "streaming", "enabled": True, "last_evaluated_block_height": 7, "occurrence_count": count}
 
     assert hiro_parse.hook_status({"status": status}) == HookStatus("streaming", True, 7, expected)
     fresh = hiro_parse.hook_status({"status": {"status": "new", "enabled": False}})
@@ -291,9 +273,7 @@ def test_a_price_of_another_kind_is_no_answer(value: Any) -> None:
         tenero.token_price({"data": row}, "stx", "stx")
 
 
-@pytest.mark.parametrize(
-    ("value", "decimals"), [(0, 0), (38, 38), ("0", 0), ("38", 38), (None, None), ("06", 6)]
-)
+@pytest.mark.parametrize(("value", "decimals"), [(0, 0), (38, 38), ("0", 0), ("38", 38), (None, None), ("06", 6)])
 def test_decimals_are_a_small_number_or_unknown(value: Any, decimals: int | None) -> None:
     """As a number or as text."""
     row = {"address": "stx", "price_usd": 1, "decimals": value}

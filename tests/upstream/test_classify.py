@@ -2,9 +2,9 @@
 
 import pytest
 
-from tocsin.bindings import FetchResponse
+from tocsin.fetch import FetchResponse
 from tocsin.upstream.answer import BadRequest, Gone, Limited, Malformed, NotFound, Unauthorised, Unavailable
-from tocsin.upstream.classify import Moved, classify
+from tocsin.upstream.client import Moved, classify
 
 UNKNOWN = b'{"message": "Route GET:/x not found"}'
 

@@ -6,28 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.errors import UsageError
+from holdfast.types import JSON
 from support.scripted_fetch import Request, always, example_response, in_turn, response
 from support.upstreams import HIRO_URL, KEY, Wired, wired_hiro, wired_tenero
 from support.virtual_time import START_MS
-from tocsin.bindings import JSON, FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge, UsageError
+from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
+from tocsin.fetch import FetchResponse
 from tocsin.upstream import hiro_parse
-from tocsin.upstream.answer import (
-    Answer,
-    BadRequest,
-    Gone,
-    Limited,
-    Malformed,
-    NotFound,
-    Ok,
-    Unauthorised,
-    Unavailable,
-)
-from tocsin.upstream.client import UpstreamClient
+from tocsin.upstream.answer import Answer, BadRequest, Gone, Limited, Malformed, NotFound, Ok, Unauthorised, Unavailable
+from tocsin.upstream.budget import Quota
+from tocsin.upstream.client import RetryPolicy, UpstreamClient, read_retry_after
 from tocsin.upstream.hiro import hiro_upstream
-from tocsin.upstream.limit_headers import read_retry_after
-from tocsin.upstream.retry import RetryPolicy
 
 
 def anything(body: JSON) -> JSON:
@@ -121,12 +111,7 @@ async def test_a_failure_can_be_explained_from_its_log_line() -> None:
 
 async def test_no_secret_and_no_control_character_reaches_the_log() -> None:
     """An upstream that sends our key back, even across the cut, or a terminal's escapes, is defused."""
-    headers = {
-        "cf-ray": KEY,
-        "retry-after": KEY,
-        "location": f"https://evil.test/{KEY}",
-        "warning": f"299 {KEY}",
-    }
+    headers = {"cf-ray": KEY, "retry-after": KEY, "location": f"https://evil.test/{KEY}", "warning": f"299 {KEY}"}
     message = json.dumps({"message": f"{KEY}\x07"})
     for status in (200, 400, 404, 500, 302):
         for body in (f"\x1b[31m{KEY}" + "x" * 500, "y" * 195 + KEY, f"[{message}", message, "[" + KEY * 40):
@@ -317,10 +302,7 @@ def test_back_off_has_full_jitter() -> None:
         ({"retry-after": "22"}, 22_000),
         ({"retry-after": "1.5"}, 1_500),
         ({"retry-after": "Thu, 14 May 2026 19:30:00 GMT"}, (1_778_787_000_000 - START_MS)),
-        (
-            {"retry-after": "Thu, 14 May 2026 19:30:00 GMT", "date": "Thu, 14 May 2026 19:29:00 GMT"},
-            60_000,
-        ),
+        ({"retry-after": "Thu, 14 May 2026 19:30:00 GMT", "date": "Thu, 14 May 2026 19:29:00 GMT"}, 60_000),
         ({"retry-after": "Thu, 14 May 2020 19:30:00 GMT"}, 0),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-5"}, None),
@@ -359,13 +341,7 @@ async def test_quota_warnings_are_ratios_of_the_headers_own_limit() -> None:
 
 @pytest.mark.parametrize(
     ("url", "key"),
-    [
-        ("ftp://x", None),
-        ("https://", None),
-        ("https://x/?a=1", None),
-        ("https://x", "a\nb"),
-        ("https://x", ""),
-    ],
+    [("ftp://x", None), ("https://", None), ("https://x/?a=1", None), ("https://x", "a\nb"), ("https://x", "")],
 )
 def test_a_wrong_address_or_key_is_refused_with_its_setting(url: str, key: str | None) -> None:
     """The sentence names the setting to fix."""

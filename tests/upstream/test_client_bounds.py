@@ -8,12 +8,11 @@ import pytest
 from support.scripted_fetch import Request, always, in_turn, response
 from support.upstreams import HIRO_URL, Wired, wired_hiro, wired_tenero
 from support.virtual_time import START_MS
-from tocsin.bindings import FetchResponse
-from tocsin.budget.budget import Quota
 from tocsin.errors import FetchFailed
+from tocsin.fetch import FetchResponse
 from tocsin.upstream.answer import BadRequest, Limited, Malformed, Ok, Unavailable
-from tocsin.upstream.client import UpstreamClient
-from tocsin.upstream.retry import RetryPolicy
+from tocsin.upstream.budget import Quota
+from tocsin.upstream.client import RetryPolicy, UpstreamClient
 
 
 async def ask(wired: Wired, target: str = "/x", **options: Any) -> Any:
@@ -117,9 +116,7 @@ async def test_a_limited_call_says_when_the_next_can_be_made() -> None:
     assert (by_upstream.until, by_upstream.by_budget) == (START_MS + 600_000, False)
     assert isinstance(by_budget, Limited)
     assert by_budget.by_budget
-    assert by_budget.reason.startswith(
-        "tenero: the limit of 1 calls per minute is reached; the next call can"
-    )
+    assert by_budget.reason.startswith("tenero: the limit of 1 calls per minute is reached; the next call can")
     assert len(full.fetch.requests) == 1
 
 
@@ -247,9 +244,7 @@ async def test_a_deprecation_has_its_own_code() -> None:
 async def test_an_operators_call_goes_through_a_closed_limiter_once() -> None:
     """The first call of the session; the second waits like every other."""
     closed = response({}, status=429, headers={"retry-after": "600"})
-    wired = wired_hiro(
-        in_turn(chain([closed], repeat(response({}, status=429, headers={"retry-after": "600"}))))
-    )
+    wired = wired_hiro(in_turn(chain([closed], repeat(response({}, status=429, headers={"retry-after": "600"})))))
     await ask(wired)
     before = len(wired.fetch.requests)
     session = wired.task()

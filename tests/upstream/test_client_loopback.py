@@ -12,17 +12,16 @@ from support.captured_log import CapturedLog
 from support.example_chain import SWAP, TXID
 from support.scripted_fetch import example_response
 from support.virtual_time import VirtualClock
-from tocsin.bindings import FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
-from tocsin.budget.call_session import request_session
-from tocsin.chain_model import Transaction
+from tocsin.fetch import FetchResponse
+from tocsin.stacks import Transaction
 from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, Malformed, Ok, Unavailable
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import hiro_upstream
+from tocsin.upstream.limiter import BudgetLimiter, request_session, restored_budget
 
-local_fetch = pytest.importorskip("tocsin.platform.local.http.fetch")
+local_fetch = pytest.importorskip("tocsin.local.fetch")
 
 Reply = Callable[[asyncio.StreamWriter], None]
 
@@ -89,9 +88,7 @@ FINE = whole(example_response("hiro/v3_transaction_synthetic", x_ratelimit_limit
 
 
 async def ask(client: UpstreamClient, log: CapturedLog) -> Answer[Transaction]:
-    return await client.get(
-        f"/extended/v3/transactions/{TXID}", hiro_parse.transaction_v3, request_session(log)
-    )
+    return await client.get(f"/extended/v3/transactions/{TXID}", hiro_parse.transaction_v3, request_session(log))
 
 
 async def test_a_real_answer_becomes_ours() -> None:

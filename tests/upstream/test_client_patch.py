@@ -11,12 +11,11 @@ from support.captured_log import CapturedLog
 from support.scripted_fetch import response
 from support.upstreams import HIRO_URL, KEY, ROOMY
 from support.virtual_time import VirtualClock
-from tocsin.bindings import FetchResponse
-from tocsin.budget.budget_limiter import BudgetLimiter, restored_budget
-from tocsin.budget.call_session import task_session
+from tocsin.fetch import FetchResponse
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Limited, NotFound, Ok, Unauthorised, Unavailable
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
+from tocsin.upstream.limiter import BudgetLimiter, restored_budget, task_session
 
 
 @dataclass
@@ -86,14 +85,7 @@ async def test_a_redirect_of_a_change_is_not_followed() -> None:
 
 @pytest.mark.parametrize(
     ("status", "expected"),
-    [
-        (401, Unauthorised),
-        (404, NotFound),
-        (410, Gone),
-        (422, BadRequest),
-        (429, Limited),
-        (500, Unavailable),
-    ],
+    [(401, Unauthorised), (404, NotFound), (410, Gone), (422, BadRequest), (429, Limited), (500, Unavailable)],
 )
 async def test_a_change_that_was_not_made_has_the_class_of_its_answer(status: int, expected: type) -> None:
     """As for a GET."""

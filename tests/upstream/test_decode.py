@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.bindings import JSON
+from holdfast.types import JSON
 from tocsin.errors import MalformedBody
 from tocsin.upstream.decode import (
     amount,

@@ -10,8 +10,8 @@ import pytest
 from support.example_chain import TXID
 from support.scripted_fetch import Request, example, response
 from support.upstreams import Wired, wired_hiro
-from tocsin.bindings import FetchResponse
-from tocsin.chain_model import TransactionWithEvents, TransferEvent
+from tocsin.fetch import FetchResponse
+from tocsin.stacks import TransactionWithEvents, TransferEvent
 from tocsin.upstream.answer import Answer, Malformed, Ok, Unavailable
 from tocsin.upstream.hiro import EVENTS_MAX
 
@@ -34,16 +34,10 @@ def ids(count: int) -> list[str]:
 def asked_of(request: Request) -> tuple[list[str], int, int]:
     """The ids that a request names, its offset and its limit."""
     query = parse_qs(urlsplit(request.url).query)
-    return (
-        query["tx_id"][0].split(","),
-        int(query.get("event_offset", ["0"])[0]),
-        int(query["event_limit"][0]),
-    )
+    return (query["tx_id"][0].split(","), int(query.get("event_offset", ["0"])[0]), int(query["event_limit"][0]))
 
 
-def serving(
-    counts: Mapping[str, int], change: Change = lambda _row, _at: None
-) -> Callable[[Request], FetchResponse]:
+def serving(counts: Mapping[str, int], change: Change = lambda _row, _at: None) -> Callable[[Request], FetchResponse]:
     """`tx/multiple` for routes of so many events; `change` spoils a row, and is told its offset."""
 
     def serve(request: Request) -> FetchResponse:
@@ -51,9 +45,7 @@ def serving(
         body = {}
         for txid in txids:
             rows = events_of(counts[txid])[offset : offset + limit]
-            row = json.loads(
-                json.dumps({**SIMPLE, "tx_id": txid, "event_count": counts[txid], "events": rows})
-            )
+            row = json.loads(json.dumps({**SIMPLE, "tx_id": txid, "event_count": counts[txid], "events": rows}))
             change(row, offset)
             body[txid] = {"found": "gone" not in row, "result": row}
         return response(body)
@@ -86,9 +78,7 @@ async def test_the_first_hundred_events_are_not_read_again() -> None:
     assert isinstance(answer, Ok)
     events = answer.value[TXID]
     assert events is not None
-    assert [event.index for event in events] == [
-        n for n in range(730) if SIMPLE["events"][n % 3].get("asset")
-    ]
+    assert [event.index for event in events] == [n for n in range(730) if SIMPLE["events"][n % 3].get("asset")]
     assert sum(event.amount or 0 for event in events if event.asset == "stx") == 243 * 1_000_000
     assert pages_of(wired) == [(offset, 1) for offset in range(0, 800, 100)]
 
@@ -102,8 +92,7 @@ async def test_twenty_long_routes_share_their_calls() -> None:
 
     assert isinstance(answer, Ok)
     assert {txid: events and events[-1].index for txid, events in answer.value.items()} == {
-        txid: max(row["event_index"] for row in events_of(count) if "asset" in row)
-        for txid, count in counts.items()
+        txid: max(row["event_index"] for row in events_of(count) if "asset" in row) for txid, count in counts.items()
     }
     assert pages_of(wired) == [(0, 20), (100, 20), (200, 10)]
 
@@ -186,9 +175,7 @@ def no_page(rows: Rows) -> None:
     ],
 )
 @pytest.mark.parametrize("offset", [100, 200])
-async def test_a_page_that_is_not_the_next_one_is_not_accepted(
-    spoil: Callable[[Rows], None], offset: int
-) -> None:
+async def test_a_page_that_is_not_the_next_one_is_not_accepted(spoil: Callable[[Rows], None], offset: int) -> None:
     """A gap, an overlap, too few or too many, or one that cannot be read: no events at all, and a log line."""
 
     def change(row: dict[str, Any], at: int) -> None:
@@ -352,9 +339,7 @@ async def test_the_last_hundred_events_take_one_call() -> None:
         lambda row: row["events"].clear(),
     ],
 )
-async def test_last_events_of_another_state_or_place_are_none(
-    change: Callable[[dict[str, Any]], object],
-) -> None:
+async def test_last_events_of_another_state_or_place_are_none(change: Callable[[dict[str, Any]], object]) -> None:
     """After a reorg, or if they are not exactly the last hundred."""
     wired = wired_hiro(serving({TXID: 730}, lambda row, offset: offset and change(row)))
     [found] = await first_page(wired, [TXID])

@@ -8,12 +8,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from holdfast.errors import UsageError
 from support.example_chain import POOL, STSTX, TXID, WALLET
 from support.scripted_fetch import Request, example, example_response, response
 from support.upstreams import wired_hiro
-from tocsin.bindings import FetchResponse
-from tocsin.chain_model import BalanceChange, canonical_txid
-from tocsin.errors import UsageError
+from tocsin.fetch import FetchResponse
+from tocsin.stacks import BalanceChange, canonical_txid
 from tocsin.upstream.answer import Malformed, Ok, Unavailable
 
 
@@ -87,9 +87,7 @@ def paged(rows: list[Any], size: int, total: int | None = None) -> Callable[[Req
         following = start + size if start + size < len(rows) else None
         cursor = {"next": None if following is None else str(following), "previous": None, "current": "x"}
         announced = len(rows) if total is None else total
-        return response(
-            {"total": announced, "limit": size, "cursor": cursor, "results": rows[start : start + size]}
-        )
+        return response({"total": announced, "limit": size, "cursor": cursor, "results": rows[start : start + size]})
 
     return serve
 
@@ -226,10 +224,7 @@ async def test_balance_changes_of_twenty_transactions_need_several_pages() -> No
 
     assert isinstance(answer, Ok)
     assert len(answer.value) == 40
-    assert answer.value[:2] == (
-        BalanceChange(txids[0], "stx", 1003000, 0),
-        BalanceChange(txids[0], STSTX, 0, 859839),
-    )
+    assert answer.value[:2] == (BalanceChange(txids[0], "stx", 1003000, 0), BalanceChange(txids[0], STSTX, 0, 859839))
     assert len(wired.fetch.requests) == 3
 
 

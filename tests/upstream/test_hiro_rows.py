@@ -37,10 +37,7 @@ async def test_a_row_with_an_impossible_time_does_not_hide_the_others(time: Any)
 async def test_a_transaction_with_an_impossible_time_is_unknown(time: Any) -> None:
     """Neither there nor "not found"; alone it is a malformed answer."""
     body, other = example("hiro/swap_simple_synthetic")["body"], "0x" + "b" * 64
-    rows = {
-        TXID: {**body, "burn_block_time": NOW_S + 86_400},
-        other: {**body, "tx_id": other, "burn_block_time": time},
-    }
+    rows = {TXID: {**body, "burn_block_time": NOW_S + 86_400}, other: {**body, "tx_id": other, "burn_block_time": time}}
     wired = wired_hiro(lambda _: response({key: {"found": True, "result": row} for key, row in rows.items()}))
 
     answer = await wired.hiro.transactions_with_events([TXID, other], wired.task())

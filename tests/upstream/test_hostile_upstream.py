@@ -13,8 +13,8 @@ from support.example_chain import SBTC, TXID, WALLET
 from support.scripted_fetch import example, response
 from support.upstreams import KEY, Wired, wired_hiro, wired_tenero
 from support.virtual_time import run_virtual
-from tocsin.bindings import FetchResponse
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
+from tocsin.fetch import FetchResponse
 from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, Failure, Malformed, NotFound, Ok
 from tocsin.upstream.tenero import PriceAnswers

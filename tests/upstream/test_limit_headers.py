@@ -2,8 +2,7 @@
 
 import pytest
 
-from tocsin.upstream.limit_headers import header_number, read_retry_after
-from tocsin.upstream.log_once import LogOnce
+from tocsin.upstream.client import LogOnce, header_number, read_retry_after
 
 NOW = 1_778_787_000_000  # Thu, 14 May 2026 19:30:00 GMT
 MONTH_MS = 2_678_400_000  # 31 days
@@ -11,15 +10,7 @@ MONTH_MS = 2_678_400_000  # 31 days
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [
-        ("0", 0),
-        (" 7 ", 7),
-        ("1000000000", 10**9),
-        ("1000000001", None),
-        ("-1", None),
-        ("", None),
-        ("1.5", None),
-    ],
+    [("0", 0), (" 7 ", 7), ("1000000000", 10**9), ("1000000001", None), ("-1", None), ("", None), ("1.5", None)],
 )
 def test_a_count_is_a_plausible_number(value: str, expected: int | None) -> None:
     assert header_number({"x": value}, "x") == expected

@@ -5,8 +5,8 @@ import pytest
 from support.example_chain import SWAP, TXID
 from support.scripted_fetch import example, response
 from support.upstreams import wired_hiro
-from tocsin.bindings import FetchResponse
-from tocsin.chain_model import AccountNonce
+from tocsin.fetch import FetchResponse
+from tocsin.stacks import AccountNonce
 from tocsin.upstream.answer import BadRequest, Gone, Malformed, Ok
 
 BODY = example("hiro/v3_transactions_synthetic")["body"]
@@ -60,8 +60,7 @@ async def test_the_age_of_the_list_is_that_of_the_first_block_with_a_time(
 ) -> None:
     """A list without any such time is refused: nobody could tell whether it is current."""
     rows = [
-        {**row, "block": {**row["block"], "time": 1_778_787_000 - number}}
-        for number, row in enumerate(BODY["results"])
+        {**row, "block": {**row["block"], "time": 1_778_787_000 - number}} for number, row in enumerate(BODY["results"])
     ]
     for row in rows[:unreadable]:
         del row["block"]["time"]
@@ -77,9 +76,7 @@ async def test_the_age_of_the_list_is_that_of_the_first_block_with_a_time(
 
 
 async def test_an_empty_list_has_no_newest_block() -> None:
-    wired = wired_hiro(
-        lambda _: page(results=[], total=0, cursor={"next": None, "previous": None, "current": None})
-    )
+    wired = wired_hiro(lambda _: page(results=[], total=0, cursor={"next": None, "previous": None, "current": None}))
 
     answer = await wired.hiro.network_transactions(wired.task())
 
@@ -89,9 +86,7 @@ async def test_an_empty_list_has_no_newest_block() -> None:
 
 async def test_a_server_without_the_list_says_so() -> None:
     """An unknown route and one that was switched off are told apart from an empty list."""
-    unknown = wired_hiro(
-        lambda _: response({"message": "Route GET:/extended/v3/transactions not found"}, status=404)
-    )
+    unknown = wired_hiro(lambda _: response({"message": "Route GET:/extended/v3/transactions not found"}, status=404))
     gone = wired_hiro(lambda _: response({"error": "Gone"}, status=410))
 
     answer = await unknown.hiro.network_transactions(unknown.task())

@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from stacks_simulator.addresses import address_of
 from support.scripted_fetch import Handler, Request, always, example_response, response
 from support.upstreams import Wired, wired_hiro
-from tocsin.bindings import FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.budget.call_session import CallSession
-from tocsin.chain_model import Page, Transaction
 from tocsin.errors import FetchFailed, FetchTimeout
-from tocsin.simulator.addresses import address_of
+from tocsin.fetch import FetchResponse
+from tocsin.stacks import Page, Transaction
 from tocsin.upstream.answer import Answer, Limited, Ok, Unavailable
+from tocsin.upstream.budget import Quota
+from tocsin.upstream.limiter import CallSession
 
 WALLETS = [address_of(f"wallet {n}") for n in range(100)]
 FINE = example_response("hiro/v3_principal_transactions_synthetic")
@@ -48,9 +48,7 @@ def refused(_: Request) -> FetchResponse:
 
 
 @SWEEPS
-@pytest.mark.parametrize(
-    "headers", [{}, {"retry-after": "60"}, {"retry-after": "3600"}, {"retry-after": "0"}]
-)
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "60"}, {"retry-after": "3600"}, {"retry-after": "0"}])
 async def test_429_for_ever_is_not_a_storm(sweep: Sweep, headers: dict[str, str]) -> None:
     """A hundred wallets against 429: a handful of calls where the reference made five hundred."""
     wired = wired_hiro(always(response("slow down", status=429, headers=headers)), PLAN, latency_s=LATENCY_S)
@@ -58,9 +56,7 @@ async def test_429_for_ever_is_not_a_storm(sweep: Sweep, headers: dict[str, str]
     answers = await sweep(wired, wired.task(RETRIES_MAX))
 
     assert {type(answer) for answer in answers} == {Limited}
-    assert len(wired.fetch.requests) <= (
-        RETRIES_MAX + len(WALLETS) if headers.get("retry-after") == "0" else 40
-    )
+    assert len(wired.fetch.requests) <= (RETRIES_MAX + len(WALLETS) if headers.get("retry-after") == "0" else 40)
     assert wired.clock.monotonic() <= 600
     assert len(wired.log.of("upstream.attempt_failed")) == len(wired.fetch.requests)
     assert wired.log.of("budget.limiter_closed")

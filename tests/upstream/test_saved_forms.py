@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from support.scripted_fetch import example
-from tocsin.chain_model import ContractCall
+from tocsin.commands.explain import any_transaction
 from tocsin.errors import MalformedBody
-from tocsin.upstream.saved_transaction import any_transaction
+from tocsin.stacks import ContractCall
 
 V1: dict[str, Any] = example("hiro/swap_simple_synthetic")["body"]
 V3: dict[str, Any] = example("hiro/v3_transaction_synthetic")["body"]
@@ -116,14 +116,9 @@ def test_any_name_is_accepted_and_an_id_is_made_canonical() -> None:
 
 def test_what_a_shortened_body_lacks_is_filled_in() -> None:
     """Canonical and in the first block; its events are complete if they are there."""
-    body = {
-        name: V1[name]
-        for name in ("tx_id", "sender_address", "tx_status", "tx_type", "contract_call", "nonce")
-    }
+    body = {name: V1[name] for name in ("tx_id", "sender_address", "tx_status", "tx_type", "contract_call", "nonce")}
     short = any_transaction(copy.deepcopy(body))
-    events = [
-        {name: value for name, value in event.items() if name != "event_index"} for event in V1["events"]
-    ]
+    events = [{name: value for name, value in event.items() if name != "event_index"} for event in V1["events"]]
     complete = any_transaction(changed(body, events=events))
 
     assert short.transaction.canonical

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.scripted_fetch import example
+from tocsin.commands.explain import SavedTransaction, any_transaction
 from tocsin.errors import MalformedBody
-from tocsin.upstream.saved_transaction import SavedTransaction, any_transaction
 
 EXAMPLES = ("hiro/swap_simple_synthetic", "hiro/v3_transaction_synthetic", "hiro/pending_synthetic")
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.errors import UsageError
+from stacks_simulator.addresses import address_of
 from support.captured_log import CapturedLog
 from support.example_chain import SBTC
 from support.scripted_fetch import Request, always, example, example_response, response
 from support.upstreams import wired_tenero
-from tocsin.bindings import FetchResponse
-from tocsin.chain_model import TokenPrice
-from tocsin.errors import UsageError
-from tocsin.simulator.addresses import address_of
+from tocsin.fetch import FetchResponse
+from tocsin.stacks import TokenPrice
 from tocsin.upstream.answer import BadRequest, Limited, Malformed, NotFound, Ok, Unavailable
 from tocsin.upstream.tenero import token_address
 
@@ -170,9 +170,7 @@ async def test_fetch_token_price_usd_never_turns_a_failure_into_no_price() -> No
         assert not isinstance(result, NotFound)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "STX", "../x", "stx/../y", "SP1.x", "a::b", f"{SBTC}::", f"{SBTC}::x y"]
-)
+@pytest.mark.parametrize("wrong", ["", "STX", "../x", "stx/../y", "SP1.x", "a::b", f"{SBTC}::", f"{SBTC}::x y"])
 def test_a_token_id_is_checked_before_it_becomes_a_path(wrong: str) -> None:
     """`stx` or `contract::asset`, nothing else."""
     with pytest.raises(UsageError):

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.types import JSON
 from support.example_chain import POOL, SBTC, STSTX, SWAP, TXID, WALLET
 from support.scripted_fetch import example
 from support.virtual_time import START_MS
-from tocsin.bindings import JSON
-from tocsin.chain_model import BalanceChange, TokenPrice, TransferEvent
 from tocsin.errors import MalformedBody
+from tocsin.stacks import BalanceChange, TokenPrice, TransferEvent
 from tocsin.upstream import hiro_parse, tenero
 
 
@@ -55,31 +55,20 @@ V1_MINED = (
 V1_UNMINED = ("pending_synthetic", "dropped_synthetic")
 PARSERS: list[tuple[Callable[[Any], object], tuple[str, ...]]] = [
     (hiro_parse.transaction_v3, ("hiro/v3_transaction_synthetic",)),
-    (
-        lambda body: hiro_parse.principal_page_v3(body, LATEST_S, "SP"),
-        ("hiro/v3_principal_transactions_synthetic",),
-    ),
+    (lambda body: hiro_parse.principal_page_v3(body, LATEST_S, "SP"), ("hiro/v3_principal_transactions_synthetic",)),
     (lambda body: hiro_parse.network_page_v3(body, LATEST_S), ("hiro/v3_transactions_synthetic",)),
     (hiro_parse.events_v3, ("hiro/v3_transaction_events_synthetic",)),
-    (
-        lambda body: hiro_parse.balance_changes_v3(body, [TXID]),
-        ("hiro/v3_principal_balance_changes_synthetic",),
-    ),
+    (lambda body: hiro_parse.balance_changes_v3(body, [TXID]), ("hiro/v3_principal_balance_changes_synthetic",)),
     (hiro_parse.transaction_v1, tuple(f"hiro/{name}" for name in V1_MINED + V1_UNMINED)),
     (hiro_parse.events_v1, tuple(f"hiro/{name}" for name in V1_MINED if name != "v1_tx_coinbase")),
-    (
-        lambda body: hiro_parse.transactions_with_events_v1(body, list(body), LATEST_S),
-        ("hiro/v1_tx_multiple",),
-    ),
+    (lambda body: hiro_parse.transactions_with_events_v1(body, list(body), LATEST_S), ("hiro/v1_tx_multiple",)),
     (lambda body: tenero.token_price(body, SBTC, SBTC), ("tenero/token", "tenero/token_price_string")),
     (tenero.list_page, ("tenero/tokens_list_page",)),
 ]
 
 
 @pytest.mark.parametrize(("parse", "names"), PARSERS)
-def test_every_field_that_is_read_is_in_the_examples(
-    parse: Callable[[Any], object], names: tuple[str, ...]
-) -> None:
+def test_every_field_that_is_read_is_in_the_examples(parse: Callable[[Any], object], names: tuple[str, ...]) -> None:
     """No parser relies on a field that the upstream was never seen to send."""
     reads: dict[str, bool] = {}
     for name in names:
@@ -135,11 +124,7 @@ def test_what_is_not_on_the_chain_says_so(name: str, status: str, mined: bool, c
     """A success on a fork is not canonical; the mempool has no block."""
     transaction = hiro_parse.transaction_v1(example(f"hiro/{name}")["body"])
 
-    assert (transaction.status, transaction.mined is not None, transaction.canonical) == (
-        status,
-        mined,
-        canonical,
-    )
+    assert (transaction.status, transaction.mined is not None, transaction.canonical) == (status, mined, canonical)
 
 
 def test_a_cut_list_of_events_shows_in_its_count() -> None:
@@ -271,8 +256,7 @@ def test_one_bad_row_does_not_cost_the_whole_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "exact"),
-    [("9007199254740993", 9007199254740993), (str(2**127), 2**127), (str(2**128 - 1), 2**128 - 1)],
+    ("amount", "exact"), [("9007199254740993", 9007199254740993), (str(2**127), 2**127), (str(2**128 - 1), 2**128 - 1)]
 )
 def test_amounts_are_exact_at_any_size(amount: str, exact: int) -> None:
     """No float on the way."""

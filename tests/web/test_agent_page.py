@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from support.pages_world import sample_row
-from tocsin.competition.agent_stats import TradingStats
-from tocsin.shapes.agents import AgentView
-from tocsin.shapes.competition import Trade
-from tocsin.shapes.prices import Price
-from tocsin.visible_text import visible
+from tocsin.board.agents import TradingStats
+from tocsin.board.types import AgentView
+from tocsin.prices.price import Price
+from tocsin.swaps.types import Trade
+from tocsin.text import visible
 from tocsin.web.agent_page import AgentFacts, head_of, page_body
-from tocsin.web.curve import CurvePoint
+from tocsin.web.drawing import CurvePoint
 
 NOW_MS = 1_800_000_000_000
 ROW = replace(sample_row(Random(1), 1, NOW_MS), trade_count=19)
@@ -71,18 +71,11 @@ def test_a_page_without_a_curve_says_why() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "shown"),
-    [
-        ("99", "0.00000099 STX"),
-        ("100000000", "1 STX"),
-        ("123456789012", "1,234.56789012 STX"),
-        ("0", "0 STX"),
-    ],
+    [("99", "0.00000099 STX"), ("100000000", "1 STX"), ("123456789012", "1,234.56789012 STX"), ("0", "0 STX")],
 )
 def test_amounts_are_exact_and_times_have_a_zone(amount: str, shown: str) -> None:
     """However small they are."""
-    trade = Trade(
-        "0x1", "SP1", "c", "f", "stx", amount, "stx", "5", 1_800_000_000, 1, "success", "agent", None
-    )
+    trade = Trade("0x1", "SP1", "c", "f", "stx", amount, "stx", "5", 1_800_000_000, 1, "success", "agent", None)
     price = Price(1.0, 8, NOW_MS, stale=False, source="tenero")
     text = text_of(replace(FACTS, trades=[trade], prices={"stx": price}))
 
@@ -100,9 +93,7 @@ def test_amounts_are_exact_and_times_have_a_zone(amount: str, shown: str) -> Non
         ("\U0001f469\u200d\U0001f680", None, "\U0001f469\u200d\U0001f680"),
     ],
 )
-def test_a_name_that_cannot_be_seen_is_none(
-    display_name: str, bns_name: str | None, shown: str | None
-) -> None:
+def test_a_name_that_cannot_be_seen_is_none(display_name: str, bns_name: str | None, shown: str | None) -> None:
     """The title is the next name, or the address."""
     facts = replace(FACTS, view=replace(VIEW, display_name=display_name, bns_name=bns_name))
 

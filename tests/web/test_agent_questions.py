@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stacks_simulator.addresses import address_of
+from stacks_simulator.wallets import Wallet
 from support.competition_site import CompetitionSite, competition_site
-from tocsin.rounds.round_store import add
-from tocsin.shapes.rounds import RoundRules
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.wallets import Wallet
+from tocsin.rounds.round import RoundRules
+from tocsin.rounds.store import add
 
 NAMED = re.compile(r"- (GET|POST) (/\S+?)(?: \(([a-z, A-Z]+)\))?: (.*)")
 

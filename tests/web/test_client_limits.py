@@ -16,14 +16,12 @@ from support.captured_log import CapturedLog
 from support.scripted_scheduler import ADMIN_KEY, scene
 from support.virtual_time import VirtualClock
 from tocsin.errors import RequestRefused
-from tocsin.platform.local.http.http_server import HttpServer
-from tocsin.web import request_limits
-from tocsin.web.app import create_app
-from tocsin.web.client_limits import ClientLimits
+from tocsin.local.server import HttpServer
+from tocsin.web import limits as request_limits
+from tocsin.web.app import ErrorMiddleware, create_app
 from tocsin.web.deps import WebDeps
-from tocsin.web.error_middleware import ErrorMiddleware
-from tocsin.web.operations import Operation, OperationDoc, routes_of
-from tocsin.web.request_limits import ClientRateLimit, networks_of
+from tocsin.web.limits import ClientLimits, ClientRateLimit, networks_of
+from tocsin.web.route import Operation, OperationDoc, routes_of
 
 DOC = OperationDoc(operation_id="it", tag="service", summary="It.", responses={})
 
@@ -223,10 +221,7 @@ async def test_all_requests_of_a_client_are_limited_whatever_the_path(tmp_path: 
 
         assert 429 not in taken
         assert {answer.status for answer in refused} == {429}
-        assert (
-            refused[0].json()["error"]
-            == "At most 10 requests a minute are accepted from one client: wait 6 s."
-        )
+        assert refused[0].json()["error"] == "At most 10 requests a minute are accepted from one client: wait 6 s."
         assert refused[0].headers["x-content-type-options"] == "nosniff"
         assert "access-control-allow-origin" not in refused[0].headers
         assert (posted.status, other.status) == (429, 200)
@@ -348,9 +343,7 @@ async def test_a_request_without_a_key_is_not_a_guess(tmp_path: Path) -> None:
     async with scene(tmp_path) as made:
         app = create_app(made.site)
         without = [(await ask(app, "/api/admin/scheduler")).status for _ in range(15)]
-        empty = [
-            (await ask(app, "/api/admin/scheduler", headers={"X-Admin-Key": ""})).status for _ in range(15)
-        ]
+        empty = [(await ask(app, "/api/admin/scheduler", headers={"X-Admin-Key": ""})).status for _ in range(15)]
         hooks = [(await ask(app, "/api/chainhook", method="POST", body=b"{}")).status for _ in range(15)]
         right = await ask(app, "/api/admin/scheduler", headers={"X-Admin-Key": ADMIN_KEY})
 

@@ -10,9 +10,8 @@ import pytest
 from support.asgi import Answer, ask
 from support.scripted_scheduler import scene
 from tocsin.web.app import create_app
-from tocsin.web.compression import CompressedBodies
-from tocsin.web.prepared_response import PreparedResponse, accepts_gzip
-from tocsin.web.static_pages import page_routes
+from tocsin.web.pages import page_routes
+from tocsin.web.response import CompressedBodies, PreparedResponse, accepts_gzip
 
 GZIP = {"accept-encoding": "gzip, deflate, br"}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.web.curve import CurvePoint, curve_svg, segments, short_usd, ticks
+from tocsin.web.drawing import CurvePoint, curve_svg, segments, short_usd, ticks
 
 HOUR = 3_600
 
@@ -33,12 +33,7 @@ def test_a_gap_is_a_gap_however_few_points_there_are(hours: tuple[int, ...], par
 
 @pytest.mark.parametrize(
     ("low", "high", "shown"),
-    [
-        (0.0, 100.0, [0, 50, 100]),
-        (-3.0, 7.0, [-5, 0, 5, 10]),
-        (0.0, 0.0, [0, 0.5]),
-        (12.0, 12.0, [10, 15]),
-    ],
+    [(0.0, 100.0, [0, 50, 100]), (-3.0, 7.0, [-5, 0, 5, 10]), (0.0, 0.0, [0, 0.5]), (12.0, 12.0, [10, 15])],
 )
 def test_the_axis_has_round_numbers(low: float, high: float, shown: list[float]) -> None:
     """Whatever the values are, also when there is only one."""

@@ -12,16 +12,17 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from holdfast.errors import StoreUnavailable
+from holdfast.types import Database, DBResult, Statement
 from support.competition_site import CompetitionSite, competition_site
-from tocsin.bindings import Database, DBResult, Statement
-from tocsin.competition import swap_store
-from tocsin.competition.news_reader import newest_id, read_news, trim_news
-from tocsin.competition.published_board import PublishedBoard, publish
-from tocsin.errors import RequestRefused, StoreUnavailable
-from tocsin.shapes.news import News
-from tocsin.tasks.publish_board import board_at
-from tocsin.web import news_streams
-from tocsin.web.news_streams import STREAMS_PER_CLIENT, NewsStreams
+from tocsin.board.news import newest_id, read_news, trim_news
+from tocsin.board.publish import board_at
+from tocsin.board.published import PublishedBoard, publish
+from tocsin.board.types import News
+from tocsin.errors import RequestRefused
+from tocsin.swaps import store as swap_store
+from tocsin.web import events as news_streams
+from tocsin.web.events import STREAMS_PER_CLIENT, NewsStreams
 
 EVENTS = "/api/competition/events"
 
@@ -133,9 +134,7 @@ async def test_a_swap_that_moves_is_not_news_and_one_that_goes_is(tmp_path: Path
         assert [(news.kind, news.txid, news.trade) for news in gone] == [("withdrawn", txid, None)]
 
 
-async def test_a_swap_that_does_not_count_any_more_is_withdrawn_and_its_agent_is_told_why(
-    tmp_path: Path,
-) -> None:
+async def test_a_swap_that_does_not_count_any_more_is_withdrawn_and_its_agent_is_told_why(tmp_path: Path) -> None:
     """The dates of the competition changed; a swap counted only in between was never news to withdraw."""
     async with competition_site(tmp_path) as made:
         db = made.world.db
@@ -244,9 +243,7 @@ async def test_whatever_was_missed_is_told_however_much(tmp_path: Path) -> None:
         await ahead.aclose()
 
 
-async def test_streams_at_the_same_place_share_one_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_streams_at_the_same_place_share_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten streams for ten seconds: about one query a second, not ten."""
     looks: list[int] = []
 
@@ -307,9 +304,7 @@ async def ended(tasks: list["asyncio.Task[None]"]) -> list[BaseException | None]
     return [result for result in await asyncio.gather(*tasks, return_exceptions=True) if result is not None]
 
 
-@pytest.mark.parametrize(
-    ("addresses", "expected"), [(["192.0.2.1"], 20), ([f"192.0.2.{n}" for n in range(60)], 1_000)]
-)
+@pytest.mark.parametrize(("addresses", "expected"), [(["192.0.2.1"], 20), ([f"192.0.2.{n}" for n in range(60)], 1_000)])
 async def test_the_number_of_streams_is_bounded_also_at_once(
     tmp_path: Path, addresses: list[str], expected: int
 ) -> None:
@@ -357,7 +352,7 @@ async def test_when_all_streams_are_taken_the_largest_client_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its oldest stream ends within a second; a client that has as many as the others is refused."""
-    monkeypatch.setattr(news_streams, "STREAMS_MAX", 12)
+    monkeypatch.setattr(news_streams, "NEWS_STREAMS_MAX", 12)
     async with competition_site(tmp_path) as made:
         streams = NewsStreams(made.site)
         many = [Client("192.0.2.1") for _ in range(8)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tocsin.web.path_patterns import PathPatterns
+from tocsin.web.route import PathPatterns
 
 KNOWN = PathPatterns(["/api/prices", "/api/trades/{txid}", "/api/rounds/{round_id}/results/{address}"])
 

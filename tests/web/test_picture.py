@@ -3,7 +3,7 @@
 import struct
 import zlib
 
-from tocsin.web.picture import Picture, text_width
+from tocsin.web.drawing import Picture, text_width
 
 COLOURS = ((255, 255, 255), (0, 0, 0), (200, 30, 30))
 

@@ -7,11 +7,11 @@ import pytest
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
+from holdfast.errors import StoreUnavailable
 from support.virtual_time import VirtualClock
-from tocsin.errors import StoreUnavailable
-from tocsin.shapes.base import Shape
-from tocsin.web.prepared_response import PreparedResponse
-from tocsin.web.response_cache import ResponseCache
+from tocsin.shape import Shape
+from tocsin.web.cache import ResponseCache
+from tocsin.web.response import PreparedResponse
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
 from support.scripted_scheduler import ADMIN_KEY, scene
 from support.service_states import CASES, NOW, Case, check, entries_of
 from support.virtual_time import VirtualClock
-from tocsin.scheduler.health_watch import HealthWatch
 from tocsin.scheduler.task import Task
-from tocsin.shapes.scheduler import SERVICE_STATES
+from tocsin.scheduler.types import SERVICE_STATES
+from tocsin.scheduler.watch import HealthWatch
 from tocsin.web.app import create_app
 
 

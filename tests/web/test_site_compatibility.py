@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast.errors import StoreUnavailable
+from stacks_simulator.addresses import address_of
 from support.asgi import ask
 from support.competition_site import competition_site
 from support.scripted_scheduler import scene
-from tocsin.errors import StoreUnavailable
-from tocsin.simulator.addresses import address_of
 from tocsin.web.app import create_app
 
 TRADES, BOARD = "/api/competition/trades", "/api/competition/leaderboard"
@@ -25,9 +25,7 @@ async def test_the_allow_list_has_the_published_shape(tmp_path: Path) -> None:
     async with competition_site(tmp_path) as made:
         body = (await made.get("/api/competition/allowlist")).json()
 
-    entry = next(
-        entry for entry in body["entries"] if entry["contract_id"].endswith(".xyk-swap-helper-v-1-3")
-    )
+    entry = next(entry for entry in body["entries"] if entry["contract_id"].endswith(".xyk-swap-helper-v-1-3"))
     assert set(entry) == {"contract_id", "functions", "protocol"}
     assert "swap-helper-a" in entry["functions"]
     assert body["protocols"] == {"bitflow": 40}
@@ -56,11 +54,7 @@ async def test_the_description_has_what_an_agent_needs(tmp_path: Path) -> None:
         body = (await made.get(f"{TRADES}?docs=1")).json()
 
     by_method: dict[str, Any] = {method["method"]: method for method in body["methods"]}
-    assert {parameter["name"] for parameter in by_method["GET"]["parameters"]} == {
-        "address",
-        "limit",
-        "cursor",
-    }
+    assert {parameter["name"] for parameter in by_method["GET"]["parameters"]} == {"address", "limit", "cursor"}
     assert set(by_method["POST"]["bodyExample"]) == {"txid"}
     assert {"200", "202", "404", "409", "422"} <= set(by_method["POST"]["responses"])
 
@@ -77,17 +71,7 @@ async def test_the_document_is_at_the_sites_path_too(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "rows"),
-    [
-        ("500", 3),
-        ("0", 1),
-        ("2.5", 2),
-        ("", 3),
-        ("-7", 1),
-        ("9" * 500, 3),
-        (" 2 ", 2),
-        ("2x", 2),
-        ("+1e9", 1),
-    ],
+    [("500", 3), ("0", 1), ("2.5", 2), ("", 3), ("-7", 1), ("9" * 500, 3), (" 2 ", 2), ("2x", 2), ("+1e9", 1)],
 )
 async def test_a_limit_is_moved_to_the_nearest_that_there_is(limit: str, rows: int, tmp_path: Path) -> None:
     """`arc … list --limit 500` and an MCP client's 2.5 are answered."""
@@ -124,9 +108,7 @@ async def test_blanks_around_an_id_are_ignored(tmp_path: Path) -> None:
         ("/api/prices?address=SP1", "address"),
     ],
 )
-async def test_a_parameter_that_would_change_the_meaning_is_refused(
-    target: str, named: str, tmp_path: Path
-) -> None:
+async def test_a_parameter_that_would_change_the_meaning_is_refused(target: str, named: str, tmp_path: Path) -> None:
     """The first of the board is not the answer to a question about an agent."""
     async with competition_site(tmp_path) as made:
         answer = await made.get(target)
@@ -179,15 +161,13 @@ async def test_an_unknown_transaction_may_be_sent_again_when_the_sentence_says(t
     assert answer.headers["retry-after"] == "60"
 
 
-async def test_an_unavailable_database_has_the_sites_shape(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unavailable_database_has_the_sites_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The site's clients compare `error` with this word and wait `retry_after` seconds."""
 
     async def unavailable(*_: Any) -> None:
         raise StoreUnavailable("the disk is full")
 
-    monkeypatch.setattr("tocsin.competition.trades.trade_counts", unavailable)
+    monkeypatch.setattr("tocsin.swaps.trades.trade_counts", unavailable)
     async with competition_site(tmp_path) as made:
         answer = await made.get(f"/api/competition/status?address={address_of('deployer')}")
 

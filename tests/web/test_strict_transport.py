@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from support.scripted_scheduler import scene
-from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.local.server import HttpServer
 from tocsin.web.app import create_app
-from tocsin.web.security import static_headers
-from tocsin.web.static_pages import page_routes
+from tocsin.web.pages import page_routes
+from tocsin.web.response import static_headers
 
 YEAR = "max-age=31536000"
 PATHS = ("/api/prices", "/api/prices", "/healthz", "/leaderboard", "/nothing")  # the second one is cached

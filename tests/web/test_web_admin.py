@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import ObjectReset, RemoteError
+from holdfast.types import JSON
 from support.asgi import Answer, ask
 from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, KEYS, Scene, ScriptedScheduler, scene
 from support.statuses import DAY
 from support.virtual_time import START_MS
-from tocsin.bindings import JSON
-from tocsin.competition.proven_block import SWITCHED_OFF
-from tocsin.errors import ObjectReset, RemoteError
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.shapes.completeness import Completeness
-from tocsin.shapes.operators import Caller
-from tocsin.shapes.scheduler import Health, Paused, SchedulerOverview
+from tocsin.scheduler.types import Caller, Completeness, Health, Paused, SchedulerOverview
+from tocsin.swaps.proof import SWITCHED_OFF
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, Keys
 
@@ -45,9 +43,7 @@ RPC = (
 @pytest.mark.parametrize("method", RPC)
 def test_the_double_has_the_methods_of_the_object(method: str) -> None:
     """With the same parameters: a test must not call what the object does not have."""
-    double, real = (
-        list(signature(getattr(cls, method)).parameters) for cls in (ScriptedScheduler, SchedulerDO)
-    )
+    double, real = (list(signature(getattr(cls, method)).parameters) for cls in (ScriptedScheduler, SchedulerDO))
 
     assert double == real
 
@@ -104,9 +100,7 @@ async def test_the_status_shows_without_the_database(tmp_path: Path) -> None:
         assert len(made.log.named("refusals.not_counted")) == 1
 
 
-@pytest.mark.parametrize(
-    "key", ["", "wrong", ADMIN_KEY[:-1], f"{ADMIN_KEY}x", ADMIN_KEY.upper(), "schl\xfcssel"]
-)
+@pytest.mark.parametrize("key", ["", "wrong", ADMIN_KEY[:-1], f"{ADMIN_KEY}x", ADMIN_KEY.upper(), "schl\xfcssel"])
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -117,9 +111,7 @@ async def test_the_status_shows_without_the_database(tmp_path: Path) -> None:
         ("GET", f"{PATH}/events"),
     ],
 )
-async def test_without_the_key_nothing_is_shown_or_done(
-    tmp_path: Path, method: str, path: str, key: str
-) -> None:
+async def test_without_the_key_nothing_is_shown_or_done(tmp_path: Path, method: str, path: str, key: str) -> None:
     """401 in the shape of all errors, without the key in it."""
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), path, method=method, headers={"X-Admin-Key": key})
@@ -131,15 +123,9 @@ async def test_without_the_key_nothing_is_shown_or_done(
 
 @pytest.mark.parametrize(
     ("method", "path", "setting"),
-    [
-        ("GET", PATH, "ADMIN_KEY"),
-        ("POST", PATH, "ADMIN_KEY"),
-        ("POST", "/api/competition/cron", "CRON_SECRET"),
-    ],
+    [("GET", PATH, "ADMIN_KEY"), ("POST", PATH, "ADMIN_KEY"), ("POST", "/api/competition/cron", "CRON_SECRET")],
 )
-async def test_without_a_configured_key_the_route_refuses(
-    tmp_path: Path, method: str, path: str, setting: str
-) -> None:
+async def test_without_a_configured_key_the_route_refuses(tmp_path: Path, method: str, path: str, setting: str) -> None:
     """It is closed, not open, and the sentence names the setting that opens it."""
     async with scene(tmp_path) as made:
         made.with_site(in_force=InForce(Keys(), made.site.rules))
@@ -191,11 +177,7 @@ async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, query:
 @pytest.mark.parametrize(
     ("query", "code", "sentence"),
     [
-        (
-            "",
-            "unknown_action",
-            "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume, action=refresh&task=",
-        ),
+        ("", "unknown_action", "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume, action=refresh&task="),
         ("action=stop", "unknown_action", "action=resume"),
         ("action=pause", "bad_until", "until=1778700600000"),
         ("action=pause&until=tomorrow", "bad_until", "whole number"),
@@ -223,9 +205,7 @@ PAUSES = {"90s": 90_000, "15m": 900_000, "2h": 7_200_000, "1d": DAY, "250ms": 25
 
 
 @pytest.mark.parametrize(("duration", "ms"), PAUSES.items())
-async def test_a_pause_for_a_duration_ends_by_the_clock_of_the_service(
-    tmp_path: Path, duration: str, ms: int
-) -> None:
+async def test_a_pause_for_a_duration_ends_by_the_clock_of_the_service(tmp_path: Path, duration: str, ms: int) -> None:
     """The service adds the duration to its own time; the answer is the object's."""
     async with scene(tmp_path) as made:
         await made.site.clock.sleep(86.4)
@@ -316,10 +296,7 @@ async def test_the_cron_route_has_a_retry_after(tmp_path: Path) -> None:
     async with scene(tmp_path) as made:
         made.scheduler.failing = ObjectReset("gone")
         answer = await ask(
-            create_app(made.site),
-            "/api/competition/cron",
-            method="POST",
-            headers={"X-Cron-Secret": CRON_SECRET},
+            create_app(made.site), "/api/competition/cron", method="POST", headers={"X-Cron-Secret": CRON_SECRET}
         )
 
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.addresses import address_of
+from stacks_simulator.wallets import Wallet
 from support.asgi import ask
 from support.competition_site import CompetitionSite, competition_site
-from tocsin.competition.published_board import publish
-from tocsin.history import agent_days
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.wallets import Wallet
-from tocsin.tasks.publish_board import board_at
-from tocsin.web import agent_page, agent_page_routes
+from tocsin.board import history as agent_days
+from tocsin.board.publish import board_at
+from tocsin.board.published import publish
+from tocsin.web import agent_page
+from tocsin.web import agent_page as agent_page_routes
+from tocsin.web.agent_page import SYMBOLS, token_name
 from tocsin.web.app import create_app
-from tocsin.web.static_pages import STATIC
-from tocsin.web.token_names import SYMBOLS, token_name
+from tocsin.web.pages import STATIC
 
 HOUR_MS = 3_600_000
 SBTC = "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token"
@@ -64,8 +65,7 @@ async def test_a_preview_names_the_public_address_and_never_the_host_of_a_reques
         without = await made.get(f"/agents/{address}", host="evil.example")
         public = create_app(replace(made.site, public_url="https://board.example"))
         page, card = [
-            await ask(public, f"/agents/{address}{path}", headers={"host": "evil.example"})
-            for path in ("", "/card")
+            await ask(public, f"/agents/{address}{path}", headers={"host": "evil.example"}) for path in ("", "/card")
         ]
 
     assert without.status == 200

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.addresses import address_of
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.tokens import STX, WELSH
 from support.competition import register
 from support.competition_site import TRADES, competition_site
-from tocsin.budget.budget import Quota
-from tocsin.history.trade_values import value_swaps
-from tocsin.prices.series import PricePoint, append
-from tocsin.shapes.pool_floors import NO_FLOORS
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.faults import SimulatedFault
-from tocsin.simulator.simulated_tokens import STX, WELSH
+from tocsin.prices.price import NO_FLOORS
+from tocsin.prices.store import PricePoint, append
+from tocsin.swaps.values import value_swaps
+from tocsin.upstream.budget import Quota
 
 AGENTS = "/api/competition/agents"
 UNKNOWN = "0x" + "ab" * 32
@@ -50,9 +50,7 @@ async def test_a_swap_worth_more_than_its_pool_is_shown_with_the_reason(tmp_path
         page = (await made.get(f"/agents/{chain.wallets[0].address}")).body.decode()
 
         assert verdict["status"] == "verified"
-        assert verdict["steps"][-1]["detail"].endswith(
-            f"; it has no value: at the prices of its time, {reason}"
-        )
+        assert verdict["steps"][-1]["detail"].endswith(f"; it has no value: at the prices of its time, {reason}")
         expected = {minted.tx_id: reason, honest.tx_id: None}
         assert {trade["txid"]: trade["excess"] for trade in listed} == expected
         assert {trade["txid"]: trade["excess"] for trade in newest} == expected
@@ -149,11 +147,7 @@ async def test_the_chain_is_asked_for_what_is_not_known_and_nothing_is_stored(tm
         assert verdicts[0]["swap"]["amount_in"] == str(made.world.simulator.truth()[0].amount_in)
         assert stored == {"swaps": 0, "refusals": 0, "candidates": 0}
         assert (queued["status"], queued["known_from"]) == ("pending", "queue")
-        assert (unknown.status, unknown.json()["code"], unknown.json()["retryable"]) == (
-            404,
-            "tx_not_found",
-            True,
-        )
+        assert (unknown.status, unknown.json()["code"], unknown.json()["retryable"]) == (404, "tx_not_found", True)
         assert unknown.headers["retry-after"] == "60"
 
 
@@ -244,9 +238,7 @@ async def test_the_guide_names_only_routes_that_exist_and_the_rules_in_force(tmp
         card = (await made.get("/.well-known/agent.json")).json()
         paths = (await made.get("/openapi.json")).json()["paths"]
         text = guide.body.decode()
-        named = [
-            line[2:].split(": ")[0].split(" ") for line in text.splitlines() if line.startswith("- GET /")
-        ]
+        named = [line[2:].split(": ")[0].split(" ") for line in text.splitlines() if line.startswith("- GET /")]
 
         assert guide.headers["content-type"] == "text/plain; charset=utf-8"
         assert {words[1] for words in named} <= set(paths)
@@ -276,9 +268,7 @@ async def test_a_spreadsheet_takes_the_whole_board(tmp_path: Path) -> None:
     """By P&L, with commas and formulas in names as text."""
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
-        for wallet, name in zip(
-            chain.wallets, ('=cmd|"x"!A1', "Ada, the first", "漢;\uff1d1+1"), strict=True
-        ):
+        for wallet, name in zip(chain.wallets, ('=cmd|"x"!A1', "Ada, the first", "漢;\uff1d1+1"), strict=True):
             tx = chain.swap(wallet)
             chain.mine()
             await made.submit(tx.tx_id)
@@ -292,11 +282,7 @@ async def test_a_spreadsheet_takes_the_whole_board(tmp_path: Path) -> None:
         assert [(line[0], line[2], float(line[6])) for line in lines[1:]] == [
             (str(row["rank"]), row["stxAddress"], row["pnlUsd"]) for row in board
         ]
-        assert {line[1] for line in lines[1:]} == {
-            '\'=cmd|"x"!A1',
-            "Ada, the first",
-            "漢;'\uff1d1+1",
-        }
+        assert {line[1] for line in lines[1:]} == {'\'=cmd|"x"!A1', "Ada, the first", "漢;'\uff1d1+1"}
 
 
 async def test_the_spreadsheet_is_that_of_the_newest_board(tmp_path: Path) -> None:

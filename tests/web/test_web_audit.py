@@ -4,19 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import ObjectReset
 from support.asgi import Answer, ask
-from support.scripted_scheduler import (
-    ADMIN_KEY,
-    CRON_SECRET,
-    KEYS,
-    VIEWER_KEY,
-    Scene,
-    named_keys,
-    scene,
-)
+from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, KEYS, VIEWER_KEY, Scene, named_keys, scene
 from support.virtual_time import START_MS
-from tocsin.errors import ObjectReset, RequestRefused
-from tocsin.shapes.operators import AuditRecord, Reloaded
+from tocsin.errors import RequestRefused
+from tocsin.scheduler.types import AuditRecord, Reloaded
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, Keys
 
@@ -42,9 +35,7 @@ def records(made: Scene) -> list[AuditRecord]:
 async def test_a_viewer_may_look(tmp_path: Path) -> None:
     """At everything; the overview says whose key it was."""
     async with scene(tmp_path) as made:
-        answers = [
-            await ask(create_app(made.site), path, headers={"X-Admin-Key": VIEWER_KEY}) for path in VIEWS
-        ]
+        answers = [await ask(create_app(made.site), path, headers={"X-Admin-Key": VIEWER_KEY}) for path in VIEWS]
 
         assert [answer.status for answer in answers] == [200, 200, 200]
         assert answers[0].json()["caller"] == {"name": "carol", "role": "viewer"}
@@ -123,9 +114,7 @@ async def test_an_action_that_cannot_be_recorded_is_not_done(tmp_path: Path) -> 
         assert (made.scheduler.calls, records(made)) == ([], [])
 
 
-async def test_an_action_whose_end_cannot_be_recorded_was_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_action_whose_end_cannot_be_recorded_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller gets its answer, the record stays `begun`, and the log has the outcome."""
     async with scene(tmp_path) as made:
 
@@ -157,9 +146,7 @@ async def test_a_failed_action_is_recorded_as_failed(tmp_path: Path) -> None:
         answer = await act(made, "action=reload")
 
         assert answer.status == 503
-        assert [(record.outcome, record.detail) for record in records(made)] == [
-            ("failed", "the object was reset")
-        ]
+        assert [(record.outcome, record.detail) for record in records(made)] == [("failed", "the object was reset")]
 
 
 @pytest.mark.parametrize("reason", ["x" * 201, "two%0Alines", "%1B[2J"])

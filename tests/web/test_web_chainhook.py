@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import UsageError
+from stacks_simulator.faults import SimulatedFault
 from support.asgi import ask
 from support.competition import as_rows, sweep
 from support.competition_site import BEARER, CHAINHOOK, JSON_TYPE, competition_site, push_1, push_2
 from support.scripted_scheduler import CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, scene
-from tocsin.competition import chainhook
-from tocsin.competition.request_jobs import RECEIVE, VERIFY_QUEUED
-from tocsin.errors import OtherNetwork, UsageError
-from tocsin.simulator.faults import SimulatedFault
+from tocsin.errors import OtherNetwork
+from tocsin.swaps import chainhook
+from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, Keys
 
@@ -110,9 +111,7 @@ async def test_a_rollback_is_verified_again(fate: Any, tmp_path: Path) -> None:
         {"x-chainhook-consumer-secret": OLD_CHAINHOOK_SECRET},
     ],
 )
-async def test_both_secrets_are_valid_while_one_replaces_the_other(
-    headers: dict[str, str], tmp_path: Path
-) -> None:
+async def test_both_secrets_are_valid_while_one_replaces_the_other(headers: dict[str, str], tmp_path: Path) -> None:
     """In either of the headers that Hiro's pages name."""
     async with competition_site(tmp_path) as made:
         answer = await made.post(CHAINHOOK, push_2(), {**JSON_TYPE, **headers})
@@ -174,9 +173,7 @@ async def test_without_a_configured_secret_it_refuses(tmp_path: Path) -> None:
         pytest.param(b" " * 5_000_000 + b"{}", 422, "malformed_push", id="large_and_no_push"),
     ],
 )
-async def test_a_body_that_is_not_a_push_is_explained(
-    body: bytes, status: int, code: str, tmp_path: Path
-) -> None:
+async def test_a_body_that_is_not_a_push_is_explained(body: bytes, status: int, code: str, tmp_path: Path) -> None:
     """The sentence names the place; nothing is stored."""
     async with competition_site(tmp_path) as made:
         answer = await made.post(CHAINHOOK, body, BEARER)
@@ -369,8 +366,7 @@ def test_every_transaction_is_read_in_its_own_order(applied: Any, undone: Any, n
     event = {"noise": noise, "apply": applied, "other": [noise], "rollback": undone}
     push = read(event if v1 else {"event": event})
     mined, gone = (
-        [transaction for block in blocks for transaction in block["transactions"]]
-        for blocks in (applied, undone)
+        [transaction for block in blocks for transaction in block["transactions"]] for blocks in (applied, undone)
     )
 
     assert [(pushed.txid, pushed.sender) for pushed in push.applied] == [

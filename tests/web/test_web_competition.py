@@ -8,28 +8,27 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset, StoreUnavailable
+from holdfast.types import Database, DBResult, Statement
+from stacks_simulator.addresses import address_of
+from stacks_simulator.faults import SimulatedFault
 from support.asgi import ask
 from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from support.scripted_scheduler import HEALTHY
 from support.statuses import scheduler_status, task_status
 from support.virtual_time import START_MS
-from tocsin.bindings import Database, DBResult, Statement
-from tocsin.competition.board import DIRECTIONS, SORTS
-from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.proven_block import SWITCHED_OFF
-from tocsin.errors import ObjectReset, StoreUnavailable
-from tocsin.prices.cache import price_key
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
-from tocsin.scheduler.service_health import HealthSnapshot
-from tocsin.shapes.competition import SubmitAnswer
-from tocsin.shapes.completeness import Completeness
-from tocsin.shapes.scheduler import Progress
-from tocsin.simulator.addresses import address_of
-from tocsin.simulator.faults import SimulatedFault
+from tocsin.board.board import DIRECTIONS, SORTS
+from tocsin.prices.store import price_key
+from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens
+from tocsin.scheduler.health import HealthSnapshot
+from tocsin.scheduler.types import Completeness, Progress
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.proof import SWITCHED_OFF
+from tocsin.swaps.types import SubmitAnswer
 from tocsin.web.app import create_app
-from tocsin.web.proof import ProofReader
-from tocsin.web.request_limits import BODY_MAX
+from tocsin.web.deps import ProofReader
+from tocsin.web.limits import BODY_MAX
 
 BOARD = "/api/competition/leaderboard"
 API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
@@ -159,9 +158,7 @@ async def test_a_program_needs_no_media_type(media_type: str, tmp_path: Path) ->
     """Curl sends a form's type by itself. Only a browser sends Origin, and then the type must be JSON."""
     async with competition_site(tmp_path) as made:
         answer = await made.post(TRADES, VALID, {"content-type": media_type})
-        by_page = await made.post(
-            TRADES, VALID, {**FOREIGN, "content-type": "application/json; charset=utf-8"}
-        )
+        by_page = await made.post(TRADES, VALID, {**FOREIGN, "content-type": "application/json; charset=utf-8"})
 
     assert (answer.status, answer.json()["code"]) == (404, "tx_not_found")
     assert (by_page.status, by_page.json()["code"]) == (404, "tx_not_found")
@@ -257,10 +254,7 @@ async def test_what_older_releases_stored_does_not_take_a_route_down(tmp_path: P
         assert [answer.status for answer in [*boards, *listed, *others]] == [200] * 13
         assert all(len(board.json()["rows"]) == 3 for board in boards)
         assert all("stx" in row["unpricedTokens"] for row in boards[0].json()["rows"])
-        assert [trade["txid"] == UNKNOWN for answer in listed for trade in answer.json()["trades"]] == [
-            True,
-            False,
-        ]
+        assert [trade["txid"] == UNKNOWN for answer in listed for trade in answer.json()["trades"]] == [True, False]
 
 
 async def test_an_agents_counts_are_read_once_a_second(tmp_path: Path) -> None:
@@ -314,11 +308,7 @@ async def test_a_submission_that_meets_a_reset_of_the_object_may_try_again(tmp_p
         made.performer.run_job = reset  # type: ignore[method-assign, assignment]  # in the place of the object's jobs
         answer = await made.submit("0x" + "12" * 32)
 
-    assert (answer.status, answer.json()["code"], answer.json()["retryable"]) == (
-        503,
-        "scheduler_unavailable",
-        True,
-    )
+    assert (answer.status, answer.json()["code"], answer.json()["retryable"]) == (503, "scheduler_unavailable", True)
     assert answer.headers["retry-after"] == "5"
 
 
@@ -327,11 +317,7 @@ async def test_a_submission_that_meets_a_reset_of_the_object_may_try_again(tmp_p
     [
         ({"last_success_at": START_MS}, True, None),
         ({"last_success_at": START_MS, "condition": "partial"}, False, None),
-        (
-            {"last_success_at": None, "running": Progress(START_MS, 29, 40, 3)},
-            False,
-            {"done": 29, "total": 40},
-        ),
+        ({"last_success_at": None, "running": Progress(START_MS, 29, 40, 3)}, False, {"done": 29, "total": 40}),
         ({"last_success_at": START_MS, "running": Progress(START_MS, 29, 40, 3)}, True, None),
     ],
 )
@@ -430,9 +416,7 @@ async def test_the_board_says_until_when_it_has_all_swaps(
 
         async def health() -> HealthSnapshot:
             status = scheduler_status(tasks=tasks)
-            return replace(
-                HEALTHY, status=replace(status, last_result={**status.last_result, "feed": {"way": way}})
-            )
+            return replace(HEALTHY, status=replace(status, last_result={**status.last_result, "feed": {"way": way}}))
 
         board = (await ask(create_app(replace(made.site, health=health)), BOARD)).json()
 

@@ -13,9 +13,12 @@ from support.asgi import ask
 from support.schemas import references, resolve, violations
 from support.scripted_scheduler import scene
 from support.virtual_time import run_virtual
-from tocsin.shapes import competition, prices, responses, scheduler
-from tocsin.shapes.base import SnakeShape, schemas_of
+from tocsin.prices import price as prices
+from tocsin.scheduler import types as scheduler
+from tocsin.shape import SnakeShape, schemas_of
+from tocsin.swaps import types as competition
 from tocsin.web import openapi as openapi_module
+from tocsin.web import route as responses
 from tocsin.web.app import create_app
 
 API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
@@ -166,11 +169,7 @@ SPEC: Any = {
                 "required": ["usd"],
                 "patternProperties": {"^last": {"type": ["integer", "null"]}},
             },
-            "ErrorBody": {
-                "type": "object",
-                "required": ["error"],
-                "properties": {"error": {"type": "string"}},
-            },
+            "ErrorBody": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
         }
     }
 }

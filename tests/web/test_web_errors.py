@@ -18,19 +18,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.errors import BindingMissing, StoreUnavailable, UsageError
 from support.asgi import Answer, ask
 from support.captured_log import CapturedLog
 from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, scene
 from support.virtual_time import VirtualClock, run_virtual
 from support.web_thread import served_in_thread
-from tocsin.errors import BindingMissing, RequestRefused, StoreUnavailable, UsageError
-from tocsin.platform.local.http.http_server import HttpServer
-from tocsin.web.app import create_app
-from tocsin.web.client_limits import ClientLimits
-from tocsin.web.error_middleware import ErrorMiddleware
-from tocsin.web.operations import Operation, OperationDoc, routes_of
-from tocsin.web.request_limits import BODY_MAX, networks_of
-from tocsin.web.respond import refusal_of
+from tocsin.errors import RequestRefused
+from tocsin.local.server import HttpServer
+from tocsin.web.app import ErrorMiddleware, create_app
+from tocsin.web.limits import BODY_MAX, ClientLimits, networks_of
+from tocsin.web.response import refusal_of
+from tocsin.web.route import Operation, OperationDoc, routes_of
 
 
 def assert_error_shape(answer: Answer) -> None:
@@ -112,8 +111,7 @@ TEXT = st.text(max_size=40) | st.sampled_from(
     ["stx", "0", "-1", "9" * 40, "pause", "2h", "refresh", "all", "\x00", "%"]
 )
 QUERY = st.lists(
-    st.tuples(st.sampled_from(["tokens", "token", "action", "until", "for", "task", "limit"]) | TEXT, TEXT),
-    max_size=4,
+    st.tuples(st.sampled_from(["tokens", "token", "action", "until", "for", "task", "limit"]) | TEXT, TEXT), max_size=4
 )
 HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=40)
 

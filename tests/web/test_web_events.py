@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import ObjectReset
 from support.scripted_scheduler import ADMIN_KEY, named_keys, scene
 from support.web_server import serving
-from tocsin.errors import ObjectReset, RequestRefused
-from tocsin.shapes.scheduler import SchedulerEvent
+from tocsin.errors import RequestRefused
+from tocsin.scheduler.types import SchedulerEvent
 from tocsin.web.app import create_app
 from tocsin.web.deps import Keys
-from tocsin.web.event_streams import STREAMS_MAX, EventStreams
+from tocsin.web.events import STREAMS_MAX, EventStreams
 
 
 class Stream:
@@ -46,14 +47,7 @@ class Stream:
 @asynccontextmanager
 async def stream(port: int, *headers: str) -> AsyncIterator[Stream]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = [
-        "GET /api/admin/scheduler/events HTTP/1.1",
-        "Host: x",
-        f"X-Admin-Key: {ADMIN_KEY}",
-        *headers,
-        "",
-        "",
-    ]
+    head = ["GET /api/admin/scheduler/events HTTP/1.1", "Host: x", f"X-Admin-Key: {ADMIN_KEY}", *headers, "", ""]
     writer.write("\r\n".join(head).encode())
     opened = Stream(reader, writer)
     try:

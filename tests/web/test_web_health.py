@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset
+from holdfast.local.runtime import RuntimeCounters as Counted
 from support.asgi import ask
 from support.scripted_scheduler import scene
 from support.statuses import scheduler_status, task_status
 from support.virtual_time import START_MS
-from tocsin.errors import ObjectReset
-from tocsin.platform.local.objects.runtime import RuntimeCounters as Counted
-from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.scheduler.service_health import HealthSnapshot, health_of
-from tocsin.shapes.scheduler import Progress
+from tocsin.prices.store import CachedPrice, put_token_price
+from tocsin.scheduler.health import HealthSnapshot, health_of
+from tocsin.scheduler.types import Progress
 from tocsin.web.app import create_app
 
 
@@ -34,10 +34,7 @@ async def test_a_healthy_service_is_ready(tmp_path: Path) -> None:
     async with scene(tmp_path) as made:
         answer = await ask(create_app(made.site), "/readyz")
 
-        assert (answer.status, answer.json()) == (
-            200,
-            {"ready": True, "state": "ready", "reasons": [], "notes": []},
-        )
+        assert (answer.status, answer.json()) == (200, {"ready": True, "state": "ready", "reasons": [], "notes": []})
         assert answer.headers["cache-control"] == "no-store"
         assert made.scheduler.calls == []
 
@@ -99,12 +96,7 @@ async def test_a_limited_task_is_a_note_of_a_ready_service(tmp_path: Path) -> No
         answer = await ask(create_app(made.site), "/readyz")
         found = samples((await ask(create_app(made.site), "/metrics")).body.decode())
 
-        assert answer.json() == {
-            "ready": True,
-            "state": "limited",
-            "reasons": [],
-            "notes": ["sweep is limited"],
-        }
+        assert answer.json() == {"ready": True, "state": "limited", "reasons": [], "notes": ["sweep is limited"]}
         assert (found["tocsin_ready"], found['tocsin_state{state="limited"}']) == (1, 1)
         assert found['tocsin_state{state="ready"}'] == 0
         assert found['tocsin_task_condition{task="sweep",condition="limited"}'] == 1

@@ -8,9 +8,9 @@ import pytest
 
 from support.competition_site import competition_site
 from support.pages_world import sample_row
-from tocsin.history import agent_days
-from tocsin.history.curves import publish_curves
-from tocsin.shapes.history import AgentCurve, Curves
+from tocsin.board import history as agent_days
+from tocsin.board.curves import publish_curves
+from tocsin.board.types import AgentCurve, Curves
 
 HISTORY = "/api/competition/history"
 HOUR_MS = 3_600_000
@@ -33,9 +33,7 @@ async def test_points_of_a_period_with_their_gaps(tmp_path: Path) -> None:
         everything = await made.get(f"{HISTORY}?address={one.address}&period=all")
         nothing = await made.get(f"{HISTORY}?address={other.address}")
         await made.world.clock.sleep(2)
-        unchanged = await made.get(
-            f"{HISTORY}?address={one.address}", **{"if-none-match": week.headers["etag"]}
-        )
+        unchanged = await made.get(f"{HISTORY}?address={one.address}", **{"if-none-match": week.headers["etag"]})
 
     assert day.json()["points"] == [
         {
@@ -89,9 +87,7 @@ async def test_the_curves_of_everybody_are_sent_as_published(tmp_path: Path) -> 
         "asOf": now,
         "firstDayAt": now,
         "days": 2,
-        "agents": [
-            {"erc8004AgentId": 7, "stxAddress": "SP1", "displayName": None, "pnlUsd": [None, 1.5]},
-        ],
+        "agents": [{"erc8004AgentId": 7, "stxAddress": "SP1", "displayName": None, "pnlUsd": [None, 1.5]}],
     }
     assert published.headers["cache-control"] == "public, max-age=60"
     assert (unchanged.status, changed.status) == (304, 200)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from stacks_simulator.faults import SimulatedFault
 from support.competition_site import TRADES, CompetitionSite, competition_site
-from tocsin.simulator.faults import SimulatedFault
 
 MCP = "/mcp"
 
@@ -97,9 +97,7 @@ async def test_a_tool_that_fails_says_so_in_its_result(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_a_message_that_is_wrong_is_an_error_of_the_protocol(
-    tmp_path: Path, message: Any, code: int
-) -> None:
+async def test_a_message_that_is_wrong_is_an_error_of_the_protocol(tmp_path: Path, message: Any, code: int) -> None:
     """With its code and a sentence."""
     async with competition_site(tmp_path) as made:
         answer = await made.post(MCP, message)

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from holdfast.errors import ObjectReset
 from support.asgi import ask
 from support.scripted_scheduler import Scene, scene
 from support.statuses import run_record
 from support.virtual_time import START_MS
-from tocsin.errors import ObjectReset
-from tocsin.scheduler.service_health import HealthSnapshot
-from tocsin.shapes.measures import Histogram
+from tocsin.scheduler.health import HealthSnapshot
+from tocsin.scheduler.types import Histogram
 from tocsin.web.app import create_app
 from tocsin.web.metric_text import HistogramFamily, metric_text
-from tocsin.web.static_pages import page_routes
+from tocsin.web.pages import page_routes
 
 _QUEUED = "INSERT INTO candidates (txid, source, added_at, due_at) VALUES (?, 'cron', ?, 0)"
 
@@ -112,9 +112,7 @@ async def test_where_one_call_gets_everything_no_other_is_made(tmp_path: Path) -
 
 async def queue(made: Scene, *ages_s: int) -> None:
     db = made.site.db
-    await db.batch(
-        [db.prepare(_QUEUED).bind(f"0x{n}", START_MS - age_s * 1000) for n, age_s in enumerate(ages_s)]
-    )
+    await db.batch([db.prepare(_QUEUED).bind(f"0x{n}", START_MS - age_s * 1000) for n, age_s in enumerate(ages_s)])
 
 
 async def test_the_record_and_the_queue_are_shown(tmp_path: Path) -> None:

@@ -7,20 +7,16 @@ import pytest
 from support.asgi import Answer, ask, unchecked
 from support.scripted_scheduler import scene
 from tocsin.web.app import create_app
-from tocsin.web.security import SECURITY_HEADERS
-from tocsin.web.static_pages import MEDIA_TYPES, STATIC, page_routes
+from tocsin.web.pages import MEDIA_TYPES, STATIC, page_routes
+from tocsin.web.response import SECURITY_HEADERS
 
 STYLE = "/static/style.css"
 
 
-async def fetched(
-    directory: Path, path: str, method: str = "GET", headers: dict[str, str] | None = None
-) -> Answer:
+async def fetched(directory: Path, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> Answer:
     async with scene(directory) as made:
         answer = await ask(create_app(made.site, page_routes()), path, method=method, headers=headers)
-    assert {name: answer.headers[name.decode()].encode() for name, _ in SECURITY_HEADERS} == dict(
-        SECURITY_HEADERS
-    )
+    assert {name: answer.headers[name.decode()].encode() for name, _ in SECURITY_HEADERS} == dict(SECURITY_HEADERS)
     return answer
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from support.asgi import ask
 from support.scripted_scheduler import ADMIN_KEY, scene
-from tocsin.prices.series import PricePoint, append
+from tocsin.prices.store import PricePoint, append
 from tocsin.web.app import create_app
 
 PATH = "/api/admin/prices/history"
@@ -31,9 +31,7 @@ async def test_what_a_token_cost(tmp_path: Path) -> None:
         day = (await ask(app, f"{PATH}?token=stx", headers=KEY)).json()
         month = (await ask(app, f"{PATH}?token=stx&period=30d", headers=KEY)).json()
         none = (
-            await ask(
-                app, f"{PATH}?token=SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx", headers=KEY
-            )
+            await ask(app, f"{PATH}?token=SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx", headers=KEY)
         ).json()
 
     assert (day["token"], day["period"], day["asOf"]) == ("stx", "24h", now)

@@ -6,12 +6,12 @@ from urllib.parse import quote
 import pytest
 from starlette.types import ASGIApp
 
+from stacks_simulator.addresses import address_of
 from support.asgi import ask
 from support.scripted_scheduler import ADMIN_KEY, Scene, scene
 from support.virtual_time import START_MS
-from tocsin.prices.cache import CachedPrice, put_token_price
-from tocsin.prices.tracked_tokens import STATIC_TOKENS, publish_tokens
-from tocsin.simulator.addresses import address_of
+from tocsin.prices.store import CachedPrice, put_token_price
+from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens
 from tocsin.web.app import create_app
 
 SBTC, STSTX = STATIC_TOKENS[1:]
@@ -77,11 +77,7 @@ async def test_one_token_has_a_short_response(tmp_path: Path) -> None:
         ("token=%3Cscript%3E", "malformed_token", "<script>"),
         ("token=%ff%fe", "malformed_token", "token"),
         ("token=" + "a" * 5000, "malformed_token", "aaa"),
-        (
-            "tokens=" + ",".join(f"{address_of('deployer')}.t-{n}" for n in range(101)),
-            "too_many_tokens",
-            "100",
-        ),
+        ("tokens=" + ",".join(f"{address_of('deployer')}.t-{n}" for n in range(101)), "too_many_tokens", "100"),
     ],
 )
 async def test_a_malformed_id_is_named(tmp_path: Path, query: str, code: str, named: str) -> None:

@@ -10,28 +10,17 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
+from holdfast.errors import ObjectReset
+from holdfast.types import JSON
 from support.asgi import Answer, ask
 from support.competition_site import healthy
 from support.local_store import open_kv
-from support.round_world import (
-    AGENTS,
-    END_S,
-    GRACE_S,
-    ROUND_ID,
-    RULES,
-    START_S,
-    STSTX,
-    RoundWorld,
-    round_world,
-)
+from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
 from support.scripted_scheduler import ADMIN_KEY, KEYS, VIEWER_KEY
-from tocsin.bindings import JSON
-from tocsin.durations import utc_time
-from tocsin.errors import ObjectReset
-from tocsin.rounds.round_file_reader import read_round_file
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.shapes.round_views import RoundAction
-from tocsin.shapes.rounds import AgentFlag
+from tocsin.rounds.file import read_round_file
+from tocsin.rounds.round import AgentFlag, RoundAction
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.text import utc_time
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, WebDeps
 
@@ -116,9 +105,7 @@ async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
         listed = await made.get(ROUNDS)
         page = await made.get(f"{ROUNDS}?limit=0&offset=1st")
         beyond = await made.get(f"{ROUNDS}?offset={'9' * 40}")
-        wrong = [
-            (await made.get(f"{ROUNDS}?{query}")).status for query in ("limit=x", "offset=x", "offset=-1")
-        ]
+        wrong = [(await made.get(f"{ROUNDS}?{query}")).status for query in ("limit=x", "offset=x", "offset=-1")]
 
     pagination = {"limit": 20, "offset": 0, "hasMore": False}
     assert before.json() == {"rounds": [], "pagination": pagination, "winners": {}}
@@ -135,14 +122,7 @@ async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
         assert answer.json()["message"] == "There is no such round: none."
     rounds = listed.json()["rounds"]
     assert [each["round_id"] for each in rounds] == [ROUND_ID, "week-2"]
-    published = (
-        "starts_at",
-        "ends_at",
-        "grace_ends_at",
-        "status",
-        "min_volume_usd",
-        "min_priced_trade_count",
-    )
+    published = ("starts_at", "ends_at", "grace_ends_at", "status", "min_volume_usd", "min_priced_trade_count")
     assert [rounds[0][name] for name in published] == [START_S, END_S, GRACE_S, "finalized", 50.0, 3]
     assert (rounds[0]["created_at"], rounds[0]["finalized_at"]) == (
         "2027-01-15T08:00:00.000Z",
@@ -168,10 +148,7 @@ async def test_a_round_has_its_results_and_its_file(tmp_path: Path) -> None:
     assert one["results"][0]["volume_usd"] == 75.0
     assert one["results"][0]["exact"]["volume_usd"] == "75"
     assert [row.pnl_usd for row in read.outcome.results] == ["10", "0", "-10"]
-    assert {row["category"]: row["status"] for row in one["rewards"]} == {
-        "overall_pnl": "pending",
-        "volume": "pending",
-    }
+    assert {row["category"]: row["status"] for row in one["rewards"]} == {"overall_pnl": "pending", "volume": "pending"}
     assert [price["token_id"] for price in one["prices"]] == [STSTX, "stx"]
     assert (one["flags"], one["discrepancies"]) == ([], [])
     assert (file.headers["content-type"], head.status, head.body) == ("application/x-ndjson", 200, b"")
@@ -219,10 +196,7 @@ async def test_an_agent_sees_its_rounds_its_prizes_and_its_flags(tmp_path: Path)
         await made.finalize()
         await made.act(roundId=ROUND_ID, action="pay", category="overall_pnl", payoutTxid="ab" * 32)
         flags = "INSERT INTO competition_round_flags SELECT ?, erc8004_agent_id, ?, ? FROM agents WHERE stx_address = ?"
-        for flag in (
-            AgentFlag(1, "dust", "dust <b>", [], []),
-            AgentFlag(1, "churn", "", [], [], cleared=True),
-        ):
+        for flag in (AgentFlag(1, "dust", "dust <b>", [], []), AgentFlag(1, "churn", "", [], [], cleared=True)):
             text = json.dumps(flag.to_json())
             await made.world.db.prepare(flags).bind(ROUND_ID, flag.kind, text, AGENTS[0]).run()
         (rounds,) = (await made.get(target)).json()["rounds"]
@@ -261,12 +235,9 @@ async def test_what_runs_now(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "path",
-    [ROUNDS, f"{ROUNDS}/current", f"{ROUNDS}/x", f"{ROUNDS}/x/file", f"{ROUNDS}/x/results/{AGENTS[0]}"],
+    "path", [ROUNDS, f"{ROUNDS}/current", f"{ROUNDS}/x", f"{ROUNDS}/x/file", f"{ROUNDS}/x/results/{AGENTS[0]}"]
 )
-async def test_routes_describe_themselves_and_say_when_the_database_is_away(
-    tmp_path: Path, path: str
-) -> None:
+async def test_routes_describe_themselves_and_say_when_the_database_is_away(tmp_path: Path, path: str) -> None:
     """As the site's do: `?docs=1`, and 503 with `retry_after`."""
     async with site(tmp_path) as made:
         described = await made.get(f"{path}?docs=1")
@@ -285,8 +256,7 @@ async def test_an_operator_takes_the_steps_by_hand(tmp_path: Path) -> None:
         early = await made.act(roundId=ROUND_ID, action="close")
         made.world.clock.at_s = GRACE_S
         wrong = [
-            (await made.act(roundId=ROUND_ID, action=action)).json()["error"]
-            for action in ("snapshot", "finalize")
+            (await made.act(roundId=ROUND_ID, action=action)).json()["error"] for action in ("snapshot", "finalize")
         ]
         dry = await made.act(dry_run=True, roundId=ROUND_ID, action="finalize")
         untouched = await made.world.status()
@@ -315,9 +285,7 @@ async def test_incomplete_data_is_captured_only_by_force(tmp_path: Path) -> None
         await made.act(roundId=ROUND_ID, action="close")
         refused = await made.act(roundId=ROUND_ID, action="snapshot")
         silent = await made.act(roundId=ROUND_ID, action="snapshot", force=True)
-        forced = await made.act(
-            roundId=ROUND_ID, action="snapshot", force=True, reason="Hiro is gone for good"
-        )
+        forced = await made.act(roundId=ROUND_ID, action="snapshot", force=True, reason="Hiro is gone for good")
 
     assert (refused.status, refused.json()["error"]) == (409, "data_incomplete")
     assert silent.status == 400
@@ -347,10 +315,7 @@ async def test_a_void_round_has_no_result(tmp_path: Path) -> None:
         shown = await made.get(f"{ROUNDS}/{ROUND_ID}")
         after = await made.act(roundId=ROUND_ID, action="reopen", reason="no")
 
-    assert (voided.json()["round"]["status"], voided.json()["round"]["note"]) == (
-        "void",
-        "the chain was halted",
-    )
+    assert (voided.json()["round"]["status"], voided.json()["round"]["note"]) == ("void", "the chain was halted")
     assert (shown.status, after.status) == (404, 409)
 
 
@@ -366,20 +331,11 @@ async def test_a_void_round_has_no_result(tmp_path: Path) -> None:
         ({"action": "close", "roundId": ROUND_ID, "category": "volume"}, "close takes no category"),
         ({"action": "add", "roundId": "a", "startsAt": "1", "endsAt": 2}, "startsAt is a whole number"),
         ({"action": "add", "roundId": "a", "startsAt": 2, "endsAt": 1}, "endsAt must be later than startsAt"),
-        (
-            {"action": "add", "roundId": "a", "startsAt": 1, "endsAt": 2, "minVolumeUsd": 50},
-            "minVolumeUsd is text",
-        ),
-        (
-            {"action": "add", "roundId": "a", "startsAt": 1, "endsAt": 2, "rewards": {"luck": 1}},
-            "rewards are sats",
-        ),
+        ({"action": "add", "roundId": "a", "startsAt": 1, "endsAt": 2, "minVolumeUsd": 50}, "minVolumeUsd is text"),
+        ({"action": "add", "roundId": "a", "startsAt": 1, "endsAt": 2, "rewards": {"luck": 1}}, "rewards are sats"),
         ({"action": "void", "roundId": ROUND_ID}, "void needs a reason"),
         ({"action": "price", "roundId": ROUND_ID, "reason": "r", "tokenId": "x"}, "A token id is stx"),
-        (
-            {"action": "flag", "roundId": ROUND_ID, "reason": "r", "agentId": 1, "decision": "maybe"},
-            "as decision",
-        ),
+        ({"action": "flag", "roundId": ROUND_ID, "reason": "r", "agentId": 1, "decision": "maybe"}, "as decision"),
         ({"action": "rule", "firstStartsAt": 1, "periodS": 5}, "periodS is an hour to a year"),
     ],
 )

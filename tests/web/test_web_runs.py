@@ -40,18 +40,14 @@ async def test_the_run_history_is_filtered_and_paged(tmp_path: Path) -> None:
         app = create_app(made.site)
 
         first = await ask(
-            app,
-            f"{PATH}/runs?limit=2&outcome=ok&since=1778700600000&until=1778700600001&trigger=alarm",
-            headers=KEY,
+            app, f"{PATH}/runs?limit=2&outcome=ok&since=1778700600000&until=1778700600001&trigger=alarm", headers=KEY
         )
         second = await ask(app, f"{PATH}/runs?limit=2&cursor={first.json()['next']}", headers=KEY)
 
         assert [run["id"] for run in first.json()["runs"]] == [3, 2]
         assert [run["id"] for run in second.json()["runs"]] == [1]
         assert (first.json()["next"], second.json()["next"]) == (2, None)
-        assert made.scheduler.calls[0] == (
-            *("runs", None, 2, "ok", 1778700600000, None, "alarm", 1778700600001),
-        )
+        assert made.scheduler.calls[0] == (*("runs", None, 2, "ok", 1778700600000, None, "alarm", 1778700600001),)
 
 
 async def test_one_run(tmp_path: Path) -> None:

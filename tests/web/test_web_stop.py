@@ -10,11 +10,11 @@ from starlette.types import ASGIApp
 
 from support.captured_log import CapturedLog
 from support.virtual_time import VirtualClock
-from tocsin.platform.local.http.http_server import HttpServer
-from tocsin.platform.local.logs.library_logs import library_logs
-from tocsin.web.client_limits import ClientLimits
-from tocsin.web.error_middleware import ErrorMiddleware
-from tocsin.web.operations import Handler, Operation, OperationDoc, routes_of
+from tocsin.local.logs import library_logs
+from tocsin.local.server import HttpServer
+from tocsin.web.app import ErrorMiddleware
+from tocsin.web.limits import ClientLimits
+from tocsin.web.route import Handler, Operation, OperationDoc, routes_of
 
 DOC = OperationDoc(operation_id="doIt", tag="service", summary="", responses={})
 
@@ -22,9 +22,7 @@ DOC = OperationDoc(operation_id="doIt", tag="service", summary="", responses={})
 async def stopped_during(handler: Handler, started: asyncio.Event) -> tuple[str, bytes, CapturedLog]:
     """Stop the server while a request is in this handler: head and body of the response, and the log."""
     log = CapturedLog()
-    (route,) = routes_of(
-        [Operation("POST", "/it", handler, DOC)], ClientLimits(10, VirtualClock(), CapturedLog())
-    )
+    (route,) = routes_of([Operation("POST", "/it", handler, DOC)], ClientLimits(10, VirtualClock(), CapturedLog()))
     server = HttpServer("127.0.0.1", 0)
     with library_logs(log):
         await server.start(ErrorMiddleware(route, log))

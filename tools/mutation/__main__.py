@@ -42,20 +42,12 @@ def main() -> int:
         prog="make mutation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("package", help="a package below src/tocsin, such as budget or platform/local")
-    parser.add_argument(
-        "--module", action="append", help="one module of the package, such as windows; may be repeated"
-    )
-    parser.add_argument(
-        "--sample", type=int, help="try only this many mutants of the package, chosen with --seed"
-    )
+    parser.add_argument("--module", action="append", help="one module of the package, such as windows; may be repeated")
+    parser.add_argument("--sample", type=int, help="try only this many mutants of the package, chosen with --seed")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--again", action="store_true", help="try survivors again, after the tests have changed"
-    )
+    parser.add_argument("--again", action="store_true", help="try survivors again, after the tests have changed")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--seconds", type=float, default=10, help="run at most this many seconds of tests for a mutant"
-    )
+    parser.add_argument("--seconds", type=float, default=10, help="run at most this many seconds of tests for a mutant")
     parser.add_argument("--slow", action="store_true", help="also run tests that are marked slow")
     parser.add_argument("--tests", action="append", help="files or directories, instead of the package's own")
     parser.add_argument("--report", action="store_true", help="print the stored results and run nothing")

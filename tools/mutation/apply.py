@@ -119,9 +119,7 @@ def _adopt_class(current: type, value: type) -> bool:
 
 
 def _adopt_defaults(current: FunctionType, value: FunctionType) -> bool:
-    changed = repr((current.__defaults__, current.__kwdefaults__)) != repr(
-        (value.__defaults__, value.__kwdefaults__)
-    )
+    changed = repr((current.__defaults__, current.__kwdefaults__)) != repr((value.__defaults__, value.__kwdefaults__))
     if changed:
         current.__defaults__, current.__kwdefaults__ = value.__defaults__, value.__kwdefaults__
     return changed

@@ -50,10 +50,7 @@ class MutantFinder(MetaPathFinder):
         assert known.origin is not None
         loader = MutantLoader(known.origin, self._text)
         return spec_from_file_location(
-            fullname,
-            known.origin,
-            loader=loader,
-            submodule_search_locations=known.submodule_search_locations,
+            fullname, known.origin, loader=loader, submodule_search_locations=known.submodule_search_locations
         )
 
 
@@ -62,17 +59,7 @@ def main() -> int:
 
     name, file, *tests = sys.argv[1:]
     sys.meta_path.insert(0, MutantFinder(name, Path(file).read_bytes()))
-    options = [
-        "-x",
-        "-o",
-        "addopts=",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-q",
-        "--hypothesis-seed=1",
-    ]
+    options = ["-x", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--hypothesis-seed=1"]
     return int(pytest.main([*tests, *options]))
 
 

@@ -104,9 +104,7 @@ def _is_call(node: Any) -> bool:
 def _changed(source: str, starts: list[int], node: Any, operator: Any, index: int) -> str | None:
     """The module with this one change, or None if the operator cannot make it. The tree is restored."""
     first, last = _offset(starts, node.get_start_pos_of_prefix()), _offset(starts, node.end_pos)
-    kept = [
-        (each, list(each.children) if hasattr(each, "children") else each.value) for each in ast_nodes(node)
-    ]
+    kept = [(each, list(each.children) if hasattr(each, "children") else each.value) for each in ast_nodes(node)]
     try:
         text = operator.mutate(node, index).get_code()
     except AttributeError:  # cosmic-ray cannot replace `except a.b:`

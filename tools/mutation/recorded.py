@@ -21,9 +21,7 @@ def digest(path: Path) -> str:
 class Recording:
     """What a run of the tests has shown."""
 
-    tests: dict[str, dict[int, set[str]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(set))
-    )
+    tests: dict[str, dict[int, set[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
     seconds: dict[str, float] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)  # without a mutant: they show nothing about one
 
@@ -50,8 +48,7 @@ def is_current(test_file: Path, tests: Iterable[str]) -> bool:
         stored["digest"] == digest(test_file)
         and stored["seconds"].keys() >= set(tests)
         and all(
-            (SOURCE / name).exists() and digest(SOURCE / name) == known
-            for name, (known, _) in stored["lines"].items()
+            (SOURCE / name).exists() and digest(SOURCE / name) == known for name, (known, _) in stored["lines"].items()
         )
     )
 
@@ -86,10 +83,7 @@ class Uses:
         tree = ast.parse(path.read_text())
         name = str(path.relative_to(SOURCE))
         for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-                and node.lineno <= line <= node.body[0].lineno
-            ):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= node.body[0].lineno:
                 return {(name, each) for each in _lines(node)}
         names = self.names_at(path, line)
         names |= {  # creating an object uses the defaults of its fields

@@ -47,9 +47,7 @@ def show(mutants: Mapping[Path, Sequence[Mutant]], results: Mapping[Path, Result
             outcome, by = results[path].of(mutant) or ("unknown", "")
             counts[outcome] += 1
             if outcome != KILLED:
-                print(
-                    f"{results[path].name}:{mutant.line}: {outcome}: {label(mutant)}  [{mutant.operator}] {by}"
-                )
+                print(f"{results[path].name}:{mutant.line}: {outcome}: {label(mutant)}  [{mutant.operator}] {by}")
         total.update(counts)
         if found:
             rows.append((results[path].name, counts))

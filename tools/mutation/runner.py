@@ -20,16 +20,7 @@ from typing import Any
 import pytest
 from tools.mutation.apply import CannotApply, apply, functions_by_code
 from tools.mutation.generate import Mutant
-from tools.mutation.recorded import (
-    ROOT,
-    SOURCE,
-    Recording,
-    Uses,
-    digest,
-    is_current,
-    place_of,
-    statement_lines,
-)
+from tools.mutation.recorded import ROOT, SOURCE, Recording, Uses, digest, is_current, place_of, statement_lines
 from tools.mutation.results import KILLED, NOT_TRIED, SURVIVED, UNTESTED, Results
 
 MEMORY_MAX = 6 * 1024**3  # of address space: a mutant that never ends may also allocate without end
@@ -139,10 +130,7 @@ class MutationRun:
                 killers[child.path][by] += outcome == KILLED
                 done += 1
                 if done % 50 == 0:
-                    print(
-                        f"{done} done, {len(self._queue)} left, {time.monotonic() - started:.0f} s",
-                        flush=True,
-                    )
+                    print(f"{done} done, {len(self._queue)} left, {time.monotonic() - started:.0f} s", flush=True)
 
     def _tests_for(self, path: Path, mutant: Mutant, uses: Uses, killers: Counter[str]) -> list[str]:
         """Tests that run the line or, for a constant, a line that uses it. Quick ones and likely killers first."""
@@ -247,9 +235,7 @@ def record_file(path: Path, items: Sequence[pytest.Item], failed: list[str]) -> 
     return 0
 
 
-def run_mutant(
-    path: Path, mutant: Mutant, tests: list[pytest.Item], functions: Any, writer: int, cpu: int
-) -> int:
+def run_mutant(path: Path, mutant: Mutant, tests: list[pytest.Item], functions: Any, writer: int, cpu: int) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 60))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
     name = ".".join(("tocsin", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")

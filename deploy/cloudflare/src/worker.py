@@ -1,6 +1,6 @@
 """The Worker that `wrangler.jsonc` names: the site's requests, and the scheduler."""
 
-from tocsin.worker.entry import Entry, SchedulerObject
+from tocsin.worker import Entry, SchedulerObject
 
 __all__ = ["Default", "SchedulerDO"]  # Cloudflare's entry points
 

@@ -1,20 +1,355 @@
-"""`tocsin doctor`: one line for each check of an installation. It includes `tocsin check` and leaves nothing behind."""
+"""`tocsin doctor`: one line for each check of an installation. It includes `tocsin check` and leaves nothing behind.
+
+The network checks of `tocsin doctor`: one call to each upstream, with its key, and a connection to each receiver.
+
+For receivers of alerts, heartbeats and log lines it only opens a connection, including TLS. It sends nothing, so that
+nobody is woken by a false alert.
+
+`tocsin check`: every problem that would prevent or harm a start, with its fix. It leaves nothing behind.
+
+The report of `tocsin doctor`.
+"""
 
 import asyncio
+import json
 import os
 import resource
+import socket
 import sqlite3
-from collections.abc import Callable, Mapping
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Protocol
+from tempfile import TemporaryDirectory
+from typing import Literal, Protocol, TypeAlias
+from urllib.parse import urlsplit
 
-from tocsin.commands import check
-from tocsin.commands.data_files import load_migrations, read_settings
-from tocsin.commands.doctor_network import Ask, network_checks
-from tocsin.platform.shared.redaction import Redactor
+from holdfast.errors import HoldfastError, StartError
+from holdfast.local.data_dir import is_in_use, try_to_write
+from holdfast.local.migrations import Migration
+from holdfast.local.store_check import examine
+from tocsin import __version__
+from tocsin.app import tasks
+from tocsin.commands.client import ANYWHERE
+from tocsin.commands.files import load_migrations, read_settings
+from tocsin.errors import FetchError
+from tocsin.fetch import FetchResponse
+from tocsin.local.fetch import HttpFetch
+from tocsin.logs import Redactor
+from tocsin.scheduler.upstreams import demands_on
 from tocsin.settings import Settings, SettingsError, secret_values
-from tocsin.shapes.doctor_report import DoctorCheck, DoctorReport
+from tocsin.shape import Shape
+from tocsin.upstream.budget import WindowReading
+from tocsin.upstream.cadence import overdraft
+from tocsin.upstream.client import Upstream
+from tocsin.upstream.registry import upstreams
+
+Verdict: TypeAlias = Literal["ok", "warning", "problem", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorCheck(Shape):
+    """One check. The sentence describes what was found, or what is wrong and how to fix it."""
+
+    name: str
+    verdict: Verdict
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport(Shape):
+    """`ok` is true if there is no problem; warnings do not count."""
+
+    ok: bool
+    checks: list[DoctorCheck]
+
+
+TIMEOUT_S = 8.0
+CLOCK_GOOD_S = 5
+CLOCK_MAX_S = 60
+TARGETS = {"hiro": "/extended/v3/transactions?limit=1", "tenero": "/v1/stacks/tokens/stx"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A check that needs the network."""
+
+    name: str
+    run: Callable[[], Awaitable[list[DoctorCheck]]]
+
+
+def network_checks(settings: Settings, clock: Callable[[], int]) -> list[Ask]:
+    """Every network check that applies to these settings."""
+    asks = [
+        Ask(name, lambda upstream=upstream: ask_upstream(upstream, clock))  # type: ignore[misc]  # bound at once
+        for name, upstream in upstreams(settings).items()
+    ]
+    receivers = {
+        "alerts": (settings.alert_url, "TOCSIN_ALERT_URL"),
+        "heartbeats": (settings.heartbeat_url, "TOCSIN_HEARTBEAT_URL"),
+        "log service": (settings.worker_logs_url, "WORKER_LOGS_URL"),
+    }
+    for name, (url, setting) in receivers.items():
+        if url is not None:
+            asks.append(Ask(name, lambda name=name, url=url, setting=setting: reach(name, url, setting)))  # type: ignore[misc]  # bound at once
+    return [*asks, Ask("service", lambda: ask_service(settings))]
+
+
+async def ask_upstream(upstream: Upstream, clock: Callable[[], int]) -> list[DoctorCheck]:
+    """One cheap call with the key: whether it is accepted, which plan the headers show, and how wrong our clock is."""
+    name, headers = upstream.name, {"accept": "application/json", "user-agent": f"tocsin/{__version__}"}
+    if upstream.key is not None:
+        headers[upstream.key_header] = upstream.key
+    fetch = HttpFetch()
+    try:
+        response = await fetch(f"{upstream.base_url.rstrip('/')}{TARGETS[name]}", headers=headers, timeout_s=TIMEOUT_S)
+    except FetchError as error:
+        sentence = f"{error}. Check the network and {upstream.url_setting}."
+        return [DoctorCheck(name, "problem", sentence)]
+    finally:
+        await fetch.close()
+    return [upstream_check(upstream, response), *clock_check(name, response, clock())]
+
+
+def upstream_check(upstream: Upstream, response: FetchResponse) -> DoctorCheck:
+    """What the answer shows about the key and the plan."""
+    limits = upstream.read_limits(response.headers)
+    plan = _shown_plan({"second": limits.second, "minute": limits.minute, "month": limits.month})
+    refusal = _refusal(upstream, response)
+    if refusal is not None:
+        return DoctorCheck(upstream.name, "problem", refusal)
+    if response.status == 429:
+        sentence = f"it answers 429, too many calls{plan}: wait, or get a larger plan."
+        return DoctorCheck(upstream.name, "warning", sentence)
+    if upstream.key is None:
+        return DoctorCheck(upstream.name, "ok", f"answers without a key{plan}")
+    if limits.anonymous:
+        sentence = f"it answers, but ignores our key{plan}: check {upstream.key_setting}."
+        return DoctorCheck(upstream.name, "problem", sentence)
+    return DoctorCheck(upstream.name, "ok", f"answers with our key{plan}")
+
+
+def _refusal(upstream: Upstream, response: FetchResponse) -> str | None:
+    """Why an answer cannot be used; None if it can."""
+    if response.status in {401, 403}:
+        return f"it refuses our key ({response.status}): check {upstream.key_setting}."
+    if response.status not in {200, 429}:
+        return f"it answers {response.status}: check {upstream.url_setting}."
+    try:
+        json.loads(response.body)
+    except ValueError:
+        if response.status == 200:
+            return f"its answer is not JSON: check {upstream.url_setting}."
+    return None
+
+
+def _shown_plan(windows: Mapping[str, WindowReading]) -> str:
+    """The calls left according to the headers: `; 499 of 500 left this minute`."""
+    shown = [
+        f"{_shown(window.remaining)} of {_shown(window.limit)} left this {unit}"
+        for unit, window in windows.items()
+        if window.limit is not None or window.remaining is not None
+    ]
+    return f"; {', '.join(shown)}" if shown else ""
+
+
+def _shown(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def clock_check(name: str, response: FetchResponse, now: int) -> list[DoctorCheck]:
+    """How far our clock is from the `Date` of an answer; nothing without one."""
+    try:
+        sent_at = parsedate_to_datetime(response.headers["date"]).timestamp()
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return []
+    offset_s = now / 1000 - sent_at
+    if abs(offset_s) <= CLOCK_GOOD_S:
+        return [DoctorCheck("clock", "ok", f"agrees with {name}'s")]
+    direction = "ahead of" if offset_s > 0 else "behind"
+    verdict = "warning" if abs(offset_s) <= CLOCK_MAX_S else "problem"
+    sentence = f"it is {abs(offset_s):,.0f} s {direction} {name}'s: synchronise it (timedatectl set-ntp true)."
+    return [DoctorCheck("clock", verdict, sentence)]  # type: ignore[arg-type]  # one of two words
+
+
+async def reach(name: str, url: str, setting: str) -> list[DoctorCheck]:
+    """Connect and send nothing."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            _, writer = await asyncio.open_connection(
+                parts.hostname, parts.port or (443 if secure else 80), ssl=secure or None
+            )
+            writer.close()
+    except (OSError, ssl.SSLError, UnicodeError) as error:  # a timeout is an OSError
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        sentence = f"{parts.hostname} cannot be reached ({reason}): check {setting} and the network."
+        return [DoctorCheck(name, "problem", sentence)]
+    return [DoctorCheck(name, "ok", f"{parts.hostname} can be reached; nothing was sent")]
+
+
+async def ask_service(settings: Settings) -> list[DoctorCheck]:
+    """Whether the service is running and ready."""
+    host = ANYWHERE.get(settings.host, settings.host)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/readyz"
+    fetch = HttpFetch()
+    try:
+        response = await fetch(url, timeout_s=TIMEOUT_S)
+        answer = json.loads(response.body)
+        ready, reasons = bool(answer["ready"]), [str(reason) for reason in answer.get("reasons", [])]
+    except FetchError:
+        where = f"{host}:{settings.port}"
+        return [DoctorCheck("service", "warning", f"it is not running at {where}: start it with `tocsin serve`.")]
+    except (ValueError, KeyError, TypeError):
+        return [DoctorCheck("service", "problem", f"another program answers at {url}: choose another TOCSIN_PORT.")]
+    finally:
+        await fetch.close()
+    if ready:
+        return [DoctorCheck("service", "ok", "it is running and ready")]
+    return [DoctorCheck("service", "problem", f"it is running but not ready: {'; '.join(reasons)}. See: tocsin status")]
+
+
+FINE = {
+    "keys": "the keys fit the plans",
+    "address": "this machine has the address to listen on",
+    "databases": "intact, writable, and with a schema that this release can use",
+    "tasks": "at least one task is enabled",
+    "plans": "the calls of all tasks fit the plans",
+}
+
+
+def check() -> list[str]:
+    """Every problem that would prevent or harm a start, each with its fix."""
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        return str(error).splitlines()[1:] or [str(error)]
+    return findings(settings, load_migrations())
+
+
+def calls_out() -> list[str]:
+    """What the service sends to other services, and the hook that it watches; no secret is shown."""
+    try:
+        settings = read_settings()
+    except SettingsError:
+        return []
+    return called_out(settings)
+
+
+def called_out(settings: Settings) -> list[str]:
+    lines = []
+    if settings.heartbeat_url is not None:
+        host = urlsplit(settings.heartbeat_url).hostname
+        lines.append(f"Heartbeats go to {host} while the service is ready (TOCSIN_HEARTBEAT_URL).")
+    if settings.alert_url is not None:
+        host, name = urlsplit(settings.alert_url).hostname, settings.alert_name
+        lines.append(f"Alerts go to {host} as {settings.alert_format}, from {name} (TOCSIN_ALERT_URL).")
+    if settings.chainhook_id is not None:
+        then = "enabled again" if settings.chainhook_reenable else "reported"
+        hook = settings.chainhook_id
+        lines.append(f"The hook {hook} is {then} when Hiro interrupts it (TOCSIN_CHAINHOOK_ID).")
+    return lines
+
+
+def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
+    return [sentence for found in findings_by_subject(settings, schemas).values() for sentence in found]
+
+
+def findings_by_subject(settings: Settings, schemas: Mapping[str, list[Migration]]) -> dict[str, list[str]]:
+    """The problems by subject; `FINE` has the same subjects."""
+    return {
+        "keys": _keys(settings),
+        "address": _address(settings),
+        "databases": _data(settings, schemas),
+        "tasks": _enabled(settings),
+        "plans": _plans(settings),
+    }
+
+
+def _keys(settings: Settings) -> list[str]:
+    findings = []
+    if not settings.admin_key:
+        findings.append(
+            "ADMIN_KEY is not set: the console and the admin routes will refuse all requests. Set a long random text."
+        )
+    if settings.hiro_api_key is None and (settings.hiro_plan_minute or 0) > 50:
+        findings.append("HIRO_API_KEY is not set, but the plan allows more than 50 calls a minute: set the key.")
+    without_key = Settings()
+    plan = settings.tenero_plan_minute, settings.tenero_plan_month
+    if settings.tenero_api_key and plan == (without_key.tenero_plan_minute, without_key.tenero_plan_month):
+        findings.append(
+            "TENERO_API_KEY is set, and a key has its own limits (Starter: 10 a minute, 10,000 a month),"
+            " but the plan is the one without a key: set TOCSIN_TENERO_PLAN_MINUTE and _MONTH to your limits."
+        )
+    return findings
+
+
+def _address(settings: Settings) -> list[str]:
+    """Whether this machine has the address. The port is not tried: the running service may be using it."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((settings.host, 0))
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        sentence = (
+            f"TOCSIN_HOST: this machine cannot listen on {settings.host} ({reason})."
+            " Use one of its own addresses: 127.0.0.1 for this machine only, 0.0.0.0 for all interfaces."
+        )
+        return [sentence]
+    return []
+
+
+def _enabled(settings: Settings) -> list[str]:
+    if settings.tenero_enabled or settings.sweep_enabled:
+        return []
+    sentence = (
+        "Both tasks are disabled, so nothing would be refreshed:"
+        " set TOCSIN_TENERO_ENABLED or TOCSIN_SWEEP_ENABLED to yes."
+    )
+    return [sentence]
+
+
+def _data(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
+    path, found = Path(settings.data_dir), []
+    if not path.exists():
+        parent = path.absolute().parent
+        if not parent.is_dir():
+            return [f"{path}: its parent directory does not exist. Create it: mkdir -p {path.parent}"]
+        try:
+            with TemporaryDirectory(prefix=".tocsin-check-", dir=parent):
+                return []
+        except OSError as error:
+            return [f"{path} cannot be created ({error.strerror}). Choose another directory: TOCSIN_DATA_DIR"]
+    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+        return [f"{path} is not a writable directory. Choose another: TOCSIN_DATA_DIR"]
+    try:
+        try_to_write(path)
+    except StartError as error:
+        found.append(str(error))
+    in_use = is_in_use(path)
+    for name, migrations in schemas.items():
+        try:
+            unchecked = examine(path / name, migrations, in_use=in_use)
+            if unchecked is not None:
+                found.append(f"{path / name} could not be checked ({unchecked}). Run this command again.")
+        except (StartError, OSError) as error:
+            found.append(str(error))
+    return found
+
+
+def _plans(settings: Settings) -> list[str]:
+    """Whether the tasks can be built, and whether the upstreams' plans cover them."""
+    try:
+        planned = {task.name: task for task in tasks(settings)}
+    except HoldfastError as error:
+        return [str(error)]
+    sentences = [overdraft(upstream.quota, demands_on(name, planned)) for name, upstream in upstreams(settings).items()]
+    return [sentence for sentence in sentences if sentence is not None]
+
 
 FREE_MIN = 100 * 1024 * 1024  # bytes
 FREE_GOOD = 1024 * 1024 * 1024
@@ -73,7 +408,7 @@ def local_checks(settings: Settings, statvfs: Callable[[Path], DiskFigures]) -> 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     version = DoctorCheck("sqlite", "ok", f"SQLite {sqlite3.sqlite_version}")
     return [
-        *_found(check.findings_by_subject(settings, load_migrations())),
+        *_found(findings_by_subject(settings, load_migrations())),
         disk(directory, statvfs),
         *permissions(directory, os.geteuid()),
         open_files(hard),
@@ -87,7 +422,7 @@ def _found(findings: Mapping[str, list[str]]) -> list[DoctorCheck]:
     for subject, sentences in findings.items():
         checks += [DoctorCheck(subject, "problem", sentence) for sentence in sentences]
         if not sentences:
-            checks.append(DoctorCheck(subject, "ok", check.FINE[subject]))
+            checks.append(DoctorCheck(subject, "ok", FINE[subject]))
     return checks
 
 
@@ -103,13 +438,9 @@ def disk(directory: Path, statvfs: Callable[[Path], DiskFigures]) -> DoctorCheck
     if free < FREE_MIN:
         return DoctorCheck("disk", "problem", f"only {shown}: free some space, or writes will soon fail.")
     if figures.f_files and figures.f_favail < INODES_MIN:
-        return DoctorCheck(
-            "disk", "problem", f"only {figures.f_favail} inodes are free at {there}: delete files."
-        )
+        return DoctorCheck("disk", "problem", f"only {figures.f_favail} inodes are free at {there}: delete files.")
     if free < FREE_GOOD:
-        return DoctorCheck(
-            "disk", "warning", f"only {shown}: a backup needs twice the size of the databases."
-        )
+        return DoctorCheck("disk", "warning", f"only {shown}: a backup needs twice the size of the databases.")
     return DoctorCheck("disk", "ok", shown)
 
 
@@ -117,27 +448,17 @@ def permissions(directory: Path, user: int) -> list[DoctorCheck]:
     """Who owns the directory and who else may read it."""
     name = "permissions"
     if not directory.is_dir():
-        return [
-            DoctorCheck(
-                name, "ok", f"{directory} does not exist yet: the service creates it for this user only"
-            )
-        ]
+        return [DoctorCheck(name, "ok", f"{directory} does not exist yet: the service creates it for this user only")]
     found, status = [], directory.stat()
     if user not in {0, status.st_uid}:
         found.append(
-            DoctorCheck(
-                name, "problem", f"{directory} belongs to another user: run this and Tocsin as that user."
-            )
+            DoctorCheck(name, "problem", f"{directory} belongs to another user: run this and Tocsin as that user.")
         )
     if status.st_mode & 0o077:
-        found.append(
-            DoctorCheck(name, "warning", f"other users can enter {directory}: chmod 700 {directory}")
-        )
+        found.append(DoctorCheck(name, "warning", f"other users can enter {directory}: chmod 700 {directory}"))
     for file in sorted(directory.glob("*.sqlite*")):
         if file.is_symlink():
-            found.append(
-                DoctorCheck(name, "problem", f"{file} is a symbolic link: replace it with the file itself.")
-            )
+            found.append(DoctorCheck(name, "problem", f"{file} is a symbolic link: replace it with the file itself."))
         elif file.stat().st_mode & 0o077:
             found.append(DoctorCheck(name, "warning", f"other users can read {file}: chmod 600 {file}"))
     return found or [DoctorCheck(name, "ok", f"only its owner can enter {directory}")]
@@ -159,9 +480,7 @@ def proxy(settings: Settings) -> DoctorCheck:
     name = "proxy"
     if _is_loopback(settings.host):
         trusted = ", ".join(settings.trusted_proxies) or "none"
-        return DoctorCheck(
-            name, "ok", f"only this machine can reach {settings.host}; trusted proxies: {trusted}"
-        )
+        return DoctorCheck(name, "ok", f"only this machine can reach {settings.host}; trusted proxies: {trusted}")
     if not settings.trusted_proxies:
         return DoctorCheck(
             name,

@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from tocsin.bindings import JSON
-from tocsin.errors import UsageError
+from holdfast.errors import UsageError
+from holdfast.types import JSON
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tocsin.commands.service_client import ServiceClient
+    from tocsin.commands.client import ServiceClient
 
 Url = Annotated[
     str | None,
     typer.Option("--url", help="The service's URL, such as https://host/prefix (TOCSIN_URL).", metavar="URL"),
 ]
 Host = Annotated[str | None, typer.Option("--host", help="The service's host, without TLS (TOCSIN_HOST).")]
-Port = Annotated[
-    int | None, typer.Option("--port", min=1, max=65_535, help="The service's port (TOCSIN_PORT).")
-]
+Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="The service's port (TOCSIN_PORT).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")]
 
@@ -42,7 +40,7 @@ class LocalCommand(TyperCommand):
 
 
 def service_client(url: str | None, host: str | None, port: int | None) -> "ServiceClient":
-    from tocsin.commands.service_client import client_of
+    from tocsin.commands.client import client_of
 
     return client_of(os.environ, Path(".env"), url=url, host=host, port=port)
 

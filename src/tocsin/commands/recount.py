@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from tocsin.errors import FetchError, RoundFileError, UsageError
-from tocsin.rounds.recounting import recount
-from tocsin.rounds.round_file import lines_of
-from tocsin.rounds.round_file_reader import RoundFile, read_round_file
-from tocsin.shapes.recount_report import RecountReport
+from holdfast.errors import UsageError
+from tocsin.errors import FetchError, RoundFileError
+from tocsin.rounds.file import RecountReport, RoundFile, lines_of, read_round_file, recount
 
 FILE_MAX = 500_000_000  # bytes; a million swaps take 370 MB, and a download is kept in memory
 DOWNLOAD_S = 300.0
@@ -68,7 +66,7 @@ def _downloaded(url: str) -> bytes:
 
 
 async def _fetched(url: str) -> bytes:
-    from tocsin.platform.local.http.fetch import HttpFetch
+    from tocsin.local.fetch import HttpFetch
 
     fetch = HttpFetch()
     try:
@@ -76,9 +74,7 @@ async def _fetched(url: str) -> bytes:
     finally:
         await fetch.close()
     if 300 <= response.status < 400:
-        raise UsageError(
-            "The server redirects, and redirects are not followed. Give the final URL of the file."
-        )
+        raise UsageError("The server redirects, and redirects are not followed. Give the final URL of the file.")
     if response.status != 200:
         raise UsageError(
             f"The server answers {response.status} instead of the file. A round has a file once it is finalized."

@@ -1,5 +1,11 @@
-"""The output of commands: tables and lines made from the service's shapes."""
+"""The output of commands: tables and lines made from the service's shapes.
 
+The output of the commands about agents, refusals and events.
+
+The output of `tocsin round`.
+"""
+
+import json
 import shlex
 import sys
 from collections import defaultdict
@@ -10,19 +16,25 @@ from rich.console import Console, JustifyMethod, RenderableType
 from rich.markup import escape as without_markup
 from rich.table import Table
 
-from tocsin.commands.import_agents import ImportReport
-from tocsin.commands.times import shown_ago, shown_instant, shown_until
-from tocsin.competition.codes import MEANINGS, Code
-from tocsin.durations import short_duration
-from tocsin.shapes.base import FreeForm
-from tocsin.shapes.competition import Board, Explanation, SubmitAnswer
-from tocsin.shapes.operators import AuditList, Reloaded
-from tocsin.shapes.prices import PriceList
-from tocsin.shapes.recount_report import RecountReport
-from tocsin.shapes.rounds import RoundAgent
-from tocsin.shapes.run_days import DayList
-from tocsin.shapes.scheduler import Health, RefreshResult, RunList, Status, TaskStatus
-from tocsin.visible_text import visible
+from tocsin.board.types import AgentView, Board
+from tocsin.commands.rows import ImportReport
+from tocsin.prices.price import PriceList
+from tocsin.rounds.file import RecountReport
+from tocsin.rounds.round import (
+    RewardRow,
+    RoundAgent,
+    RoundAnswer,
+    RoundDetail,
+    RoundList,
+    RoundOutcome,
+    RoundReward,
+    RoundRow,
+)
+from tocsin.scheduler.types import AuditList, DayList, Health, RefreshResult, Reloaded, RunList, Status, TaskStatus
+from tocsin.shape import FreeForm
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.types import Explanation, RecentRefusal, RefusalPage, SubmitAnswer
+from tocsin.text import short_duration, shown_ago, shown_instant, shown_until, visible
 
 OUTCOME_COLOURS = {
     "ok": "green",
@@ -60,9 +72,7 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
     for name, task in status.tasks.items():
         if task.effective_cadence_ms != task.cadence_ms:
             yield f"{name}: {escape(task.cadence_reason)} (set: every {short_duration(task.cadence_ms)})"
-    budgets = table_of(
-        "upstream", ">left this month", ">used at its end", ">spent this minute", "closed until"
-    )
+    budgets = table_of("upstream", ">left this month", ">used at its end", ">spent this minute", "closed until")
     for name, budget in status.budgets.items():
         budgets.add_row(
             name,
@@ -98,9 +108,7 @@ def runs(runs: RunList) -> Iterable[RenderableType]:
     """The runs. In 80 columns only the details are cut."""
     table = table_of("started", "task", "trigger", "outcome", ">took", "details", cut_last=True)
     for run in runs.runs:
-        details = " ".join(
-            part for part in (str(run.error or run.reason or ""), _counters(run.result)) if part
-        )
+        details = " ".join(part for part in (str(run.error or run.reason or ""), _counters(run.result)) if part)
         colour = OUTCOME_COLOURS.get(run.outcome, "cyan")
         table.add_row(
             shown_instant(run.started_at),
@@ -209,9 +217,7 @@ def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[
         prizes[reward.erc8004_agent_id].append(reward.category)
     for flag in counted.flags:
         flags[flag.erc8004_agent_id].append(f"{flag.kind} (cleared)" if flag.cleared else flag.kind)
-    table = table_of(
-        ">#", "agent", ">trades", ">volume USD", ">P&L USD", ">P&L %", ">capital USD", "prizes", "flags"
-    )
+    table = table_of(">#", "agent", ">trades", ">volume USD", ">P&L USD", ">P&L %", ">capital USD", "prizes", "flags")
     for result in counted.results:
         table.add_row(
             str(result.rank),
@@ -227,9 +233,7 @@ def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[
     yield table if counted.results else "Nobody traded in this round."
     yield f"Digest: {counted.digest}"
     for one in counted.differences:
-        yield escape(
-            f"{one.where}: {one.in_file or 'none'} in the file, {one.counted or 'none'} by the recount"
-        )
+        yield escape(f"{one.where}: {one.in_file or 'none'} in the file, {one.counted or 'none'} by the recount")
     yield (
         f"[bold green]The same[/]: the recount of {escape(counted.round_id)} has the file's results, rewards and flags."
         if counted.same
@@ -333,9 +337,7 @@ def _next(task: TaskStatus, not_before: int | None, now: int) -> str:
 def _counters(result: FreeForm) -> str:
     """The counters of a result, without zeros and without times, which have their own columns."""
     numbers = {name: value for name, value in result.items() if value and type(value) in {int, float}}
-    return " ".join(
-        f"{name}={value}" for name, value in numbers.items() if name not in {"startedAt", "durationMs"}
-    )
+    return " ".join(f"{name}={value}" for name, value in numbers.items() if name not in {"startedAt", "durationMs"})
 
 
 def _number(value: float | None) -> str:
@@ -351,3 +353,122 @@ def _money(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.2f}" if abs(value) < 1e15 else f"{value:.3g}"
+
+
+_LEFT_OUT = {"seq", "at", "event"}
+
+
+def agent(view: AgentView) -> Iterable[RenderableType]:
+    name = shown_name(view.address, view.display_name, view.bns_name)
+    identity = "" if view.agent_id is None else f", agent {view.agent_id}"
+    yield f"[bold]{name}[/] ({escape(view.address)}{identity}): {view.tier}"
+    for step in view.missing:
+        yield f"  missing: {escape(step)}"
+    if view.row is not None and view.ranks is not None:
+        ranks = ", ".join(f"{order} #{rank}" for order, rank in view.ranks.items())
+        yield f"Rank of {view.ranked:,}: {ranks}"
+        row = view.row
+        values = {"volume": row.volume_usd, "P&L": row.pnl_usd}
+        shown = ", ".join(f"{name} {'-' if usd is None else f'{usd:,.2f} USD'}" for name, usd in values.items())
+        yield f"{row.trade_count:,} trades, {shown}; the latest {shown_instant(row.latest_trade_at)}"
+    if view.last_refusals:
+        yield _refusals(view.last_refusals)
+
+
+def refusals(page: RefusalPage) -> Iterable[RenderableType]:
+    yield _refusals(page.refusals) if page.refusals else "Nothing was refused."
+
+
+def _refusals(listed: Iterable[RecentRefusal]) -> RenderableType:
+    table = table_of("refused", "transaction", "code", "reason")
+    for refusal in listed:
+        table.add_row(shown_instant(refusal.refused_at), refusal.txid, refusal.code, escape(refusal.reason))
+    return table
+
+
+def event(text: str) -> str:
+    """One line for an event in JSON."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return escape(text)
+    if not isinstance(value, dict):
+        return escape(text)
+    at = value.get("at")
+    fields = " ".join(
+        f"{name}={content if isinstance(content, str) else json.dumps(content)}"
+        for name, content in value.items()
+        if name not in _LEFT_OUT and content is not None
+    )
+    when = shown_instant(at if isinstance(at, int) else None)
+    return escape(f"{when} {value.get('event')} {fields}")
+
+
+def rounds(listed: RoundList) -> Iterable[RenderableType]:
+    if listed.rule is None:
+        yield "There is no rule that adds rounds: `tocsin round every 7d --start …` sets one."
+    else:
+        rule = listed.rule
+        first = shown_instant(rule.first_starts_at * 1000)
+        days = f"{rule.period_s / 86_400:g} days"
+        yield f"Rounds {escape(rule.prefix)}-… follow each other every {days}, starting {first}."
+    shown = table_of("round", "status", "starts", "ends", "version", "differs", "waits for")
+    for each in listed.rounds:
+        round_ = each.round
+        shown.add_row(
+            escape(round_.round_id),
+            round_.status,
+            shown_instant(round_.starts_at * 1000),
+            _end(round_, listed.now),
+            str(round_.version),
+            str(each.discrepancies or "-"),
+            escape(round_.waiting_reason or "-"),
+        )
+    yield shown
+
+
+def _end(round_: RoundRow, now_s: int) -> str:
+    left = shown_until(round_.ends_at * 1000, now_s * 1000)
+    return f"{shown_instant(round_.ends_at * 1000)}{f' ({left})' if round_.status == 'open' else ''}"
+
+
+def detail(detail: RoundDetail) -> Iterable[RenderableType]:
+    round_ = detail.round
+    yield f"[bold]{escape(round_.round_id)}[/] {round_.status}, version {round_.version}, digest {round_.digest}"
+    yield results(RoundOutcome([row.exact for row in detail.results], [], []))
+    for reward in detail.rewards:
+        yield f"{_prize(reward)}, {reward.status}"
+    for flag in detail.flags:
+        cleared = ", cleared by an operator" if flag.cleared else ""
+        yield f"flag {flag.kind} of #{flag.erc8004_agent_id}{cleared}: {escape(flag.reason)}"
+    for each in detail.discrepancies:
+        yield f"[yellow]{each.kind}[/] {escape(each.subject)}: {escape(each.detail)}"
+
+
+def _prize(reward: RoundReward | RewardRow) -> str:
+    return f"{reward.category}: #{reward.erc8004_agent_id} {reward.stx_address}, {reward.amount_sats:,} sats"
+
+
+def results(outcome: RoundOutcome) -> RenderableType:
+    shown = table_of("rank", "identity", "address", "P&L", "volume", "trades")
+    for row in outcome.results:
+        shown.add_row(
+            str(row.rank),
+            f"#{row.erc8004_agent_id}",
+            row.stx_address,
+            row.pnl_usd,
+            row.volume_usd,
+            f"{row.priced_trade_count} of {row.trade_count} priced",
+        )
+    return shown
+
+
+def done(answer: RoundAnswer) -> Iterable[RenderableType]:
+    name = "" if answer.round is None else f" {escape(answer.round.round_id)}"
+    would = "Nothing was written. " if answer.dry_run else ""
+    yield f"{would}{answer.action}{name}: {escape(answer.detail or 'done')}"
+    if answer.outcome is not None:
+        outcome = RoundOutcome.from_json(answer.outcome)
+        yield results(outcome)
+        for reward in outcome.rewards:
+            yield _prize(reward)

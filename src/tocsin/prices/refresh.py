@@ -1,4 +1,4 @@
-"""One refresh writes the price of every tracked token into KV. `tasks/refresh_prices.py` makes it a task.
+"""One refresh writes the price of every tracked token into KV. `prices/refresh.py` makes it a task.
 
 Accepted prices are also added to the price series.
 
@@ -10,34 +10,199 @@ refresh in which some tokens had no answer is not complete.
 
 Emits `prices.refreshed`, `prices.asking_failed`, `price.jump_held`, `price.jump_believed`, `price.gone_missing`,
 `prices.memory_unreadable`.
+
+Plans which tokens a refresh asks for, and in which order, so that none starves. Pure.
+
+Most tokens are in the source's list, which has a hundred per call. Tokens that a complete list lacked get single calls,
+a few in each refresh, and are searched in the list again once a day. If they outnumber the pages of the list, they are
+searched in every refresh, because that is cheaper. Tokens that a list did not reach, because it was cut short or partly
+unreadable, get one single call before the list is tried again. If a refresh is cut short (a limit, a pause), the tokens
+that it did not reach have waited longest, and come first in the next one.
+
+Decides whether a new price from the source is written, skipped, or held back. Pure.
+
+- A missing price never overwrites a good one.
+- An unchanged price is not rewritten within an hour.
+- A jump by more than a factor, up or down, or a change of decimals, is held back until the next refresh sees it again
+  and the token's pools hold enough to make it plausible.
+
+The task `tenero` refreshes the price of every tracked token.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
 
-from tocsin.bindings import KV, Logger
-from tocsin.chain_model import TokenPrice
+from holdfast.types import JSON, KV, Logger
 from tocsin.errors import MalformedShape
-from tocsin.prices import series
-from tocsin.prices.cache import CachedPrice, RemainingCalls, get_cached_token_prices, put_token_price
-from tocsin.prices.pricing import peg_of
-from tocsin.prices.rotation import (
-    NEW,
-    HeldPrice,
-    TokenMemory,
-    memory_from_json,
-    memory_to_json,
-    plan_refresh,
-)
-from tocsin.prices.tracked_tokens import publish_tokens
-from tocsin.prices.verdict import judge, known_decimals
-from tocsin.scheduler.task import TaskResult
-from tocsin.scheduler.work_context import TaskContext
-from tocsin.shapes.base import FreeForm
-from tocsin.shapes.pool_floors import PoolFloors
+from tocsin.prices import store as series
+from tocsin.prices.price import PoolFloors, floors_of
+from tocsin.prices.store import CachedPrice, RemainingCalls, get_cached_token_prices, peg_of, put_token_price
+from tocsin.prices.tokens import publish_tokens, tracked_tokens, traded_tokens
+from tocsin.scheduler.task import Task, TaskContext, TaskResult
+from tocsin.settings import Settings
+from tocsin.shape import FreeForm, Shape
+from tocsin.stacks import TokenPrice
+from tocsin.text import long_duration
 from tocsin.upstream.answer import BadRequest, Failure, Gone, Limited, Unauthorised
 from tocsin.upstream.tenero import TeneroClient
+
+RELIST_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPrice(Shape):
+    """A price that jumped and was held back."""
+
+    price_usd: float | None
+    decimals: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMemory(Shape):
+    """What is remembered about a token between refreshes."""
+
+    asked_at: int = 0
+    missed_at: int | None = None  # when the list was last read without finding it
+    unlisted: bool = False  # it was not found because it is not in the list
+    held: HeldPrice | None = None
+
+    def held_price(self, token_id: str) -> TokenPrice | None:
+        held = self.held
+        return None if held is None else TokenPrice(token_id, held.price_usd, held.decimals)
+
+
+NEW = TokenMemory()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan:
+    """Tokens to look for in the list, and tokens that get a single call; in each, the one that waited longest is first.
+
+    A token may be in both: it gets a single call first, in case the list uses up all calls, and is then searched in the
+    list, in case it is back.
+    """
+
+    listed: tuple[str, ...]
+    single: tuple[str, ...]
+    single_first: bool
+
+
+def plan_refresh(
+    token_ids: Iterable[str], memory: Mapping[str, TokenMemory], now: int, *, pages_max: int
+) -> RefreshPlan:
+    def of(token_id: str) -> TokenMemory:
+        return memory.get(token_id, NEW)
+
+    oldest_first = tuple(sorted(token_ids, key=lambda token_id: of(token_id).asked_at))
+    listed = tuple(token_id for token_id in oldest_first if of(token_id).missed_at is None)
+    single = tuple(token_id for token_id in oldest_first if of(token_id).missed_at is not None)
+    if not single:
+        return RefreshPlan(listed, (), single_first=False)
+    asked_at, missed_at = of(single[0]).asked_at, of(single[0]).missed_at or 0
+    single_first = asked_at < (of(listed[0]).asked_at if listed else missed_at)
+    if len(single) <= pages_max and all(_is_unlisted(of(token_id), now) for token_id in single):
+        return RefreshPlan(listed, single, single_first and bool(listed))
+    return RefreshPlan(oldest_first, single if single_first else (), single_first)
+
+
+def _is_unlisted(token: TokenMemory, now: int) -> bool:
+    """Whether there is no need to search the list for this token."""
+    return token.unlisted and token.missed_at is not None and 0 <= now - token.missed_at < RELIST_MS
+
+
+def memory_to_json(memory: Mapping[str, TokenMemory]) -> JSON:
+    return {token_id: token.to_json() for token_id, token in memory.items()}
+
+
+def memory_from_json(stored: JSON, token_ids: Iterable[str]) -> dict[str, TokenMemory]:
+    """The memory of these tokens; raises `MalformedShape` if the stored value is invalid."""
+    if not isinstance(stored, dict):
+        raise MalformedShape(f"expected an object, found {type(stored).__name__}")
+    return {token_id: TokenMemory.from_json(stored[token_id]) for token_id in token_ids if token_id in stored}
+
+
+REWRITE_AFTER_MS = 3_600_000
+
+# priced: accepted. unpriced: the source has no price. held: a jump, held back for now.
+PriceKind: TypeAlias = Literal["priced", "unpriced", "held"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`entry` is what to write; None if the cache stays as it is.
+
+    `jumped` marks a jump, held back or not; `why` is the reason for holding it back.
+    """
+
+    kind: PriceKind
+    entry: CachedPrice | None
+    jumped: bool = False
+    why: str | None = None
+
+
+def judge(
+    seen: TokenPrice,
+    cached: CachedPrice | None,
+    held: TokenPrice | None,
+    *,
+    now: int,
+    rate_limit: RemainingCalls,
+    jump_factor: float,
+    floors: PoolFloors,
+) -> Verdict:
+    """Decide about a price. `cached` is what readers see now, `held` what the last refresh held back."""
+    decimals = known_decimals(seen, cached)
+    entry = CachedPrice(seen.price_usd, decimals, now, rate_limit, seen.liquidity_usd, seen.volume_usd)
+    if seen.price_usd is None:
+        has_price = cached is not None and cached.price_usd is not None
+        return Verdict("unpriced", None if has_price or _is_same(seen.token_id, entry, cached, floors) else entry)
+    jumped = cached is not None and _is_jump(cached, seen, jump_factor)
+    if jumped and (held is None or _is_jump(held, seen, jump_factor)):
+        return Verdict("held", None, jumped=True, why="seen once")
+    if jumped and not floors.holds_enough(seen.token_id, seen.liquidity_usd):
+        return Verdict("held", _thinned(cached, seen), jumped=True, why=_small_pool(seen.liquidity_usd, floors))
+    return Verdict("priced", None if _is_same(seen.token_id, entry, cached, floors) else entry, jumped)
+
+
+def known_decimals(seen: TokenPrice, cached: CachedPrice | None) -> int | None:
+    """The decimals of the source, or the cached ones if it omits them this time."""
+    return seen.decimals if seen.decimals is not None or cached is None else cached.decimals
+
+
+def _thinned(cached: CachedPrice | None, seen: TokenPrice) -> CachedPrice | None:
+    """The cached price with the current values of its pools, so that a token with emptied pools becomes thin."""
+    if cached is None or cached.liquidity_usd == seen.liquidity_usd:
+        return None
+    return replace(cached, liquidity_usd=seen.liquidity_usd, volume_usd=seen.volume_usd)
+
+
+def _small_pool(liquidity_usd: float | None, floors: PoolFloors) -> str:
+    if liquidity_usd is None:
+        return "the source does not report what its pools hold"
+    return f"its pools hold {liquidity_usd:,.2f} USD, less than {floors.liquidity_usd:,.2f}"
+
+
+def _is_same(token_id: str, entry: CachedPrice, cached: CachedPrice | None, floors: PoolFloors) -> bool:
+    """Whether the cache already has the same, and is not too old. Of the pools, only thin or not thin matters."""
+    return (
+        cached is not None
+        and (cached.price_usd, cached.decimals) == (entry.price_usd, entry.decimals)
+        and floors.is_thin(token_id, cached.liquidity_usd, cached.volume_usd)
+        == floors.is_thin(token_id, entry.liquidity_usd, entry.volume_usd)
+        and 0 <= entry.fetched_at - cached.fetched_at < REWRITE_AFTER_MS
+    )
+
+
+def _is_jump(known: CachedPrice | TokenPrice, seen: TokenPrice, factor: float) -> bool:
+    if known.price_usd is None or seen.price_usd is None:
+        return False
+    if None not in {known.decimals, seen.decimals} and known.decimals != seen.decimals:
+        return True
+    low, high = sorted((known.price_usd, seen.price_usd))
+    return high > low * factor
+
 
 MEMORY_KEY = "tenero:memory"
 
@@ -139,9 +304,7 @@ class _Refresh:
                 await self._take(price, answers.seen_at[token_id])
         if answers.failures:
             self.list_failure = next(iter(answers.failures.values()))
-            self._failed(
-                {key: value for key, value in answers.failures.items() if key not in self.asked_singly}
-            )
+            self._failed({key: value for key, value in answers.failures.items() if key not in self.asked_singly})
         for token_id in (*answers.unasked, *(answers.failures if answers.pages else ())):
             unlisted = token_id in answers.unlisted
             self.memory[token_id] = replace(self._remembered(token_id), missed_at=now, unlisted=unlisted)
@@ -323,3 +486,34 @@ async def _read_memory(kv: KV, token_ids: Sequence[str], logger: Logger) -> dict
     except (ValueError, MalformedShape) as error:
         logger.warn("prices.memory_unreadable", key=MEMORY_KEY, reason=str(error)[:200])
         return {}
+
+
+LONG_MONTH_MS = 31 * 86_400_000
+
+
+def refresh_prices_task(settings: Settings) -> Task:
+    options = RefreshOptions(settings.price_jump_factor, settings.tenero_slice, floors_of(settings))
+
+    async def run(context: TaskContext) -> TaskResult:
+        tracked = tracked_tokens(await traded_tokens(context.db))
+        return await refresh_prices(context, tracked, options)
+
+    return Task(
+        name="tenero",
+        upstream="tenero",
+        cadence_ms=settings.tenero_cadence,
+        slice_ms=settings.tenero_slice,
+        calls_per_run=1.0,  # one page of the list; the calls for tokens it lacks are measured
+        calls_per_run_max=options.pages_max + options.singles_max,
+        run=run,
+        enabled=settings.tenero_enabled,
+        empty_result=EMPTY_RESULT,
+        why=_why(settings.tenero_cadence),
+    )
+
+
+def _why(cadence_ms: int) -> str:
+    return (
+        f"a price on the board may be {long_duration(cadence_ms)} old; one page of Tenero's list per run is"
+        f" {LONG_MONTH_MS // cadence_ms:,} calls in a month of 31 days"
+    )

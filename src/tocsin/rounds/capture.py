@@ -2,6 +2,17 @@
 
 From then on the result depends on nothing else. Swaps that appear, disappear or move later are noted as discrepancies.
 If the result was prepared and no swap of the round has changed since, the prepared copy of the swaps is kept.
+
+The prices of a round's end, from the price series: the same whenever they are computed.
+
+The price of a token is the median of the prices in force at 13 instants of the last hour, including the end. A spike
+of a few minutes does not move it. A token whose price was known at fewer than seven of them has no price.
+
+The tables of preparations: results that wait for the end of their round's grace.
+
+Triggers mark a preparation as outdated when a swap of its round appears, disappears or changes. The batch that captures
+the round itself checks whether the eligible wallets are still those whose swaps were copied. All other inputs of a
+result are small: their digest, the basis, is compared after the capture.
 """
 
 import asyncio
@@ -9,26 +20,210 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from tocsin.bindings import Database, Row, Statement
-from tocsin.competition.funders import first_funders
-from tocsin.errors import UsageError
-from tocsin.rounds.closing_prices import ask_for_closing_prices, closing_prices_of
-from tocsin.rounds.preparation_store import READY, Preparation, outdate_for_others, settle
-from tocsin.rounds.round_store import compact, iso_time, price_of
-from tocsin.rounds.scoring import CHAIN_ORDER
-from tocsin.shapes.round_views import RoundRow
-from tocsin.shapes.rounds import (
+from holdfast.errors import UsageError
+from holdfast.types import Database, Row, Statement
+from tocsin.prices.store import STALE_AFTER_MS, PricePoint, ask_for_points, in_force, newest_decimals, peg_of, points_of
+from tocsin.rounds.round import (
     FlagDecision,
     RoundAgent,
     RoundInputs,
     RoundPrice,
     RoundRefusal,
+    RoundRow,
     RoundRules,
     RoundSwap,
 )
-from tocsin.shapes.swap_excess import SwapWorth
+from tocsin.rounds.score import CHAIN_ORDER
+from tocsin.rounds.store import compact, iso_time, price_of
+from tocsin.stacks import STX, STX_DECIMALS
+from tocsin.swaps.lists import first_funders
+from tocsin.swaps.values import SwapWorth
+from tocsin.text import decimal_of_float, decimal_text, read_decimal
+
+INSTANTS = 13
+APART_MS = 5 * 60_000
+KNOWN_MIN = 7
+
+
+def ask_for_closing_prices(db: Database, token_ids: Collection[str], ends_at: int) -> Statement:
+    """Return the query for the rows that `closing_prices_of` reads."""
+    end_ms = ends_at * 1000
+    return ask_for_points(db, token_ids, end_ms - (INSTANTS - 1) * APART_MS - STALE_AFTER_MS, end_ms)
+
+
+def closing_prices_of(rows: Iterable[Row], token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
+    """Return the prices at `ends_at` (unix seconds) of the tokens that have one, in order of their ids."""
+    series = points_of(rows)
+    prices = [closing_price(token_id, series.get(token_id, []), ends_at * 1000) for token_id in sorted(set(token_ids))]
+    return [price for price in prices if price is not None]
+
+
+async def closing_prices(db: Database, token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
+    rows = (await ask_for_closing_prices(db, token_ids, ends_at).all()).results
+    return closing_prices_of(rows, token_ids, ends_at)
+
+
+async def known_decimals(db: Database, token_id: str, ends_at: int) -> int | None:
+    """Return a token's decimals from its price at `ends_at` or its newest price; None if no price has them."""
+    if token_id == STX:
+        return STX_DECIMALS
+    for price in await closing_prices(db, [token_id], ends_at):
+        return price.decimals
+    return await newest_decimals(db, token_id)
+
+
+def closing_price(token_id: str, points: Sequence[PricePoint], end_ms: int) -> RoundPrice | None:
+    """Return the price of one token, whose points are given oldest first."""
+    peg = peg_of(token_id)
+    if peg is not None:
+        price_usd = decimal_text(decimal_of_float(peg.price_usd))
+        return RoundPrice(token_id, price_usd, peg.decimals, "peg", end_ms)
+    known = []
+    for number in range(INSTANTS):
+        point = in_force(points, end_ms - number * APART_MS)
+        if point is not None and point.price_usd is not None and point.decimals is not None:
+            known.append((read_decimal(point.price_usd), point.at, point.decimals, point))
+    if len(known) < KNOWN_MIN:
+        return None
+    _, at, decimals, point = sorted(known, key=lambda each: each[:2])[(len(known) - 1) // 2]
+    assert point.price_usd is not None, "only points with a price are known"
+    return RoundPrice(token_id, point.price_usd, decimals, "tenero", at, point.liquidity_usd, point.volume_usd)
+
+
+ROWS_AT_ONCE, PARTS_AT_ONCE = 5_000, 50  # deleted by one statement
+
+# Parts of statements with the round as ?1.
+READY = "SELECT 1 FROM competition_round_preparations WHERE round_id = ?1 AND state = 'ready'"
+# The batches of a preparation write only while it is under way and nobody has captured the round.
+IS_UNDER_WAY = """EXISTS (SELECT 1 FROM competition_round_preparations p
+  JOIN competition_rounds r ON r.round_id = p.round_id AND r.version = p.version
+  WHERE p.round_id = ?1 AND p.begun_at = ?2 AND p.state = 'begun' AND r.status IN ('open', 'closed'))"""
+
+_FIND = "SELECT * FROM competition_round_preparations WHERE round_id IN (SELECT value FROM json_each(?))"
+_BEGIN_PREPARATION = """
+INSERT INTO competition_round_preparations (round_id, version, attempts, begun_at, state, starts_at, ends_at)
+SELECT round_id, version, 1, ?2, 'begun', starts_at, ends_at FROM competition_rounds
+WHERE round_id = ?1 AND version = ?3 AND status IN ('open', 'closed')
+ON CONFLICT (round_id) DO UPDATE SET attempts = iif(version = excluded.version, attempts + 1, 1),
+  version = excluded.version, begun_at = excluded.begun_at, state = excluded.state, tokens_json = NULL, basis = NULL"""
+_LAST_PART = f"""
+DELETE FROM competition_round_files WHERE round_id = ?1 AND version = ?3 AND part >= ?4 AND {IS_UNDER_WAY}"""
+_NO_OUTCOME = f"DELETE FROM competition_round_prepared_outcomes WHERE round_id = ?1 AND {IS_UNDER_WAY}"
+_OUTCOME = f"""
+INSERT INTO competition_round_prepared_outcomes (round_id, part, text) SELECT ?1, ?3, ?4 WHERE {IS_UNDER_WAY}"""
+_MAKE_READY = f"""
+UPDATE competition_round_preparations SET state = 'ready', tokens_json = ?3, basis = ?4
+WHERE round_id = ?1 AND {IS_UNDER_WAY}"""
+_ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
+_PREPARED = "SELECT stx_address FROM competition_round_agents WHERE round_id = ?1"
+_OUTDATE = f"""
+UPDATE competition_round_preparations SET state = 'outdated'
+WHERE round_id = ?1 AND state = 'ready'
+  AND (version <> ?2 OR EXISTS ({_ELIGIBLE} EXCEPT {_PREPARED}) OR EXISTS ({_PREPARED} EXCEPT {_ELIGIBLE}))"""
+_IS_VOID = """EXISTS (SELECT 1 FROM competition_rounds r
+  WHERE r.round_id = ?1 AND r.status = 'void' AND r.captured_at IS NULL)"""
+_COPIES = {  # with the rest of their keys
+    "competition_round_swaps": "txid",
+    "competition_round_refusals": "txid",
+    "competition_round_excesses": "txid",
+    "competition_round_agents": "stx_address",
+    "competition_round_price_snapshots": "token_id",
+    "competition_round_files": "part",
+}
+_OUTCOME_TEXT = "SELECT text FROM competition_round_prepared_outcomes WHERE round_id = ? ORDER BY part"
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A preparation of the current version. Once it is ready, `tokens` are all tokens traded in the round."""
+
+    attempts: int
+    begun_at: str
+    state: str
+    tokens: frozenset[str]
+    basis: str | None
+
+
+async def find_preparation(db: Database, round_: RoundRow) -> Preparation | None:
+    return (await find_preparations(db, [round_])).get(round_.round_id)
+
+
+async def find_preparations(db: Database, rounds: Iterable[RoundRow]) -> dict[str, Preparation]:
+    """Return the preparations of these rounds, by round."""
+    versions = {each.round_id: each.version for each in rounds}
+    rows = (await db.prepare(_FIND).bind(json.dumps(list(versions))).all()).results
+    return {
+        row["round_id"]: Preparation(
+            row["attempts"],
+            row["begun_at"],
+            row["state"],
+            frozenset(json.loads(row["tokens_json"] or "[]")),
+            row["basis"],
+        )
+        for row in rows
+        if row["version"] == versions[row["round_id"]]
+    }
+
+
+def begin(db: Database, round_: RoundRow, at: str) -> Statement:
+    """Begin a preparation. From now on triggers note changes."""
+    return db.prepare(_BEGIN_PREPARATION).bind(round_.round_id, at, round_.version)
+
+
+def make_ready(
+    db: Database, round_: RoundRow, at: str, parts: int, tokens: Collection[str], basis: str, outcome: Iterable[str]
+) -> list[Statement]:
+    """Return the last batch of a preparation, with its outcome. If outdated, the last statement changes nothing."""
+    mine = (round_.round_id, at)
+    return [
+        db.prepare(_LAST_PART).bind(*mine, round_.version, parts),
+        db.prepare(_NO_OUTCOME).bind(*mine),
+        *(db.prepare(_OUTCOME).bind(*mine, part, text) for part, text in enumerate(outcome)),
+        db.prepare(_MAKE_READY).bind(*mine, json.dumps(sorted(tokens)), basis),
+    ]
+
+
+def outdate_for_others(db: Database, round_: RoundRow) -> Statement:
+    """Mark a preparation as outdated if it has the swaps of wallets other than those eligible now."""
+    return db.prepare(_OUTDATE).bind(round_.round_id, round_.version)
+
+
+def settle(db: Database, is_mine: str, mine: tuple[str, str]) -> list[Statement]:
+    """Return statements for the batch of a capture: a ready preparation becomes fixed, any other is deleted."""
+    of_round = f"WHERE round_id = ?1 AND state {{}} 'ready' AND {is_mine}"
+    return [
+        db.prepare(f"DELETE FROM competition_round_preparations {of_round.format('<>')}").bind(*mine),
+        db.prepare(f"UPDATE competition_round_preparations SET state = 'captured' {of_round.format('=')}").bind(*mine),
+    ]
+
+
+def forget(db: Database, round_id: str, where: str = "", *values: str | int) -> list[Statement]:
+    """Remove the preparation of a round that has its result, will have none, or whose result is computed again."""
+    return [
+        db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 {where}").bind(round_id, *values)
+        for table in ("competition_round_prepared_outcomes", "competition_round_preparations")
+    ]
+
+
+async def clear_copies(db: Database, round_: RoundRow) -> None:
+    """Remove the preparation of a void round that was never captured; there may be a million rows."""
+    for table, key in _COPIES.items():
+        is_file = key == "part"  # files of earlier versions stay
+        rows = f"FROM {table} WHERE round_id = ?1 {'AND version = ?2' if is_file else ''}"
+        limit = PARTS_AT_ONCE if is_file else ROWS_AT_ONCE
+        clear = f"DELETE {rows} AND {key} IN (SELECT {key} {rows} LIMIT {limit}) AND {_IS_VOID}"
+        values = (round_.round_id, round_.version)[: 1 + is_file]
+        while (await db.prepare(clear).bind(*values).run()).meta.changes:
+            pass
+
+
+async def prepared_outcome(db: Database, round_id: str) -> str:
+    """Return the outcome as JSON."""
+    return "".join(row["text"] for row in (await db.prepare(_OUTCOME_TEXT).bind(round_id).all()).results)
+
 
 PAGE = 2_000  # rows
 BLOCKS_AT_ONCE = 500  # blocks whose swaps are sorted together
@@ -42,9 +237,7 @@ _SWAP = """s.txid, s.sender, s.contract_id, s.function_name, s.token_in, s.amoun
 _SHARED = " || char(31) || ".join(
     f"s.{name}" for name in ("sender", "contract_id", "function_name", "token_in", "token_out", "source")
 )
-_READ_SWAP = (
-    f"s.txid, {_SHARED} AS shared, s.amount_in, s.amount_out, s.burn_block_time, s.block_height, s.tx_index"
-)
+_READ_SWAP = f"s.txid, {_SHARED} AS shared, s.amount_in, s.amount_out, s.burn_block_time, s.block_height, s.tx_index"
 _REFUSAL = "r.txid, r.sender, r.code, r.reason, r.burn_block_time"
 
 _EXCESS = "e.txid, e.given_usd, e.given_liquidity_usd, e.received_usd, e.received_liquidity_usd"
@@ -108,7 +301,6 @@ UNION SELECT token_out FROM swaps WHERE burn_block_time >= ?1 AND burn_block_tim
 UNION SELECT token_id FROM competition_round_price_overrides WHERE round_id = ?3"""
 _OVERRIDES = "SELECT * FROM competition_round_price_overrides WHERE round_id = ?"
 _DECISIONS = "SELECT * FROM competition_round_decisions WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
-_ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
 _CAPTURED_AGENTS = "SELECT * FROM competition_round_agents a WHERE round_id = ?"
 # It does not join the wallets eligible now: that may change and change back while the pages are read.
 _SWAPS_TO_PREPARE = f"""
@@ -199,10 +391,7 @@ async def capture(
         outdate_for_others(db, round_),
         begin,
         *await small_copies(db, rules, prices, at, _IS_MINE),
-        *(
-            db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {_IS_MINE}").bind(*mine)
-            for table in _FOUND_LATER
-        ),
+        *(db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {_IS_MINE}").bind(*mine) for table in _FOUND_LATER),
         db.prepare(_NO_SWAPS).bind(*mine),
         db.prepare(_SWAPS).bind(*mine, *window),
         *settle(db, _IS_MINE, mine),
@@ -217,10 +406,7 @@ async def small_copies(
     mine, window = (rules.round_id, at), (rules.starts_at, rules.ends_at)
     funders = await _funders(db)
     return [
-        *(
-            db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {is_mine}").bind(*mine)
-            for table in _SMALL
-        ),
+        *(db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {is_mine}").bind(*mine) for table in _SMALL),
         db.prepare(f"{_PRICES} WHERE {is_mine}").bind(*mine, compact([price.to_json() for price in prices])),
         db.prepare(f"{_AGENTS} WHERE {is_mine}").bind(*mine, compact(funders)),
         db.prepare(f"{_REFUSALS} AND {is_mine}").bind(*mine, *window),
@@ -285,9 +471,7 @@ async def live_inputs(
         allowlist_version=allowlist_version,
         complete_until_block=complete_until_block,
         agents=[
-            RoundAgent(**row, first_funder=funders.get(row["stx_address"]))
-            async for rows in agents
-            for row in rows
+            RoundAgent(**row, first_funder=funders.get(row["stx_address"])) async for rows in agents for row in rows
         ],
         prices=list(prices),
         swaps=await swaps_in_order(swaps) if with_swaps else [],
@@ -341,20 +525,7 @@ async def swaps_in_order(pages: AsyncIterator[list[Row]]) -> list[RoundSwap]:
             if names is None:
                 names = known[shared] = shared.split("\x1f")
             sender, contract, function, token_in, token_out, source = names
-            swap = (
-                txid,
-                sender,
-                contract,
-                function,
-                token_in,
-                given,
-                token_out,
-                received,
-                at,
-                height,
-                index,
-                source,
-            )
+            swap = (txid, sender, contract, function, token_in, given, token_out, received, at, height, index, source)
             blocks[height].append(RoundSwap._make(swap))  # faster than a call with twelve arguments
     swaps: list[RoundSwap] = []
     for number, height in enumerate(sorted(blocks), 1):

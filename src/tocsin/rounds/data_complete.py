@@ -10,15 +10,14 @@ become eligible since.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tocsin.bindings import Database, Row
-from tocsin.competition.feed_state import KEY as FEED_STATE
-from tocsin.competition.feed_state import FeedState, state_of
-from tocsin.competition.kept_values import ask_for_values
-from tocsin.competition.proven_block import ProofFacts, ask_for_facts, facts_of, proven_block
-from tocsin.competition.rules import Rules
-from tocsin.competition.sweep import RULES, SWEPT_AT
-from tocsin.durations import utc_time
-from tocsin.shapes.rounds import RoundRules
+from holdfast.types import Database, Row
+from tocsin.rounds.round import RoundRules
+from tocsin.swaps.feed_state import KEY as FEED_STATE
+from tocsin.swaps.feed_state import FeedState, ask_for_values, state_of
+from tocsin.swaps.proof import ProofFacts, ask_for_facts, facts_of, proven_block
+from tocsin.swaps.rules import Rules
+from tocsin.swaps.sweep import RULES, SWEPT_AT
+from tocsin.text import utc_time
 
 # Burn block times are not in order: a later block may have an earlier time, but not by more than this.
 UNORDERED_S = 7_200
@@ -68,9 +67,7 @@ class RecordFacts:
         return proven_block(self.feed, self.proof)
 
 
-async def load_record(
-    db: Database, rules: Rules, round_: RoundRules, now: int, *, feed_runs: bool
-) -> RecordFacts:
+async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, *, feed_runs: bool) -> RecordFacts:
     """Read the facts at one instant. `feed_runs`: whether there is a task that follows the network's list.
 
     A time in the future was written while the clock was ahead. It proves nothing.

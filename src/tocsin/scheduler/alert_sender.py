@@ -5,21 +5,119 @@ receiver is stored before each attempt, so a process that dies here neither forg
 one.
 
 Emits `alert.sent`, `alert.send_failed`, `alert.given_up`, `heartbeat.failed`, `heartbeat.recovered`.
+
+Formats an alert for its receiver: generic JSON, Slack, or PagerDuty's Events API v2. Pure.
+
+One exchange with a receiver of alerts or heartbeats: bounded in time and size, no redirect followed.
 """
 
+import json
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
-from tocsin.bindings import JSON, Storage
+from holdfast.types import JSON, Storage
+from tocsin import __version__
+from tocsin.errors import FetchError, RunStopped
+from tocsin.fetch import Fetch
 from tocsin.scheduler import alerts
-from tocsin.scheduler.alert_delivery import TIMEOUT_S, exchange, post_alert
-from tocsin.scheduler.alert_message import AlertTarget
 from tocsin.scheduler.alerts import Alert, AlertState, HeartbeatState
-from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.service_health import TaskFacts, TaskHealth, task_health, tasks_health
+from tocsin.scheduler.config import AlertTarget, SchedulerEnv
+from tocsin.scheduler.health import TaskFacts, TaskHealth, task_health, tasks_health
 from tocsin.scheduler.state import ALERT_KEY, HEARTBEAT_KEY, SchedulerState
-from tocsin.shapes.scheduler import Health
+from tocsin.scheduler.types import Health
+
+SUMMARY_MAX = 1_000  # PagerDuty accepts 1024 characters
+
+
+@dataclass(frozen=True, slots=True)
+class AlertMessage:
+    """The headers and the body of a POST."""
+
+    headers: dict[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+def message(target: AlertTarget, alert: Alert, instance: str) -> AlertMessage:
+    """Build the message to post to the target's URL."""
+    write = {"slack": _slack, "pagerduty": _pagerduty}.get(target.format, _generic)
+    headers = {"content-type": "application/json"}
+    if target.format == "json" and target.key is not None:
+        headers["authorization"] = f"Bearer {target.key}"
+    return AlertMessage(headers, json.dumps(write(target, alert, instance)).encode())
+
+
+def _generic(target: AlertTarget, alert: Alert, instance: str) -> JSON:
+    """`id` is the same for every attempt, so a receiver can recognise a duplicate."""
+    return {
+        "event": "ready" if alert.ready else "not_ready",
+        "id": f"{target.name}-{instance}-{alert.at}",
+        "service": target.name,
+        "instance": instance,
+        "state": alert.state,
+        "reasons": [*alert.reasons],
+        "at": alert.at,
+        "version": __version__,
+    }
+
+
+def _slack(target: AlertTarget, alert: Alert, instance: str) -> JSON:
+    icon = ":large_green_circle:" if alert.ready else ":red_circle:"
+    lines = [f"{icon} {_sentence(target, alert, instance)}", *(f"• {reason}" for reason in alert.reasons)]
+    text = "\n".join(lines)
+    return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
+
+
+def _pagerduty(target: AlertTarget, alert: Alert, instance: str) -> JSON:
+    """One incident per instance: the `resolve` event closes the incident that `trigger` opened."""
+    event: dict[str, JSON] = {
+        "routing_key": target.key,
+        "event_action": "resolve" if alert.ready else "trigger",
+        "dedup_key": f"{target.name}-{instance}",
+    }
+    if not alert.ready:
+        summary = ": ".join([_sentence(target, alert, instance), *alert.reasons[:1]])
+        event["payload"] = {
+            "summary": summary[:SUMMARY_MAX],
+            "source": f"{target.name} {instance}",
+            "severity": "critical",
+            "timestamp": datetime.fromtimestamp(alert.at / 1000, UTC).isoformat(),
+            "component": "scheduler",
+            "custom_details": {"state": alert.state, "reasons": [*alert.reasons], "version": __version__},
+        }
+    return event
+
+
+def _sentence(target: AlertTarget, alert: Alert, instance: str) -> str:
+    state = "ready again" if alert.ready else f"not ready ({alert.state})"
+    return f"{target.name} {instance} is {state}"
+
+
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 64 * 1024
+
+
+async def post_alert(fetch: Fetch, target: AlertTarget, alert: Alert, instance: str) -> str | None:
+    """Post an alert. Returns why the receiver did not accept it; None if it did."""
+    post = message(target, alert, instance)
+    return await exchange(fetch, target.url, method="POST", headers=post.headers, body=post.body)
+
+
+async def exchange(
+    fetch: Fetch, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
+) -> str | None:
+    """Make one call. Returns why it failed, without the URL, which is a secret; None if it succeeded."""
+    try:
+        response = await fetch(
+            url, method=method, headers=headers, body=body, timeout_s=TIMEOUT_S, body_max=ANSWER_BYTES_MAX
+        )
+    except FetchError as error:
+        return f"{type(error).__name__}: {str(error).rpartition(': ')[2]}"
+    except RunStopped as stopped:  # Cloudflare: this invocation has no subrequests left
+        return str(stopped)
+    return None if 200 <= response.status < 300 else f"the receiver answered {response.status}"
+
 
 ATTEMPT_MAX_MS = int(TIMEOUT_S * 1000)
 
@@ -63,11 +161,7 @@ class AlertSender:
     def beat(self) -> None:
         """Send a heartbeat if the service is ready and the last one was long enough ago."""
         url, now = self._heartbeat_url, self._env.clock.now()
-        if (
-            url is None
-            or not alerts.heartbeat_due(self._state.heartbeat, now)
-            or not self._health(self._tasks()).ready
-        ):
+        if url is None or not alerts.heartbeat_due(self._state.heartbeat, now) or not self._health(self._tasks()).ready:
             return
         self._keep_heartbeat(replace(self._state.heartbeat, sent_at=now))
         self._spawn(self._send_heartbeat(url))

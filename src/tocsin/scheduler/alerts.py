@@ -16,9 +16,9 @@ Times are wall-clock times. A time too far in the future means that the clock wa
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tocsin.scheduler.service_health import TaskFacts, TaskHealth, overdue_in_ms
-from tocsin.shapes.base import Shape
-from tocsin.shapes.scheduler import Health
+from tocsin.scheduler.health import TaskFacts, TaskHealth, overdue_in_ms
+from tocsin.scheduler.types import Health
+from tocsin.shape import Shape
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

@@ -4,13 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tocsin import bindings
-from tocsin.bindings import Clock, Database, Fetch, Logger
-from tocsin.budget.budget import Budget, Quota
-from tocsin.budget.limiter import Limiter
-from tocsin.scheduler.alert_message import AlertTarget
+from holdfast import types as bindings
+from holdfast.types import Clock, Database, Logger
+from tocsin.fetch import Fetch
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
+from tocsin.upstream.budget import Budget, Limiter, Quota
+
+
+@dataclass(frozen=True, slots=True)
+class AlertTarget:
+    """Where alerts are sent, and the name of the service in them. The URL and the key are secret."""
+
+    url: str = field(repr=False)
+    format: str = "json"
+    key: str | None = field(default=None, repr=False)
+    name: str = "tocsin"
+
 
 HOUR_MS = 3_600_000
 
@@ -79,9 +89,7 @@ def scheduler_config(settings: Settings) -> SchedulerConfig:
     """Build the scheduler's configuration from the settings."""
     target = None
     if settings.alert_url is not None:
-        target = AlertTarget(
-            settings.alert_url, settings.alert_format, settings.alert_key, settings.alert_name
-        )
+        target = AlertTarget(settings.alert_url, settings.alert_format, settings.alert_key, settings.alert_name)
     return SchedulerConfig(
         instance=settings.instance,
         breaker_failures=settings.breaker_failures,

@@ -9,46 +9,186 @@ upstream holds its task back, which then runs again (C), the breaker is a settin
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
 `scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, `admin.acted`, as log lines and as
 events; `budget.changed` as an event only.
+
+The methods of an object that keeps a run history.
+
+Reads from the state when tasks may run: their schedules, and how long they are held back.
+
+The newest events of the scheduler, for watchers, and a way to wait for more.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
-from tocsin.bindings import JSON, AlarmInfo, Level, ObjectContext, write_log
-from tocsin.budget.cadence import Cadence
-from tocsin.budget.call_session import request_session, task_session
-from tocsin.errors import BindingMissing, UsageError
-from tocsin.moments import moment_of
+from holdfast.errors import BindingMissing, UsageError
+from holdfast.types import JSON, AlarmInfo, Level, ObjectContext, write_log
 from tocsin.scheduler.alert_sender import AlertSender
-from tocsin.scheduler.audit_log import AuditLog
-from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.events import EventLog
-from tocsin.scheduler.history_object import HistoryObject
-from tocsin.scheduler.run import Run
-from tocsin.scheduler.run_history import keep_lines, tend
-from tocsin.scheduler.run_log import KeptLines, RunLogger
-from tocsin.scheduler.schedules import bound_holds, schedules_of
-from tocsin.scheduler.service_health import TaskFacts
-from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, decide
-from tocsin.scheduler.state import LAST_JOB_KEY, TaskState
-from tocsin.scheduler.state_loading import load_state
+from tocsin.scheduler.audit import AuditedObject, AuditLog
+from tocsin.scheduler.config import SchedulerEnv, UpstreamSource
+from tocsin.scheduler.health import TaskFacts
+from tocsin.scheduler.history import RunQuery, find_run, find_runs, keep_lines, read_days, read_lines, tend
+from tocsin.scheduler.run import KeptLines, Run, RunLogger
+from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide
+from tocsin.scheduler.state import LAST_JOB_KEY, SchedulerState, TaskState, load_state
 from tocsin.scheduler.status import facts_of, status_of, tasks_of
-from tocsin.scheduler.task import Task
-from tocsin.scheduler.upstream_set import UpstreamSet
-from tocsin.scheduler.work_context import ContextBindings, TaskContext, WorkContext
-from tocsin.shapes.base import FreeForm
-from tocsin.shapes.measures import MeasuredStatus
-from tocsin.shapes.scheduler import (
+from tocsin.scheduler.task import ContextBindings, Task, TaskContext, WorkContext
+from tocsin.scheduler.types import (
+    DayList,
+    EventBatch,
+    MeasuredStatus,
     Paused,
     RefreshResult,
     RefreshRun,
     Resumed,
+    RunDetail,
+    RunList,
     RunRecord,
+    SchedulerEvent,
     Status,
     TaskStatus,
     Trigger,
 )
+from tocsin.scheduler.upstreams import UpstreamSet
+from tocsin.shape import FreeForm
+from tocsin.upstream.budget import Moment, moment_of
+from tocsin.upstream.cadence import Cadence
+from tocsin.upstream.limiter import request_session, task_session
+
+
+class HistoryObject(AuditedObject):
+    """Public methods return JSON: see `SchedulerClient` for the shapes."""
+
+    env: SchedulerEnv
+    _state: SchedulerState
+    _tasks: dict[str, Task]
+    _running: dict[str, Run]
+
+    async def runs(
+        self,
+        task: str | None = None,
+        limit: int = 50,
+        outcome: str | None = None,
+        since: int | None = None,
+        before: int | None = None,
+        trigger: str | None = None,
+        until: int | None = None,
+    ) -> FreeForm:
+        """Runs of all tasks or of one, newest first. `before` is the `next` of the previous answer."""
+        if task is not None:
+            self._check_known(task)
+        query = RunQuery(task, max(1, limit), outcome, since, before, trigger, until)
+        found = await find_runs(self._state, self.ctx.storage, self.env.logger, query)
+        return RunList(self.ctx.id.name, *found).to_json()
+
+    async def run(self, number: int) -> FreeForm:
+        """One run, with its log lines."""
+        found = await find_run(self.ctx.storage, self.env.logger, number)
+        if found is None:
+            raise UsageError(f"there is no run {number}: it never began, or it is too old to be kept")
+        live = next((each for each in self._running.values() if each.record.id == number), None)
+        if live is not None:
+            return RunDetail(self.ctx.id.name, found, live.progress(), live.kept.lines()).to_json()
+        lines = await read_lines(self.ctx.storage, self.env.logger, number)
+        return RunDetail(self.ctx.id.name, found, None, lines).to_json()
+
+    async def days(self, limit: int = 30) -> FreeForm:
+        """The totals of each day, newest first."""
+        days = await read_days(self.ctx.storage, self.env.logger, max(1, limit))
+        return DayList(self.ctx.id.name, days).to_json()
+
+    def _check_known(self, task: JSON, *others: str) -> None:
+        if task not in [*self._tasks]:
+            known = ", ".join([*self._tasks, *others])
+            raise UsageError(f"there is no task {task!r:.60}: give one of {known}")
+
+
+def schedules_of(
+    tasks: Iterable[Task],
+    state: SchedulerState,
+    cadences: Mapping[str, Cadence],
+    running: Collection[str],
+    moment: Moment,
+) -> list[TaskSchedule]:
+    """The schedules of all tasks. A last slot that a clock change left in the far future is corrected in the state."""
+    schedules = []
+    for task in tasks:
+        own = state.tasks[task.name]
+        schedule = clamped(
+            TaskSchedule(
+                task.name,
+                task.cadence_ms,
+                cadences[task.name].effective_ms,
+                own.last_slot_at,
+                own.next_run_after(moment),
+                running=task.name in running,
+                rerun=own.rerun,
+                wake_at=own.wake_at,
+                enabled=task.enabled,
+            ),
+            now=moment.wall_ms,
+        )
+        own.last_slot_at = schedule.last_slot_at
+        schedules.append(schedule)
+    return schedules
+
+
+def bound_holds(
+    tasks: Iterable[Task], state: SchedulerState, upstreams: Mapping[str, UpstreamSource], latest_ms: int
+) -> None:
+    """Shorten holds that are longer than possible, and end those whose upstream's plan has changed."""
+    for task in tasks:
+        own = state.tasks[task.name]
+        if own.held_until_ms is not None:
+            own.held_until_ms = min(own.held_until_ms, latest_ms)
+        budget = state.budgets.get(task.upstream or "")
+        if budget is not None and budget.plan != upstreams[task.upstream or ""].quota.status():
+            own.held_until_ms = None
+
+
+KEPT_MAX = 400
+TAIL_MAX = 50  # for a new watcher
+WAIT_MAX_S = 25.0
+
+
+class EventLog:
+    """Numbered events in memory. A watcher asks for those after the last one it saw; a new watcher passes 0."""
+
+    def __init__(self, first: int) -> None:
+        # Numbers keep growing across restarts, so a watcher's last number never refers to a different event.
+        self._next = first
+        self._kept: deque[SchedulerEvent] = deque(maxlen=KEPT_MAX)
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def add(self, event: str, at: int, fields: FreeForm) -> None:
+        self._kept.append(SchedulerEvent(self._next, at, event, fields))
+        self._next += 1
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def after(self, seq: int, wait_s: float) -> EventBatch:
+        """Events after this number; waits for the first if there is none yet."""
+        events = self._since(seq)
+        if not events and wait_s > 0:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.add(future)
+            try:
+                async with asyncio.timeout(min(wait_s, WAIT_MAX_S)):
+                    await future
+            except TimeoutError:
+                pass
+            finally:
+                self._waiting.discard(future)
+            events = self._since(seq)
+        return EventBatch(events, self._next - 1)
+
+    def _since(self, seq: int) -> list[SchedulerEvent]:
+        if seq <= 0:
+            return list(self._kept)[-TAIL_MAX:]
+        return [event for event in self._kept if event.seq > seq]
+
 
 PROGRESS_EVERY_MS = 500
 RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task or pushes ask for runs
@@ -143,16 +283,12 @@ class SchedulerDO(HistoryObject):
 
     def _facts(self) -> dict[str, TaskFacts]:
         moment = moment_of(self.env.clock)
-        return facts_of(
-            self.env.config, self._tasks, self._state, self._cadences(), moment, self._paused_until()
-        )
+        return facts_of(self.env.config, self._tasks, self._state, self._cadences(), moment, self._paused_until())
 
     async def refresh_now(self, task: str) -> FreeForm:
         """Run a task now, or join its run under way, and return the result. "all" runs every task."""
         if self._is_drained():
-            raise UsageError(
-                f"this scheduler is not the active one: {self.env.config.instance!r} is (TOCSIN_INSTANCE)"
-            )
+            raise UsageError(f"this scheduler is not the active one: {self.env.config.instance!r} is (TOCSIN_INSTANCE)")
         if task == "all":
             names = list(self._tasks)
             results = await asyncio.gather(*[self._refresh(name) for name in names])
@@ -304,9 +440,7 @@ class SchedulerDO(HistoryObject):
         if run.slice_exceeded:  # it could not report that its upstream is limited
             limited_until = self._upstreams.closed_until(run.task.upstream)
         state = self._state.tasks[name]
-        hold_ms = (
-            None if limited_until is None else min(limited_until - moment.wall_ms, config.backoff_max_ms)
-        )
+        hold_ms = None if limited_until is None else min(limited_until - moment.wall_ms, config.backoff_max_ms)
         if run.rerun and hold_ms is not None:
             state.rerun = True
             hold_ms = max(hold_ms, run.task.cadence_ms // RERUNS_PER_CADENCE)

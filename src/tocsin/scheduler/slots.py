@@ -17,9 +17,9 @@ two cadences.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tocsin.bindings import ALARM_AHEAD_MAX_MS
-from tocsin.durations import utc_time
-from tocsin.errors import UsageError
+from holdfast.errors import UsageError
+from tocsin.settings import ALARM_AHEAD_MAX_MS
+from tocsin.text import utc_time
 
 
 @dataclass(frozen=True, slots=True)

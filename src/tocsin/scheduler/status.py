@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 
-from tocsin.budget.cadence import Cadence
-from tocsin.moments import Moment
 from tocsin.scheduler.config import SchedulerConfig
+from tocsin.scheduler.health import TaskFacts, is_failing, is_overdue, task_health
 from tocsin.scheduler.run import Run
-from tocsin.scheduler.service_health import TaskFacts, is_failing, is_overdue, task_health
 from tocsin.scheduler.slots import TaskSchedule, due_at
 from tocsin.scheduler.state import SchedulerState
 from tocsin.scheduler.task import Task
-from tocsin.shapes.budgets import BudgetStatus
-from tocsin.shapes.scheduler import Status, TaskStatus
+from tocsin.scheduler.types import Status, TaskStatus
+from tocsin.upstream.budget import BudgetStatus, Moment
+from tocsin.upstream.cadence import Cadence
 
 
 def facts_of(
@@ -64,9 +63,7 @@ def tasks_of(
             cadence_reason=cadence.reason,
             cadence_why=task.why,
             slice_ms=task.slice_ms,
-            next_due_at=due_at(schedules[task.name], now=moment.wall_ms, paused_until=paused)
-            if task.enabled
-            else None,
+            next_due_at=due_at(schedules[task.name], now=moment.wall_ms, paused_until=paused) if task.enabled else None,
             running=None if run is None else run.progress(),
             last_success_at=memory.last_success_at(moment),
             last_error=memory.last_error,

@@ -8,40 +8,240 @@ patience plus one attempt's timeout, whatever the upstream does.
 Emits `upstream.attempt_failed` for every failed attempt, `upstream.call_withheld` when no permit came in time,
 `upstream.answer_refused` when pages contradict each other, `upstream.rows_refused` when some rows cannot be read,
 `upstream.key_ignored` when a configured key is treated as none, and `upstream.deprecation_announced` once per wording.
+
+One call to an upstream: the request, how to read the answer, and the attempts so far.
+
+Assigns an HTTP response to a class of answer. Pure; one table for all upstreams.
+
+A 404 is `NotFound` only if it comes from the API itself. An unknown route or an HTML page is a bad request or a
+malformed answer: as "not found", it would make every price and every swap disappear.
+
+How often one call is retried, and how long to wait in between. Pure.
+
+Prevents the log from repeating the same warning with every call.
+
+Reads rate-limit headers: numbers that may be nonsense, and `Retry-After` in both its forms. Pure.
+
+The module of each upstream (`hiro.py`, `tenero.py`) interprets its own headers.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from itertools import islice
-from typing import TypeVar
+from typing import ClassVar, Generic, TypeVar
 from urllib.parse import urljoin, urlsplit
 
+from holdfast.errors import UsageError
+from holdfast.types import JSON, Clock
 from tocsin import __version__
-from tocsin.bindings import JSON, Clock, Fetch, FetchResponse
-from tocsin.budget.budget import Quota
-from tocsin.budget.call_session import CallSession
-from tocsin.budget.limiter import Denial, Lane, Limiter, LimitReading
-from tocsin.durations import utc_time
-from tocsin.errors import FetchError, FetchTooLarge, MalformedBody, UsageError
-from tocsin.secret_forms import forms_of, pattern_of
+from tocsin.errors import FetchError, FetchTooLarge, MalformedBody
+from tocsin.fetch import Fetch, FetchResponse
+from tocsin.logs import forms_of, pattern_of
+from tocsin.text import utc_time
 from tocsin.upstream.answer import (
     Answer,
     BadRequest,
+    Failure,
+    Gone,
     Limited,
     Malformed,
+    NotFound,
     Ok,
+    Unauthorised,
     Unavailable,
 )
-from tocsin.upstream.call import Call, plain
-from tocsin.upstream.classify import HEALTHY, Moved, classify
-from tocsin.upstream.decode import printable
-from tocsin.upstream.limit_headers import LOGGED, read_retry_after
-from tocsin.upstream.log_once import LogOnce
-from tocsin.upstream.retry import RetryPolicy
+from tocsin.upstream.budget import Denial, Lane, Limiter, LimitReading, Quota
+from tocsin.upstream.decode import decode, printable
+from tocsin.upstream.limiter import CallSession
 
 T = TypeVar("T")
+
+CHANGED = frozenset({200, 201, 202, 204})  # statuses of a successful change
+JSON_CONTENT = {"content-type": "application/json"}
+
+
+@dataclass(slots=True)
+class Call(Generic[T]):
+    """One call and its attempts so far."""
+
+    target: str  # path and query, as shown in the log
+    url: str
+    read: Callable[[FetchResponse], T]
+    session: CallSession
+    deadline: float
+    method: str = "GET"
+    body: bytes | None = None
+    attempt: int = 0
+    redirects: int = 0
+    limited: int = 0
+    unavailable: int = 0
+    retry_after_s: float = 0.0
+    failure: Unavailable | None = None
+    probing: bool = False
+
+    def headers(self, usual: Mapping[str, str]) -> Mapping[str, str]:
+        """The headers of this call, including the usual ones of the upstream."""
+        return usual if self.body is None else {**usual, **JSON_CONTENT}
+
+    def needs_no_body(self, response: FetchResponse) -> bool:
+        """Whether the status is enough: the change was made."""
+        return self.method != "GET" and response.status in CHANGED
+
+
+def plain(parse: Callable[[JSON], T]) -> Callable[[FetchResponse], T]:
+    """Make a reader of the body."""
+    return lambda response: parse(decode(response.body))
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A redirect; the client decides whether to follow it."""
+
+    kind: ClassVar[str] = "moved"
+    url: str
+
+
+HEALTHY = (Ok, NotFound, Moved)
+
+# The wording of Fastify, Express and Kong.
+_UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]|no route\b", re.IGNORECASE)
+
+
+def classify(  # noqa: PLR0911 - one return per row of the table
+    response: FetchResponse, name: str, key_setting: str, url_setting: str, closed_until: int
+) -> NotFound | Moved | Failure | None:
+    """The class of a response. None means: parse the body. `closed_until` is when a limited caller may ask again."""
+    status = response.status
+    match status:
+        case 200:
+            return None
+        case 301 | 302 | 303 | 307 | 308 if response.headers.get("location"):
+            return Moved(response.headers["location"])
+        case 401 | 403:
+            return Unauthorised(f"{name} refuses our key ({status}): check {key_setting}")
+        case 404:
+            return _not_found(response, name, url_setting)
+        case 410:
+            return Gone(f"{name} has switched this endpoint off (410): Tocsin must move to its successor")
+        case 429:
+            return Limited(closed_until, f"{name} answered 429: too many calls")
+        case 408 | 425:
+            return Unavailable(f"{name} answered {status}")
+    if 400 <= status < 500:
+        return BadRequest(f"{name} rejects our request ({status})", status, _message(response.body))
+    if 500 <= status < 600:
+        return Unavailable(f"{name} answered {status}")
+    return Malformed(f"{name} answered {status}, which is not expected here")
+
+
+def _not_found(response: FetchResponse, name: str, url_setting: str) -> NotFound | BadRequest | Malformed:
+    if not response.body:
+        return NotFound()
+    try:
+        decode(response.body)
+    except MalformedBody:
+        return Malformed(f"{name} answered 404 without its usual JSON: check {url_setting}")
+    message = _message(response.body)
+    if _UNKNOWN_ROUTE.match(message):
+        return BadRequest(f"{name} does not know this route: check {url_setting}", 404, message)
+    return NotFound()
+
+
+def _message(body: bytes) -> str:
+    """The upstream's error message, if the body is JSON and has one."""
+    try:
+        value = decode(body)
+    except MalformedBody:
+        return ""
+    message = value.get("message") if isinstance(value, dict) else None
+    return printable(message, 200) if isinstance(message, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Extra attempts of one call, counted separately for 429, and for 5xx, timeouts and lost connections."""
+
+    limited_max: int = 2
+    unavailable_max: int = 2
+    backoff_s: float = 0.5
+    backoff_max_s: float = 8.0
+
+    def backoff(self, retry: int, jitter: float) -> float:
+        """Seconds to wait before the n-th retry (from 1): full jitter, `jitter` in [0, 1)."""
+        ceiling_s: float = self.backoff_s * 2 ** (retry - 1)
+        return jitter * min(self.backoff_max_s, ceiling_s)
+
+
+SENTENCES_MAX = 200
+
+
+class LogOnce:
+    """Remembers logged sentences. When it is full, new ones count as logged."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def is_news(self, sentence: str) -> bool:
+        """Whether to log this sentence now. Remembers it."""
+        if sentence in self._logged or len(self._logged) >= SENTENCES_MAX:
+            return False
+        self._logged.add(sentence)
+        return True
+
+    def forget(self, sentence: str) -> None:
+        """Forget a sentence that is no longer true, so that it is logged again when it is."""
+        self._logged.discard(sentence)
+
+
+NUMBER_MAX = 10**9  # a larger limit is noise
+RETRY_AFTER_MAX_MS = 31 * 86_400_000
+
+# Headers that the log line of a failure includes.
+LOGGED = re.compile(r"(?:x-)?ratelimit-[a-z-]{1,40}|retry-after")
+
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_DIGITS = re.compile(r"[0-9]{1,10}")
+
+
+def header_number(headers: Mapping[str, str], name: str) -> int | None:
+    """A count in a header; None if it is missing or not a plausible number."""
+    value = headers.get(name, "").strip()
+    if _DIGITS.fullmatch(value) is None:
+        return None
+    number = int(value)
+    return number if number <= NUMBER_MAX else None
+
+
+def read_retry_after(headers: Mapping[str, str], now: int) -> int | None:
+    """How long to wait, in ms: `Retry-After` as seconds or as a date; None if there is none.
+
+    A date is relative to the answer's own `Date` if there is one, so our clock may be wrong.
+    """
+    value = headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(value):
+        return min(RETRY_AFTER_MAX_MS, int(float(value) * 1000))
+    until = _http_date_ms(value)
+    if until is None:
+        return None
+    sent_at = _http_date_ms(headers.get("date", ""))
+    return max(0, min(RETRY_AFTER_MAX_MS, until - (now if sent_at is None else sent_at)))
+
+
+def _http_date_ms(value: str) -> int | None:
+    if not 0 < len(value) <= 64:
+        return None
+    try:
+        date: datetime = parsedate_to_datetime(value)
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=UTC)
+        return int(date.timestamp() * 1000)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
 
 REDIRECTS_MAX = 3
 BODY_START = 200  # characters of a failed answer to log
@@ -139,9 +339,7 @@ class UpstreamClient:
         """
         deadline, body = session.deadline(self._clock.monotonic()), json.dumps(change).encode()
         url = self._base + target
-        return await self._call(
-            Call(target, url, lambda _: None, session, deadline, method="PATCH", body=body)
-        )
+        return await self._call(Call(target, url, lambda _: None, session, deadline, method="PATCH", body=body))
 
     async def _call(self, call: Call[T]) -> Answer[T]:
         session = call.session
@@ -156,9 +354,7 @@ class UpstreamClient:
     def contract_broken(self, target: str, reason: str, session: CallSession) -> Malformed:
         """Log answers that contradict each other, like any other failure."""
         reason = f"{self._upstream.name} broke its contract: {reason}"
-        session.logger.error(
-            "upstream.answer_refused", upstream=self._upstream.name, path=target[:300], reason=reason
-        )
+        session.logger.error("upstream.answer_refused", upstream=self._upstream.name, path=target[:300], reason=reason)
         return Malformed(reason)
 
     def rows_refused(self, target: str, reasons: Sequence[str], session: CallSession) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
-from tocsin.bindings import JSON
+from holdfast.types import JSON
 from tocsin.errors import MalformedBody
 
 T = TypeVar("T")

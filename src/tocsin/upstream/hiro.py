@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
-from tocsin.bindings import JSON
-from tocsin.budget.budget import Quota
-from tocsin.budget.call_session import CallSession
-from tocsin.budget.limiter import LimitReading, WindowReading
-from tocsin.chain_model import (
+from holdfast.errors import UsageError
+from holdfast.types import JSON
+from tocsin.stacks import (
     BalanceChange,
     EventPage,
     HookStatus,
@@ -24,12 +22,12 @@ from tocsin.chain_model import (
     TransferEvent,
     canonical_txid,
 )
-from tocsin.errors import UsageError
 from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, Malformed, NotFound, Ok
-from tocsin.upstream.client import Upstream, UpstreamClient
+from tocsin.upstream.budget import LimitReading, Quota, WindowReading
+from tocsin.upstream.client import Upstream, UpstreamClient, header_number
 from tocsin.upstream.hiro_parse import Counted, Parsed
-from tocsin.upstream.limit_headers import header_number
+from tocsin.upstream.limiter import CallSession
 
 T = TypeVar("T")
 
@@ -49,9 +47,7 @@ NO_EVENTS = EventPage(0, 0, ())
 
 def hiro_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> Upstream:
     """What a client must know about Hiro."""
-    return Upstream(
-        "hiro", base_url, "HIRO_API_URL", key, "HIRO_API_KEY", read_hiro_limits, HiroClient, quota
-    )
+    return Upstream("hiro", base_url, "HIRO_API_URL", key, "HIRO_API_KEY", read_hiro_limits, HiroClient, quota)
 
 
 def read_hiro_limits(headers: Mapping[str, str]) -> LimitReading:
@@ -68,8 +64,7 @@ def read_hiro_limits(headers: Mapping[str, str]) -> LimitReading:
 def _window(headers: Mapping[str, str], name: str) -> WindowReading:
     limit = header_number(headers, f"x-ratelimit-limit-stacks-{name}")
     return WindowReading(
-        limit=None if limit == 0 else limit,
-        remaining=header_number(headers, f"x-ratelimit-remaining-stacks-{name}"),
+        limit=None if limit == 0 else limit, remaining=header_number(headers, f"x-ratelimit-remaining-stacks-{name}")
     )
 
 
@@ -133,9 +128,7 @@ class HiroClient:
                     unread[txid] = EventPage(0, now.page.stop, known.transfers + now.page.transfers)
         return Ok(whole) if whole or refused is None else refused
 
-    async def last_events(
-        self, found: TransactionWithEvents, session: CallSession
-    ) -> tuple[TransferEvent, ...] | None:
+    async def last_events(self, found: TransactionWithEvents, session: CallSession) -> tuple[TransferEvent, ...] | None:
         """The transfers, mints and burns among the last 100 events of a long route; None if they are unavailable."""
         txid, count = found.transaction.tx_id, found.transaction.event_count or 0
         answer = await self._in_halves((txid,), count - EVENTS_PAGE, session)
@@ -211,9 +204,7 @@ class HiroClient:
         )
         return self._readable(answer, target, session)
 
-    async def network_transactions(
-        self, session: CallSession, cursor: str | None = None
-    ) -> Answer[Page[Transaction]]:
+    async def network_transactions(self, session: CallSession, cursor: str | None = None) -> Answer[Page[Transaction]]:
         """Get a page of all canonical transactions, newest first: like `principal_transactions`, but of everybody.
 
         No ETag is sent. A 304 costs the same call, and a wrong one would hide everything. Besides, a block comes every
@@ -223,9 +214,7 @@ class HiroClient:
         if cursor is not None:
             target += f"&cursor={quote(cursor, safe='')}"
         latest_s = self._latest_s()
-        answer = await self.client.get(
-            target, lambda body: hiro_parse.network_page_v3(body, latest_s), session
-        )
+        answer = await self.client.get(target, lambda body: hiro_parse.network_page_v3(body, latest_s), session)
         return self._readable(answer, target, session)
 
     async def balance_changes(
@@ -237,12 +226,8 @@ class HiroClient:
             f"/extended/v3/principals/{quote(principal, safe='')}/balance-changes"
             f"?limit={LIST_PAGE}&tx_id={','.join(asked)}"
         )
-        answer = await self._all_pages(
-            target, lambda body: hiro_parse.balance_changes_v3(body, asked), session
-        )
-        if isinstance(answer, Ok) and len({(row.tx_id, row.asset) for row in answer.value}) < len(
-            answer.value
-        ):
+        answer = await self._all_pages(target, lambda body: hiro_parse.balance_changes_v3(body, asked), session)
+        if isinstance(answer, Ok) and len({(row.tx_id, row.asset) for row in answer.value}) < len(answer.value):
             return self.client.contract_broken(target, "a transaction's asset is listed twice", session)
         return answer
 
@@ -287,9 +272,7 @@ class HiroClient:
                     reason = f"{counted.total} rows announced, {rows} sent"
                     return self.client.contract_broken(target, reason, session)
                 return Ok(tuple(items))
-        return self.client.contract_broken(
-            target, f"a list that does not end after {PAGES_MAX} pages", session
-        )
+        return self.client.contract_broken(target, f"a list that does not end after {PAGES_MAX} pages", session)
 
 
 def _report_unread_amounts(events: Iterable[TransferEvent], target: str, session: CallSession) -> None:
@@ -299,9 +282,7 @@ def _report_unread_amounts(events: Iterable[TransferEvent], target: str, session
         session.logger.warn("upstream.amounts_ignored", upstream="hiro", path=target[:300], count=count)
 
 
-def _events_target(
-    asked: Iterable[str], offset: int, arguments: bool = False, *, limit: int = EVENTS_PAGE
-) -> str:
+def _events_target(asked: Iterable[str], offset: int, arguments: bool = False, *, limit: int = EVENTS_PAGE) -> str:
     return (
         f"/extended/v1/tx/multiple?event_limit={limit}{f'&event_offset={offset}' if offset else ''}"
         f"{'' if arguments else '&exclude_function_args=true'}&tx_id={','.join(asked)}"

@@ -5,6 +5,10 @@ lists canonical rows only; v1 has `canonical` and `microblock_canonical`.
 
 A row that breaks the contract is skipped and reported, so that it does not hide the others. `latest_s` is the latest
 time that a block may have, in seconds; it also rejects times in milliseconds.
+
+STX that somebody received by listed transactions, if Hiro's rows show it. Pure.
+
+It is evidence of who funded a wallet, and nothing else depends on it: an unreadable payment counts as none.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,8 +17,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from tocsin.bindings import JSON
-from tocsin.chain_model import (
+from holdfast.errors import UsageError
+from holdfast.types import JSON
+from tocsin.errors import MalformedBody
+from tocsin.stacks import (
     STX,
     AccountNonce,
     BalanceChange,
@@ -30,7 +36,6 @@ from tocsin.chain_model import (
     TransferKind,
     canonical_txid,
 )
-from tocsin.errors import MalformedBody, UsageError
 from tocsin.upstream.decode import (
     JsonObject,
     amount,
@@ -45,16 +50,34 @@ from tocsin.upstream.decode import (
     text,
     whole,
 )
-from tocsin.upstream.stx_payments import received, transferred
+
+
+def transferred(row: JsonObject) -> StxPayment | None:
+    """The payment of a plain STX transfer."""
+    if row.get("type") != "token_transfer" or row.get("status") != "success":
+        return None
+    try:
+        transfer = record(row, "token_transfer")
+        return StxPayment(text(transfer, "recipient"), amount(transfer, "amount"))
+    except MalformedBody:
+        return None
+
+
+def received(row: JsonObject, principal: str) -> StxPayment | None:
+    """The STX that the principal received by a transaction in its list, by a transfer or by a contract."""
+    try:
+        gotten = amount(record(record(row, "balance_changes"), "stx"), "received")
+    except MalformedBody:
+        return None
+    return StxPayment(principal, gotten) if gotten else None
+
 
 T = TypeVar("T")
 
 # Hiro's current word, and earlier ones.
 STX_EVENTS = frozenset({"stx_asset", "stx_transfer_event", "stx_transfer"})
 TOKEN_EVENTS = frozenset({"fungible_token_asset", "ft_transfer_event"})
-OTHER_EVENTS = frozenset(
-    ("smart_contract_log", "contract_log", "non_fungible_token_asset", "nft_asset", "stx_lock")
-)
+OTHER_EVENTS = frozenset(("smart_contract_log", "contract_log", "non_fungible_token_asset", "nft_asset", "stx_lock"))
 
 FIRST_BITCOIN_BLOCK_S = 1_231_006_505  # no block is older
 SAVED_TIME_MAX_S = 10**15  # in files, which people may edit
@@ -335,9 +358,7 @@ def _check_irrelevant(kind: str, asset: JSON) -> None:
         raise MalformedBody(f"an event of the unknown type {kind[:40]} moves an amount")
 
 
-def _transfer(
-    row: JsonObject, asset: JsonObject, kind: str, asset_id: str, sender: str | None
-) -> TransferEvent:
+def _transfer(row: JsonObject, asset: JsonObject, kind: str, asset_id: str, sender: str | None) -> TransferEvent:
     if kind not in _KINDS:
         raise MalformedBody(f"expected transfer, mint or burn, found {kind}")
     giver, receiver = optional_text(asset, "sender"), optional_text(asset, "recipient")

@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
-from tocsin.bindings import JSON, Logger
-from tocsin.budget.budget import Quota
-from tocsin.budget.call_session import CallSession, task_session
-from tocsin.budget.limiter import LimitReading, WindowReading
-from tocsin.chain_model import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, STX, TokenPrice
-from tocsin.errors import MalformedBody, UsageError
-from tocsin.stacks_address import is_token_id
+from holdfast.errors import UsageError
+from holdfast.types import JSON, Logger
+from tocsin.errors import MalformedBody
+from tocsin.stacks import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, STX, TokenPrice, is_token_id
 from tocsin.upstream.answer import Answer, BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
-from tocsin.upstream.client import Upstream, UpstreamClient
+from tocsin.upstream.budget import LimitReading, Quota, WindowReading
+from tocsin.upstream.client import Upstream, UpstreamClient, header_number
 from tocsin.upstream.decode import JsonObject, as_record, optional_text, record, text
-from tocsin.upstream.limit_headers import header_number
+from tocsin.upstream.limiter import CallSession, task_session
 
 PAGE = 100  # Tenero's maximum
 ANONYMOUS_TYPE = "web-ui-ip"  # what Tenero calls a client without a key

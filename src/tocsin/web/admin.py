@@ -4,6 +4,15 @@ A viewer's key may only read. An operator's key may act, and every action is in 
 
 Emits `refusals.not_counted` when the database does not answer; the status is then shown without refusals. Emits
 `auth.forbidden` when a viewer tries to act.
+
+`/api/competition/cron`, for clients that still call it.
+
+docs/decisions/0002-keep-the-cron-route.md explains why it is kept.
+
+`/healthz` and `/readyz`: whether the process is alive, and whether the service is ready.
+
+On one machine, readiness is decided from a snapshot that needs no answer from the scheduler: see `HealthSnapshot`.
+On Cloudflare, the scheduler is asked.
 """
 
 import re
@@ -15,27 +24,34 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tocsin.access_keys import AccessKey
-from tocsin.competition.codes import Code
-from tocsin.competition.request_jobs import RECHECK
-from tocsin.competition.trades import refused_since
-from tocsin.competition.walk import list_ages
-from tocsin.durations import parse_duration, utc_time
-from tocsin.errors import BindingMissing, RequestRefused, StoreError, UsageError
-from tocsin.scheduler.audit_log import KEPT_MAX
-from tocsin.scheduler.audited import audited
-from tocsin.scheduler.run_history import DAYS_KEPT
-from tocsin.scheduler.service_health import health_of
-from tocsin.shapes.base import FreeForm, SnakeShape
-from tocsin.shapes.competition import SubmitAnswer
-from tocsin.shapes.operators import AuditEntry, Reloaded
-from tocsin.shapes.scheduler import OUTCOMES, TRIGGERS, Paused, Refreshed, RefreshResult, StatusCondition
-from tocsin.web.auth import require_key
-from tocsin.web.deps import WebDeps
-from tocsin.web.event_streams import EventStreams
-from tocsin.web.proof import ProofReader
-from tocsin.web.request_limits import networks_of
-from tocsin.web.respond import json_response
+from holdfast.errors import BindingMissing, StoreError, UsageError
+from tocsin.errors import RequestRefused
+from tocsin.scheduler.audit import KEPT_MAX, audited
+from tocsin.scheduler.health import health_of
+from tocsin.scheduler.history import DAYS_KEPT
+from tocsin.scheduler.types import (
+    OUTCOMES,
+    TRIGGERS,
+    AuditEntry,
+    Paused,
+    Refreshed,
+    RefreshResult,
+    Reloaded,
+    StatusCondition,
+)
+from tocsin.settings import AccessKey
+from tocsin.shape import FreeForm, SnakeShape
+from tocsin.swaps.codes import Code
+from tocsin.swaps.submit import RECHECK
+from tocsin.swaps.trades import refused_since
+from tocsin.swaps.types import SubmitAnswer
+from tocsin.swaps.walk import list_ages
+from tocsin.text import parse_duration, utc_time
+from tocsin.web.deps import ProofReader, WebDeps
+from tocsin.web.events import EventStreams
+from tocsin.web.limits import networks_of
+from tocsin.web.response import json_response
+from tocsin.web.route import Alive, CronDescription, require_key
 
 DAY_MS = 86_400_000
 RUNS_PAGE_MAX = 2_000  # runs in one answer
@@ -115,15 +131,11 @@ class AdminRoutes:
         own = PARAMETERS.get(name or "", frozenset())
         foreign = next((each for each in request.query_params if each in ACTION_PARAMETERS - own), None)
         if name in PARAMETERS and foreign is not None:
-            raise RequestRefused(
-                400, "bad_request", f"{name} takes no {foreign}. Give one of these: {ACTIONS}."
-            )
+            raise RequestRefused(400, "bad_request", f"{name} takes no {foreign}. Give one of these: {ACTIONS}.")
         match name:
             case "pause":
                 until = self._until(request)
-                return _Action(
-                    name, None, _refused_as("bad_until", lambda: deps.scheduler().pause_until(until))
-                )
+                return _Action(name, None, _refused_as("bad_until", lambda: deps.scheduler().pause_until(until)))
             case "resume":
                 return _Action(name, None, lambda: deps.scheduler().resume())
             case "refresh":
@@ -156,9 +168,7 @@ class AdminRoutes:
         since, until = (_optional_number(request, name, 1778700600000) for name in ("since", "until"))
         before = _optional_number(request, "cursor", 51)
         scheduler = self._deps.scheduler()
-        ask = _refused_as(
-            "bad_task", lambda: scheduler.runs(task, limit, outcome, since, before, trigger, until)
-        )
+        ask = _refused_as("bad_task", lambda: scheduler.runs(task, limit, outcome, since, before, trigger, until))
         return _respond(await ask())
 
     async def run(self, request: Request) -> ASGIApp:
@@ -212,9 +222,7 @@ class AdminRoutes:
         try:
             return self._deps.clock.now() + parse_duration(query["for"])
         except ValueError as error:
-            raise RequestRefused(
-                400, "bad_until", f"for={query['for'][:40]} {error}, such as for=2h."
-            ) from None
+            raise RequestRefused(400, "bad_until", f"for={query['for'][:40]} {error}, such as for=2h.") from None
 
     async def _count(self) -> "_Counted":
         """The counts from the database; none when it does not answer, because the status matters most just then."""
@@ -338,3 +346,52 @@ def _number(request: Request, name: str, example: int) -> int:
     if _NUMBER.fullmatch(text) is None:
         raise RequestRefused(400, f"bad_{name}", f"{name} is a whole number, such as {name}={example}.")
     return int(text)
+
+
+class CronRoutes:
+    """A thin pass-through to the scheduler."""
+
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+
+    async def describe(self, _request: Request) -> ASGIApp:
+        description = CronDescription(
+            route="/api/competition/cron",
+            does="POST with the header X-Cron-Secret runs the competition sweep now, or joins the one that is"
+            " running, and returns its counters.",
+            needed=False,
+            why="The scheduler sweeps on its own; this only makes it sweep now.",
+            instead="POST /api/admin/scheduler?action=refresh&task=sweep",
+        )
+        return json_response(description.to_json())
+
+    async def sweep(self, request: Request) -> ASGIApp:
+        deps = self._deps
+        key = require_key(request, "X-Cron-Secret", deps.keys.cron, "CRON_SECRET")
+        entry = AuditEntry(key.name, "cron", networks_of(request.scope)[0], "refresh", "sweep")
+        result = await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), _detail)
+        return json_response(result.to_json(), headers={"Cache-Control": "no-store"})
+
+
+def _detail(result: RefreshResult) -> str:
+    return f"run {result.run.id} of sweep: {result.run.outcome}"
+
+
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+class HealthRoutes:
+    """The two questions that a supervisor asks."""
+
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+
+    async def alive(self, _request: Request) -> ASGIApp:
+        return json_response(Alive(ok=True, version=self._deps.version).to_json(), headers=NO_STORE)
+
+    async def ready(self, _request: Request) -> ASGIApp:
+        health = health_of(await self._deps.health(), self._deps.clock.now())
+        if not health.ready:
+            sentence = f"Not ready: {'; '.join(health.reasons)}."
+            raise RequestRefused(503, "not_ready", sentence, retryable=True, headers=NO_STORE, **health.to_json())
+        return json_response(health.to_json(), headers=NO_STORE)

@@ -1,25 +1,153 @@
-"""`/llms.txt` and `/.well-known/agent.json`: how a program takes part, from the facts that document the API."""
+"""`/llms.txt` and `/.well-known/agent.json`: how a program takes part, from the facts that document the API.
+
+The documentation of the operations for participating programs, for `/openapi.json` and `/api/docs`.
+"""
 
 from datetime import UTC, datetime
 
-from tocsin.competition.agent_view import STEPS
-from tocsin.competition.codes import MEANINGS, Code
-from tocsin.competition.rules import Rules
-from tocsin.shapes.responses import AgentCard, AgentSkill
-from tocsin.web import agent_docs, competition_docs, operation_docs, round_docs
-from tocsin.web.operations import OperationDoc
+from tocsin.board.agents import STEPS
+from tocsin.board.types import AgentView
+from tocsin.stacks import ADDRESS_PATTERN, TXID_PATTERN
+from tocsin.swaps import trades as page_token
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.rules import Rules
+from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX
+from tocsin.swaps.types import RefusalPage, TradeVerdict
+from tocsin.web import competition as competition_docs
+from tocsin.web import docs as operation_docs
+from tocsin.web import rounds as round_docs
+from tocsin.web.competition import EXAMPLE_SENDER, EXAMPLE_TXID
+from tocsin.web.response import ErrorBody
+from tocsin.web.route import AgentCard, AgentSkill, McpMessage, OperationDoc, Parameter, ResponseDoc
+
+AGENT = OperationDoc(
+    operation_id="getAgent",
+    tag="competition",
+    summary="One agent: its tier, missing steps, ranks, values, latest refusals and rounds.",
+    parameters=(
+        Parameter(
+            "address",
+            {"type": "string", "pattern": ADDRESS_PATTERN},
+            "a Stacks mainnet address",
+            place="path",
+            example=EXAMPLE_SENDER,
+        ),
+    ),
+    responses={200: ResponseDoc("the agent; an address that is not registered has that tier", (AgentView,))},
+)
+VERDICT = OperationDoc(
+    operation_id="getVerdict",
+    tag="competition",
+    summary="Whether a transaction counts, and why, step by step. Nothing is stored.",
+    description="Recorded, refused and queued transactions are answered from the database. For any other, the service"
+    " asks the chain, with calls from your share.",
+    parameters=(
+        Parameter(
+            "txid",
+            {"type": "string", "pattern": TXID_PATTERN},
+            "64 hex digits, with or without 0x before them",
+            place="path",
+            example=EXAMPLE_TXID,
+        ),
+    ),
+    responses={
+        200: ResponseDoc("the verdict", (TradeVerdict,)),
+        404: ResponseDoc("tx_not_found: Hiro does not know it; if it was just broadcast, try again", (ErrorBody,)),
+        429: ResponseDoc(
+            "too_many_requests: too many reads, or this client has used its share of the calls to Hiro", (ErrorBody,)
+        ),
+        502: ResponseDoc("tx_fetch_failed: Hiro cannot be reached now", (ErrorBody,)),
+    },
+)
+CSV = OperationDoc(
+    operation_id="getBoardCsv",
+    tag="competition",
+    summary="The whole leaderboard by P&L, as CSV for a spreadsheet.",
+    responses={200: ResponseDoc("a line for each agent; unknown values are empty", media_type="text/csv")},
+)
+GUIDE = OperationDoc(
+    operation_id="getGuide",
+    tag="service",
+    summary="How a program takes part in the competition, as plain text.",
+    responses={200: ResponseDoc("the guide", media_type="text/plain")},
+    store=False,
+)
+CARD = OperationDoc(
+    operation_id="getAgentCard",
+    tag="service",
+    summary="What this service offers programs.",
+    responses={200: ResponseDoc("the card", (AgentCard,))},
+    store=False,
+)
+MCP = OperationDoc(
+    operation_id="callMcp",
+    tag="service",
+    summary="The Model Context Protocol: the tools status, rank, submit, explain and allow_list.",
+    description="Streamable HTTP without sessions: one JSON-RPC message in, one out.",
+    body_schema={
+        "type": "object",
+        "required": ["jsonrpc", "method"],
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["integer", "string"]},
+            "method": {"type": "string"},
+            "params": {"type": "object"},
+        },
+    },
+    body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+    parameters=(Parameter("MCP-Protocol-Version", {"type": "string"}, "as initialize returned it", "header"),),
+    responses={
+        200: ResponseDoc("the result, or an error of the protocol", (McpMessage,)),
+        202: ResponseDoc("a notification was accepted"),
+        400: ResponseDoc(
+            "not a single JSON-RPC message, or an unsupported version; malformed_body: not JSON",
+            (McpMessage, ErrorBody),
+        ),
+    },
+)
+REFUSALS = OperationDoc(
+    operation_id="listRefusals",
+    tag="scheduler",
+    summary="Transactions that do not count, newest first, with the reason.",
+    key="X-Admin-Key",
+    parameters=(
+        Parameter(
+            "code",
+            {"enum": ["", *(str(code) for code, meaning in MEANINGS.items() if meaning.final)]},
+            "only this reason",
+        ),
+        Parameter("sender", {"type": "string"}, "only refusals of this wallet; not together with code"),
+        Parameter("limit", {"type": "number"}, f"{REFUSALS_DEFAULT} by default, {REFUSALS_MAX} at most"),
+        Parameter("cursor", {"type": "string", "pattern": page_token.PATTERN}, "`next` of the previous page"),
+    ),
+    responses={200: ResponseDoc("a page", (RefusalPage,))},
+)
+EVENTS = OperationDoc(
+    operation_id="streamNews",
+    tag="competition",
+    summary="Server-sent events: swaps that are counted or withdrawn, and each new board; or all events of one agent.",
+    description="Each event's `data` is `News`. With an address there are also `refused` and `outranked`. While nothing"
+    " happens, a comment is sent every 15 s. `Last-Event-ID` continues after an interruption.",
+    parameters=(
+        Parameter("address", {"type": "string"}, "only events of this agent, of every kind", example=EXAMPLE_SENDER),
+    ),
+    responses={
+        200: ResponseDoc("the stream", media_type="text/event-stream"),
+        429: ResponseDoc("too_many_streams, or too_many_requests: too many reads; see Retry-After", (ErrorBody,)),
+    },
+)
 
 # The routes that an agent needs, as method, path and documentation.
 ROUTES: tuple[tuple[str, str, OperationDoc], ...] = (
-    ("GET", "/api/competition/agents/{address}", agent_docs.AGENT),
-    ("GET", "/api/competition/trades/{txid}", agent_docs.VERDICT),
-    ("POST", "/api/competition/trades", competition_docs.SUBMIT),
+    ("GET", "/api/competition/agents/{address}", AGENT),
+    ("GET", "/api/competition/trades/{txid}", VERDICT),
+    ("POST", "/api/competition/trades", competition_docs.SUBMIT_DOC),
     ("GET", "/api/competition/trades", competition_docs.TRADES),
     ("GET", "/api/competition/leaderboard", competition_docs.BOARD),
     ("GET", "/api/competition/allowlist", competition_docs.ALLOWLIST),
     ("GET", "/api/competition/status", competition_docs.COUNTS),
     ("GET", "/api/competition/rounds/current", round_docs.CURRENT),
-    ("GET", "/api/competition/events", agent_docs.EVENTS),
+    ("GET", "/api/competition/events", EVENTS),
     ("GET", "/api/prices", operation_docs.PRICES),
 )
 _REFUSALS = (

@@ -1,22 +1,69 @@
-"""`/agents/{address or id}`: one agent as a page, as a card for other sites, and as a picture for previews."""
+"""`/agents/{address or id}`: one agent as a page, as a card for other sites, and as a picture for previews.
 
+The pages of agents: `/agents/{address or id}`, its card for other sites, and its picture.
+
+Names of tokens for people. `tokens.js` has the same table for pages drawn by scripts.
+"""
+
+import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
+from typing import Final
 
-from tocsin.competition.agent_stats import TradingStats, draw_down
-from tocsin.durations import short_duration
-from tocsin.shapes.agents import AgentRound, AgentView
-from tocsin.shapes.competition import BoardRow, Trade
-from tocsin.shapes.prices import Price
-from tocsin.shapes.rounds import RewardCategory, RewardStatus
-from tocsin.visible_text import visible
-from tocsin.web.curve import CurvePoint, curve_svg, segments, short_usd
-from tocsin.web.html_page import PageHead
-from tocsin.web.picture import Picture, text_width
-from tocsin.web.token_names import token_name
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.errors import UsageError
+from tocsin.board.agents import REFUSALS_MAX, TradingStats, ValuedSwap, draw_down, trading_stats
+from tocsin.board.history import history_of
+from tocsin.board.types import AgentView, BoardRow
+from tocsin.errors import RequestRefused
+from tocsin.prices.price import Price
+from tocsin.prices.store import prices_of
+from tocsin.rounds.round import AgentRound, RewardCategory, RewardStatus
+from tocsin.swaps.trades import refusals, trades_of
+from tocsin.swaps.types import RecentRefusal, Trade
+from tocsin.text import short_duration, visible
+from tocsin.web.agents import AgentRoutes
+from tocsin.web.deps import WebDeps
+from tocsin.web.drawing import CurvePoint, Picture, curve_svg, segments, short_usd, text_width
+from tocsin.web.limits import ClientLimits
+from tocsin.web.pages import PageHead, ReadOnly, html_page, not_found_page
+from tocsin.web.route import Handler
+
+# By contract, so that no other token can pass for one of them.
+SYMBOLS: Final = {
+    "stx": "STX",
+    "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token": "sBTC",
+    "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token": "stSTX",
+    "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx": "USDCx",
+    "SP3Y2ZSH8P7D50B0VBTSX11S7XSG24M1VB9YFQA4K.token-aeusdc": "aeUSDC",
+    "SP3K8BC0PPEVCV7NZ6QSRWPQ2JE9E5B6N3PA0KBR9.token-susdt": "sUSDT",
+    "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token": "USDA",
+    "SP102V8P0F7JX67ARQ77WEA3D3CFB5XW39REDT0AM.token-alex": "ALEX",
+    "SP3NE50GEXFG9SZGTT51P40X2CKYSZ5CC4ZTZ7A2G.welshcorgicoin-token": "WELSH",
+    "SP1AY6K3PQV5MRT6R4S671NWW2FRVPKM0BR162CT6.leo-token": "LEO",
+    "SP1Y5YSTAHZ88XYK1VPDH24GY0HPX5J4JECTMY4A1.velar-token": "VELAR",
+    "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token": "DIKO",
+}
+
+
+def token_name(token: str) -> str:
+    """Its symbol, or else its asset's name, followed by its contract's name if it looks like a symbol."""
+    contract, _, asset = token.partition("::")
+    if contract in SYMBOLS:
+        return SYMBOLS[contract]
+    name = asset or contract.rpartition(".")[2]
+    is_taken = name.lower() in {symbol.lower() for symbol in SYMBOLS.values()}
+    return token.partition(".")[2] if is_taken else name
+
 
 NONE = "\u2013"  # a dash
 EXPLORER = "https://explorer.hiro.so/txid/"
@@ -28,11 +75,7 @@ SWAPS_MAX = 1_000  # win rate and holding time are computed from these
 TABLE_POINTS = 48
 NAME_MAX = 26  # characters that fit into the picture
 PICTURES_MAX = 100  # of at most 20 kB each
-PRIZES: dict[RewardCategory, str] = {
-    "overall_pnl": "best P&L",
-    "volume": "most volume",
-    "return": "best return",
-}
+PRIZES: dict[RewardCategory, str] = {"overall_pnl": "best P&L", "volume": "most volume", "return": "best return"}
 PAYMENTS: dict[RewardStatus, str] = {
     "pending": "not paid yet",
     "paid": "paid",
@@ -155,10 +198,7 @@ def _draw_curve(picture: Picture, curve: Sequence[CurvePoint]) -> None:
     first, span_s, span = curve[0].at_s, (curve[-1].at_s - curve[0].at_s) or 1, (high - low) or 1.0
     for segment in segments(curve):
         points = [
-            (
-                60 + (IMAGE_WIDTH - 120) * (point.at_s - first) // span_s,
-                590 - int(190 * (point.value - low) / span),
-            )
+            (60 + (IMAGE_WIDTH - 120) * (point.at_s - first) // span_s, 590 - int(190 * (point.value - low) / span))
             for point in segment
         ]
         picture.line(points if len(points) > 1 else points * 2, 6, ACCENT)
@@ -184,10 +224,7 @@ def _tiles(facts: AgentFacts) -> str:
             f"Winning closed trades of known value{newest}",
             NONE if stats.win_rate is None else f"{stats.win_rate:.0%} of {stats.valued:,}",
         ),
-        (
-            f"Mean holding time{newest}",
-            NONE if stats.holding_s is None else short_duration(stats.holding_s * 1000),
-        ),
+        (f"Mean holding time{newest}", NONE if stats.holding_s is None else short_duration(stats.holding_s * 1000)),
     ]
     shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles)
     return f'<dl class="tiles">{shown}</dl>'
@@ -205,9 +242,7 @@ def _more_values(row: BoardRow) -> list[tuple[str, str]]:
 def _curve(facts: AgentFacts) -> str:
     if len(facts.curve) < 2:
         note = _no_curve(facts)
-        return (
-            note and f'<section class="card"><h2>P&amp;L over time</h2><p class="note">{note}</p></section>'
-        )
+        return note and f'<section class="card"><h2>P&amp;L over time</h2><p class="note">{note}</p></section>'
     rows = "".join(
         f"<tr><td>{_time(point.at_s)}</td><td>{escape(_signed(point.value))}</td></tr>"
         for point in reversed(facts.curve[-TABLE_POINTS:])
@@ -278,8 +313,7 @@ def _rounds(view: AgentView) -> str:
 
 def _prizes(result: AgentRound) -> str:
     won = [
-        f"{PRIZES[prize.category]}: {prize.amount_sats:,} sats ({PAYMENTS[prize.status]})"
-        for prize in result.prizes
+        f"{PRIZES[prize.category]}: {prize.amount_sats:,} sats ({PAYMENTS[prize.status]})" for prize in result.prizes
     ]
     flagged = [f"flagged: {flag.reason}" for flag in result.flags]
     return "; ".join([*won, *flagged]) or NONE
@@ -335,3 +369,139 @@ def _optional(usd: float | None, shown: Callable[[float], str]) -> str:
 
 def _short(address: str) -> str:
     return f"{address[:6]}…{address[-4:]}"
+
+
+AGED = {"Cache-Control": "public, max-age=30"}
+CURVE_MS = CURVE_DAYS * 86_400_000
+TRADES_SHOWN = 20
+READS_PER_PICTURE = 10  # it costs as much
+SCRIPT = "/static/js/agent.js"
+
+_ID = re.compile(r"[0-9]{1,12}")
+_BY_ID = """
+SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address
+WHERE a.erc8004_agent_id = ? ORDER BY t.last_trade_at DESC, a.stx_address LIMIT 1"""
+_NEWEST_SWAPS = """
+SELECT s.txid, s.burn_block_time, s.token_in, s.amount_in, s.token_out, s.amount_out,
+  v.given_micros, v.received_micros
+FROM swaps s LEFT JOIN swap_values v ON v.txid = s.txid
+WHERE s.sender = ? ORDER BY s.burn_block_time DESC, s.txid DESC LIMIT ?"""
+# Any site may show the card in a frame; nothing in it can act.
+_FRAMED = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors *"
+
+
+class AgentPages:
+    """Reads stored data, as the API's routes do. An agent is one identity: all its wallets count."""
+
+    def __init__(self, deps: WebDeps, agents: AgentRoutes, limits: ClientLimits) -> None:
+        self._deps = deps
+        self._agents = agents
+        self._limits = limits
+        self._drawing = asyncio.Lock() if deps.in_one_loop else nullcontext()
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/agents/{who}", ReadOnly(_Page(self.page, self._limits))),
+            Route("/agents/{who}/card", ReadOnly(_Page(self.card, self._limits))),
+            Route("/agents/{who}/card.png", ReadOnly(_Page(self.picture, self._limits, READS_PER_PICTURE))),
+        ]
+
+    async def page(self, request: Request) -> ASGIApp:
+        facts = await self._facts(request.path_params["who"])
+        if facts is None:
+            return not_found_page("No agent is registered with this address or number.")
+        return html_page(head_of(facts, self._deps.public_url), page_body(facts), headers=AGED, script=SCRIPT)
+
+    async def card(self, request: Request) -> ASGIApp:
+        facts = await self._facts(request.path_params["who"])
+        if facts is None:
+            return not_found_page("No agent is registered with this address or number.")
+        headers = {**AGED, "Content-Security-Policy": _FRAMED}
+        return html_page(head_of(facts, self._deps.public_url), card_body(facts), headers=headers, bare=True)
+
+    async def picture(self, request: Request) -> ASGIApp:
+        facts = await self._facts(request.path_params["who"])
+        if facts is None:
+            raise RequestRefused(404, "not_found", "No agent is registered with this address or number.")
+        async with self._drawing:
+            picture = preview(facts.shown)
+            await asyncio.sleep(0)  # drawing blocks every request: let others go first before the next one
+        return Response(picture, headers=AGED, media_type="image/png")
+
+    async def _facts(self, who: str) -> AgentFacts | None:
+        """Everything about the agent; None if no agent is registered with that address or id."""
+        deps, now = self._deps, self._deps.clock.now()
+        address = await self._address(who)
+        if address is None:
+            return None
+        view = await self._agents.view(address)
+        if view.tier == "not_registered":
+            return None
+        wallets = [address] if view.row is None else view.row.wallets
+        trades = await self._newest_trades(wallets)
+        tokens = sorted({token for trade in trades for token in (trade.token_in, trade.token_out)})
+        points = [] if view.agent_id is None else await history_of(deps.db, view.agent_id, now - CURVE_MS, now)
+        return AgentFacts(
+            replace(view, last_refusals=await self._newest_refusals(wallets)),
+            trades,
+            await prices_of(deps.kv, tokens, now),
+            [CurvePoint(each.at // 1000, each.pnl_usd) for each in points if each.pnl_usd is not None],
+            len(points),
+            trading_stats(await self._newest_swaps(wallets)),
+        )
+
+    async def _newest_trades(self, wallets: Sequence[str]) -> list[Trade]:
+        found = [await trades_of(self._deps.db, wallet, limit=TRADES_SHOWN) for wallet in wallets]
+        trades = [trade for page in found for trade in page.trades]
+        return sorted(trades, key=lambda trade: (trade.burn_block_time, trade.txid))[: -TRADES_SHOWN - 1 : -1]
+
+    async def _newest_refusals(self, wallets: Sequence[str]) -> list[RecentRefusal]:
+        found = [await refusals(self._deps.db, limit=REFUSALS_MAX, sender=wallet) for wallet in wallets]
+        refused = [refusal for page in found for refusal in page.refusals]
+        return sorted(refused, key=lambda each: (each.refused_at, each.txid))[: -REFUSALS_MAX - 1 : -1]
+
+    async def _newest_swaps(self, wallets: Sequence[str]) -> list[ValuedSwap]:
+        """The newest swaps, in the order of the chain."""
+        newest = self._deps.db.prepare(_NEWEST_SWAPS)
+        found = [await newest.bind(wallet, SWAPS_MAX).all() for wallet in wallets]
+        rows = [row for result in found for row in result.results]
+        rows.sort(key=lambda row: (row["burn_block_time"], row["txid"]))
+        return [
+            ValuedSwap(
+                row["burn_block_time"],
+                row["token_in"],
+                int(row["amount_in"]),
+                row["token_out"],
+                int(row["amount_out"]),
+                _usd(row["given_micros"]),
+                _usd(row["received_micros"]),
+            )
+            for row in rows[-SWAPS_MAX:]
+        ]
+
+    async def _address(self, who: str) -> str | None:
+        if not _ID.fullmatch(who):
+            return who
+        row = await self._deps.db.prepare(_BY_ID).bind(int(who)).first()
+        return None if row is None else row["stx_address"]
+
+
+class _Page:
+    """A page that counts as one read of its client, or as several."""
+
+    def __init__(self, handler: Handler, limits: ClientLimits, reads: int = 1) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._reads = reads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._limits.before_read(scope, self._reads)
+        try:
+            response = await self._handler(Request(scope, receive))
+        except UsageError as error:
+            response = not_found_page(str(error))
+        await response(scope, receive, send)
+
+
+def _usd(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6

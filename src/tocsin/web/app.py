@@ -1,48 +1,178 @@
-"""The web application: every route in one list."""
+"""The web application: every route in one list.
 
+The outermost layer: security headers on every response, one shape for every error, no writes to a lost store.
+
+Emits `request.failed` for every 5xx, with a traceback if the cause is a bug.
+
+Which pages of other sites may read the public API (CORS). Credentials are never allowed.
+"""
+
+import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tocsin.bindings import SEND_COMPLETE, SendComplete
+from holdfast.errors import ObjectReset, StoreError, StoreUnavailable
+from holdfast.types import Logger
 from tocsin.errors import RequestRefused
-from tocsin.web import agent_docs, competition_docs, operation_docs, round_docs
-from tocsin.web.admin import AdminRoutes
-from tocsin.web.agent_page_routes import AgentPages
-from tocsin.web.agent_routes import AgentRoutes
-from tocsin.web.auth import require_key
-from tocsin.web.chainhook_route import BODY_MAX, ChainhookRoute
-from tocsin.web.client_limits import UNDER_WAY_MAX, ClientLimits
-from tocsin.web.competition_routes import CompetitionRoutes
-from tocsin.web.cron import CronRoutes
-from tocsin.web.cross_origin import CrossOrigin
-from tocsin.web.csv_route import CsvRoute
+from tocsin.web import agent_guide as agent_docs
+from tocsin.web import competition as competition_docs
+from tocsin.web import docs as operation_docs
+from tocsin.web import rounds as round_docs
+from tocsin.web.admin import AdminRoutes, CronRoutes, HealthRoutes
+from tocsin.web.agent_page import AgentPages
+from tocsin.web.agents import AgentRoutes, CsvRoute
+from tocsin.web.cache import RefusedReads, ResponseCache
+from tocsin.web.chainhook import BODY_MAX, ChainhookRoute
+from tocsin.web.competition import CompetitionRoutes, CurvesRoute, RefusalRoutes
 from tocsin.web.deps import Keys, WebDeps
-from tocsin.web.error_middleware import ErrorMiddleware
-from tocsin.web.health import HealthRoutes
-from tocsin.web.history_routes import CurvesRoute
-from tocsin.web.html_page import is_for_people, not_found_page
-from tocsin.web.http_metrics import HttpMetrics
+from tocsin.web.events import NewsStreams
+from tocsin.web.limits import UNDER_WAY_MAX, ClientLimits
 from tocsin.web.mcp import McpRoute
+from tocsin.web.metric_text import HttpMetrics
 from tocsin.web.metrics import MetricsRoute
-from tocsin.web.news_streams import NewsStreams
 from tocsin.web.openapi import ApiDocs
-from tocsin.web.operations import Operation, foreign_names, is_public, query_names, routes_of
-from tocsin.web.path_patterns import PathPatterns
-from tocsin.web.prepared_response import Form
-from tocsin.web.price_history_route import PriceHistoryRoute
-from tocsin.web.price_routes import PriceQuery, price_cache
-from tocsin.web.refusal_routes import RefusalRoutes
-from tocsin.web.refused_reads import RefusedReads
-from tocsin.web.response_cache import ResponseCache
-from tocsin.web.round_admin import RoundAdminRoutes
-from tocsin.web.round_routes import RoundRoutes
-from tocsin.web.security import STRICT_TRANSPORT, is_https
+from tocsin.web.pages import is_for_people, not_found_page
+from tocsin.web.prices import PriceHistoryRoute, PriceQuery, price_cache
+from tocsin.web.response import (
+    SEND_COMPLETE,
+    STRICT_TRANSPORT,
+    Form,
+    RawHeaders,
+    SendComplete,
+    error_response,
+    in_site_shape,
+    is_https,
+    refusal_of,
+    with_security,
+)
+from tocsin.web.rounds import RoundAdminRoutes, RoundRoutes
+from tocsin.web.route import Operation, PathPatterns, foreign_names, is_public, query_names, require_key, routes_of
+
+TRACEBACK_MAX = 4_000
+
+
+class ErrorMiddleware:
+    """Middleware around everything."""
+
+    def __init__(self, app: ASGIApp, logger: Logger, store_fault: Callable[[], str | None] = lambda: None) -> None:
+        self._app = app
+        self._logger = logger
+        self._store_fault = store_fault
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = ended = False
+
+        async def send_safely(message: Message) -> None:
+            nonlocal started, ended
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = with_security(message.get("headers", ()), https=is_https(scope))
+            else:
+                ended = not message.get("more_body", False)
+            await send(message)
+
+        try:
+            self._check_store(scope)
+            await self._app(scope, receive, send_safely)
+        except ClientDisconnect:
+            return
+        except (Exception, asyncio.CancelledError) as cause:
+            error = cause if isinstance(cause, Exception) else ObjectReset("the service stops")
+            if ended and error is not cause:
+                return  # only work after the response is cut off
+            refusal = refusal_of(error)
+            if isinstance(error, StoreError) and scope["path"].startswith("/api/competition/"):
+                refusal = in_site_shape(refusal)
+            if refusal.status >= 500:
+                self._log(scope, error, refusal.status)
+            if started:
+                raise  # the server cuts the connection: half a response must not look complete
+            await error_response(refusal)(scope, receive, send_safely)
+
+    def _check_store(self, scope: Scope) -> None:
+        fault = self._store_fault() if scope["method"] == "POST" else None
+        if fault is not None:
+            raise StoreUnavailable(fault)
+
+    def _log(self, scope: Scope, error: Exception, status: int) -> None:
+        fields: dict[str, Any] = {"path": scope["path"][:300], "method": scope["method"], "status": status}
+        if status == 500:
+            fields["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK_MAX:]
+        write = self._logger.error if status == 500 else self._logger.warn
+        write("request.failed", **fields, error=f"{type(error).__name__}: {error}"[:500])
+
+
+ANY = "*"
+PREFLIGHT_AGE_S = 86_400
+READS = ("GET", "HEAD")
+READABLE = (b"access-control-expose-headers", b"etag, retry-after")
+
+
+class CrossOrigin:
+    """`origins`: those that may read, such as https://aibtc.com; `*` is any. `paths`: what they may read."""
+
+    def __init__(self, origins: Sequence[str]) -> None:
+        self._is_any = ANY in origins
+        self._origins = frozenset(origin.encode() for origin in origins)
+        self.paths = PathPatterns()
+
+    @property
+    def fixed_headers(self) -> RawHeaders:
+        """The headers of every public response."""
+        if self._is_any:
+            return [(b"access-control-allow-origin", b"*"), READABLE]
+        return [(b"vary", b"origin")] if self._origins else []
+
+    def own_headers(self, headers: RawHeaders) -> RawHeaders:
+        """The additional headers of the response to a request with these headers."""
+        if self._is_any or not self._origins:
+            return ()
+        for name, value in headers:
+            if name == b"origin" and value in self._origins:
+                return [(b"access-control-allow-origin", value), READABLE]
+        return ()
+
+    def allowing(self, scope: Scope, send: Send) -> Send:
+        """A `send` that adds missing headers to a response, except for posts, which other sites may not read."""
+        asks = scope["method"] in READS or self.is_preflight(scope)
+        if not asks or self.paths.find(scope["path"]) is None:
+            return send
+
+        async def send_allowing(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = set(message["headers"])
+                wanted = [*self.fixed_headers, *self.own_headers(scope["headers"])]
+                message["headers"] = [*message["headers"], *(each for each in wanted if each not in present)]
+            await send(message)
+
+        return send_allowing
+
+    def is_preflight(self, scope: Scope) -> bool:
+        """Whether a browser asks if it may read. A preflight for POST must fail: POST needs no permission by name."""
+        if scope["method"] != "OPTIONS" or not self._origins or self.paths.find(scope["path"]) is None:
+            return False
+        wanted = dict(scope["headers"]).get(b"access-control-request-method", b"")
+        return wanted.decode("latin-1") in READS
+
+    async def answer_preflight(self, send: Send) -> None:
+        headers = [
+            (b"access-control-allow-methods", b"GET, HEAD"),
+            (b"access-control-allow-headers", b"*"),
+            (b"access-control-max-age", str(PREFLIGHT_AGE_S).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
 
 PRICES_PATH = "/api/prices"
 BOARD_PATH = "/api/competition/leaderboard"
@@ -123,22 +253,18 @@ def operations(
         Operation("GET", HISTORY_PATH, competition.history.show, competition_docs.HISTORY, is_prepared=True),
         Operation("GET", CURVES_PATH, curves.show, competition_docs.CURVES, is_prepared=True),
         Operation("GET", "/api/competition/trades", competition.trades, competition_docs.TRADES),
-        Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT),
+        Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT_DOC),
         Operation("GET", "/api/competition/trades/{txid}", agents.verdict, agent_docs.VERDICT),
         Operation("GET", "/api/competition/events", NewsStreams(deps).show, agent_docs.EVENTS),
         Operation("GET", "/api/competition/agents/{address}", agents.agent, agent_docs.AGENT),
         Operation("GET", STATUS_PATH, competition.status.show, competition_docs.COUNTS, is_prepared=True),
         Operation("GET", "/api/competition/allowlist", competition.allowlist, competition_docs.ALLOWLIST),
-        Operation(
-            "GET", "/api/competition/tracked-tokens", competition.tracked_tokens, competition_docs.TRACKED
-        ),
+        Operation("GET", "/api/competition/tracked-tokens", competition.tracked_tokens, competition_docs.TRACKED),
         Operation("GET", ROUNDS_PATH, rounds.listed, round_docs.ROUNDS),
         Operation("GET", f"{ROUNDS_PATH}/current", rounds.current, round_docs.CURRENT),
-        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}", rounds.one, round_docs.ROUND),
+        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}", rounds.one, round_docs.ROUND_DOC),
         Operation("GET", f"{ROUNDS_PATH}/{{roundId}}/file", rounds.file, round_docs.FILE),
-        Operation(
-            "GET", f"{ROUNDS_PATH}/{{roundId}}/results/{{stxAddress}}", rounds.placed, round_docs.PLACED
-        ),
+        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}/results/{{stxAddress}}", rounds.placed, round_docs.PLACED),
         Operation("GET", ROUND_ADMIN_PATH, round_admin.show, round_docs.ALL),
         Operation("POST", ROUND_ADMIN_PATH, round_admin.act, round_docs.ACT),
         Operation("POST", "/api/chainhook", chainhook.receive, competition_docs.CHAINHOOK, BODY_MAX),
@@ -163,9 +289,7 @@ def admin_operations(deps: WebDeps, admin: AdminRoutes) -> list[Operation]:
     scheduler = "/api/admin/scheduler"
     return [
         Operation("GET", "/api/admin/competition/refusals", RefusalRoutes(deps).show, agent_docs.REFUSALS),
-        Operation(
-            "GET", "/api/admin/prices/history", PriceHistoryRoute(deps).show, operation_docs.PRICE_HISTORY
-        ),
+        Operation("GET", "/api/admin/prices/history", PriceHistoryRoute(deps).show, operation_docs.PRICE_HISTORY),
         Operation("GET", scheduler, admin.show, operation_docs.STATUS),
         Operation("POST", scheduler, admin.act, operation_docs.ACT),
         Operation("GET", f"{scheduler}/runs", admin.runs, operation_docs.RUNS),
@@ -250,11 +374,7 @@ class _App(Starlette):
             await send({**form.start, "headers": [*form.start["headers"], *more]})
         else:
             send_complete: SendComplete | None = scope.get("extensions", {}).get(SEND_COMPLETE)
-            if (
-                send_complete is not None
-                and scope["method"] != "HEAD"
-                and send_complete(form.status_line, form.rest)
-            ):
+            if send_complete is not None and scope["method"] != "HEAD" and send_complete(form.status_line, form.rest):
                 return
             await send(form.start)
         await send(form.body)

@@ -1,16 +1,20 @@
-"""What the routes need from the service."""
+"""What the routes need from the service.
+
+The block up to which the record is proven complete, for the board and the console; cached for a few seconds.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from tocsin.access_keys import AccessKey
-from tocsin.bindings import KV, Clock, Database, Logger
-from tocsin.competition.rules import Rules
-from tocsin.scheduler.scheduler_client import SchedulerClient
-from tocsin.scheduler.service_health import HealthSnapshot
-from tocsin.settings import Settings
-from tocsin.shapes.operators import Reloaded
+from holdfast.errors import BindingMissing, StoreError
+from holdfast.types import KV, Clock, Database, Logger
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.health import HealthSnapshot
+from tocsin.scheduler.types import Completeness, Reloaded
+from tocsin.settings import AccessKey, Settings
+from tocsin.swaps.proof import completeness
+from tocsin.swaps.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,7 @@ class WebDeps:
     compress: bool = False  # Cloudflare compresses responses itself
     simulator: str | None = None  # the path of a demo's simulator
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for another's work
-    reload: Callable[[], Awaitable[Reloaded]] | None = (
-        None  # None: the platform gives settings to a new deployment
-    )
+    reload: Callable[[], Awaitable[Reloaded]] | None = None  # None: the platform gives settings to a new deployment
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, streams end
 
     @property
@@ -69,3 +71,32 @@ class WebDeps:
     @property
     def rules(self) -> Rules:
         return self.in_force.rules
+
+
+PROOF_AGE_S = 5.0
+NO_SCHEDULER = Completeness(None, None, None, "the scheduler does not answer")
+NO_DATABASE = Completeness(None, None, None, "the database does not answer")
+
+
+class ProofReader:
+    """Asks the database. Without an answer, nothing is proven."""
+
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+        self._read_at_s = -PROOF_AGE_S
+        self._feed_runs = False
+        self._proof = NO_DATABASE
+
+    async def read(self, tasks: Collection[str] | None) -> Completeness:
+        """`tasks` are those of the scheduler; None when it does not answer."""
+        if tasks is None:
+            return NO_SCHEDULER
+        now_s, feed_runs = self._deps.clock.monotonic(), "feed" in tasks
+        if now_s - self._read_at_s < PROOF_AGE_S and feed_runs == self._feed_runs:
+            return self._proof
+        try:
+            self._proof = await completeness(self._deps.db, self._deps.rules, feed_runs=feed_runs)
+        except (StoreError, BindingMissing):
+            return NO_DATABASE
+        self._read_at_s, self._feed_runs = now_s, feed_runs
+        return self._proof

@@ -13,20 +13,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tocsin.bindings import JSON
-from tocsin.chain_model import TXID_PATTERN, ContractCall
-from tocsin.competition.codes import Code
-from tocsin.errors import RequestRefused, TocsinError
-from tocsin.scheduler.service_health import health_of
-from tocsin.shapes.base import FreeForm
-from tocsin.stacks_address import ADDRESS_PATTERN
+from holdfast.errors import HoldfastError
+from holdfast.types import JSON
+from tocsin.errors import RequestRefused
+from tocsin.scheduler.health import health_of
+from tocsin.shape import FreeForm
+from tocsin.stacks import ADDRESS_PATTERN, TXID_PATTERN, ContractCall
+from tocsin.swaps.codes import Code
 from tocsin.web.agent_guide import guide
-from tocsin.web.agent_routes import AgentRoutes
-from tocsin.web.body import json_body
-from tocsin.web.competition_routes import CompetitionRoutes
+from tocsin.web.agents import AgentRoutes
+from tocsin.web.competition import CompetitionRoutes
 from tocsin.web.deps import WebDeps
-from tocsin.web.request_limits import networks_of
-from tocsin.web.respond import json_response, refusal_of
+from tocsin.web.limits import networks_of
+from tocsin.web.response import json_response, refusal_of
+from tocsin.web.route import json_body
 
 # Versions of the protocol, newest first. Older ones have batches, or another transport.
 VERSIONS = ("2025-11-25", "2025-06-18")
@@ -49,9 +49,7 @@ class McpTool:
     reads: bool = True
 
     def to_json(self) -> FreeForm:
-        properties: FreeForm = {
-            name: {"type": "string", "pattern": text} for name, text in self.texts.items()
-        }
+        properties: FreeForm = {name: {"type": "string", "pattern": text} for name, text in self.texts.items()}
         schema: FreeForm = {"type": "object", "properties": properties}
         if self.required and self.texts:
             schema["required"] = list(self.texts)
@@ -164,12 +162,10 @@ class McpRoute:
             if name in tool.texts and isinstance(value, str)
         }
         if tool.required and values.keys() != tool.texts.keys():
-            raise _RpcError(
-                INVALID_PARAMETERS, f"{tool.name} takes these arguments as text: {', '.join(tool.texts)}."
-            )
+            raise _RpcError(INVALID_PARAMETERS, f"{tool.name} takes these arguments as text: {', '.join(tool.texts)}.")
         try:
             result = await tool.run(request, values)
-        except TocsinError as error:
+        except HoldfastError as error:
             refusal = refusal_of(error)
             shown: FreeForm = {"error": str(refusal), "code": refusal.code, "retryable": refusal.retryable}
             return _content({**shown, **refusal.fields}, is_error=True)
@@ -195,11 +191,7 @@ class McpRoute:
         answer = await self._competition.submit_trade(values["txid"], networks_of(request.scope))
         if answer.code not in TAKEN:
             raise RequestRefused(
-                answer.http_status,
-                answer.code or "",
-                answer.sentence,
-                retryable=answer.retryable,
-                reason=answer.reason,
+                answer.http_status, answer.code or "", answer.sentence, retryable=answer.retryable, reason=answer.reason
             )
         return answer.to_json()
 

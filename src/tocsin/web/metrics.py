@@ -12,22 +12,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tocsin.competition.record_size import RecordSize, record_size
-from tocsin.competition.request_jobs import RECEIVE
-from tocsin.competition.trades import refused_since
-from tocsin.competition.walk import list_ages
-from tocsin.errors import BindingMissing, StoreError, TocsinError
-from tocsin.prices.pricing import prices_of
-from tocsin.prices.tracked_tokens import supported_tokens
-from tocsin.scheduler.service_health import health_of
-from tocsin.shapes.base import FreeForm
-from tocsin.shapes.measures import Measures
-from tocsin.shapes.prices import Price
-from tocsin.shapes.scheduler import CONDITIONS, OUTCOMES, SERVICE_STATES, Status
+from holdfast.errors import BindingMissing, HoldfastError, StoreError
+from tocsin.prices.price import Price
+from tocsin.prices.store import prices_of
+from tocsin.prices.tokens import supported_tokens
+from tocsin.scheduler.health import health_of
+from tocsin.scheduler.types import CONDITIONS, OUTCOMES, SERVICE_STATES, Measures, Status
+from tocsin.shape import FreeForm
+from tocsin.swaps.store import RecordSize, record_size
+from tocsin.swaps.submit import RECEIVE
+from tocsin.swaps.trades import refused_since
+from tocsin.swaps.walk import list_ages
+from tocsin.web.cache import SharedResults
 from tocsin.web.deps import WebDeps
-from tocsin.web.http_metrics import HttpMetrics
-from tocsin.web.metric_text import MEDIA_TYPE, HistogramFamily, MetricFamily, label, metric_text
-from tocsin.web.shared_results import SharedResults
+from tocsin.web.metric_text import MEDIA_TYPE, HistogramFamily, HttpMetrics, MetricFamily, label, metric_text
 
 DAY_MS = 86_400_000
 MEASURES_WAIT_S = 2.0
@@ -99,7 +97,7 @@ class MetricsRoute:
         try:
             async with asyncio.timeout(MEASURES_WAIT_S):
                 return _of_measures(known or await self._deps.scheduler().measures())
-        except (TocsinError, TimeoutError) as error:
+        except (HoldfastError, TimeoutError) as error:
             self._deps.logger.warn("metrics.incomplete", error=str(error)[:300])
             return []
 
@@ -185,17 +183,11 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
     failures = [(label(task=task), count) for task, count in status.consecutive_failures.items()]
     pushed_at = status.last_job_at.get(RECEIVE)
     return [
-        MetricFamily(
-            "next_alarm_timestamp_seconds", "when the alarm rings", [("", _seconds(status.next_alarm_at))]
-        ),
+        MetricFamily("next_alarm_timestamp_seconds", "when the alarm rings", [("", _seconds(status.next_alarm_at))]),
         MetricFamily("paused", "1 while paused", [("", (status.paused_until or 0) > now)]),
+        MetricFamily("task_enabled", "0 when switched off", [(label, task.enabled) for label, task in tasks.items()]),
         MetricFamily(
-            "task_enabled", "0 when switched off", [(label, task.enabled) for label, task in tasks.items()]
-        ),
-        MetricFamily(
-            "task_overdue",
-            "1 when the task is overdue",
-            [(label, task.overdue) for label, task in tasks.items()],
+            "task_overdue", "1 when the task is overdue", [(label, task.overdue) for label, task in tasks.items()]
         ),
         MetricFamily(
             "task_condition",
@@ -281,15 +273,9 @@ def _of_feed(result: FreeForm) -> list[MetricFamily]:
             "the block up to which the record is proven complete",
             [("", shown.get("completeUntilBlock"))],
         ),
-        MetricFamily(
-            "feed_blocks_behind", "blocks whose transactions are unread", [("", shown.get("blocksBehind"))]
-        ),
-        MetricFamily(
-            "feed_missing_nonces", "transactions that no list has shown", [("", shown.get("missingNonces"))]
-        ),
-        MetricFamily(
-            "network_transactions_per_day", "of the whole network", [("", shown.get("transactionsPerDay"))]
-        ),
+        MetricFamily("feed_blocks_behind", "blocks whose transactions are unread", [("", shown.get("blocksBehind"))]),
+        MetricFamily("feed_missing_nonces", "transactions that no list has shown", [("", shown.get("missingNonces"))]),
+        MetricFamily("network_transactions_per_day", "of the whole network", [("", shown.get("transactionsPerDay"))]),
     ]
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tocsin.client_places import BUSY, STUCK, WAITING, Place
-from tocsin.platform.local.http.connections import Connections, raise_descriptor_limit
-from tocsin.platform.local.http.fetch import HttpFetch
+from tocsin.local.fetch import HttpFetch
+from tocsin.local.server import Connections, raise_descriptor_limit
+from tocsin.web.limits import BUSY, STUCK, WAITING, Place
 
 
 class Open:
@@ -71,9 +71,7 @@ def test_who_has_most_connections_waiting_makes_room_the_longest_first() -> None
     assert made.all.count == 64
 
 
-@pytest.mark.parametrize(
-    ("total_max", "expected"), [(64, 32), (128, 32), (132, 33), (1_020, 255), (10_000, 256)]
-)
+@pytest.mark.parametrize(("total_max", "expected"), [(64, 32), (128, 32), (132, 33), (1_020, 255), (10_000, 256)])
 def test_one_client_may_have_a_quarter(total_max: int, expected: int) -> None:
     """At least 32, at most 256. One more replaces the one that is idle longest, or is refused if all are busy."""
     made = Open(total_max)

@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from holdfast.errors import ObjectReset, UsageError
+from holdfast.local.gates import GATE
 from support.loopback import Request, http, serving
-from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge, ObjectReset, UsageError
-from tocsin.platform.local.http.fetch import HttpFetch
-from tocsin.platform.local.objects.output_gate import GATE
+from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
+from tocsin.local.fetch import HttpFetch
 
 Handler = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
@@ -50,10 +51,7 @@ async def test_a_request_is_sent_as_it_is() -> None:
     """Method, headers and body arrive. The URL is neither encoded again nor decoded."""
     async with serving(responding(http(200))) as server, fetching() as fetch:
         await fetch(
-            f"{server.url}/tokens/SP1.t%3A%3Aa?q=a%2Bb+c",
-            method="POST",
-            headers={"X-Api-Key": "k"},
-            body=b"{}",
+            f"{server.url}/tokens/SP1.t%3A%3Aa?q=a%2Bb+c", method="POST", headers={"X-Api-Key": "k"}, body=b"{}"
         )
 
     (request,) = server.requests
@@ -214,8 +212,7 @@ async def test_nobody_listening_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["", "/path", "ftp://host/", "http://", "http://h/a b", "http://h/\r\nX: y", "http://h/é", "http://h:x/"],
+    "url", ["", "/path", "ftp://host/", "http://", "http://h/a b", "http://h/\r\nX: y", "http://h/é", "http://h:x/"]
 )
 async def test_a_url_that_cannot_be_sent_is_the_callers_mistake(url: str) -> None:
     """It is refused before anything is sent. No part of a URL can become a header."""
@@ -287,6 +284,6 @@ async def test_a_closed_fetch_raises() -> None:
 
 def test_importing_the_module_is_cheap() -> None:
     """It does not import aiohttp; the first `HttpFetch` does."""
-    code = "import sys; import tocsin.platform.local.http.fetch; sys.exit('aiohttp' in sys.modules)"
+    code = "import sys; import tocsin.local.fetch; sys.exit('aiohttp' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tocsin.client_address import client_network
-from tocsin.client_places import BUSY, STUCK, WAITING, Place, Use
-from tocsin.platform.local.http import http_protocol
-from tocsin.platform.local.http.connections import Connections, connections_max, raise_descriptor_limit
-from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.local import server as http_protocol
+from tocsin.local.server import Connections, HttpServer, connections_max, raise_descriptor_limit
+from tocsin.web.limits import BUSY, STUCK, WAITING, Place, Use, client_network
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 SLOW = GET.replace(b"/ ", b"/slow ", 1)
@@ -61,9 +59,7 @@ async def ask(running: HttpServer, request: bytes = GET) -> bytes:
     return line.strip()
 
 
-async def send_until_closed(
-    running: HttpServer, first: bytes, piece: bytes, pieces: int
-) -> tuple[int, bytes]:
+async def send_until_closed(running: HttpServer, first: bytes, piece: bytes, pieces: int) -> tuple[int, bytes]:
     """Return how many bytes of an endless request the server read, and what it answered."""
     reader, writer = await connect(running)
     writer.write(first)
@@ -122,9 +118,7 @@ async def test_a_large_head_in_one_piece_is_refused_with_a_sentence() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("size", "status"), [(65_536, b"200 OK"), (65_537, b"431 Request Header Fields Too Large")]
-)
+@pytest.mark.parametrize(("size", "status"), [(65_536, b"200 OK"), (65_537, b"431 Request Header Fields Too Large")])
 async def test_the_path_and_headers_may_have_64_kib_to_the_byte(size: int, status: bytes) -> None:
     """Only the path, the names and the values count; line breaks and the version do not."""
     path, name = b"/", b"x-a"
@@ -242,10 +236,7 @@ async def test_the_rest_of_a_body_is_not_read_for_ever(monkeypatch: pytest.Monke
         (CHUNKED + b"2\r\nok\r\n", (b"1;" + b"a" * 74 + b"\r\n \r\n") * 10),
         (GET, b"\r\n" * 400),
         (SLOW, b"\r\n" * 400),
-        (
-            b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n" + b"b" * 20_000 + GET,
-            b"\r\n" * 400,
-        ),
+        (b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n" + b"b" * 20_000 + GET, b"\r\n" * 400),
     ],
     ids=[
         "trailers",
@@ -483,10 +474,7 @@ def test_a_reset_is_a_disconnect_for_the_request_that_is_answered() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.sampled_from(["open", "busy", "waits", "stuck", "close"])),
-        max_size=200,
-    ),
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["open", "busy", "waits", "stuck", "close"])), max_size=200),
     st.integers(8, 40),
 )
 def test_there_are_never_too_many_connections(steps: list[tuple[int, str]], total_max: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 from starlette.responses import Response
 
-from tocsin.platform.local.http.http_server import HttpServer, authority
+from tocsin.local.server import HttpServer, authority
 
 CLIENTS = 60  # as many as are accepted where a process may open 256 files
 

@@ -10,9 +10,9 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from support.scripted_scheduler import scene
-from tocsin.bindings import SEND_COMPLETE
-from tocsin.platform.local.http.http_server import HttpServer
+from tocsin.local.server import HttpServer
 from tocsin.web.app import create_app
+from tocsin.web.response import SEND_COMPLETE
 
 GET = b"GET /api/prices HTTP/1.1\r\nHost: x\r\n"
 DATE = re.compile(rb"date: [^\r]+\r\n")

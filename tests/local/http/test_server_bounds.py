@@ -12,8 +12,8 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tocsin.errors import StartError
-from tocsin.platform.local.http.http_server import HttpServer, listen
+from holdfast.errors import StartError
+from tocsin.local.server import HttpServer, listen
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -71,9 +71,7 @@ def test_a_port_that_is_taken_is_named() -> None:
     """With the fix; the socket that failed is closed."""
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(
-            StartError, match=rf"cannot listen on 127\.0\.0\.1:{port}: .*; another port: --port"
-        ):
+        with pytest.raises(StartError, match=rf"cannot listen on 127\.0\.0\.1:{port}: .*; another port: --port"):
             listen("127.0.0.1", port)
 
 
@@ -149,9 +147,7 @@ async def test_a_connection_that_waits_for_a_request_has_half_a_second_when_the_
     assert answers == [b"HTTP/1.1 200 OK", b""]
 
 
-@pytest.mark.parametrize(
-    ("sent", "expected"), [(b"", None), (b"GET / HTTP/1.1\r\nHost: x\r\n", "head_too_slow")]
-)
+@pytest.mark.parametrize(("sent", "expected"), [(b"", None), (b"GET / HTTP/1.1\r\nHost: x\r\n", "head_too_slow")])
 async def test_a_head_has_ten_seconds(sent: bytes, expected: str | None) -> None:
     """A client that sent a part of it gets an answer, one that sent nothing does not. A request ends the wait."""
     loop = asyncio.get_running_loop()

@@ -12,16 +12,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.local.clock import SystemClock
 from support.captured_log import CapturedLog
-from tocsin.bindings import FetchResponse, LogEntry
 from tocsin.errors import LogsError
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.logs.library_logs import library_logs
-from tocsin.platform.local.logs.log_sender import LogSender
-from tocsin.platform.local.logs.log_writer import LogWriter
-from tocsin.platform.local.logs.terminal_lines import TerminalLines
-from tocsin.platform.local.logs.worker_logs import WorkerLogs
-from tocsin.platform.shared.redaction import Redactor
+from tocsin.fetch import FetchResponse
+from tocsin.local.logs import LogSender, LogWriter, TerminalLines, WorkerLogs, library_logs
+from tocsin.logs import LogEntry, Redactor
 
 WAIT_S = 20.0
 
@@ -116,16 +112,8 @@ def test_a_report_of_a_library_has_four_thousand_characters_at_most() -> None:
     logging.getLogger("some.library").debug("outside")
     warned, broken, worse = log.of("library.reported")
 
-    assert (warned.level, len(warned.fields["message"]), "traceback" in warned.fields) == (
-        "WARN",
-        4_000,
-        False,
-    )
-    assert (broken.level, broken.fields["library"], broken.fields["message"]) == (
-        "ERROR",
-        "some.library",
-        "broken",
-    )
+    assert (warned.level, len(warned.fields["message"]), "traceback" in warned.fields) == ("WARN", 4_000, False)
+    assert (broken.level, broken.fields["library"], broken.fields["message"]) == ("ERROR", "some.library", "broken")
     assert len(broken.fields["traceback"]) == 4_000
     assert broken.fields["traceback"].endswith("v\n")
     assert worse.level == "ERROR"
@@ -211,9 +199,7 @@ def test_a_line_is_cut_so_that_it_does_not_wrap(columns: int, shown: int | None)
     """One column is left free, because some terminals wrap when the last one is used."""
     screen = Screen()
     lines = TerminalLines(screen, lambda: columns)
-    lines.write(
-        json.dumps({"level": "INFO", "event": "service.started", "port": 8787, "reason": None, "run": 7})
-    )
+    lines.write(json.dumps({"level": "INFO", "event": "service.started", "port": 8787, "reason": None, "run": 7}))
     whole = " INFO  service.started port=8787"
 
     text = screen.text.removeprefix("\r\x1b[2K").removesuffix("\n")

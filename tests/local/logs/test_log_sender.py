@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.types import Level
 from support.virtual_time import VirtualClock
-from tocsin.bindings import Level, LogEntry
 from tocsin.errors import LogsError
-from tocsin.platform.local.logs.log_sender import LogSender
-from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.shared.log_delivery import BATCH_MAX
-from tocsin.platform.shared.log_queue import QUEUE_MAX
-from tocsin.platform.shared.redaction import Redactor
+from tocsin.local.logs import LogSender, open_logger
+from tocsin.logs import BATCH_MAX, QUEUE_MAX, LogEntry, Redactor
 
 
 class ScriptedLogs:
@@ -98,18 +95,11 @@ async def test_a_failed_batch_is_retried_with_growing_waits() -> None:
     sender.offer(entry("b", "ERROR"))
     await logs.taken.wait()
     await sender.close(1)
-    waits = [
-        round(later - earlier) for earlier, later in zip(logs.called_at, logs.called_at[1:], strict=False)
-    ]
+    waits = [round(later - earlier) for earlier, later in zip(logs.called_at, logs.called_at[1:], strict=False)]
 
     assert logs.batches == [["a", "b"]]
     assert [wait - 1 for wait in waits] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert reported(stream)[0] == {
-        "event": "logs.send_failed",
-        "waiting": 1,
-        "failures": 1,
-        "error": "LogsError: down",
-    }
+    assert reported(stream)[0] == {"event": "logs.send_failed", "waiting": 1, "failures": 1, "error": "LogsError: down"}
     assert reported(stream)[-1] == {"event": "logs.send_recovered", "failures": 9}
 
 

@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.local.clock import SystemClock
 from support.captured_log import CapturedLog
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.logs.library_logs import library_logs
-from tocsin.platform.local.logs.log_writer import LogWriter
-from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.shared.redaction import Redactor
+from tocsin.local.logs import LogWriter, library_logs, open_logger
+from tocsin.logs import Redactor
 
 WAIT_S = 30.0
 QUEUE = 20_000
@@ -180,10 +178,7 @@ def test_what_libraries_report_is_a_line_of_the_log() -> None:
         library.warning("later")
 
     first, second = log.of("library.reported")
-    assert (first.level, first.fields) == (
-        "WARN",
-        {"library": "some.library", "message": "there are 7 of them"},
-    )
+    assert (first.level, first.fields) == ("WARN", {"library": "some.library", "message": "there are 7 of them"})
     assert (second.level, second.fields["message"]) == ("ERROR", "it failed")
     assert "ValueError: why" in second.fields["traceback"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.types import Logger
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.bindings import LogEntry, Logger
-from tocsin.platform.local.logs.logs import LineLogger, open_logger
-from tocsin.platform.shared.redaction import Redactor
+from tocsin.local.logs import LineLogger, open_logger
+from tocsin.logs import LogEntry, Redactor
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -29,14 +29,7 @@ async def test_a_line_has_time_level_event_and_fields() -> None:
     assert lines(stream) == [
         {"at": START_MS, "level": "DEBUG", "event": "run.started", "task": "sweep", "wallet": 1},
         {"at": START_MS, "level": "INFO", "event": "wallet.scanned", "task": "sweep", "wallet": 2},
-        {
-            "at": START_MS,
-            "level": "WARN",
-            "event": "upstream.slow",
-            "task": "sweep",
-            "wallet": 1,
-            "took_ms": 5,
-        },
+        {"at": START_MS, "level": "WARN", "event": "upstream.slow", "task": "sweep", "wallet": 1, "took_ms": 5},
         {"at": START_MS, "level": "ERROR", "event": "run.failed", "error": "ValueError: why"},
     ]
 
@@ -58,9 +51,7 @@ async def test_secrets_are_masked_in_the_stream_and_in_the_tee() -> None:
     stream = io.StringIO()
     offered: list[LogEntry] = []
     logger = open_logger(stream, VirtualClock(), Redactor(["hunter2"]), tee=offered.append)
-    logger.bind(url="https://x/?key=hunter2").warn(
-        "upstream.said hunter2", headers={"x-api-key": ["hunter2"]}
-    )
+    logger.bind(url="https://x/?key=hunter2").warn("upstream.said hunter2", headers={"x-api-key": ["hunter2"]})
 
     assert "hunter2" not in stream.getvalue()
     assert "hunter2" not in repr(offered)
@@ -68,11 +59,7 @@ async def test_secrets_are_masked_in_the_stream_and_in_the_tee() -> None:
         LogEntry(
             "WARN",
             "upstream.said [redacted]",
-            {
-                "at": 1778700600000,
-                "url": "https://x/?key=[redacted]",
-                "headers": {"x-api-key": ["[redacted]"]},
-            },
+            {"at": 1778700600000, "url": "https://x/?key=[redacted]", "headers": {"x-api-key": ["[redacted]"]}},
         )
     ]
 

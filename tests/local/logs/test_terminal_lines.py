@@ -4,7 +4,7 @@ import json
 import re
 from io import StringIO
 
-from tocsin.platform.local.logs.terminal_lines import TerminalLines
+from tocsin.local.logs import TerminalLines
 
 AT = 1_778_700_600_000
 

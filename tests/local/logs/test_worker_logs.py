@@ -6,11 +6,10 @@ import json
 import pytest
 
 from support.loopback import Request, http, serving
-from tocsin.bindings import LogEntry, Logs
 from tocsin.errors import LogsError
-from tocsin.platform.local.http.fetch import HttpFetch
-from tocsin.platform.local.logs.worker_logs import WorkerLogs
-from tocsin.platform.shared.redaction import Redactor
+from tocsin.local.fetch import HttpFetch
+from tocsin.local.logs import WorkerLogs
+from tocsin.logs import LogEntry, Logs, Redactor
 
 ENTRY = LogEntry("WARN", "upstream.failed", {"status": 429, "key": "hunter2"})
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.platform.local.objects.alarm import Alarm, after_failure, rings_at
+from holdfast.local.object_store import Alarm, after_failure, rings_at
 
 NOW = 1_778_700_600_000
 ALARM = Alarm(scheduled_at=NOW, due_at=NOW, decided_at=NOW - 5_000, generation=1)

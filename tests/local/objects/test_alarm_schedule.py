@@ -7,10 +7,9 @@ from itertools import permutations
 
 import pytest
 
+from holdfast.local.alarms import AlarmSchedule
+from holdfast.local.object_store import Alarm, Owner
 from support.virtual_time import VirtualClock
-from tocsin.platform.local.objects.alarm import Alarm
-from tocsin.platform.local.objects.alarm_schedule import AlarmSchedule
-from tocsin.platform.local.objects.object_store import Owner
 
 
 class Timer(VirtualClock):

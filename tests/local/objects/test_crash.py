@@ -85,9 +85,7 @@ def test_power_cut_at_every_point(tmp_path: Path) -> None:
     cuts = [json.loads(line.removeprefix("cut ")) for line in done.stdout.splitlines()]
     homes: dict[Path, int] = {}
     for name, acknowledged, synced, size in cuts:
-        torn = sorted(
-            {synced, synced + FRAME, size - 1, (synced + size) // 2, size} & set(range(synced, size + 1))
-        )
+        torn = sorted({synced, synced + FRAME, size - 1, (synced + size) // 2, size} & set(range(synced, size + 1)))
         for length in torn:
             home = tmp_path / f"{name} cut at byte {length} of {size}"
             home.mkdir()

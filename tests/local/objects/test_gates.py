@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset
+from holdfast.local import object_store
+from holdfast.local.gates import output_gate
+from holdfast.local.turns import Activity, InputGate, Turns
+from holdfast.types import DurableObject
 from support.objects import Objects, objects
-from tocsin.bindings import DurableObject
-from tocsin.errors import ObjectReset
-from tocsin.platform.local.objects import object_store
-from tocsin.platform.local.objects.output_gate import output_gate
-from tocsin.platform.local.objects.turns import Activity, InputGate, Turns
 
 
 def on_disk(directory: Path, key: str) -> Any:
@@ -68,9 +68,7 @@ async def test_what_leaves_finds_the_writes_before_it_on_disk(tmp_path: Path) ->
     assert seen == [(1, True)]
 
 
-async def test_a_reply_waits_for_the_sync_of_its_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reply_waits_for_the_sync_of_its_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The method returned, but the sync failed: its caller gets the error instead of the result."""
     async with objects(tmp_path, Sender) as made:
         monkeypatch.setattr(object_store, "_timed_sync", broken_disk)
@@ -275,9 +273,7 @@ async def test_the_log_is_copied_back_and_stays_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_threads
-async def test_a_commit_during_a_sync_waits_for_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_during_a_sync_waits_for_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync covers commits from before it began: later callers are answered after the next one."""
     ends = [Event(), Event()]
     begun: list[int] = []

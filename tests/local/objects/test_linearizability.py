@@ -19,21 +19,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.local import object_store
+from holdfast.local.live_object import LiveObject
+from holdfast.types import DurableObject
 from support.linearizability import Operation, check_history
 from support.objects import Objects
-from support.registers import (
-    CALLERS,
-    EMPTY,
-    HistoryRecorder,
-    Numbers,
-    Registers,
-    apply_to_registers,
-    use_registers,
-)
+from support.registers import CALLERS, EMPTY, HistoryRecorder, Numbers, Registers, apply_to_registers, use_registers
 from support.virtual_time import VirtualClock
-from tocsin.bindings import DurableObject
-from tocsin.platform.local.objects import object_store
-from tocsin.platform.local.objects.live_object import LiveObject
 
 TESTS = Path(__file__).parents[2]
 
@@ -58,11 +50,7 @@ def is_linearizable(*history: Operation) -> bool:
         (op("put", "a", 1, at=(1, 4)), op("get", "a", at=(2, 3), result=None)),
         (op("put", "a", 1, at=(1, 4)), op("get", "a", at=(2, 3), result=1)),
         # Two writes at once: in either order.
-        (
-            op("put", "a", 1, at=(1, 4)),
-            op("put", "a", 2, at=(2, 3)),
-            op("get", "a", at=(5, 6), result=1),
-        ),
+        (op("put", "a", 1, at=(1, 4)), op("put", "a", 2, at=(2, 3)), op("get", "a", at=(5, 6), result=1)),
         # A killed write was done, or was not.
         (op("put", "a", 1, at=(1, 2), known=False), op("get", "a", at=(3, 4), result=1)),
         (op("put", "a", 1, at=(1, 2), known=False), op("get", "a", at=(3, 4), result=None)),
@@ -93,11 +81,7 @@ def test_linearizable_histories(history: tuple[Operation, ...]) -> None:
         (op("get", "a", at=(1, 2), result=1),),
         (op("get", "a", at=(1, 2), result=1), op("put", "a", 1, at=(3, 4))),
         # Two reads in a row see the old value after the new one.
-        (
-            op("put", "a", 1, at=(1, 6)),
-            op("get", "a", at=(2, 3), result=1),
-            op("get", "a", at=(4, 5), result=None),
-        ),
+        (op("put", "a", 1, at=(1, 6)), op("get", "a", at=(2, 3), result=1), op("get", "a", at=(4, 5), result=None)),
         # Both set it.
         (
             op("compare_and_set", "a", None, 1, at=(1, 3), result=True),
@@ -192,9 +176,7 @@ async def life(home: Path, cls: type[DurableObject], seed: int, kills: int) -> H
         kill = Kill(made, directory, copy, random)
         kill.recorder = recorder
         callers = [
-            asyncio.ensure_future(
-                use_registers(made.stub(), Random(random.random()), numbers, recorder, 10**6)
-            )
+            asyncio.ensure_future(use_registers(made.stub(), Random(random.random()), numbers, recorder, 10**6))
             for _ in range(CALLERS)
         ]
         await kill.happened.wait()
@@ -233,9 +215,7 @@ async def test_calls_are_linearizable_under_kills(
         assert verdict.linearizable, verdict
 
 
-async def test_the_order_of_one_seed_is_always_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_order_of_one_seed_is_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "QUICK_DISK_S", 10.0)
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
@@ -249,9 +229,7 @@ async def test_the_order_of_one_seed_is_always_the_same(
 
 
 @pytest.mark.slow
-async def test_replies_before_the_commit_is_durable_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_replies_before_the_commit_is_durable_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(_self: LiveObject) -> None:
         return
 

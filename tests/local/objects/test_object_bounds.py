@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset
+from holdfast.types import DurableObject
 from support.objects import objects
 from support.virtual_time import VirtualClock
-from tocsin.bindings import DurableObject
-from tocsin.errors import ObjectReset
 
 
 class Counted(DurableObject):

@@ -14,15 +14,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset
+from holdfast.local import clock as clock_module
+from holdfast.local import object_store, sqlite_file
+from holdfast.local.clock import SystemClock
+from holdfast.local.runtime import Runtime
+from holdfast.types import DurableObject
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
-from tocsin.bindings import DurableObject
-from tocsin.errors import ObjectReset
-from tocsin.platform.local import clock as clock_module
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.objects import object_store
-from tocsin.platform.local.objects.runtime import Runtime
-from tocsin.platform.local.sqlite import sqlite_file
 
 PATIENCE_S = 10
 
@@ -69,9 +68,7 @@ def without_timerfd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *_arguments, **_options: SimpleNamespace())
 
 
-def test_the_runtime_works_without_fdatasync_and_timerfd(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_runtime_works_without_fdatasync_and_timerfd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A put is durable when it returns, and an alarm rings: by fsync and by a timer of the loop."""
     synced: list[int] = []
     fsync = os.fsync
@@ -92,9 +89,7 @@ def test_the_runtime_works_without_fdatasync_and_timerfd(
     assert len(synced) >= 2
 
 
-def test_on_macos_the_drive_is_asked_to_empty_its_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_macos_the_drive_is_asked_to_empty_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F_FULLFSYNC where the system has it; fsync for a file system that refuses it."""
     calls: list[str] = []
     refuses = False
@@ -117,9 +112,7 @@ def test_on_macos_the_drive_is_asked_to_empty_its_cache(
 
 
 async def _put_after(directory: Path, sync: Any, log: CapturedLog, fatal: list[Exception]) -> None:
-    runtime = Runtime(
-        make_objects_file(directory), clock=SystemClock(), logger=log, env=None, on_fatal=fatal.append
-    )
+    runtime = Runtime(make_objects_file(directory), clock=SystemClock(), logger=log, env=None, on_fatal=fatal.append)
     bells = runtime.namespace("BELL", Bell)
     await runtime.open()
     object_store._timed_sync = sync

@@ -47,10 +47,7 @@ def record(recorder: Path, directory: Path, log: Path, sync_ms: int) -> list[Rec
     with subprocess.Popen(
         [sys.executable, "-m", "support.power_cut", "write", directory],
         env=environment(
-            LD_PRELOAD=str(recorder),
-            RECORD_DIR=str(directory),
-            RECORD_LOG=str(log),
-            RECORD_SYNC_MS=str(sync_ms),
+            LD_PRELOAD=str(recorder), RECORD_DIR=str(directory), RECORD_LOG=str(log), RECORD_SYNC_MS=str(sync_ms)
         ),
         stdout=subprocess.PIPE,
         text=True,
@@ -91,9 +88,7 @@ def cuts(records: list[Record], directory_inode: int, home: Path, chance: Random
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("sync_ms", [0, 3], ids=["quick", "slow"])
-def test_after_a_power_cut_everything_acknowledged_is_there(
-    recorder: Path, sync_ms: int, tmp_path: Path
-) -> None:
+def test_after_a_power_cut_everything_acknowledged_is_there(recorder: Path, sync_ms: int, tmp_path: Path) -> None:
     """Objects, their alarms, DB and KV: each has its last acknowledged number, or the one after it."""
     directory, home = tmp_path.resolve() / "data", tmp_path / "cuts"
     directory.mkdir()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.platform.local.clock import SystemClock
+from holdfast.local.clock import SystemClock
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset, RemoteError, UsageError, ValueRefused
+from holdfast.local import object_store
+from holdfast.types import AlarmInfo, DurableObject
 from support.objects import objects
 from support.virtual_time import VirtualClock
-from tocsin.bindings import AlarmInfo, DurableObject
-from tocsin.errors import ObjectReset, RemoteError, UsageError, ValueRefused
-from tocsin.platform.local.objects import object_store
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS
@@ -132,9 +132,7 @@ async def test_an_alarm_on_time_does_not_wait_behind_overdue_ones(tmp_path: Path
 
 @pytest.mark.parametrize("jump_ms", [HOUR_MS, YEAR_MS, -HOUR_MS, -YEAR_MS])
 @pytest.mark.parametrize("restart", [False, True])
-async def test_a_jump_of_the_wall_clock_neither_stalls_nor_repeats(
-    tmp_path: Path, jump_ms: int, restart: bool
-) -> None:
+async def test_a_jump_of_the_wall_clock_neither_stalls_nor_repeats(tmp_path: Path, jump_ms: int, restart: bool) -> None:
     """Forward: the alarm is overdue and rings once. Back: its original wait starts again."""
     clock = VirtualClock()
     async with objects(tmp_path, Bell, clock=clock) as made:

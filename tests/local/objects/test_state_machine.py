@@ -15,10 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast.errors import ObjectReset
+from holdfast.types import AlarmInfo, DurableObject
 from support.objects import Objects
 from support.virtual_time import VirtualClock, VirtualLoop
-from tocsin.bindings import AlarmInfo, DurableObject
-from tocsin.errors import ObjectReset
 
 KEYS = st.sampled_from(["a", "a\0", "ab", "b", "é", "z"])
 VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.booleans(), max_size=2)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.local import object_store
+from holdfast.types import DurableObject
 from support.captured_log import CapturedLog
 from support.local_store import make_objects_file
 from support.objects import objects
-from tocsin.bindings import DurableObject
-from tocsin.platform.local.objects import object_store
 
 
 class Register(DurableObject):
@@ -60,9 +60,7 @@ async def test_after_a_slow_sync_the_next_ones_are_made_in_a_thread(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have another call")
-async def test_an_answer_leaves_after_a_sync_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_leaves_after_a_sync_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the system call: the file that was synced is the log that has the write."""
     synced: list[str] = []
     sync = os.fdatasync
@@ -82,9 +80,7 @@ async def test_an_answer_leaves_after_a_sync_of_the_log(
     assert synced[0] == "objects.sqlite-wal"
 
 
-async def test_who_waits_for_a_sync_that_fails_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_waits_for_a_sync_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them, including later ones; one that has stopped waiting does no harm. Nothing more is committed."""
     fatal: list[OSError] = []
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ObjectReset, RemoteError
+from holdfast.types import DurableObject
 from support.objects import objects
-from tocsin.bindings import DurableObject
-from tocsin.errors import ObjectReset, RemoteError
 
 
 class Shelf(DurableObject):

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import StoreUnusable
+from holdfast.local import store_check
+from holdfast.local.data_dir import DataDir
+from holdfast.local.kv import KV_MIGRATIONS
+from holdfast.local.migrations import load
+from holdfast.types import JSON
 from support.captured_log import CapturedLog
 from support.missing import CC, require
 from support.virtual_time import START_MS
-from tocsin.bindings import JSON
-from tocsin.errors import StoreUnusable
-from tocsin.platform.local.sqlite import store_check
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
-from tocsin.platform.local.sqlite.migrations import load
 
 TESTS = Path(__file__).parents[2]
 LOG = "kv.sqlite-wal"
@@ -27,7 +27,7 @@ ROWS = 4000
 WRITE = f"""
 import sys
 from pathlib import Path
-from tocsin.platform.local.sqlite import sqlite_file
+from holdfast.local import sqlite_file
 connection = sqlite_file.connect(Path(sys.argv[1]))
 connection.execute("PRAGMA wal_autocheckpoint = 0")
 connection.execute('''WITH RECURSIVE counter (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counter WHERE n < {ROWS})
@@ -115,8 +115,7 @@ def test_the_check_after_a_crash_changes_no_byte_and_no_time(crashed: Path) -> N
 
     def seen() -> dict[str, tuple[int, int, bytes]]:
         files = {
-            file.name: (file.stat().st_mtime_ns, file.stat().st_ino, file.read_bytes())
-            for file in crashed.iterdir()
+            file.name: (file.stat().st_mtime_ns, file.stat().st_ino, file.read_bytes()) for file in crashed.iterdir()
         }
         return {".": (crashed.stat().st_mtime_ns, 0, b""), **files}
 
@@ -157,9 +156,7 @@ def test_damage_in_the_log_is_found(crashed: Path) -> None:
     for name, content in kept.items():
         (crashed / name).write_bytes(content)
     before = contents(crashed)
-    with pytest.raises(
-        StoreUnusable, match=r"kv\.sqlite is damaged \(.*\)\. Restore it from a backup"
-    ) as refused:
+    with pytest.raises(StoreUnusable, match=r"kv\.sqlite is damaged \(.*\)\. Restore it from a backup") as refused:
         open_dir(crashed)
 
     assert str(refused.value).endswith(", and keep kv.sqlite and kv.sqlite-wal until you have")
@@ -174,9 +171,7 @@ def test_a_log_whose_header_is_damaged_is_refused(crashed: Path, at: int) -> Non
     content[at] ^= 1
     (crashed / LOG).write_bytes(content)
     before = contents(crashed)
-    with pytest.raises(
-        StoreUnusable, match=r"kv.sqlite-wal is damaged: it has the latest writes to kv.sqlite"
-    ):
+    with pytest.raises(StoreUnusable, match=r"kv.sqlite-wal is damaged: it has the latest writes to kv.sqlite"):
         open_dir(crashed)
 
     assert contents(crashed) == before

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import DataDirInUse, MigrationFailed, SchemaMismatch, StartError, StoreUnusable
+from holdfast.local import data_dir as data_lock
+from holdfast.local import sqlite_file, store_check
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import LOCK_NAME, DataDir, DataLock
+from holdfast.local.kv import KV_MIGRATIONS
+from holdfast.local.migrations import Migration, load
+from holdfast.types import Clock
 from support.virtual_time import START_MS
-from tocsin.bindings import Clock
-from tocsin.errors import DataDirInUse, MigrationFailed, SchemaMismatch, StartError, StoreUnusable
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.local.sqlite import data_lock, sqlite_file, store_check
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.data_lock import LOCK_NAME, DataLock
-from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
-from tocsin.platform.local.sqlite.migrations import Migration, load
-from tocsin.platform.shared.redaction import Redactor
+from tocsin.local.logs import open_logger
+from tocsin.logs import Redactor
 
 SCHEMAS = {"kv.sqlite": load(KV_MIGRATIONS)}
 TESTS = Path(__file__).parents[2]
@@ -63,14 +63,7 @@ def holder(path: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def start_holder(path: Path, *, wrapped_in: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
-    command = [
-        *wrapped_in,
-        sys.executable,
-        "-m",
-        "support.hold_data_dir",
-        str(path),
-        f"kv.sqlite={KV_MIGRATIONS}",
-    ]
+    command = [*wrapped_in, sys.executable, "-m", "support.hold_data_dir", str(path), f"kv.sqlite={KV_MIGRATIONS}"]
     return subprocess.Popen(command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -99,9 +92,7 @@ def test_a_second_process_gets_the_holder_of_the_directory(tmp_path: Path) -> No
     path = tmp_path / "data"
     with holder(path) as process:
         before = snapshot(path)
-        with pytest.raises(
-            DataDirInUse, match=rf"{path} is in use by process {process.pid} on .*, started 20\d\d-"
-        ):
+        with pytest.raises(DataDirInUse, match=rf"{path} is in use by process {process.pid} on .*, started 20\d\d-"):
             open_dir(path)
 
         assert snapshot(path) == before
@@ -145,9 +136,7 @@ def test_a_link_in_place_of_the_lock_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["kv.sqlite", "kv.sqlite-wal", "kv.sqlite-shm"])
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_link_in_place_of_a_database_is_refused(
-    data: Path, tmp_path: Path, name: str, *, exists: bool
-) -> None:
+def test_a_link_in_place_of_a_database_is_refused(data: Path, tmp_path: Path, name: str, *, exists: bool) -> None:
     """SQLite would follow it, and write to or create what it points to."""
     target = tmp_path / "elsewhere"
     if exists:
@@ -264,22 +253,14 @@ def with_an_index_that_lacks_a_row(path: Path) -> None:
         (with_an_index_that_lacks_a_row, StoreUnusable, "kv.sqlite is damaged"),
         (lambda path: path.write_bytes(b""), StoreUnusable, "kv.sqlite is empty"),
         (lambda path: path.write_bytes(b"\0" * 8192), StoreUnusable, "kv.sqlite is not a SQLite database"),
-        (
-            lambda path: path.write_bytes(path.read_bytes()[:60]),
-            StoreUnusable,
-            "kv.sqlite is not a SQLite database",
-        ),
+        (lambda path: path.write_bytes(path.read_bytes()[:60]), StoreUnusable, "kv.sqlite is not a SQLite database"),
         (of_one_page, StoreUnusable, "kv.sqlite is damaged"),
         (with_garbage_inside, StoreUnusable, "kv.sqlite is damaged"),
         (with_a_garbled_log, StoreUnusable, "kv.sqlite-wal is damaged"),
         (without_its_database, StoreUnusable, "kv.sqlite is missing but its log"),
         (with_a_newer_schema, SchemaMismatch, "kv.sqlite is newer than this code"),
         (changed_by_hand, SchemaMismatch, "kv.sqlite differs from what its migrations created"),
-        (
-            lambda path: path.with_name("other.sqlite").write_bytes(b"?"),
-            StoreUnusable,
-            "other.sqlite is not a SQLite",
-        ),
+        (lambda path: path.with_name("other.sqlite").write_bytes(b"?"), StoreUnusable, "other.sqlite is not a SQLite"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_refused_untouched(
@@ -333,9 +314,7 @@ def test_a_refused_start_leaves_no_lock_file_behind(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["kv.sqlite"]
 
 
-def test_a_lock_file_that_was_removed_meanwhile_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_file_that_was_removed_meanwhile_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a refused start removes the file between our two calls, the new file is locked instead."""
     open_file, removed = data_lock._open, list[Path]()
 
@@ -354,9 +333,7 @@ def test_a_lock_file_that_was_removed_meanwhile_does_not_count(
     lock.abandon()
 
 
-def test_a_large_store_gets_the_cheap_checks_and_still_its_schema(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_store_gets_the_cheap_checks_and_still_its_schema(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit no file is read completely. A newer schema is still refused."""
     monkeypatch.setattr(store_check, "EXAMINE_BYTES_MAX", 0)
     open_dir(data).close()

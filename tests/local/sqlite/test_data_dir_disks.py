@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tocsin.errors import StoreUnusable
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
-from tocsin.platform.local.sqlite.migrations import load
-from tocsin.platform.shared.redaction import Redactor
+from holdfast.errors import StoreUnusable
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir
+from holdfast.local.kv import KV_MIGRATIONS
+from holdfast.local.migrations import load
+from tocsin.local.logs import open_logger
+from tocsin.logs import Redactor
 
 TESTS = Path(__file__).parents[2]
 SCHEMAS = {"kv.sqlite": load(KV_MIGRATIONS)}  # now: a user without rights may not be able to read the source
@@ -137,10 +137,7 @@ def test_a_directory_that_this_user_may_not_write_is_refused() -> None:
     with TemporaryDirectory() as scratch:
         path = Path(scratch)
         path.chmod(0o555)
-        with (
-            as_an_ordinary_user(),
-            pytest.raises(StoreUnusable, match=r"is not writable by this user.*chown"),
-        ):
+        with as_an_ordinary_user(), pytest.raises(StoreUnusable, match=r"is not writable by this user.*chown"):
             open_dir(path)
 
         assert list(path.iterdir()) == []

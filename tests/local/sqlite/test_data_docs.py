@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.platform.local.sqlite import data_dir
+from holdfast.local import data_dir
 
 DOCS = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
 

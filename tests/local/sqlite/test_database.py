@@ -5,17 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import ConstraintKind, ConstraintViolated, StoreError, StoreUnavailable, UsageError, ValueRefused
+from holdfast.statements import INT_MAX
+from holdfast.types import DBMeta
 from support.local_store import ITEMS, item_names, open_database
-from tocsin.bindings import DBMeta
-from tocsin.errors import (
-    ConstraintKind,
-    ConstraintViolated,
-    StoreError,
-    StoreUnavailable,
-    UsageError,
-    ValueRefused,
-)
-from tocsin.platform.shared.sql_rules import INT_MAX
 
 PARTS = "CREATE TABLE parts (item INTEGER NOT NULL REFERENCES items (id))"
 
@@ -35,9 +28,7 @@ BEYOND_BMP_AND_NUL = "\0 zażółć 🐍 \U0010ffff"
         (BEYOND_BMP_AND_NUL, BEYOND_BMP_AND_NUL),
     ],
 )
-async def test_values_come_back_as_they_went(
-    tmp_path: Path, value: str | float | None, stored: object
-) -> None:
+async def test_values_come_back_as_they_went(tmp_path: Path, value: str | float | None, stored: object) -> None:
     """Text, integers, floats, bytes and None are kept exactly; a bool becomes 1 or 0."""
     async with open_database(tmp_path, "CREATE TABLE v (x)") as database:
         await database.prepare("INSERT INTO v VALUES (?)").bind(value).run()
@@ -60,9 +51,7 @@ async def test_values_come_back_as_they_went(
         ({"a": 1}, "of type dict"),
     ],
 )
-async def test_a_value_that_cannot_be_kept_is_refused_at_bind(
-    tmp_path: Path, value: str, complaint: str
-) -> None:
+async def test_a_value_that_cannot_be_kept_is_refused_at_bind(tmp_path: Path, value: str, complaint: str) -> None:
     """The message has the place of the value and the fix. No value is changed to fit."""
     async with open_database(tmp_path) as database:
         with pytest.raises(ValueRefused, match=f"value 2 .*{complaint}"):
@@ -111,11 +100,7 @@ async def test_first_returns_a_row_or_none(tmp_path: Path) -> None:
         ("SELECT ? || ? AS joined", ("a", "b"), "ab"),
         ("SELECT ?1 || ?2 || ?1 AS joined", ("a", "b"), "aba"),
         ("SELECT ?2 || ?1 AS joined", ("a", "b"), "ba"),
-        (
-            "SELECT ?1||?2||?3||?4||?5||?6||?7||?8||?9||?10||?11 AS joined",
-            tuple("abcdefghijk"),
-            "abcdefghijk",
-        ),
+        ("SELECT ?1||?2||?3||?4||?5||?6||?7||?8||?9||?10||?11 AS joined", tuple("abcdefghijk"), "abcdefghijk"),
         ("SELECT '?1' || ? AS joined", ("a",), "?1a"),
         ("SELECT '?1' AS joined", (), "?1"),
     ],
@@ -171,13 +156,9 @@ async def test_bind_leaves_the_statement_as_it_was(tmp_path: Path) -> None:
         ("INSERT INTO items (n) VALUES (NULL)", "not_null"),
     ],
 )
-async def test_a_batch_that_breaks_a_rule_leaves_nothing(
-    tmp_path: Path, sql: str, kind: ConstraintKind
-) -> None:
+async def test_a_batch_that_breaks_a_rule_leaves_nothing(tmp_path: Path, sql: str, kind: ConstraintKind) -> None:
     """Each kind of broken rule has its own `kind`, and undoes the statements before it."""
-    async with open_database(
-        tmp_path, ITEMS, PARTS, "INSERT INTO items (id, name) VALUES (1, 'taken')"
-    ) as database:
+    async with open_database(tmp_path, ITEMS, PARTS, "INSERT INTO items (id, name) VALUES (1, 'taken')") as database:
         before = database.prepare("INSERT INTO items (name) VALUES ('before')")
         with pytest.raises(ConstraintViolated, match="nothing of the call was written") as caught:
             await database.batch([before, database.prepare(sql), before])
@@ -190,9 +171,7 @@ async def test_a_batch_returns_one_result_per_statement(tmp_path: Path) -> None:
     """A later statement sees what an earlier one wrote. An empty batch returns no results."""
     async with open_database(tmp_path, ITEMS) as database:
         insert = database.prepare("INSERT INTO items (name) VALUES (?)")
-        results = await database.batch(
-            [insert.bind("a"), database.prepare("SELECT name FROM items"), insert.bind("b")]
-        )
+        results = await database.batch([insert.bind("a"), database.prepare("SELECT name FROM items"), insert.bind("b")])
 
         assert [result.results for result in results] == [[], [{"name": "a"}], []]
         assert [result.meta.last_row_id for result in results] == [1, 1, 2]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.errors import ConstraintViolated
 from support.local_store import ITEMS, open_database
 from support.virtual_time import run_virtual
-from tocsin.errors import ConstraintViolated
 
 STATEMENTS = {
     "put": "INSERT INTO items (id, n) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET n = ?2",
@@ -17,9 +17,7 @@ STATEMENTS = {
     "delete": "DELETE FROM items WHERE id = ?1 AND n <> ?2",
     "add": "UPDATE items SET n = n + ?2 WHERE id = ?1",
 }
-BATCH = st.lists(
-    st.tuples(st.sampled_from(sorted(STATEMENTS)), st.integers(0, 4), st.integers(-2, 3)), max_size=6
-)
+BATCH = st.lists(st.tuples(st.sampled_from(sorted(STATEMENTS)), st.integers(0, 4), st.integers(-2, 3)), max_size=6)
 
 
 def in_model(table: dict[int, int], batch: list[tuple[str, int, int]]) -> dict[int, int] | None:

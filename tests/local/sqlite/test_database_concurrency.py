@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import ObjectReset, StoreUnavailable
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.gates import GATE
 from support.local_store import ITEMS, item_names, open_database
-from tocsin.errors import ObjectReset, StoreUnavailable
-from tocsin.platform.local.objects.output_gate import GATE
-from tocsin.platform.local.sqlite.database import SqliteDatabase
 
 pytestmark = pytest.mark.real_threads
 
@@ -39,9 +39,7 @@ async def test_a_read_does_not_wait_for_a_write(tmp_path: Path) -> None:
     hold = Hold()
     async with open_database(tmp_path, ITEMS) as database:
         await database._writer.run(hold.install)
-        write = asyncio.create_task(
-            database.prepare("INSERT INTO items (name) SELECT coalesce(hold(), 'x')").run()
-        )
+        write = asyncio.create_task(database.prepare("INSERT INTO items (name) SELECT coalesce(hold(), 'x')").run())
         await hold.reached()
         names_meanwhile = await item_names(database)
         hold.release()
@@ -57,9 +55,7 @@ async def test_a_write_does_not_wait_for_a_read_nor_affect_it(tmp_path: Path) ->
     count = "SELECT count(*) AS n FROM items"
     async with open_database(tmp_path, ITEMS) as database:
         await database._reader.run(hold.install)
-        reads = asyncio.create_task(
-            database.batch([database.prepare(sql) for sql in (count, "SELECT hold()", count)])
-        )
+        reads = asyncio.create_task(database.batch([database.prepare(sql) for sql in (count, "SELECT hold()", count)]))
         await hold.reached()
         await database.prepare("INSERT INTO items (name) VALUES ('x')").run()
         hold.release()
@@ -93,9 +89,7 @@ async def test_a_cancelled_write_that_has_not_started_never_runs(tmp_path: Path)
     async with open_database(tmp_path, ITEMS) as database:
         await database._writer.run(hold.install)
         insert = database.prepare("INSERT INTO items (name) VALUES (?)")
-        running = asyncio.create_task(
-            database.prepare("INSERT INTO items (name) SELECT coalesce(hold(), 'a')").run()
-        )
+        running = asyncio.create_task(database.prepare("INSERT INTO items (name) SELECT coalesce(hold(), 'a')").run())
         await hold.reached()
         waiting = asyncio.create_task(insert.bind("b").run())
         await asyncio.sleep(0)

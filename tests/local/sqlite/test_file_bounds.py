@@ -15,18 +15,16 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import DataDirInUse, SchemaMismatch, StoreError, StoreUnavailable, StoreUnusable
+from holdfast.local import sqlite_file, store_check
+from holdfast.local.data_dir import LOCK_NAME, DataDir, DataLock, is_in_use
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.migrations import Migration, after_all_with, check, plain
+from holdfast.local.object_store import Changes, ObjectStore, Owner
+from holdfast.local.snapshot import one_instant, row_counts
 from support.captured_log import CapturedLog
 from support.local_store import make_file, make_objects_file, open_kv
 from support.virtual_time import START_MS, VirtualClock
-from tocsin.errors import DataDirInUse, SchemaMismatch, StoreError, StoreUnavailable, StoreUnusable
-from tocsin.platform.local.objects.object_store import Changes, ObjectStore, Owner
-from tocsin.platform.local.sqlite import sqlite_file, store_check
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.data_lock import LOCK_NAME, DataLock, is_in_use
-from tocsin.platform.local.sqlite.database import SqliteDatabase
-from tocsin.platform.local.sqlite.migrations import Migration, check
-from tocsin.platform.local.sqlite.snapshot import one_instant, row_counts
-from tocsin.platform.local.sqlite.sql_text import after_all_with, plain
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the open files are counted in /proc")
 HOLDER = {"pid": os.getpid(), "startedAt": START_MS, "host": socket.gethostname()}
@@ -363,9 +361,7 @@ def test_a_copy_waits_for_a_file_that_is_locked_for_a_moment(tmp_path: Path) -> 
     assert counts == [{"t": 0}, {"t": 0}]
 
 
-def test_a_copy_gives_up_after_the_time_that_it_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_gives_up_after_the_time_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a pause between two tries, so that it does not keep a core busy."""
     path = make_file(tmp_path / "a.sqlite", "CREATE TABLE t (a)")
     now, slept = [100.0], list[float]()
@@ -374,9 +370,9 @@ def test_a_copy_gives_up_after_the_time_that_it_was_given(
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr("tocsin.platform.local.sqlite.snapshot.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("tocsin.platform.local.sqlite.snapshot.time.sleep", sleep)
-    monkeypatch.setattr("tocsin.platform.local.sqlite.snapshot.LOCK_WAIT_MS", 0)
+    monkeypatch.setattr("holdfast.local.snapshot.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("holdfast.local.snapshot.time.sleep", sleep)
+    monkeypatch.setattr("holdfast.local.snapshot.LOCK_WAIT_MS", 0)
     with closing(sqlite_file.connect(path)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         with (

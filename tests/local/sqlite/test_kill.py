@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.local import sqlite_file
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir
+from holdfast.local.kv import KV_MIGRATIONS
+from holdfast.local.migrations import Migration, load
 from support.virtual_time import START_MS
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
-from tocsin.platform.local.sqlite.migrations import Migration, load
-from tocsin.platform.shared.redaction import Redactor
+from tocsin.local.logs import open_logger
+from tocsin.logs import Redactor
 
 TESTS = Path(__file__).parents[2]
 PAIRS = Migration(1, "0001_pairs", "", ("CREATE TABLE pairs (n INTEGER, half TEXT, PRIMARY KEY (n, half))",))

@@ -6,22 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import ObjectReset, StoreUnavailable, UsageError, ValueRefused
+from holdfast.local.gates import GATE
+from holdfast.local.kv import PURGE_MAX, SqliteKV
+from holdfast.rules import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from support.local_store import open_kv
 from support.virtual_time import VirtualClock
-from tocsin.errors import ObjectReset, StoreUnavailable, UsageError, ValueRefused
-from tocsin.platform.local.objects.output_gate import GATE
-from tocsin.platform.local.sqlite.kv import PURGE_MAX, SqliteKV
-from tocsin.platform.shared.kv_rules import KEY_BYTES_MAX, VALUE_BYTES_MAX
 
-EVERY_PLANE = (
-    "".join(chr(plane * 0x10000 + 0x42) for plane in range(17)) + "\0\x7f\x80\ud7ff\ue000\uffff\U0010ffff"
-)
+EVERY_PLANE = "".join(chr(plane * 0x10000 + 0x42) for plane in range(17)) + "\0\x7f\x80\ud7ff\ue000\uffff\U0010ffff"
 
 
 async def rows(kv: SqliteKV) -> int:
-    count = await kv._thread.run(
-        lambda connection: connection.execute("SELECT count(*) FROM entries").fetchone()[0]
-    )
+    count = await kv._thread.run(lambda connection: connection.execute("SELECT count(*) FROM entries").fetchone()[0])
     assert isinstance(count, int)
     return count
 
@@ -53,9 +49,7 @@ async def test_the_largest_value_fits_and_one_byte_more_does_not(tmp_path: Path)
         assert await kv.get("k") == largest
 
 
-@pytest.mark.parametrize(
-    "key", ["", ".", "..", "x" * (KEY_BYTES_MAX + 1), "é" * (KEY_BYTES_MAX // 2 + 1), None, 7]
-)
+@pytest.mark.parametrize("key", ["", ".", "..", "x" * (KEY_BYTES_MAX + 1), "é" * (KEY_BYTES_MAX // 2 + 1), None, 7])
 async def test_a_key_that_cloudflare_refuses_is_refused(tmp_path: Path, key: str) -> None:
     """Each call names the key's problem before it does anything."""
     async with open_kv(tmp_path, VirtualClock()) as kv:

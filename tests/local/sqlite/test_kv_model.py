@@ -11,16 +11,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast.types import KV, KVList
 from support.local_store import open_kv
 from support.virtual_time import VirtualClock, VirtualLoop
-from tocsin.bindings import KV, KVList
 
 T = TypeVar("T")
 
 # Few letters, so that keys collide; among them those that are hard to order and to use as a prefix.
-LETTERS = st.sampled_from(
-    ["a", "b", ":", "\0", "\x7f", "é", "\ud7ff", "\ue000", "\uffff", "🐍", "\U0010ffff"]
-)
+LETTERS = st.sampled_from(["a", "b", ":", "\0", "\x7f", "é", "\ud7ff", "\ue000", "\uffff", "🐍", "\U0010ffff"])
 PREFIXES = st.text(LETTERS, max_size=2)
 KEYS = st.text(LETTERS, min_size=1, max_size=3)
 TTLS = st.none() | st.integers(60, 70)

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.errors import MigrationFailed, SchemaMismatch
+from holdfast.local import sqlite_file
+from holdfast.local.kv import KV_MIGRATIONS
+from holdfast.local.migrations import check, describe, difference, load, migrate, schema_of, split
+from holdfast.local.object_store import OBJECT_MIGRATIONS
 from support.local_store import make_file
-from tocsin.errors import MigrationFailed, SchemaMismatch
-from tocsin.platform.local.objects.object_store import OBJECT_MIGRATIONS
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
-from tocsin.platform.local.sqlite.migrations import check, describe, difference, load, migrate, schema_of
-from tocsin.platform.local.sqlite.sql_text import split
 
 AGENTS = "CREATE TABLE agents (id INTEGER PRIMARY KEY, name TEXT NOT NULL);"
 SWAPS = """
@@ -72,15 +71,11 @@ def test_migrations_are_applied_once_and_recorded(connection: sqlite3.Connection
     assert connection.execute("SELECT txid, note FROM swaps").fetchall() == [("0xab", ";")]
 
 
-def test_a_later_migration_finds_the_data_of_an_earlier_one(
-    connection: sqlite3.Connection, migrations: Path
-) -> None:
+def test_a_later_migration_finds_the_data_of_an_earlier_one(connection: sqlite3.Connection, migrations: Path) -> None:
     """An update applies only what is new, to tables that are in use."""
     migrate(connection, load(migrations)[:1], "db.sqlite", now=1000)
     connection.execute("INSERT INTO agents (name) VALUES ('a')")
-    write(
-        migrations, {"0003_add_score.sql": "ALTER TABLE agents ADD COLUMN score INTEGER NOT NULL DEFAULT 5"}
-    )
+    write(migrations, {"0003_add_score.sql": "ALTER TABLE agents ADD COLUMN score INTEGER NOT NULL DEFAULT 5"})
     applied = migrate(connection, load(migrations), "db.sqlite", now=2000)
 
     assert [migration.number for migration in applied] == [2, 3]
@@ -104,8 +99,7 @@ def test_a_failing_migration_leaves_nothing(connection: sqlite3.Connection, migr
 def test_a_migration_may_not_orphan_rows(connection: sqlite3.Connection, migrations: Path) -> None:
     """A migration that defers the foreign keys and leaves a broken one is undone."""
     write(
-        migrations,
-        {"0003_orphans.sql": "PRAGMA defer_foreign_keys = ON; INSERT INTO swaps VALUES ('0x1', 404, '');"},
+        migrations, {"0003_orphans.sql": "PRAGMA defer_foreign_keys = ON; INSERT INTO swaps VALUES ('0x1', 404, '');"}
     )
     with pytest.raises(MigrationFailed, match="a row of swaps would refer to a row of agents"):
         migrate(connection, load(migrations), "db.sqlite", now=1000)
@@ -116,16 +110,8 @@ def test_a_migration_may_not_orphan_rows(connection: sqlite3.Connection, migrati
 @pytest.mark.parametrize(
     ("file", "text", "complaint"),
     [
-        (
-            "0001_create_agents.sql",
-            AGENTS + "-- edited",
-            r"0001_create_agents\.sql was edited .* number 0003",
-        ),
-        (
-            "0002_create_swaps.sql",
-            None,
-            "db.sqlite is newer than this code: it has migration 0002_create_swaps",
-        ),
+        ("0001_create_agents.sql", AGENTS + "-- edited", r"0001_create_agents\.sql was edited .* number 0003"),
+        ("0002_create_swaps.sql", None, "db.sqlite is newer than this code: it has migration 0002_create_swaps"),
     ],
 )
 def test_code_that_differs_from_what_was_applied_is_refused(
@@ -145,9 +131,7 @@ def test_a_database_of_another_version_is_refused(connection: sqlite3.Connection
     """The same number with another name means two versions of the code."""
     migrate(connection, load(migrations), "db.sqlite", now=1000)
     (migrations / "0002_create_swaps.sql").rename(migrations / "0002_other.sql")
-    with pytest.raises(
-        SchemaMismatch, match=r"0002_create_swaps as its number 0002, this code has\s0002_other"
-    ):
+    with pytest.raises(SchemaMismatch, match=r"0002_create_swaps as its number 0002, this code has\s0002_other"):
         check(connection, load(migrations), "db.sqlite")
 
 
@@ -173,9 +157,7 @@ def test_line_ends_do_not_change_a_migration(connection: sqlite3.Connection, mig
         ({"0001_a.sql": "PRAGMA foreign_keys = OFF;"}, "PRAGMA foreign_keys is not available"),
     ],
 )
-def test_files_that_cannot_be_a_history_are_refused(
-    tmp_path: Path, files: dict[str, str], complaint: str
-) -> None:
+def test_files_that_cannot_be_a_history_are_refused(tmp_path: Path, files: dict[str, str], complaint: str) -> None:
     """Gaps, duplicates, wrong names, and statements that would break the transaction of a file."""
     with pytest.raises(SchemaMismatch, match=complaint):
         load(write(tmp_path / "migrations", files))
@@ -185,10 +167,7 @@ def test_files_that_cannot_be_a_history_are_refused(
     ("change", "lines"),
     [
         ("ALTER TABLE agents ADD COLUMN extra TEXT", ["unexpected: table agents: extra text"]),
-        (
-            "DROP TRIGGER swaps_lower",
-            ["missing:    trigger swaps_lower after insert on swaps begin update swaps"],
-        ),
+        ("DROP TRIGGER swaps_lower", ["missing:    trigger swaps_lower after insert on swaps begin update swaps"]),
         ("CREATE INDEX handmade ON agents (name)", ["unexpected: index handmade on agents"]),
         (
             "ALTER TABLE agents RENAME COLUMN name TO label",
@@ -248,9 +227,7 @@ STEPS = st.lists(
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(STEPS, st.data())
-def test_however_a_history_is_cut_into_updates_the_schema_is_the_same(
-    steps: list[str], data: st.DataObject
-) -> None:
+def test_however_a_history_is_cut_into_updates_the_schema_is_the_same(steps: list[str], data: st.DataObject) -> None:
     """Migrations applied in several starts give the same schema as all at once."""
     with TemporaryDirectory() as scratch:
         files = {f"{n:04}_step.sql": step.format(n=n) for n, step in enumerate(steps, 1)}

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tocsin.errors import StoreUnavailable
-from tocsin.platform.local.sqlite import sqlite_file
-from tocsin.platform.local.sqlite.snapshot import copy, one_instant
+from holdfast.errors import StoreUnavailable
+from holdfast.local import sqlite_file
+from holdfast.local.snapshot import copy, one_instant
 
 WRITER = Path(__file__).parents[2] / "support" / "count_until_killed.py"
 NAMES = ("a.sqlite", "b.sqlite", "c.sqlite")
@@ -99,7 +99,7 @@ def test_nobody_can_write_to_any_file_while_the_instant_is_fixed(
     def connect(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(path, factory=Probing, isolation_level=None)
 
-    monkeypatch.setattr("tocsin.platform.local.sqlite.snapshot.connect", connect)
+    monkeypatch.setattr("holdfast.local.sqlite_file.connect", connect)
     with one_instant(paths):
         after = [is_locked(path) for path in paths]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.platform.local.sqlite.sql_text import plain, split
-from tocsin.platform.shared.sql_rules import first_word
+from holdfast.local.migrations import plain, split
+from holdfast.statements import first_word
 
 STATEMENTS = [
     "SELECT 1",

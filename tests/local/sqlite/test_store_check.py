@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import StoreUnusable
+from holdfast.local import data_dir, sqlite_file, store_check
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir
+from holdfast.local.kv import KV_MIGRATIONS
+from holdfast.local.migrations import load
 from support.virtual_time import START_MS
-from tocsin.errors import StoreUnusable
-from tocsin.platform.local.clock import SystemClock
-from tocsin.platform.local.logs.logs import open_logger
-from tocsin.platform.local.sqlite import data_dir, sqlite_file, store_check
-from tocsin.platform.local.sqlite.data_dir import DataDir
-from tocsin.platform.local.sqlite.kv import KV_MIGRATIONS
-from tocsin.platform.local.sqlite.migrations import load
-from tocsin.platform.shared.redaction import Redactor
+from tocsin.local.logs import open_logger
+from tocsin.logs import Redactor
 
 FILL = """
 WITH RECURSIVE counter (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counter WHERE n < 500)
@@ -75,9 +75,7 @@ def test_a_page_that_a_crash_has_cut_is_taken_from_the_log(data: Path) -> None:
         assert connection.execute("SELECT count(*) FROM entries").fetchone() == (500,)
 
 
-def test_the_indexes_of_a_large_database_are_not_compared(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_indexes_of_a_large_database_are_not_compared(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take too long. Its pages are still checked."""
     monkeypatch.setattr(store_check, "INTEGRITY_BYTES_MAX", 0)
     condition = " AND key <> 'c'"

@@ -1,5 +1,5 @@
 /**
- * What the service sends, as types for editors. `make types` writes this file from `tocsin.shapes`: do not edit it.
+ * What the service sends, as types for editors. `make types` writes this file: do not edit it.
  * No page loads it. Use a type as `@param {import("./types.js").Board} board`.
  */
 

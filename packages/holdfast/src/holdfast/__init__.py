@@ -1,0 +1,1 @@
+"""Durable objects for Python."""

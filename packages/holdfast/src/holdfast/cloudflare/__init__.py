@@ -1,0 +1,1 @@
+"""The same interfaces on Cloudflare's bindings."""

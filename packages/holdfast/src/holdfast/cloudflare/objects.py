@@ -1,0 +1,351 @@
+"""Objects on Cloudflare: any of our classes as a Durable Object, and the stubs that call them.
+
+Every call goes through one method, `call(method, arguments)`, with one JSON text in each direction: values
+stay exact, and an error keeps its class. Python callers use nothing else; `worker.py` has the methods
+for callers in JavaScript.
+
+`ctx`, which an object's constructor gets.
+
+`ctx.storage`: an object's entries and alarm.
+
+Entries use Cloudflare's synchronous `storage.kv`, one JSON text each. As on the local platform they take
+effect when called and complete without yielding to the loop. (The asynchronous calls would yield: a promise
+reaches Python through a timer, and other events of the object could run in between.) Only `get_alarm`,
+`sync` and `transaction` yield here.
+"""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
+
+from pyodide.ffi import JsException, create_once_callable
+from workers import DurableObject as WorkersObject
+
+from holdfast.cloudflare import javascript
+from holdfast.cloudflare.javascript import JsPromise, PyWork
+from holdfast.cloudflare.subrequests import SUBREQUESTS_MAX, invocation
+from holdfast.errors import UsageError
+from holdfast.rpc import error_text, make_call, read_reply, takes_argument
+from holdfast.rules import EntryStorage, OpenTransaction, Ready, check_range, instant
+from holdfast.types import JSON, AlarmInfo, DurableObject, Logger, StorageTransaction
+from holdfast.values import decode, encode
+
+RETRY_START_MS = 60_000
+
+
+class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no types outside of the runtime
+    """Base of the classes that `wrangler.jsonc` names. A subclass makes the object in `_make`.
+
+    If the object cannot be made (the settings need a change), every call raises the reason, and the alarm
+    rings again every minute: a deployment with correct settings needs no further action.
+    """
+
+    subrequests_max: ClassVar[int] = SUBREQUESTS_MAX
+
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+        self._js_ctx = javascript.unwrap(ctx, "_ctx")
+        self._object: DurableObject | None = None
+        self._refusal: Exception | None = None
+        try:
+            self._object = self._make(self._js_ctx, javascript.unwrap(env, "_env"))
+        except Exception as error:  # noqa: BLE001 - raised to every caller
+            self._refusal = error
+            line = {"level": "ERROR", "event": "object.refused", "error": str(error)}
+            javascript.js.console.error(json.dumps(line))
+
+    def _make(self, ctx: Any, env: Any) -> DurableObject:
+        raise NotImplementedError
+
+    async def call(self, method: str, arguments: str) -> str:
+        if self._object is None:
+            assert self._refusal is not None
+            return error_text(self._refusal)
+        with invocation(self.subrequests_max):
+            return await make_call(self._object, method, arguments)
+
+    async def alarm(self, info: Any = None) -> None:
+        if self._object is None:
+            self._js_ctx.storage.setAlarm(int(javascript.js.Date.now()) + RETRY_START_MS)
+            return
+        handler: Any = self._object.alarm  # type: ignore[attr-defined]  # an object that sets an alarm has a handler
+        at = javascript.number(getattr(info, "scheduledTime", None)) or int(javascript.js.Date.now())
+        alarm_info = AlarmInfo(at, javascript.number(getattr(info, "retryCount", None)) or 0)
+        with invocation(self.subrequests_max):
+            result = handler(alarm_info) if takes_argument(handler) else handler()
+            if inspect.isawaitable(result):
+                await result
+
+
+class CloudflareNamespace:
+    """A binding such as `env.SCHEDULER`."""
+
+    def __init__(self, binding: Any) -> None:
+        self._js = binding
+
+    def id_from_name(self, name: str) -> Any:
+        return self._js.idFromName(name)
+
+    def get(self, id: Any) -> "CloudflareStub":  # noqa: A002 - Cloudflare's word
+        return CloudflareStub(self._js.get(id))
+
+    def get_by_name(self, name: str) -> "CloudflareStub":
+        return self.get(self.id_from_name(name))
+
+
+class CloudflareStub:
+    """Carries calls to an object: `await stub.status()`."""
+
+    def __init__(self, stub: Any) -> None:
+        self._js = stub
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        async def call(*arguments: JSON) -> Any:  # whatever the method returns
+            text = encode(list(arguments), f"the arguments of {method}()")
+            try:
+                reply = await self._js.call(method, text)
+            except JsException as error:
+                raise javascript.reset(error) from None
+            return read_reply(reply)
+
+        return call
+
+
+T = TypeVar("T")
+
+
+class CloudflareStorage(EntryStorage):
+    """`ctx.storage`, on the storage of a SQLite-backed Durable Object."""
+
+    def __init__(self, storage: Any) -> None:
+        self._js = storage
+        self._entries = storage.kv
+        self._open_transactions = 0
+
+    # Entries
+
+    def list(
+        self,
+        *,
+        start: str | None = None,
+        start_after: str | None = None,
+        end: str | None = None,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Awaitable[dict[str, Any]]:
+        check_range(start, start_after, limit)
+        options = javascript.options(
+            {
+                "start": start,
+                "startAfter": start_after,
+                "end": end,
+                "prefix": prefix,
+                "reverse": reverse,
+                "limit": limit,
+            }
+        )
+        rows = _call(lambda: javascript.js.Array.from_(self._entries.list(options)).to_py())
+        return Ready({key: decode(text) for key, text in rows})
+
+    def delete_all(self) -> Awaitable[None]:
+        if self._open_transactions:
+            raise UsageError("Cannot call delete_all() within a transaction")
+        return JsPromise(_call(self._js.deleteAll), _nothing)
+
+    # The alarm
+
+    def get_alarm(self) -> Awaitable[int | None]:
+        return JsPromise(_call(self._js.getAlarm), javascript.number)
+
+    def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
+        return JsPromise(_call(self._js.setAlarm, instant(scheduled_time)), _nothing)
+
+    def delete_alarm(self) -> Awaitable[None]:
+        return JsPromise(_call(self._js.deleteAlarm), _nothing)
+
+    # Transactions
+
+    def sync(self) -> Awaitable[None]:
+        return JsPromise(_call(self._js.sync), _nothing)
+
+    def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]:
+        """Run work as a critical section. Its writes take effect together, or not at all if it raises."""
+        py_work = PyWork[T]()
+
+        async def body(transaction: Any) -> None:
+            self._open_transactions += 1
+            try:
+                opened = OpenTransaction(self, transaction.rollback)
+                await py_work.run(lambda: work(cast("StorageTransaction", opened)))
+            finally:
+                self._open_transactions -= 1
+
+        return py_work.outcome(_call(self._js.transaction, create_once_callable(body)))
+
+    def transaction_sync(self, work: Callable[[], T]) -> T:
+        py_work = PyWork[T]()
+        self._open_transactions += 1
+        try:
+            self._js.transactionSync(create_once_callable(lambda: py_work.run_sync(work)))
+        except JsException as error:
+            raise py_work.error(error) from None
+        finally:
+            self._open_transactions -= 1
+        return py_work.result
+
+    def _check_usable(self) -> None:
+        """Not needed here: the runtime's storage raises itself."""
+
+    def _read(self, key: str) -> str | None:
+        return javascript.text(_call(self._entries.get, key))
+
+    def _write(self, texts: Mapping[str, str]) -> None:
+        for key, text in texts.items():
+            _call(self._entries.put, key, text)
+
+    def _delete(self, key: str) -> bool:
+        return bool(_call(self._entries.delete, key))
+
+
+def _call(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the runtime's storage. An exception means that the object is broken."""
+    try:
+        return call(*arguments)
+    except JsException as error:
+        raise javascript.reset(error) from None
+
+
+def _nothing(_value: Any) -> None:
+    return None
+
+
+_TASKS: set[asyncio.Task[Any]] = set()  # the loop keeps only weak references to tasks
+
+
+def keep_alive(ctx: Any, work: Coroutine[Any, Any, None]) -> None:
+    """Keep the current event alive until this work is done. The work must report its own errors."""
+    finished = javascript.js.Promise.withResolvers()
+
+    def done(task: asyncio.Task[Any]) -> None:
+        _TASKS.discard(task)
+        finished.resolve(None)
+
+    # Started at once: an iteration of the loop is a timer of the runtime, which takes a millisecond or two.
+    task = asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)  # type: ignore[call-arg]  # 3.12
+    _TASKS.add(task)
+    task.add_done_callback(done)
+    ctx.waitUntil(finished.promise)
+
+
+class ObjectAborted(BaseException):
+    """Ends the code of an object that called `abort()`. Nothing may catch it."""
+
+
+class CloudflareObjectId:
+    """The id of an object. Its text is 64 hex digits."""
+
+    def __init__(self, js_id: Any, name: str | None) -> None:
+        self._js = js_id
+        self.name = name
+
+    def __str__(self) -> str:
+        return str(self._js.toString())
+
+
+class CloudflareContext:
+    """`ctx` on top of Cloudflare's own."""
+
+    def __init__(self, ctx: Any, object_id: CloudflareObjectId, logger: Logger) -> None:
+        self._js = ctx
+        self._logger = logger
+        self.id = object_id
+        self.storage = CloudflareStorage(ctx.storage)
+
+    def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        py_work = PyWork[T]()
+
+        async def body() -> None:
+            await py_work.run(work)
+
+        return py_work.outcome(self._js.blockConcurrencyWhile(create_once_callable(body)))
+
+    def wait_until(self, work: Awaitable[Any]) -> None:
+        keep_alive(self._js, self._report_failure(work))
+
+    async def _report_failure(self, work: Awaitable[Any]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - nothing else would report it
+            self._logger.warn("wait_until.failed", object=str(self.id), error=repr(error))
+
+    def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> NoReturn:
+        """Reset the object. JavaScript ends its stack at once, so Python's must unwind before."""
+        message = reason or "The object called abort() and was reset."
+        options = javascript.options({"retryAlarm": retry_alarm})
+        javascript.js.queueMicrotask(create_once_callable(lambda: self._js.abort(message, options)))
+        raise ObjectAborted(message)
+
+
+def object_id(ctx: Any, namespace: Any, expected: str) -> CloudflareObjectId:
+    """The object's id, with its name.
+
+    Some runtimes do not pass the name to an object that is constructed for its alarm. An id is derived from
+    its name, so we can check whether it belongs to the expected name.
+    """
+    name = javascript.text(ctx.id.name)
+    if name is None and namespace is not None and ctx.id.equals(namespace.idFromName(expected)):
+        name = expected
+    return CloudflareObjectId(ctx.id, name)
+
+
+class ConsoleLogger:
+    """Writes each line as JSON to the console, which is what Cloudflare's own logs show."""
+
+    def __init__(self, **bound: JSON) -> None:
+        self._bound = bound
+
+    def debug(self, event: str, /, **fields: JSON) -> None:
+        self._write("debug", event, fields)
+
+    def info(self, event: str, /, **fields: JSON) -> None:
+        self._write("info", event, fields)
+
+    def warn(self, event: str, /, **fields: JSON) -> None:
+        self._write("warn", event, fields)
+
+    def error(self, event: str, /, **fields: JSON) -> None:
+        self._write("error", event, fields)
+
+    def bind(self, **fields: JSON) -> "ConsoleLogger":
+        return ConsoleLogger(**{**self._bound, **fields})
+
+    def _write(self, level: str, event: str, fields: Mapping[str, JSON]) -> None:
+        line = {"level": level.upper(), "event": event, **self._bound, **fields}
+        getattr(javascript.js.console, level)(json.dumps(line))
+
+
+class OwnObject(CloudflareObject):
+    """Base of the class that `wrangler.jsonc` names. `makes` is the class of the object. See docs/objects.md."""
+
+    makes: ClassVar[type[DurableObject]]
+
+    def _make(self, ctx: Any, env: Any) -> DurableObject:
+        return self.makes(CloudflareContext(ctx, object_id(ctx, None, ""), ConsoleLogger()), objects_of(env))
+
+
+def objects_of(env: Any) -> SimpleNamespace:
+    """The bindings of objects, like those of `open_objects` locally: `objects_of(env).HEART.get_by_name("v1")`."""
+    bindings = javascript.unwrap(env, "_env")
+    found = {name: getattr(bindings, name) for name in javascript.to_json(javascript.js.Object.keys(bindings))}
+    return SimpleNamespace(
+        **{
+            name: CloudflareNamespace(binding)
+            for name, binding in found.items()
+            if javascript.kind(binding) == "DurableObjectNamespace"
+        }
+    )

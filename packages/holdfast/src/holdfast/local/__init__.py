@@ -1,0 +1,1 @@
+"""Objects, databases and KV on one machine: asyncio and SQLite."""

@@ -1,0 +1,107 @@
+"""Which alarm rings when: an index in memory over the alarms in the store, and one timer.
+
+The index is built from the store at every start. No alarm rings before its time. Alarms that are more than a
+second overdue (after a downtime, a stopped process, a clock set forward) ring one after the other with a
+small gap, so that they do not all start at once.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+from holdfast.local.clock import LocalClock
+from holdfast.local.object_store import CLOCK_SLACK_MS, Alarm, Owner, rings_at
+
+OVERDUE_MS = 1_000
+OVERDUE_GAP_S = 0.005
+HEAP_SLACK = 256  # outdated entries allowed in the heap before it is rebuilt
+
+
+class AlarmSchedule:
+    """Call `set` when an alarm changes. An alarm that is due leaves the index, and `ring` is called."""
+
+    def __init__(self, clock: LocalClock, ring: Callable[[Owner, Alarm], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._armed: dict[str, tuple[Owner, Alarm]] = {}
+        self._heap: list[tuple[int, int, str]] = []  # (rings at, generation, object)
+        self._overdue: deque[tuple[Owner, Alarm]] = deque()
+        self._pacing: asyncio.TimerHandle | None = None
+        self._timer_at: int | None = None
+        self._wall_offset = 0.0
+
+    def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wall_offset = self._offset()
+        self._clock.open(self._bell)
+
+    def close(self) -> None:
+        self._clock.close()
+        if self._pacing is not None:
+            self._pacing.cancel()
+
+    def set(self, owner: Owner, alarm: Alarm | None) -> None:
+        if alarm is None:
+            self._armed.pop(owner.object, None)
+            return
+        self._armed[owner.object] = (owner, alarm)
+        at = rings_at(alarm, self._clock.now())
+        heapq.heappush(self._heap, (at, alarm.generation, owner.object))
+        if len(self._heap) > 2 * len(self._armed) + HEAP_SLACK:
+            self._rebuild()
+        if self._timer_at is None or at < self._timer_at:
+            self._wait_for(at)
+
+    def _bell(self) -> None:
+        """The timer rang, or the wall clock was set: ring what is due, and wait for the next."""
+        self._timer_at = None
+        offset = self._offset()
+        if abs(offset - self._wall_offset) > CLOCK_SLACK_MS:
+            self._rebuild()
+        self._wall_offset = offset
+        now = self._clock.now()
+        while self._heap and self._heap[0][0] <= now:
+            at, generation, object_id = heapq.heappop(self._heap)
+            owner, alarm = self._armed.get(object_id, (None, None))
+            if owner is None or alarm is None or alarm.generation != generation:
+                continue  # replaced or deleted meanwhile
+            del self._armed[object_id]
+            if now - at > OVERDUE_MS:
+                self._overdue.append((owner, alarm))
+            else:
+                self._ring(owner, alarm)
+        if self._overdue and self._pacing is None:
+            self._ring_overdue()
+        self._drop_outdated()
+        if self._heap:
+            self._wait_for(self._heap[0][0])
+
+    def _ring_overdue(self) -> None:
+        self._pacing = None
+        if self._overdue:
+            owner, alarm = self._overdue.popleft()
+            self._pacing = self._loop.call_later(OVERDUE_GAP_S, self._ring_overdue)
+            self._ring(owner, alarm)
+
+    def _wait_for(self, at: int) -> None:
+        self._timer_at = at
+        self._clock.ring_at(at)
+
+    def _drop_outdated(self) -> None:
+        while self._heap:
+            _, generation, object_id = self._heap[0]
+            entry = self._armed.get(object_id)
+            if entry is not None and entry[1].generation == generation:
+                return
+            heapq.heappop(self._heap)
+
+    def _rebuild(self) -> None:
+        now = self._clock.now()
+        self._heap = [
+            (rings_at(alarm, now), alarm.generation, object_id) for object_id, (_, alarm) in self._armed.items()
+        ]
+        heapq.heapify(self._heap)
+
+    def _offset(self) -> float:
+        return self._clock.now() - self._clock.monotonic() * 1000

@@ -1,0 +1,362 @@
+"""One live object: constructed at its first event, run in turns, reset after an error, evicted when idle.
+
+Everything that enters an object is an event with a reply: a call through a stub, or a ring of its alarm. A
+reply leaves only when everything that the object has committed so far is durable. If the object is reset
+before that, every open reply fails with the reason, no matter what the code had returned.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from holdfast.errors import ObjectReset, RemoteError
+from holdfast.local.gates import GATE
+from holdfast.local.object_id import LocalObjectId
+from holdfast.local.object_store import Alarm, ObjectStore, Owner
+from holdfast.local.storage import ObjectStorage
+from holdfast.local.turns import ACTIVITY, Activity, ObjectUnwound, Sections, Turns, coroutine
+from holdfast.rpc import as_remote, public_method, takes_argument
+from holdfast.types import ALARM_LIMIT_MS, JSON, AlarmInfo, DurableObject, Logger
+from holdfast.values import decode, encode
+
+T = TypeVar("T")
+
+ALARM_LIMIT_S = ALARM_LIMIT_MS / 1000
+IDLE_S = 10.0  # an object without work for this long is evicted
+
+
+class ObjectRuntime(Protocol):
+    """The runtime, as a live object uses it."""
+
+    store: ObjectStore
+    logger: Logger
+
+    def now(self) -> int: ...
+    def alarm_changed(self, owner: Owner, alarm: Alarm | None) -> None: ...
+    def forget(self, live: "LiveObject") -> None: ...
+
+
+class Ring:
+    """One ring of an alarm, delivered to an object. The reply is True if the handler ran."""
+
+    def __init__(self, alarm: Alarm) -> None:
+        self.alarm = alarm
+        self.reply: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.handler_started = False
+        self.retry = True
+
+
+class LiveObject:
+    """One instance of a class, with its storage, tasks and open replies. `LocalContext` is its `ctx`."""
+
+    def __init__(self, runtime: ObjectRuntime, cls: type[DurableObject], env: Any, owner: Owner) -> None:  # noqa: ANN401 - each class declares its own
+        self._runtime = runtime
+        self._loop = asyncio.get_running_loop()
+        self._cls = cls
+        self._env = env
+        self.owner = owner
+        self.id = LocalObjectId(owner.object, owner.namespace, owner.name)
+        self.storage = ObjectStorage(
+            runtime.store, owner, self, has_alarm_handler=callable(getattr(cls, "alarm", None))
+        )
+        self.in_turn = False
+        self.ring: Ring | None = None
+        self._error: ObjectReset | None = None
+        self._instance: DurableObject | None = None
+        self._sections = Sections(self)
+        self._replies: dict[asyncio.Future[Any], None] = {}  # in order of arrival
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._last_commit = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_since = 0.0
+        self._context = contextvars.Context()
+        self._context.run(GATE.set, self.output_gate)
+
+    # Events
+
+    def call(self, method: str, arguments: str) -> "asyncio.Future[JSON]":
+        """Deliver a call. The arguments are one JSON list."""
+        reply: asyncio.Future[JSON] = self._loop.create_future()
+        if self._error is not None:
+            reply.set_exception(self._failure())
+            return reply
+        activity = self._sections.activity()
+        self._open(reply, self._reply_to_call(reply, method, arguments, activity), activity)
+        return reply
+
+    def deliver(self, ring: Ring) -> None:
+        """Deliver a ring of the alarm. The result is in its reply."""
+        self.ring = ring
+        activity = self._sections.activity()
+        self._open(ring.reply, self._reply_to_ring(ring, activity), activity)
+
+    async def _reply_to_call(
+        self, reply: "asyncio.Future[JSON]", method: str, arguments: str, activity: Activity
+    ) -> None:
+        try:
+            self._construct()
+            result = await Turns(self._invoke(method, arguments), activity)
+            text = encode(result, f"the result of {method}()")
+            await self.durable()
+        except ObjectReset as error:
+            _fail(reply, error)
+        except asyncio.CancelledError:
+            _fail(reply, self._failure() if self._error else RemoteError(f"{method}() was cancelled"))
+        except Exception as error:  # noqa: BLE001 - any error goes to the caller
+            _fail(reply, as_remote(error))
+        else:
+            if not reply.done():
+                reply.set_result(decode(text))
+
+    async def _invoke(self, method: str, arguments: str) -> Any:  # noqa: ANN401 - whatever the method returns
+        assert self._instance is not None
+        result = public_method(self._instance, method)(*decode(arguments))
+        return await result if inspect.isawaitable(result) else result
+
+    async def _reply_to_ring(self, ring: Ring, activity: Activity) -> None:
+        limit = self._loop.call_later(ALARM_LIMIT_S, self.time_out, "alarm()", ALARM_LIMIT_S)
+        try:
+            self._construct()
+            ran = await Turns(self._ring(ring), activity)
+            await self.durable()
+        except Exception as error:  # noqa: BLE001 - any error is a failed run
+            _fail(ring.reply, error)
+        except asyncio.CancelledError:
+            _fail(ring.reply, self._failure() if self._error else RemoteError("alarm() was cancelled"))
+        else:
+            if not ring.reply.done():
+                ring.reply.set_result(ran)
+        finally:
+            limit.cancel()
+            self.ring = None
+            self.storage.ringing = None
+
+    async def _ring(self, ring: Ring) -> bool:
+        """Run the handler and, in the commit of its last turn, remove its alarm."""
+        alarm, instance = ring.alarm, self._instance
+        if not self.storage.alarm_in_force(alarm.generation):
+            return False  # the constructor or an earlier call has set or deleted the alarm
+        handler = getattr(instance, "alarm", None)
+        if handler is None:
+            self._runtime.logger.error("alarm.dropped", object=self.owner.object, reason="no alarm() handler")
+        else:
+            self.storage.ringing = alarm.generation
+            ring.handler_started = True
+            info = AlarmInfo(alarm.scheduled_at, alarm.retry_count)
+            result = handler(info) if takes_argument(handler) else handler()
+            if inspect.isawaitable(result):
+                await result
+        self.storage.alarm_succeeded(alarm.generation)
+        return True
+
+    def _construct(self) -> None:
+        if self._instance is not None:
+            return
+        self._check_alive()
+        self.in_turn = True
+        try:
+            self._instance = self._cls(LocalContext(self), self._env)
+        except Exception as error:
+            self.reset(ObjectReset(str(error)))
+            raise self._failure() from error
+        finally:
+            self.in_turn = False
+        self.end_turn()
+
+    # Turns, gates, sections
+
+    @property
+    def broken(self) -> bool:
+        return self._error is not None
+
+    def now(self) -> int:
+        return self._runtime.now()
+
+    def wrote(self) -> None:
+        """Note a write. Outside of a turn, schedule its commit."""
+        if not self.in_turn:
+            self._loop.call_soon(self._end_stray_turn)
+
+    def _end_stray_turn(self) -> None:
+        if self._error is None:
+            try:
+                self.end_turn()
+            except ObjectUnwound:
+                return  # the object was reset, and all its replies have failed
+
+    def end_turn(self) -> None:
+        """Commit what the turn wrote. A failed commit resets the object and ends its code."""
+        changes = self.storage.take_turn()
+        if changes is None:
+            return
+        try:
+            self._last_commit = self._runtime.store.commit(self.owner, changes)
+        except (sqlite3.Error, OSError) as error:
+            self.reset(
+                ObjectReset(
+                    f"The object was reset and rolled back to its last committed state: {error}",
+                    durable_object_reset=False,
+                    by_platform=not isinstance(error, sqlite3.IntegrityError),
+                )
+            )
+            raise ObjectUnwound from error
+        self.storage.turn_committed()
+        if changes.alarm_changed:
+            self._runtime.alarm_changed(self.owner, changes.alarm)
+
+    async def durable(self) -> None:
+        """Wait until everything committed so far is on disk."""
+        self._check_alive()
+        waiting = self._runtime.store.durable(self._last_commit)
+        if waiting is not None:
+            await waiting
+            self._check_alive()
+
+    async def output_gate(self) -> None:
+        self._check_alive()
+        self.end_turn()
+        await self.durable()
+
+    def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Run a critical section. Its failure is raised to the caller."""
+        self._check_alive()
+        return self._sections.enter(work, fatal=False)
+
+    def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Run a critical section. Its failure resets the object."""
+        self._check_alive()
+        return self._sections.enter(work, fatal=True)
+
+    # Reset and eviction
+
+    def abort(self, reason: str | None, *, retry_alarm: bool) -> None:
+        if self.ring is not None:
+            self.ring.retry = retry_alarm
+        self.reset(ObjectReset(reason or "The object called abort() and was reset."))
+        raise ObjectUnwound
+
+    def reset(self, error: ObjectReset) -> None:
+        """Drop uncommitted writes, fail every open reply, end all code of this instance."""
+        if self._error is not None:
+            return
+        self._error = error
+        self.storage.break_with(error)
+        self._runtime.forget(self)
+        for reply in list(self._replies):
+            _fail(reply, self._failure())
+        running = asyncio.current_task()
+        for task in self._tasks:
+            if task is not running:
+                task.cancel()
+
+    async def close(self) -> None:
+        """End all code because the process stops."""
+        self.reset(ObjectReset("The process is shutting down."))
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def time_out(self, what: str, limit_s: float) -> None:
+        reason = f"{what} in an object took too long: the limit is {limit_s:.0f} s. The object was reset."
+        self.reset(ObjectReset(reason, overloaded=True))
+
+    def _failure(self) -> ObjectReset:
+        """A new exception for each caller: raising one twice would mix up its tracebacks."""
+        error = self._error
+        assert error is not None
+        return ObjectReset(
+            str(error),
+            overloaded=error.overloaded,
+            durable_object_reset=error.durable_object_reset,
+            by_platform=error.by_platform,
+        )
+
+    def _check_alive(self) -> None:
+        if self._error is not None:
+            raise self._failure()
+
+    # Tasks
+
+    def _open(self, reply: "asyncio.Future[Any]", work: Coroutine[Any, Any, None], activity: Activity) -> None:
+        self._replies[reply] = None
+        reply.add_done_callback(self._replies.pop)
+        self.spawn(work, activity)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> None:
+        self._start(work, activity)
+
+    def _start(self, work: Coroutine[Any, Any, Any], activity: Activity) -> "asyncio.Task[Any]":
+        context = self._context.copy()
+        context.run(ACTIVITY.set, activity)
+        # Not create_task: the loop's task factory would make this a child of the calling task.
+        task = asyncio.Task(work, loop=self._loop, context=context)
+        self.adopt(task)
+        return task
+
+    def adopt(self, task: "asyncio.Task[Any]") -> None:
+        """Adopt a task: while it runs, the object is not idle, and a reset of the object cancels it."""
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def wait_until(self, work: Awaitable[Any]) -> None:
+        task = self._start(self._wait_until(work), self._sections.activity())
+        if isinstance(work, Coroutine):  # cancelled before its first step, it was never awaited
+            task.add_done_callback(lambda _: work.close())
+
+    async def _wait_until(self, work: Awaitable[Any]) -> None:
+        try:
+            await Turns(coroutine(lambda: work), self._sections.activity())
+        except Exception as error:  # noqa: BLE001 - nothing else would report it
+            self._runtime.logger.warn("wait_until.failed", object=self.owner.object, error=repr(error))
+
+    def _task_done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if self._error is not None and not task.cancelled():
+            task.exception()  # of code that outlived the reset: every caller already knows of the reset
+        if not self._tasks and self._error is None:
+            self._idle_since = self._loop.time()
+            if self._idle_timer is None:
+                self._idle_timer = self._loop.call_later(IDLE_S, self._check_idle)
+
+    def _check_idle(self) -> None:
+        self._idle_timer = None
+        if self._tasks or self._error is not None:
+            return
+        left_s = self._idle_since + IDLE_S - self._loop.time()
+        if left_s > 0:
+            self._idle_timer = self._loop.call_later(left_s, self._check_idle)
+        else:
+            self._runtime.forget(self)
+
+
+class LocalContext:
+    """`ctx`, as an object's constructor gets it."""
+
+    def __init__(self, live: LiveObject) -> None:
+        self._live = live
+
+    @property
+    def id(self) -> LocalObjectId:
+        return self._live.id
+
+    @property
+    def storage(self) -> ObjectStorage:
+        return self._live.storage
+
+    def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        return self._live.block_concurrency_while(work)
+
+    def wait_until(self, work: Awaitable[Any]) -> None:
+        self._live.wait_until(work)
+
+    def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> None:
+        self._live.abort(reason, retry_alarm=retry_alarm)
+
+
+def _fail(reply: "asyncio.Future[Any]", error: BaseException) -> None:
+    if not reply.done():
+        reply.set_exception(error)

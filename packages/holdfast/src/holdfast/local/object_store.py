@@ -1,0 +1,414 @@
+"""The file in which all objects keep their entries and alarms: one SQLite database, one writer.
+
+`commit` applies one object's turn as one transaction. It writes to the write-ahead log and returns without
+waiting for the disk. One sync of the log then makes all commits so far durable, and wakes the callers of
+`durable`. SQLite does the same with synchronous=FULL, but there each commit waits for its own sync.
+
+After a failed sync the content of the log on disk is unknown. The store then refuses all further work and
+calls `on_fatal`; the process should be restarted.
+
+An alarm as it is stored, and how a failed run changes it. Pure: time and chance are passed in.
+
+A failed `alarm()` is retried after 2 s, doubling, each wait longer by up to a quarter. Failures of the
+handler itself are counted, and the seventh ends the alarm. Failures before the handler was reached (the
+constructor raised) are not counted and never end it. Count and back-off are part of the stored alarm, so a
+restart neither loses nor repeats them.
+"""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from holdfast.errors import StoreUnavailable
+from holdfast.local.sqlite_file import connect, sync_directory, sync_file
+from holdfast.types import Logger
+
+RETRY_FIRST_MS = 2_000
+RETRY_COUNT_MAX = 6  # seven runs in all
+BACKOFF_MAX = 9  # doublings: 2 s … 1,024 s
+JITTER_MAX = 0.25
+CLOCK_SLACK_MS = 1_000  # a smaller change of the wall clock is not treated as a jump
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """`scheduled_at` is the time that was set, `due_at` when it rings next, as decided at `decided_at`.
+
+    The generation distinguishes alarms that were set for the same millisecond.
+    """
+
+    scheduled_at: int
+    due_at: int
+    decided_at: int
+    generation: int
+    retry_count: int = 0
+    backoff: int = 0
+    last_failure_counted: bool = False
+
+
+def after_failure(alarm: Alarm, *, counted: bool, now: int, chance: float) -> Alarm | None:
+    """The alarm after a failed run, or None if its retries are exhausted. 0 <= chance < 1."""
+    if counted and alarm.retry_count >= RETRY_COUNT_MAX:
+        return None
+    backoff = 0 if counted and not alarm.last_failure_counted else alarm.backoff
+    delay_ms = RETRY_FIRST_MS * 2 ** min(backoff, BACKOFF_MAX) * (1 + JITTER_MAX * chance)
+    return replace(
+        alarm,
+        due_at=now + round(delay_ms),
+        decided_at=now,
+        retry_count=alarm.retry_count + counted,
+        backoff=backoff + 1,
+        last_failure_counted=counted,
+    )
+
+
+def rings_at(alarm: Alarm, now: int) -> int:
+    """When the alarm rings by the present clock.
+
+    If the clock was set back since `decided_at`, the alarm would ring late by the same amount. Then its
+    original wait starts again from now, so that no alarm waits longer than it was meant to.
+    """
+    if alarm.decided_at > now + CLOCK_SLACK_MS:
+        return now + (alarm.due_at - alarm.decided_at)
+    return alarm.due_at
+
+
+OBJECT_MIGRATIONS = Path(__file__).parent / "sql" / "objects"
+QUICK_DISK_S = 0.001  # a sync that takes less is done on the loop
+CHECKPOINT_COMMITS = 1_000  # commits after which the log is copied into the database
+CHECKPOINT_BYTES = 4 * 1024 * 1024  # or so much of a log; SQLite cuts it to this size when it restarts
+LOG_RESTART_COMMITS = 50_000  # commits after which the writer waits for that copy
+LOG_RESTART_BYTES = 32 * 1024 * 1024  # or so much of a log
+
+_ALARM_COLUMNS = "scheduled_at, due_at, decided_at, generation, retry_count, backoff, last_failure_counted"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The object that data belongs to: its id, and what is needed to construct it when its alarm rings."""
+
+    object: str
+    namespace: str
+    name: str | None
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one turn changed. A value of None is a deleted key. `cleared` applies before the entries."""
+
+    cleared: bool = False
+    entries: dict[str, str | None] = field(default_factory=dict)
+    alarm: Alarm | None = None
+    alarm_changed: bool = False
+
+    def __bool__(self) -> bool:
+        return self.cleared or self.alarm_changed or bool(self.entries)
+
+    def absorb(self, later: "Changes") -> None:
+        if later.cleared:
+            self.cleared = True
+            self.entries.clear()
+        self.entries.update(later.entries)
+        if later.alarm_changed:
+            self.alarm, self.alarm_changed = later.alarm, True
+
+
+_FORWARD = "SELECT key, value FROM entries WHERE object = ? AND key >= ? AND key < ? ORDER BY key"
+_BACKWARD = f"{_FORWARD} DESC"
+
+
+class ObjectStore:
+    """Opens on the running loop. Reads and commits run on it, slow syncs and checkpoints in threads."""
+
+    def __init__(self, path: Path, *, logger: Logger, on_fatal: Callable[[OSError], None]) -> None:
+        self._path = path
+        self._logger = logger
+        self._on_fatal = on_fatal
+        # For tests: called with a name at each step of a commit; may raise, or kill the process.
+        self.crash_point: Callable[[str, sqlite3.Connection], None] = lambda _step, _connection: None
+        self.commits = 0  # made by this process
+        self.synced = 0  # of these, how many are durable
+        self.syncs = 0
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._syncing = False
+        self._disk_s = 0.0  # how long a sync takes: the slowest recent one, decaying
+        self._copying: asyncio.Future[None] | None = None
+        self._checkpointed = 0
+        self._copy_above = CHECKPOINT_BYTES  # the size of the log at which it is copied again
+        self._restarted = 0
+        self._fatal: OSError | None = None
+        self.refusal: str | None = None  # why no commit is accepted at the moment
+
+    def open(self) -> None:
+        """Open the file. It must exist and have OBJECT_MIGRATIONS, as a DataDir provides it."""
+        self._loop = asyncio.get_running_loop()
+        self._db = _connect(self._path)
+        # This query creates the log's file. Its name must survive a power cut.
+        (newest,) = self._db.execute("SELECT coalesce(max(generation), 0) FROM alarms").fetchone()
+        sync_directory(self._path.parent)
+        self._log_fd = os.open(f"{self._path}-wal", os.O_RDONLY)
+        self._checkpointer = _connect(self._path)
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="object-store")
+        self._generation: int = newest
+
+    def next_generation(self) -> int:
+        self._generation += 1
+        return self._generation
+
+    # Reading
+
+    def read(self, object_id: str, key: str) -> str | None:
+        try:
+            row = self._db.execute(
+                "SELECT value FROM entries WHERE object = ? AND key = ?", (object_id, key)
+            ).fetchone()
+        except sqlite3.OperationalError as error:
+            raise self._explained(error, object_id, key) from error
+        return None if row is None else row[0]
+
+    def read_range(
+        self, object_id: str, start: str, end: str | bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[str, str]]:
+        """Entries from `start` (included) to `end` (excluded), in the byte order of their keys or against it."""
+        try:
+            for row in self._db.execute(_BACKWARD if reverse else _FORWARD, (object_id, start, end)):  # noqa: UP028 - that would close the cursor, perhaps too late
+                yield row
+        except sqlite3.OperationalError as error:
+            raise self._explained(error, object_id, start) from error
+
+    def unreadable(self, key: str, error: Exception) -> StoreUnavailable:
+        """The error for a stored value that this code cannot have written."""
+        return StoreUnavailable(
+            f"{self._path} is damaged: the value of the entry {key!r} cannot be read ({error}). "
+            f"Restore {self._path.name} from a backup, or remove this row of its table entries"
+        )
+
+    def _explained(self, error: sqlite3.OperationalError, object_id: str, start: str) -> Exception:
+        """The error with the key of the value, if it is about a text that is not UTF-8."""
+        if getattr(error, "sqlite_errorcode", None) is not None:
+            return error
+        rows = self._db.execute(
+            "SELECT CAST(key AS BLOB), CAST(value AS BLOB) FROM entries WHERE object = ? AND key >= ? ORDER BY key",
+            (object_id, start),
+        )
+        for key, value in rows:
+            try:
+                (key + value).decode()
+            except UnicodeDecodeError as fault:
+                return self.unreadable(key.decode(errors="replace"), fault)
+        return error
+
+    def read_alarm(self, object_id: str) -> Alarm | None:
+        row = self._db.execute(
+            f"SELECT {_ALARM_COLUMNS} FROM alarms WHERE object = ?",  # noqa: S608 - a constant list of columns
+            (object_id,),
+        ).fetchone()
+        return None if row is None else _alarm(row)
+
+    def read_alarms(self) -> list[tuple[Owner, Alarm]]:
+        rows = self._db.execute(
+            f"SELECT object, namespace, name, {_ALARM_COLUMNS} FROM alarms ORDER BY due_at"  # noqa: S608 - as above
+        )
+        return [(Owner(*row[:3]), _alarm(row[3:])) for row in rows]
+
+    # Writing
+
+    def commit(self, owner: Owner, changes: Changes) -> int:
+        """Apply one turn, all or nothing. Returns the commit's number, for `durable`."""
+        if self._fatal is not None:
+            raise self._fatal
+        if self.refusal is not None:
+            raise OSError(self.refusal)
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            self._apply(owner, changes)
+            self.crash_point("before commit", db)
+            db.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            raise
+        self.crash_point("after commit", db)
+        self.commits += 1
+        if not self._syncing:
+            # Not at once: other turns in this iteration of the loop may commit too, and share the sync.
+            self._syncing = True
+            self._loop.call_soon(self._sync)
+        return self.commits
+
+    def _apply(self, owner: Owner, changes: Changes) -> None:
+        db, object_id = self._db, owner.object
+        if changes.cleared:
+            db.execute("DELETE FROM entries WHERE object = ?", (object_id,))
+        entries = changes.entries.items()
+        written = [(object_id, key, value) for key, value in entries if value is not None]
+        if len(written) < len(entries):
+            deleted = [(object_id, key) for key, value in entries if value is None]
+            db.executemany("DELETE FROM entries WHERE object = ? AND key = ?", deleted)
+        if written:
+            db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", written)
+        if changes.alarm_changed:
+            alarm = changes.alarm
+            if alarm is None:
+                db.execute("DELETE FROM alarms WHERE object = ?", (object_id,))
+            else:
+                row = (
+                    *(object_id, owner.namespace, owner.name),
+                    *(alarm.scheduled_at, alarm.due_at, alarm.decided_at, alarm.generation),
+                    *(alarm.retry_count, alarm.backoff, alarm.last_failure_counted),
+                )
+                db.execute("INSERT OR REPLACE INTO alarms VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    # Durability
+
+    def durable(self, commit: int) -> "asyncio.Future[None] | None":
+        """A future that is done when this commit is on disk, or None if it already is."""
+        if commit <= self.synced:
+            return None
+        future = self._loop.create_future()
+        if self._fatal is not None:
+            future.set_exception(self._fatal)
+        else:
+            self._waiters.append((commit, future))
+        return future
+
+    def _sync(self) -> None:
+        """Make everything committed so far durable. A callback of the loop: an error must not leave it."""
+        target = self.commits
+        try:
+            self.crash_point("before sync", self._db)
+            if self._disk_s < QUICK_DISK_S:
+                # With a quick disk, switching to a thread and back takes longer than the sync.
+                self._synced(target, _timed_sync(self._log_fd))
+            else:
+                job = self._loop.run_in_executor(self._threads, _timed_sync, self._log_fd)
+                job.add_done_callback(lambda done: self._sync_ended(target, done))
+        except Exception as error:  # noqa: BLE001 - it reaches every caller that waits
+            self._fail(error)
+
+    def _sync_ended(self, target: int, job: "asyncio.Future[float]") -> None:
+        """Continue `_sync` after a sync in the thread."""
+        try:
+            self._synced(target, job.result())
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(error)
+
+    def _synced(self, target: int, took_s: float) -> None:
+        self.crash_point("after sync", self._db)
+        # One slow sync moves the syncs into the thread; they return to the loop when they stay quick.
+        self._disk_s = max(took_s, self._disk_s * 0.98)
+        self.syncs += 1
+        self.synced = target
+        while self._waiters and self._waiters[0][0] <= target:
+            _, future = self._waiters.popleft()
+            if not future.done():
+                future.set_result(None)
+        if self.commits > target:
+            self._sync()
+        else:
+            self._syncing = False
+        log_bytes = os.fstat(self._log_fd).st_size
+        if log_bytes <= CHECKPOINT_BYTES:  # it has restarted
+            self._copy_above = CHECKPOINT_BYTES
+        if target - self._checkpointed >= CHECKPOINT_COMMITS or log_bytes > self._copy_above:
+            self._checkpoint(target, log_bytes)
+
+    def _fail(self, error: Exception) -> None:
+        """Refuse all further work, permanently."""
+        if self._fatal is not None:
+            return
+        if isinstance(error, OSError):
+            fatal = error
+        else:
+            fatal = OSError(f"{type(error).__name__}: {error}")
+            fatal.__cause__ = error
+        self._fatal = fatal
+        for _, future in self._waiters:
+            if not future.done():
+                future.set_exception(fatal)
+        self._waiters.clear()
+        self._on_fatal(fatal)
+
+    def _checkpoint(self, target: int, log_bytes: int) -> None:
+        """Copy the log into the database, so that the log can restart instead of growing.
+
+        A failure loses nothing: the log has every write, and a later commit tries again.
+        """
+        if self._copying is not None and not self._copying.done():
+            return
+        self._checkpointed = target
+        self._copy_above = log_bytes + CHECKPOINT_BYTES
+        if target - self._restarted >= LOG_RESTART_COMMITS or log_bytes > LOG_RESTART_BYTES:
+            # Under constant load the copy in the thread never catches up. Here the writer waits for it, but not for a
+            # reader, such as a backup: this is the event loop.
+            try:
+                if _restart_log(self._db):
+                    self._restarted = target
+            except sqlite3.Error as error:
+                self._checkpoint_failed(error)
+        else:
+            self._copying = self._loop.run_in_executor(self._threads, _copy_log, self._checkpointer, "PASSIVE")
+            self._copying.add_done_callback(self._copied)
+
+    def _copied(self, job: "asyncio.Future[None]") -> None:
+        error = job.exception()
+        if error is not None:
+            self._checkpoint_failed(error)
+
+    def _checkpoint_failed(self, error: BaseException) -> None:
+        self._logger.warn("store.checkpoint_failed", error=repr(error))
+
+    async def close(self) -> None:
+        while self._syncing and self._fatal is None:
+            waiting = self.durable(self.commits)
+            if waiting is None:
+                break
+            await waiting
+        if self._copying is not None:
+            await asyncio.wait([self._copying])
+        self._threads.shutdown()
+        self._checkpointer.close()
+        self._db.close()
+        os.close(self._log_fd)
+
+
+def _timed_sync(fd: int) -> float:
+    """Sync the file; returns how many seconds that took."""
+    began_at = time.perf_counter()
+    sync_file(fd)
+    return time.perf_counter() - began_at
+
+
+def _copy_log(connection: sqlite3.Connection, mode: str) -> None:
+    connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+
+
+def _restart_log(connection: sqlite3.Connection) -> bool:
+    """Copy the whole log and restart it; False if somebody still reads from it."""
+    (wait_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {wait_ms}")
+    return not is_busy
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = connect(path)
+    db.execute("PRAGMA synchronous = NORMAL")  # we sync the log, before a reply leaves
+    db.execute("PRAGMA wal_autocheckpoint = 0")  # the log is copied in a thread, not in a commit
+    db.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
+    return db
+
+
+def _alarm(row: tuple[int, int, int, int, int, int, int]) -> Alarm:
+    return Alarm(*row[:6], bool(row[6]))

@@ -1,0 +1,268 @@
+"""An object's storage: `ctx.storage`, and the transaction that `transaction()` passes to its work.
+
+Every call takes effect at once and never yields to the loop; awaiting it only returns the result. Writes
+collect in layers. The lowest layer is the turn (everything since the last real suspension); each explicit
+transaction adds one on top. A layer is either merged into the one below or dropped. The runtime commits the
+lowest when the turn ends. Reads go through the layers to the file.
+"""
+
+import heapq
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar, cast
+
+from holdfast.errors import UsageError, ValueRefused
+from holdfast.local.migrations import after_all_with
+from holdfast.local.object_store import Alarm, Changes, ObjectStore, Owner
+from holdfast.local.turns import HostObject
+from holdfast.rules import READY_NONE, EntryStorage, OpenTransaction, Ready, check_range, instant
+from holdfast.types import StorageTransaction
+from holdfast.values import decode
+
+T = TypeVar("T")
+
+
+class ObjectStorage(EntryStorage):
+    """`ctx.storage`."""
+
+    def __init__(self, store: ObjectStore, owner: Owner, host: HostObject, *, has_alarm_handler: bool) -> None:
+        self._store = store
+        self._owner = owner
+        self._host = host
+        self._has_alarm_handler = has_alarm_handler
+        self._layers = [Changes()]
+        self._broken: BaseException | None = None
+        self._alarm = store.read_alarm(owner.object)
+        self.ringing: int | None = None  # generation of the alarm whose handler runs now
+
+    # Entries
+
+    def list(
+        self,
+        *,
+        start: str | None = None,
+        start_after: str | None = None,
+        end: str | None = None,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Awaitable[dict[str, Any]]:
+        self._check_usable()
+        check_range(start, start_after, limit)
+        first = start or ""
+        if start_after is not None:
+            first = start_after + "\0"  # the next text in byte order
+        first = max(first, prefix or "", key=_byte_order)
+        key_range = _Range(first, end, prefix or "")
+        rows = self._store.read_range(self._owner.object, first, key_range.upper_bound(), reverse=reverse)
+        if any(layer.entries or layer.cleared for layer in self._layers):
+            rows = self._merged(rows, key_range, reverse=reverse)
+        return Ready({key: self._decode(key, text) for key, text in islice(rows, limit)})
+
+    def delete_all(self) -> Awaitable[None]:
+        self._check_usable()
+        if len(self._layers) > 1:
+            raise UsageError("Cannot call delete_all() within a transaction")
+        self._host.wrote()
+        self._layers[0] = Changes(cleared=True, alarm_changed=True)
+        return READY_NONE
+
+    # The alarm
+
+    def get_alarm(self) -> Awaitable[int | None]:
+        self._check_usable()
+        alarm = self._current_alarm()
+        # While its handler runs, the alarm appears to be gone. On disk it stays until the handler succeeds.
+        if alarm is None or alarm.generation == self.ringing:
+            return READY_NONE
+        return Ready(alarm.scheduled_at)
+
+    def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
+        self._check_usable()
+        if not self._has_alarm_handler:
+            raise ValueRefused("the class must have an alarm() handler before set_alarm() can be called")
+        now = self._host.now()
+        at = max(instant(scheduled_time), now)
+        self._change_alarm(Alarm(at, at, now, self._store.next_generation()))
+        return READY_NONE
+
+    def delete_alarm(self) -> Awaitable[None]:
+        self._check_usable()
+        if self._current_alarm() is not None:
+            self._change_alarm(None)
+        return READY_NONE
+
+    # Transactions
+
+    async def sync(self) -> None:
+        self._check_usable()
+        self._host.end_turn()
+        await self._host.durable()
+
+    def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]:
+        """Run work as a critical section. Its writes take effect together, or not at all if it raises."""
+        self._check_usable()
+
+        async def body() -> T:
+            self._host.end_turn()
+            layer = self._push()
+            try:
+                result = await work(cast("StorageTransaction", OpenTransaction(self, lambda: self.drop(layer))))
+            except BaseException:
+                self.drop(layer)
+                raise
+            if layer in self._layers:  # not rolled back
+                self._merge(layer)
+                self._host.end_turn()
+            return result
+
+        return self._host.enter(body)
+
+    def transaction_sync(self, work: Callable[[], T]) -> T:
+        self._check_usable()
+        layer = self._push()
+        try:
+            result = work()
+        except BaseException:
+            self.drop(layer)
+            raise
+        self._merge(layer)
+        return result
+
+    # For the runtime
+
+    def take_turn(self) -> Changes | None:
+        """The changes to commit now. None if nothing was written, or a transaction is open."""
+        if len(self._layers) > 1 or not self._layers[0]:
+            return None
+        return self._layers[0]
+
+    def turn_committed(self) -> None:
+        if self._layers[0].alarm_changed:
+            self._alarm = self._layers[0].alarm
+        self._layers[0] = Changes()
+
+    def alarm_in_force(self, generation: int) -> bool:
+        """Whether the alarm of this generation is still the one that is set."""
+        alarm = self._current_alarm()
+        return alarm is not None and alarm.generation == generation
+
+    def alarm_succeeded(self, generation: int) -> None:
+        """Remove the alarm together with the handler's last writes, unless the handler set another."""
+        if self.alarm_in_force(generation):
+            self._change_alarm(None)
+
+    def alarm_rescheduled(self, alarm: Alarm | None) -> None:
+        """Take over a retry, or the end of the retries, that the runtime has committed."""
+        self._alarm = alarm
+
+    def break_with(self, error: BaseException) -> None:
+        self._broken = error
+        self._layers = [Changes()]
+
+    def drop(self, layer: Changes) -> None:
+        while layer in self._layers:
+            self._layers.pop()
+
+    def _check_usable(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _writing(self) -> Changes:
+        self._host.wrote()
+        return self._layers[-1]
+
+    def _push(self) -> Changes:
+        layer = _Layer()
+        self._layers.append(layer)
+        return layer
+
+    def _merge(self, layer: Changes) -> None:
+        assert self._layers[-1] is layer, "transactions end in the reverse order of their start"
+        self._layers.pop()
+        self._layers[-1].absorb(layer)
+
+    def _decode(self, key: str, text: str) -> Any:  # noqa: ANN401 - the caller knows what it stored
+        try:
+            return decode(text)
+        except ValueError as error:
+            raise self._store.unreadable(key, error) from error
+
+    def _read(self, key: str) -> str | None:
+        for layer in reversed(self._layers):
+            if key in layer.entries:
+                return layer.entries[key]
+            if layer.cleared:
+                return None
+        return self._store.read(self._owner.object, key)
+
+    def _write(self, texts: Mapping[str, str]) -> None:
+        self._writing().entries.update(texts)
+
+    def _delete(self, key: str) -> bool:
+        existed = self._read(key) is not None
+        if existed:
+            self._writing().entries[key] = None
+        return existed
+
+    def _merged(
+        self, scanned: Iterator[tuple[str, str]], key_range: "_Range", *, reverse: bool
+    ) -> Iterator[tuple[str, str]]:
+        """The entries of the file as changed by the layers, in order. It reads the file only as far as needed."""
+        changes: dict[str, str | None] = {}
+        for layer in self._layers:
+            if layer.cleared:
+                changes, scanned = {}, iter(())
+            changes.update((key, text) for key, text in layer.entries.items() if key in key_range)
+        unchanged = (row for row in scanned if row[0] not in changes)
+        written = [(key, text) for key, text in changes.items() if text is not None]
+        written.sort(key=_row_order, reverse=reverse)
+        return heapq.merge(unchanged, written, key=_row_order, reverse=reverse)
+
+    def _current_alarm(self) -> Alarm | None:
+        for layer in reversed(self._layers):
+            if layer.alarm_changed:
+                return layer.alarm
+        return self._alarm
+
+    def _change_alarm(self, alarm: Alarm | None) -> None:
+        layer = self._writing()
+        layer.alarm, layer.alarm_changed = alarm, True
+
+
+class _Layer(Changes):
+    """The writes of one transaction. Compared by identity: two empty layers are not equal."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+class _Range:
+    """Keys from `first` (included) to `end` (excluded) that start with the prefix."""
+
+    def __init__(self, first: str, end: str | None, prefix: str) -> None:
+        self._first = _byte_order(first)
+        self._end_text = end
+        self._end = None if end is None else _byte_order(end)
+        self._prefix = prefix
+
+    def upper_bound(self) -> str | bytes:
+        """An upper bound of the range: no key of the range is at or after it."""
+        after = after_all_with(self._prefix)
+        if self._end_text is None:
+            return after
+        return self._end_text if isinstance(after, bytes) else min(self._end_text, after, key=_byte_order)
+
+    def __contains__(self, key: str) -> bool:
+        order = _byte_order(key)
+        return order >= self._first and (self._end is None or order < self._end) and key.startswith(self._prefix)
+
+
+def _row_order(row: tuple[str, str]) -> bytes:
+    return _byte_order(row[0])
+
+
+def _byte_order(key: str) -> bytes:
+    return key.encode()

@@ -1,0 +1,196 @@
+"""Entries and alarms: the rules for keys, values (each one JSON text), ranges and times.
+
+KV: the rules for keys, values, expiry and pages. The limits are Cloudflare's.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import UsageError, ValueRefused
+from holdfast.types import JSON
+from holdfast.values import decode, encode
+
+T = TypeVar("T")
+
+ENTRY_MAX = 2 * 1024 * 1024  # bytes of key and value together; Cloudflare's limit
+ALARM_MAX_MS = 6_942_585_600_000  # the end of the year 2189, as on Cloudflare
+
+
+class Ready(Generic[T]):
+    """A result that is already there. Awaiting it does not suspend."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[None, None, T]:
+        yield from ()
+        return self._value
+
+
+READY_NONE: Ready[None] = Ready(None)
+
+
+class EntryStorage(ABC):
+    """`get`, `put` and `delete`, for one key or several. Each platform reads and writes the texts in its own way."""
+
+    def get(self, key: str | Sequence[str], /) -> Awaitable[Any]:
+        self._check_usable()
+        if isinstance(key, str):
+            text = self._read(checked_key(key))
+            return Ready(None if text is None else self._decode(key, text))
+        texts = {k: self._read(k) for k in sorted([checked_key(k) for k in key])}
+        return Ready({k: self._decode(k, text) for k, text in texts.items() if text is not None})
+
+    def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
+        self._check_usable()
+        entries = {key: value} if isinstance(key, str) else key
+        # All are checked before the first is written: with one bad value, nothing is written.
+        self._write({checked_key(k): entry_text(k, v) for k, v in entries.items()})
+        return READY_NONE
+
+    def delete(self, key: str | Sequence[str], /) -> Awaitable[Any]:
+        self._check_usable()
+        if isinstance(key, str):
+            return Ready(self._delete(checked_key(key)))
+        return Ready(sum(self._delete(k) for k in [checked_key(k) for k in key]))
+
+    def _decode(self, _key: str, text: str) -> Any:  # noqa: ANN401 - the caller knows what it stored
+        return decode(text)
+
+    @abstractmethod
+    def _check_usable(self) -> None:
+        """Raise if the object was reset."""
+
+    @abstractmethod
+    def _read(self, key: str) -> str | None: ...
+    @abstractmethod
+    def _write(self, texts: Mapping[str, str]) -> None: ...
+    @abstractmethod
+    def _delete(self, key: str) -> bool: ...
+
+
+class OpenTransaction:
+    """The storage inside `transaction()`. After a rollback it raises."""
+
+    def __init__(self, storage: Any, undo: Callable[[], None]) -> None:  # noqa: ANN401 - passes calls on to it
+        self._storage = storage
+        self._undo = undo
+        self._rolled_back = False
+
+    def rollback(self) -> None:
+        self._check("rollback")
+        self._undo()
+        self._rolled_back = True
+
+    def __getattr__(self, call: str) -> Any:  # noqa: ANN401 - a bound method of the storage
+        if call not in _TRANSACTION_CALLS:
+            raise AttributeError(f"a transaction has no {call}()")
+        self._check(call)
+        return getattr(self._storage, call)
+
+    def _check(self, call: str) -> None:
+        if self._rolled_back:
+            raise UsageError(f"Cannot {call}() on rolled back transaction")
+
+
+_TRANSACTION_CALLS = frozenset(["get", "put", "delete", "list", "delete_all", "get_alarm", "set_alarm", "delete_alarm"])
+
+
+def checked_key(key: str) -> str:
+    if type(key) is not str:
+        raise ValueRefused(f"the key {key!r} is of type {type(key).__name__}: keys are text")
+    if not key.isascii():
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise ValueRefused(f"the key {key!r} is not valid Unicode text") from None
+    return key
+
+
+def entry_text(key: str, value: JSON) -> str:
+    text = encode(value, f"the value of {key!r}")
+    if len(key.encode()) + len(text) > ENTRY_MAX:  # the text is ASCII
+        raise ValueRefused(
+            f"the value of {key!r} takes {len(text):,} bytes as JSON; key and value together may take {ENTRY_MAX:,}"
+        )
+    return text
+
+
+def instant(value: float | datetime) -> int:
+    """The time of an alarm in unix milliseconds."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueRefused("set_alarm() takes an aware datetime: give it a time zone")
+        value = value.timestamp() * 1000
+    if type(value) is not int and type(value) is not float:
+        raise ValueRefused(f"set_alarm() takes unix milliseconds or an aware datetime, not {type(value).__name__}")
+    if type(value) is float and not math.isfinite(value):
+        raise ValueRefused(f"set_alarm() cannot be called with {value}: it is not a time")
+    if value <= 0:
+        raise ValueRefused("set_alarm() cannot be called with an alarm time <= 0")
+    if value >= ALARM_MAX_MS:
+        raise ValueRefused("set_alarm() cannot be called with a time after the year 2189")
+    return int(value)
+
+
+def check_range(start: str | None, start_after: str | None, limit: int | None) -> None:
+    if start is not None and start_after is not None:
+        raise ValueRefused("list() takes start or start_after, not both")
+    if limit is not None and (type(limit) is not int or limit <= 0):
+        raise ValueRefused(f"list() takes a limit of 1 or more, not {limit!r}; omit it for all entries")
+
+
+KEY_BYTES_MAX = 512
+VALUE_BYTES_MAX = 25 * 1024 * 1024
+TTL_MIN_S = 60
+TTL_MAX_S = 10**10  # 317 years; a larger number is probably not in seconds
+GET_MANY_MAX = 100
+LIST_MAX = 1000
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    for key in keys:
+        check_key(key)
+    if len(keys) > GET_MANY_MAX:
+        raise UsageError(f"KV.get_many takes {GET_MANY_MAX} keys at most, not {len(keys)}: split the call")
+
+
+def check_entry(key: str, value: object, ttl: object) -> None:
+    check_key(key)
+    if not isinstance(value, str):
+        raise ValueRefused(f"KV.put {key!r}: the value is of type {type(value).__name__}; KV holds text")
+    if (size := utf8_size(value, f"the value of {key!r}")) > VALUE_BYTES_MAX:
+        raise ValueRefused(f"KV.put {key!r}: the value has {size} bytes; at most {VALUE_BYTES_MAX} are allowed")
+    check_ttl(key, ttl)
+
+
+def check_page(prefix: str, limit: int) -> None:
+    if not 1 <= limit <= LIST_MAX:
+        raise UsageError(f"KV.list: limit is {limit}; give 1 to {LIST_MAX}")
+    utf8_size(prefix, "the prefix")
+
+
+def check_key(key: object) -> None:
+    if not isinstance(key, str) or key in {"", ".", ".."}:
+        raise UsageError(f"KV: {key!r} cannot be a key; use any other text")
+    if (size := utf8_size(key, "the key")) > KEY_BYTES_MAX:
+        raise UsageError(f"KV: the key {key[:40]!r}… has {size} bytes; at most {KEY_BYTES_MAX} are allowed")
+
+
+def check_ttl(key: str, ttl: object) -> None:
+    if ttl is None:
+        return
+    if not isinstance(ttl, int) or isinstance(ttl, bool) or not TTL_MIN_S <= ttl <= TTL_MAX_S:
+        raise UsageError(f"KV.put {key!r}: expiration_ttl is {ttl!r}; give whole seconds, {TTL_MIN_S} to {TTL_MAX_S}")
+
+
+def utf8_size(text: str, what: str) -> int:
+    try:
+        return len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ValueRefused(f"KV: {what} is not valid Unicode: a lone surrogate at position {error.start}") from error

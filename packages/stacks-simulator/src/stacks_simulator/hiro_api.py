@@ -1,0 +1,357 @@
+"""Hiro's Stacks API on the model: request in, reply out.
+
+Modelled: the v1 and v3 endpoints that a sweep or a verifier may use, their paging, ETag/304, 302, 400,
+404 and 410. `deprecated_gone` switches the deprecated v1 routes off (410), `v3_absent` makes it an older
+server without v3 (404), and `index_lag_ms` is how long lookups by id do not find a new transaction.
+
+The network's list has its own switches: `network_list` switches it off, `omitted_share` is the share of transactions
+that it never shows, `list_lag_ms` is how far it lags behind, as a read replica can, and since `list_stopped_ms` it has
+no new blocks. With `etag_stuck` its ETag does not change, as with a broken cache: whoever sends it gets 304 although
+there are new blocks.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias, get_args
+
+from holdfast.errors import UsageError
+from stacks_simulator import hiro_pages as pages
+from stacks_simulator import hiro_v1, hiro_v3
+from stacks_simulator.chain import Chain
+from stacks_simulator.chain_records import AssetKey, ChainTransaction
+from stacks_simulator.hiro_hooks import HookApi
+from stacks_simulator.hiro_pages import HiroHttpError, HiroQuery
+from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
+
+VERSION = "stacks-blockchain-api v9.0.2 (simulated)"
+DEPRECATED = '299 - "Deprecated: See https://docs.hiro.so/stacks/api for more information"'
+GONE = "This endpoint has been disabled. See https://docs.hiro.so/stacks/api for more information"
+PRINCIPAL = re.compile(r"^S[0-9A-HJKMNP-TV-Z]{28,41}(\.[a-zA-Z][a-zA-Z0-9_-]{0,127})?$")
+TX_ID = re.compile(r"(0x)?[a-fA-F0-9]{64}")
+MULTIPLE_TX_ID_RULE = 'querystring/tx_id/0 must match pattern "^0x[a-fA-F0-9]{64}$"'
+TX_ID_RULE = 'params/tx_id must match pattern "^(0x)?[a-fA-F0-9]{64}$"'
+TX_IDS_MAX = 20
+NETWORK_LIST_PATH = "/extended/v3/transactions"
+
+NetworkListState: TypeAlias = Literal["served", "absent", "gone"]
+HiroHandler: TypeAlias = Callable[["HiroApi", HiroQuery, Mapping[str, str]], SimulatedReply]
+
+
+@dataclass(frozen=True, slots=True)
+class HiroRoute:
+    """A path, its handler, and whether Hiro has deprecated it."""
+
+    pattern: re.Pattern[str]
+    handler: HiroHandler
+    deprecated: bool = False
+
+
+class HiroApi:
+    """Hiro's API on one chain."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.deprecated_gone = False
+        self.v3_absent = False
+        self.index_lag_ms = 0
+        self.network_list: NetworkListState = "served"
+        self.omitted_share = 0.0
+        self.list_lag_ms = 0
+        self.list_stopped_ms: int | None = None
+        self.etag_stuck = False
+        self._last_etag = ""  # of the network's list
+        self.hooks = HookApi(chain)
+
+    def set_network_list(self, state: str) -> None:
+        for known in get_args(NetworkListState):
+            if state == known:
+                self.network_list = known
+                return
+        raise UsageError(f"network_list must be one of {', '.join(get_args(NetworkListState))}")
+
+    def reply(self, request: SimulatedRequest) -> SimulatedReply:
+        """The reply to a request, without limits and faults."""
+        try:
+            return self._route(request).with_headers({"x-api-version": VERSION})
+        except HiroHttpError as error:
+            return error.reply.with_headers({"x-api-version": VERSION})
+
+    def _route(self, request: SimulatedRequest) -> SimulatedReply:
+        if request.path.startswith("/chainhooks/"):
+            return self.hooks.reply(request)
+        for route in HIRO_ROUTES:
+            match = route.pattern.fullmatch(request.path)
+            if match and request.method == "GET":
+                return self._handle(route, request, match.groupdict())
+        raise _no_route(request)
+
+    def _handle(self, route: HiroRoute, request: SimulatedRequest, params: Mapping[str, str]) -> SimulatedReply:
+        if self.v3_absent and request.path.startswith("/extended/v3/"):
+            raise _no_route(request)
+        if route.deprecated and self.deprecated_gone:
+            return _gone()
+        try:
+            _check_params(request, params)
+            reply = route.handler(self, HiroQuery(request), params)
+        except HiroHttpError as error:
+            reply = error.reply
+        return reply.with_headers({"warning": DEPRECATED}) if route.deprecated else reply
+
+    # v1
+
+    def v1_transactions(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        args = not query.flag("exclude_function_args")
+        return self._v1_list(query, params, lambda tx: hiro_v1.transaction(tx, function_args=args))
+
+    def v1_transactions_with_transfers(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        principal, args = params["principal"], not query.flag("exclude_function_args")
+        return self._v1_list(query, params, lambda tx: hiro_v1.with_transfers(tx, principal, function_args=args))
+
+    def _v1_list(
+        self, query: HiroQuery, params: Mapping[str, str], row: Callable[[ChainTransaction], dict[str, Any]]
+    ) -> SimulatedReply:
+        limit, offset = query.count("limit", 20, 50), query.integer("offset", 0, 0)
+        span = pages.v1_span(self.chain, params["principal"], query)
+        etag = self._principal_tag(params["principal"])
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        transactions = self.chain.index.of(params["principal"])
+        newest = range(span.stop - 1 - offset, max(span.start - 1, span.stop - 1 - offset - limit), -1)
+        results = [row(transactions[at]) for at in newest]
+        return _tagged({"limit": limit, "offset": offset, "total": len(span), "results": results}, etag)
+
+    def v1_transaction(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        events = query.count("event_limit", 20, 100), query.integer("event_offset", 0, 0)
+        tx = self._find_transaction(params["tx_id"])
+        if tx is None:
+            raise HiroHttpError(404, "could not find transaction by ID")
+        etag = _transaction_tag(tx)
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        return _tagged(_v1_row(tx, events, query), etag)
+
+    def v1_multiple(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
+        events = query.count("event_limit", 20, 100), query.integer("event_offset", 0, 0)
+        ids = _tx_ids(query)
+        if any(not tx_id.startswith("0x") for tx_id in ids):
+            raise HiroHttpError(400, MULTIPLE_TX_ID_RULE)
+        known = {tx.tx_id: tx for tx_id in ids if (tx := self._find_transaction(tx_id))}
+        # A transaction is found under its own id. The request's spelling of an id is looked up unchanged.
+        entries = {tx_id: {"found": True, "result": _v1_row(tx, events, query)} for tx_id, tx in known.items()} | {
+            tx_id: {"found": False, "result": {"tx_id": tx_id}} for tx_id in ids if tx_id not in known
+        }
+        etag = sha256("".join(map(_transaction_tag, known.values())).encode()).hexdigest()
+        return _not_modified(etag) if query.has_etag(etag) else _tagged(entries, etag)
+
+    # v3
+
+    def v3_principal_transactions(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        principal, limit = params["principal"], query.integer("limit", 20, 1, 50)
+        page = pages.v3_transactions(self.chain, principal, limit, query.text("cursor", r"\d+:\d+:\d+"))
+        etag = self._principal_tag(principal)
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        return _tagged(page.body(limit, lambda tx: hiro_v3.principal_transaction(tx, principal)), etag)
+
+    def v3_network_transactions(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
+        if self.network_list == "absent":
+            raise HiroHttpError(404, f"Route GET:{NETWORK_LIST_PATH} not found")
+        if self.network_list == "gone":
+            return _gone()
+        limit, cursor = query.integer("limit", 20, 1, 50), query.text("cursor", r"\d+:\d+:\d+")
+        end = self._network_list_end()
+        etag = _index_hash(self.chain.index.all[end - 1]) if end else ""
+        if self.etag_stuck and self._last_etag:
+            etag = self._last_etag
+        self._last_etag = etag
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        page = pages.v3_network_transactions(self.chain.index.all, end, limit, cursor, self._is_listed)
+        if cursor is not None and not page.rows:
+            raise HiroHttpError(404, "Cursor not found")
+        return _tagged(page.body(limit, hiro_v3.summary), etag)
+
+    def v3_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        ids, limit = _tx_ids(query), query.integer("limit", 20, 1, 50)
+        if len(ids) > TX_IDS_MAX:
+            raise HiroHttpError(400, f"querystring/tx_id must NOT have more than {TX_IDS_MAX} items")
+        etag = self._principal_tag(params["principal"])
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        if any(not tx_id.startswith("0x") for tx_id in ids):
+            raise HiroHttpError(500, "Internal Server Error")
+        own = dict.fromkeys(tx_id.lower() for tx_id in ids)
+        transactions = [tx for tx_id in own if (tx := self.chain.transactions.get(tx_id))]
+        cursor = query.text("cursor", r"\d+:\d+:\d+:\d+:.+")
+        page = pages.v3_balance_changes(transactions, params["principal"], limit, cursor)
+        return _tagged(page.body(limit, _change_with_tx), etag)
+
+    def v3_transaction_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        limit, tx = query.integer("limit", 20, 1, 50), self._find_transaction(params["tx_id"])
+        etag = _transaction_tag(tx) if tx else ""
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        cursor = query.text("cursor", r"\d+:.+")
+        page = pages.v3_transaction_balance_changes(tx, params["principal"], limit, cursor)
+        return _tagged(page.body(limit, lambda row: hiro_v3.balance_change(*row[1:])), etag)
+
+    def v3_transaction(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        include = query.words("include", hiro_v3.INCLUDES)
+        tx = self._find_transaction(params["tx_id"])
+        if tx is None:
+            raise HiroHttpError(404, "Transaction not found")
+        etag = _transaction_tag(tx)
+        if tx.state not in {"mined", "mempool"}:
+            missing = HiroHttpError(404, "Transaction not found")
+            raise HiroHttpError(404, "", missing.reply.with_headers({"etag": f'"{etag}"'}))
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        return _tagged(hiro_v3.transaction(tx, include), etag)
+
+    def v3_events(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        limit, cursor = query.integer("limit", 20, 1, 100), query.text("cursor", r"\d+")
+        tx = self._find_transaction(params["tx_id"])
+        if tx is None or tx.state != "mined":
+            raise HiroHttpError(400, "Transaction not found")
+        etag = _transaction_tag(tx)
+        if query.has_etag(etag):
+            return _not_modified(etag)
+        page = pages.v3_events(tx, limit, int(cursor or 0))
+        return _tagged(page.body(limit, lambda row: hiro_v3.event_row(*row)), etag)
+
+    # The node
+
+    def status(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
+        height = self.chain.tip_height
+        block_hash = self.chain.block_hash(height)
+        if query.has_etag(block_hash):
+            return _not_modified(block_hash)
+        tip = {"block_height": height, "block_hash": block_hash}
+        return _tagged({"server_version": VERSION, "status": "ready", "chain_tip": tip}, block_hash)
+
+    def info(self, _query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
+        height = self.chain.tip_height
+        return json_reply(
+            200, {"network_id": 1, "stacks_tip_height": height, "stacks_tip": self.chain.block_hash(height)[2:]}
+        )
+
+    # Look-ups
+
+    def _find_transaction(self, tx_id: str) -> ChainTransaction | None:
+        """A transaction by id, in any letter case; None when it vanished or is still within the lag."""
+        tx = self.chain.transactions.get(tx_id.lower())
+        if tx is None or tx.state == "vanished":
+            return None
+        return None if self.chain.now_ms < tx.received_ms + self.index_lag_ms else tx
+
+    def _network_list_end(self) -> int:
+        """How many of the chain's transactions are old enough for the network's list."""
+        newest_ms = self.chain.now_ms - self.list_lag_ms
+        if self.list_stopped_ms is not None:
+            newest_ms = min(newest_ms, self.list_stopped_ms)
+        newest_s = newest_ms // 1000
+        return bisect_right(self.chain.index.all, newest_s, key=_block_time_s)
+
+    def _is_listed(self, tx: ChainTransaction) -> bool:
+        """Return whether the network's list shows it. The id decides: a larger share omits the same ones and more."""
+        return int(tx.tx_id[2:14], 16) >= self.omitted_share * 16**12
+
+    def _principal_tag(self, principal: str) -> str:
+        """Return a tag of the newest id only: a transaction mined again in another block does not change it."""
+        transactions = self.chain.index.of(principal)
+        return transactions[-1].tx_id if transactions else ""
+
+
+def _check_params(request: SimulatedRequest, params: Mapping[str, str]) -> None:
+    if "principal" in params and not PRINCIPAL.fullmatch(params["principal"]):
+        raise HiroHttpError(400, f'params/principal must match pattern "{PRINCIPAL.pattern}"')
+    tx_id = params.get("tx_id")
+    if tx_id is None:
+        return
+    if not TX_ID.fullmatch(tx_id):
+        raise HiroHttpError(400, TX_ID_RULE)
+    if tx_id.startswith("0x"):
+        return
+    if "/v3/" in request.path:
+        raise HiroHttpError(500, "Internal Server Error")
+    query = f"?{request.query_text}" if request.query_text else ""
+    target = request.path.replace(tx_id, "0x" + tx_id) + query
+    raise HiroHttpError(302, "", SimulatedReply(302, b"", {"location": target}))
+
+
+def _no_route(request: SimulatedRequest) -> HiroHttpError:
+    return HiroHttpError(404, f"Route {request.method}:{request.path} not found")
+
+
+def _tx_ids(query: HiroQuery) -> list[str]:
+    ids = [tx_id for text in query.all("tx_id") for tx_id in text.split(",") if tx_id]
+    if not ids:
+        raise HiroHttpError(400, "querystring must have required property 'tx_id'")
+    if any(not TX_ID.fullmatch(tx_id) for tx_id in ids):
+        raise HiroHttpError(400, TX_ID_RULE.replace("params/tx_id", "querystring/tx_id/0"))
+    return ids
+
+
+def _v1_row(tx: ChainTransaction, events: tuple[int, int], query: HiroQuery) -> dict[str, Any]:
+    limit, offset = events
+    args = not query.flag("exclude_function_args")
+    return hiro_v1.transaction(tx, slice(offset, offset + limit), function_args=args)
+
+
+def _change_with_tx(row: tuple[ChainTransaction, AssetKey, int, int]) -> dict[str, Any]:
+    return {"tx_id": row[0].tx_id, **hiro_v3.balance_change(*row[1:])}
+
+
+def _transaction_tag(tx: ChainTransaction) -> str:
+    return f"{tx.tx_id}:{_index_hash(tx) if tx.state == 'mined' else ''}:{tx.status}"
+
+
+def _index_hash(tx: ChainTransaction) -> str:
+    return tx.block.index_hash if tx.block else ""
+
+
+def _block_time_s(tx: ChainTransaction) -> int:
+    return tx.block.time_s if tx.block else 0
+
+
+def _gone() -> SimulatedReply:
+    return json_reply(410, {"error": "Gone", "message": GONE}, {"warning": DEPRECATED})
+
+
+def _tagged(body: object, etag: str) -> SimulatedReply:
+    headers = {"etag": f'"{etag}"', "cache-control": "public, no-cache, must-revalidate"} if etag else {}
+    return json_reply(200, body, headers)
+
+
+def _not_modified(etag: str) -> SimulatedReply:
+    return SimulatedReply(304, b"", {"etag": f'"{etag}"', "cache-control": "public, no-cache, must-revalidate"})
+
+
+def _routes(*routes: tuple[str, HiroHandler, bool]) -> tuple[HiroRoute, ...]:
+    return tuple(
+        HiroRoute(re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), handler, deprecated)
+        for path, handler, deprecated in routes
+    )
+
+
+HIRO_ROUTES = _routes(
+    ("/extended/v3/principals/{principal}/transactions", HiroApi.v3_principal_transactions, False),
+    ("/extended/v3/principals/{principal}/balance-changes", HiroApi.v3_balance_changes, False),
+    (
+        "/extended/v3/principals/{principal}/transactions/{tx_id}/balance-changes",
+        HiroApi.v3_transaction_balance_changes,
+        False,
+    ),
+    (NETWORK_LIST_PATH, HiroApi.v3_network_transactions, False),
+    ("/extended/v3/transactions/{tx_id}", HiroApi.v3_transaction, False),
+    ("/extended/v3/transactions/{tx_id}/events", HiroApi.v3_events, False),
+    ("/extended/v1/tx/multiple", HiroApi.v1_multiple, False),
+    ("/extended/v1/tx/{tx_id}", HiroApi.v1_transaction, True),
+    ("/extended/v1/address/{principal}/transactions", HiroApi.v1_transactions, True),
+    ("/extended/v1/address/{principal}/transactions_with_transfers", HiroApi.v1_transactions_with_transfers, True),
+    ("/extended", HiroApi.status, False),
+    ("/v2/info", HiroApi.info, False),
+)

@@ -1,0 +1,79 @@
+"""Tokens, their price at any moment, and how Tenero quotes each.
+
+A price is a pure function of the token and the time: two slow waves around a base price, which changes
+once a minute. Nothing is stored, so it costs nothing to advance the chain by a month.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeAlias
+
+from stacks_simulator.addresses import address_of, digest
+
+# How Tenero quotes a token. number: a number. text: price and decimals are numeric strings. zero and null: that
+# value instead of a price. missing: 404, and not in the list. unlisted: found by its address but not in the list.
+Quoting: TypeAlias = Literal["number", "text", "zero", "null", "missing", "unlisted"]
+
+PRICE_STEP_MS = 60_000
+FILLER_COUNT = 235  # tokens without trades; they make the list several pages long
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedToken:
+    """A token of the chain. `id` is `stx` or `contract::asset`, as events and stored swaps name it."""
+
+    id: str
+    symbol: str
+    decimals: int
+    base_price: float
+    quoting: Quoting = "number"
+
+    @property
+    def address(self) -> str:
+        """The id that Tenero uses: the contract, without the asset's name."""
+        return self.id.partition("::")[0]
+
+
+STX = SimulatedToken("stx", "STX", 6, 0.85)
+SBTC = SimulatedToken("SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token", "sBTC", 8, 103_420.5)
+STSTX = SimulatedToken("SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx", "stSTX", 6, 0.97)
+USDCX = SimulatedToken("SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token", "USDCx", 6, 1.0, "missing")
+AEUSDC = SimulatedToken("SP3Y2ZSH8P7D50B0VBTSX11S7XSG24M1VB9YFQA4K.token-aeusdc::aeUSDC", "aeUSDC", 6, 1.0, "zero")
+USDA = SimulatedToken("SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token::usda", "USDA", 6, 1.0, "zero")
+SUSDT = SimulatedToken("SP3K8BC0PPEVCV7NZ6QSRWPQ2JE9E5B6N3PA0KBR9.token-susdt::bridged-usdt", "sUSDT", 8, 1.0, "zero")
+ALEX = SimulatedToken("SP102V8P0F7JX67ARQ77WEA3D3CFB5XW39REDT0AM.token-alex::alex", "ALEX", 8, 0.012)
+WELSH = SimulatedToken(
+    "SP3NE50GEXFG9SZGTT51P40X2CKYSZ5CC4ZTZ7A2G.welshcorgicoin-token::welshcorgicoin", "WELSH", 6, 0.0007, "text"
+)
+VELAR = SimulatedToken("SP1Y5YSTAHZ88XYK1VPDH24GY0HPX5J4JECTMY4A1.velar-token::velar", "VELAR", 6, 0.0031, "null")
+DIKO = SimulatedToken("SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token::diko", "DIKO", 6, 0.018, "unlisted")
+# Two invented tokens: one with digits in its asset name, one with units so small that amounts exceed 2^63.
+B42 = SimulatedToken(f"{address_of('b42')}.b42-token::b42", "B42", 8, 0.0052, "text")
+DUST = SimulatedToken(f"{address_of('dust')}.dust-token::dust", "DUST", 18, 0.000_4)
+
+TRADED_TOKENS = (STX, SBTC, STSTX, USDCX, AEUSDC, USDA, SUSDT, ALEX, WELSH, VELAR, DIKO, B42, DUST)
+FILLER_TOKENS = tuple(
+    SimulatedToken(f"{address_of(f'filler:{n}')}.token-{n}::token-{n}", f"T{n}", 6, 0.001 * (n + 1))
+    for n in range(FILLER_COUNT)
+)
+TOKENS_BY_ID = {token.id: token for token in TRADED_TOKENS}
+
+
+def price_usd(token: SimulatedToken, at_ms: int) -> float:
+    """The price of the token at that moment, in USD."""
+    return _price_in_minute(token, at_ms // PRICE_STEP_MS)
+
+
+@cache
+def _phase(token_id: str) -> float:
+    return int(digest(token_id)[2:10], 16) / 0xFFFF_FFFF * math.tau
+
+
+def _price_in_minute(token: SimulatedToken, minute: int) -> float:
+    phase = _phase(token.id)
+    if token.base_price == 1.0:  # the price of a stablecoin hardly moves
+        return round(1.0 + 0.001 * math.sin(minute / 41 + phase), 6)
+    slow = 0.06 * math.sin(minute / 311 + phase)
+    quick = 0.015 * math.sin(minute / 17 + 2 * phase)
+    return float(f"{token.base_price * math.exp(slow + quick):.6g}")

@@ -1,0 +1,1 @@
+"""The leaderboard: rows, capital, history, news and what is published."""

@@ -1,0 +1,185 @@
+"""What an agent can learn about itself: its tier and what is missing, its ranks, and its last refusals.
+
+How an agent trades: its win rate, its holding time, its drawdown. Pure.
+
+Tokens that an agent receives in one swap and gives in a later one are matched first in, first out. Each matched part
+is a closed trade. It is a win if it was given for more than it was received for, both valued at the time of the swap.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.types import Database
+from tocsin.board.board import PERIODS, SORTS, ranked, value_by
+from tocsin.board.published import PeriodRows, PublishedBoard
+from tocsin.board.types import AgentTier, AgentView, BoardRow
+from tocsin.swaps.trades import check_address, refusals
+
+REFUSALS_MAX = 10
+
+# What is left to do before an agent's swaps count, in order.
+STEPS = {
+    "register": "register the wallet as an agent at AIBTC; its earlier swaps count as well",
+    "claim": "have the claim verified: it must be verified or rewarded",
+    "identity": "get an on-chain identity (ERC-8004)",
+}
+MISSING: dict[AgentTier, list[str]] = {
+    "not_registered": list(STEPS.values()),
+    "registered": [STEPS["claim"], STEPS["identity"]],
+    "genesis": [STEPS["identity"]],
+    "eligible": [],
+}
+
+_AGENT = """
+SELECT a.display_name, a.bns_name, a.erc8004_agent_id, t.tier
+FROM agents a JOIN agent_tiers t ON t.stx_address = a.stx_address WHERE a.stx_address = ?"""
+
+
+class BoardRanks:
+    """Ranks in every order and period, computed once for each published board."""
+
+    def __init__(self) -> None:
+        self._board: PublishedBoard | None = None
+        self._ranks: dict[str, dict[str, int]] = {}  # by the displayed address, then by order
+        self._rows: dict[str, BoardRow] = {}  # by every wallet
+        self._of_round: PublishedBoard | None = None
+        self._in_periods: dict[str, dict[int, dict[str, int]]] = {}  # by period, by agent, by order
+
+    def find(self, board: PublishedBoard, address: str) -> tuple[BoardRow, dict[str, int]] | None:
+        """The row of a wallet, and its ranks."""
+        if board is not self._board:
+            self._board, self._ranks = board, ranks_of(board.rows)
+            self._rows = {wallet: row for row in board.rows for wallet in row.wallets}
+            rows, kept = PeriodRows(), self._in_periods.get("round", {})
+            self._in_periods = {
+                period: _known_ranks(rows.of(board, period)) for period in PERIODS if period in board.periods
+            }
+            self._in_periods["round"] = kept
+        row = self._rows.get(address)
+        return None if row is None else (row, self._ranks[row.stx_address])
+
+    def in_periods(self, agent_id: int, of_round: PublishedBoard | None) -> dict[str, dict[str, int]]:
+        """Return the ranks of an agent in each period of the board that was last asked for."""
+        if of_round is not self._of_round:
+            self._of_round = of_round
+            rows = [] if of_round is None else of_round.rows
+            self._in_periods["round"] = _known_ranks(rows, by_place=True)
+        return {period: ranks[agent_id] for period, ranks in self._in_periods.items() if ranks.get(agent_id)}
+
+
+def _known_ranks(rows: Sequence[BoardRow], *, by_place: bool = False) -> dict[int, dict[str, int]]:
+    """Return every agent's rank in each order in which it has a value, best first."""
+    ranks: dict[int, dict[str, int]] = {}
+    for sort in SORTS:
+        value_of = value_by(sort)
+        for rank, row in enumerate(ranked(rows, sort, "desc", by_place=by_place), 1):
+            if value_of(row) is not None:
+                ranks.setdefault(row.erc8004_agent_id, {})[sort] = rank
+    return ranks
+
+
+def ranks_of(rows: Sequence[BoardRow]) -> dict[str, dict[str, int]]:
+    """Return every row's rank in each order, best first."""
+    ranks: dict[str, dict[str, int]] = {row.stx_address: {} for row in rows}
+    for sort in SORTS:
+        for rank, row in enumerate(ranked(rows, sort, "desc"), 1):
+            ranks[row.stx_address][sort] = rank
+    return ranks
+
+
+async def agent_view(
+    db: Database, board: PublishedBoard, ranks: BoardRanks, address: str, of_round: PublishedBoard | None = None
+) -> AgentView:
+    """Describe one wallet. An unregistered address also gets an answer."""
+    check_address(address)
+    row = await db.prepare(_AGENT).bind(address).first() or {}
+    refused = await refusals(db, limit=REFUSALS_MAX, sender=address)
+    tier: AgentTier = row.get("tier", "not_registered")
+    placed = ranks.find(board, address)
+    return AgentView(
+        address=address,
+        tier=tier,
+        missing=MISSING[tier],
+        agent_id=row.get("erc8004_agent_id"),
+        display_name=row.get("display_name"),
+        bns_name=row.get("bns_name"),
+        ranks=None if placed is None else placed[1],
+        ranked=len(board.rows),
+        row=None if placed is None else placed[0],
+        period_ranks={} if placed is None else ranks.in_periods(placed[0].erc8004_agent_id, of_round),
+        last_refusals=refused.refusals,
+        as_of=board.as_of,
+        links={
+            "trades": f"/api/competition/trades?address={address}",
+            "submit": "/api/competition/trades",
+            "allowlist": "/api/competition/allowlist",
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ValuedSwap:
+    """A swap with the value of both sides at its time; None where the value is unknown."""
+
+    time_s: int
+    token_in: str
+    amount_in: int
+    token_out: str
+    amount_out: int
+    given_usd: float | None
+    received_usd: float | None
+
+
+@dataclass(slots=True)
+class _Lot:
+    """The part of a received amount that the agent still holds."""
+
+    time_s: int
+    amount: int
+    usd: float | None  # the value given for it
+
+
+@dataclass(frozen=True, slots=True)
+class TradingStats:
+    """Figures of closed trades. `win_rate` is the share of wins among the `valued` ones, whose values are known."""
+
+    closed: int
+    valued: int
+    win_rate: float | None
+    holding_s: float | None  # mean over the closed trades
+
+
+def trading_stats(swaps: Iterable[ValuedSwap]) -> TradingStats:
+    """Compute the figures from swaps in chain order."""
+    lots: dict[str, deque[_Lot]] = {}
+    closed = wins = valued = 0
+    held_s = 0
+    for swap in swaps:
+        left = swap.amount_in
+        held = lots.get(swap.token_in, deque())
+        while left > 0 and held:
+            lot = held[0]
+            part = min(left, lot.amount)
+            closed += 1
+            held_s += swap.time_s - lot.time_s
+            if lot.usd is not None and swap.given_usd is not None:
+                valued += 1
+                wins += swap.given_usd * part / swap.amount_in > lot.usd * part / lot.amount
+            left -= part
+            if part == lot.amount:
+                held.popleft()
+            else:
+                lot.usd = None if lot.usd is None else lot.usd * (lot.amount - part) / lot.amount
+                lot.amount -= part
+        lots.setdefault(swap.token_out, deque()).append(_Lot(swap.time_s, swap.amount_out, swap.received_usd))
+    return TradingStats(closed, valued, wins / valued if valued else None, held_s / closed if closed else None)
+
+
+def draw_down(values: Sequence[float]) -> float:
+    """Return the deepest fall from a peak, as a positive number."""
+    peak, deepest = float("-inf"), 0.0
+    for value in values:
+        peak = max(peak, value)
+        deepest = max(deepest, peak - value)
+    return deepest

@@ -1,0 +1,348 @@
+"""The leaderboard: the trades of eligible agents, valued at given prices. It reads totals, never swaps.
+
+A pair counts only when both its tokens have a price: with one priced side it would be all gain or all loss. A thin
+token counts like one without a price; the board names both kinds. An excessive swap does not count either, and is not
+in the totals of its pair. An agent is one identity (ERC-8004): its rotated
+wallets share one row, under the wallet that traded last. Sums in USD have twelve digits; the underlying amounts are
+exact.
+
+There are two P&Ls: unrealised, with all amounts at the given prices, and at trade, with each swap at the prices of its
+own time.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from operator import attrgetter
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
+
+from holdfast.errors import UsageError
+from holdfast.types import Database, Row
+from tocsin.board import capital as outlays
+from tocsin.board.types import BoardPeriod, BoardRow
+from tocsin.swaps import trades as page_token
+
+Sort: TypeAlias = Literal["trades", "volume", "pnl", "latest"]
+Direction: TypeAlias = Literal["asc", "desc"]
+
+SORTS: tuple[Sort, ...] = get_args(Sort)
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+PERIODS: tuple[BoardPeriod, ...] = get_args(BoardPeriod)
+PERIOD_DEFAULT: BoardPeriod = "all"
+SORT_DEFAULT: Sort = "pnl"  # not the number of trades, which costs nothing to raise
+PAGE_MAX = 200
+PAGE_DEFAULT = 50
+
+_OFFSET_MAX = 10**6
+_VALUE_OF = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
+
+_AGENTS = """
+SELECT a.stx_address, a.btc_address, a.display_name, a.bns_name, a.erc8004_agent_id, t.trades, t.last_trade_at,
+  v.valued, v.given_micros, v.received_micros
+FROM sender_totals t
+JOIN agents a ON a.stx_address = t.sender
+JOIN agent_tiers e ON e.stx_address = t.sender
+LEFT JOIN sender_values v ON v.sender = t.sender
+WHERE e.tier = 'eligible'"""
+# The CAST gives the column a type, without which SQLite would scan all tokens instead of looking them up.
+_VALUES = """
+WITH price AS MATERIALIZED (
+  SELECT CAST(json_extract(value, '$[0]') AS TEXT) AS token, json_extract(value, '$[1]') AS usd
+  FROM json_each(?)
+)
+SELECT t.sender,
+  sum((t.in_0 + t.in_1 * 1e10 + t.in_2 * 1e20 + t.in_3 * 1e30) * i.usd) AS given_usd,
+  sum((t.out_0 + t.out_1 * 1e10 + t.out_2 * 1e20 + t.out_3 * 1e30) * o.usd) AS gotten_usd
+FROM pair_totals t
+JOIN price i ON i.token = t.token_in
+JOIN price o ON o.token = t.token_out
+GROUP BY t.sender"""
+_EXCESS = "SELECT sender, count(*) AS trades FROM excess_swaps GROUP BY sender"
+_UNCOUNTED = "SELECT token FROM token_totals WHERE token NOT IN (SELECT value FROM json_each(?))"
+_UNCOUNTED_OF = """
+SELECT sender, token_in, token_out, trades FROM pair_totals
+WHERE token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value FROM json_each(?))"""
+
+
+class PricedToken(Protocol):
+    """The data that the board needs about a token, whatever the source of its price."""
+
+    @property
+    def price_usd(self) -> float | None: ...
+    @property
+    def decimals(self) -> int | None: ...
+
+
+class Ranked(Protocol):
+    """The fields that decide a tie. Ranked items also have the fields that `value_by` reads."""
+
+    @property
+    def latest_trade_at(self) -> int: ...
+    @property
+    def stx_address(self) -> str: ...
+
+
+R = TypeVar("R", bound=Ranked)
+
+
+@dataclass(frozen=True, slots=True)
+class BoardPage:
+    """Rows of the board, and the cursor of the next page."""
+
+    rows: list[BoardRow]
+    next: str | None
+
+
+@dataclass(slots=True)
+class _LeftOut:
+    """The tokens of a wallet that do not count, and the number of trades left out because of them."""
+
+    tokens: set[str] = field(default_factory=set)
+    trades: int = 0
+
+
+@dataclass(slots=True)
+class _Line:
+    """One identity. Its first wallet is the one shown."""
+
+    agent_id: int
+    wallets: list[Row] = field(default_factory=list)
+    trades: int = 0
+    given_usd: float | None = None
+    gotten_usd: float | None = None
+    valued: int = 0  # swaps whose value at the time of the swap is known
+    given_micros: int = 0  # of these
+    gain_micros: int = 0
+    capital_usd: float | None = None
+    uncounted: int = 0  # trades
+    excess: int = 0  # of these
+
+    @property
+    def stx_address(self) -> str:
+        return str(self.wallets[0]["stx_address"])
+
+    @property
+    def latest_trade_at(self) -> int:
+        return int(self.wallets[0]["last_trade_at"]) * 1000
+
+    @property
+    def pnl_usd(self) -> float | None:
+        if self.given_usd is None or self.gotten_usd is None:
+            return None
+        return self.gotten_usd - self.given_usd
+
+
+@dataclass(frozen=True, slots=True)
+class BoardQuery:
+    """A page of the board: the period of its figures, its order, and its start."""
+
+    sort: str = SORT_DEFAULT
+    direction: str = "desc"
+    limit: int = PAGE_DEFAULT
+    offset: int = 0
+    period: BoardPeriod = PERIOD_DEFAULT
+
+    @property
+    def order(self) -> str:
+        """The order and period that a cursor is valid for."""
+        order = f"{self.sort}:{self.direction}"
+        return order if self.period == PERIOD_DEFAULT else f"{order}:{self.period}"
+
+
+def board_query(
+    sort: str = SORT_DEFAULT,
+    direction: str = "desc",
+    limit: int = PAGE_DEFAULT,
+    after: str | None = None,
+    period: str = PERIOD_DEFAULT,
+) -> BoardQuery:
+    """Return the query for the page at the cursor `after`. Raises `UsageError` for an unknown value."""
+    known = next((each for each in PERIODS if each == period), None)
+    if known is None:
+        raise UsageError(f"period is one of {', '.join(PERIODS)}, not {period[:40]!r}.")
+    if sort not in SORTS:
+        raise UsageError(f"sort is one of {', '.join(SORTS)}, not {sort[:40]!r}.")
+    if direction not in DIRECTIONS:
+        raise UsageError(f"dir is asc or desc, not {direction[:40]!r}.")
+    if not 1 <= limit <= PAGE_MAX:
+        raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
+    query = BoardQuery(sort, direction, limit, 0, known)
+    return query if after is None else replace(query, offset=_read_cursor(after, query.order))
+
+
+def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
+    """Return a page of all rows, ranked in its order. Rows of a round are in the order of its rules."""
+    ordered = ranked(rows, query.sort, query.direction, by_place=query.period == "round")
+    end = query.offset + query.limit
+    page = [replace(row, rank=rank) for rank, row in enumerate(ordered[query.offset : end], query.offset + 1)]
+    more = end < len(ordered)
+    return BoardPage(page, page_token.write([query.order, end]) if more else None)
+
+
+async def all_rows(
+    db: Database, prices: Mapping[str, PricedToken], thin: AbstractSet[str] = frozenset(), *, follow_max: int = 0
+) -> list[BoardRow]:
+    """Return every agent with a trade, in the default order.
+
+    With `follow_max` it first updates the capital used, which reads at most about that many swaps.
+    """
+    priced = unit_prices(prices)
+    units = {token: usd for token, usd in priced.items() if token not in thin}
+    agents, worth, uncounted, excess, *known = await db.batch(
+        [
+            db.prepare(_AGENTS),
+            db.prepare(_VALUES).bind(json.dumps(list(units.items()))),
+            db.prepare(_UNCOUNTED).bind(json.dumps(list(units))),
+            db.prepare(_EXCESS),
+            *outlays.KnownOutlays.statements(db),
+        ]
+    )
+    lines = _lines(agents.results, worth.results)
+    left_out = await _left_out(db, {row["token"] for row in uncounted.results})
+    traders = {line.agent_id: _trader(line, left_out) for line in lines}
+    excessive = {row["sender"]: row["trades"] for row in excess.results}
+    for line in lines if left_out or excessive else ():
+        wallets = [each["stx_address"] for each in line.wallets]
+        line.excess = sum(excessive.get(wallet, 0) for wallet in wallets)
+        line.uncounted = line.excess + sum(left_out[wallet].trades for wallet in wallets if wallet in left_out)
+    capital = await outlays.capital(db, list(traders.values()), follow_max, outlays.KnownOutlays.of(*known))
+    for line in lines:
+        if line.given_usd is not None:
+            line.capital_usd = _worth(capital.get(line.agent_id), units)
+    ordered = ranked(lines, SORT_DEFAULT, "desc")
+    return [_row(line, traders[line.agent_id], priced, rank) for rank, line in enumerate(ordered, 1)]
+
+
+def _trader(line: _Line, left_out: Mapping[str, _LeftOut]) -> outlays.Trader:
+    wallets = sorted([wallet["stx_address"] for wallet in line.wallets])
+    if not left_out:
+        return outlays.Trader(line.agent_id, tuple(wallets), ())
+    tokens = {token for wallet in wallets if wallet in left_out for token in left_out[wallet].tokens}
+    return outlays.Trader(line.agent_id, tuple(wallets), tuple(sorted(tokens)))
+
+
+def _worth(amounts: Mapping[str, int] | None, units: Mapping[str, float]) -> float | None:
+    """Return the value of amounts of tokens; None while the amounts are unknown."""
+    if amounts is None:
+        return None
+    return _rounded(sum([amount * units[token] for token, amount in amounts.items()]))
+
+
+def unit_prices(prices: Mapping[str, PricedToken]) -> dict[str, float]:
+    """Return USD per smallest unit, for each token that has a price."""
+    return {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
+
+
+def _per_unit(price: PricedToken) -> float | None:
+    """Return USD per smallest unit. Decimals are never guessed."""
+    if price.price_usd is None or price.decimals is None:
+        return None
+    usd = float(price.price_usd / 10**price.decimals)
+    return usd if isfinite(usd) and usd > 0 else None
+
+
+def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
+    """One line per identity."""
+    values = {row["sender"]: row for row in worth}
+    lines: dict[int, _Line] = {}
+    for agent in sorted(agents, key=lambda row: (-row["last_trade_at"], row["stx_address"])):
+        agent_id = agent["erc8004_agent_id"]
+        line = lines.get(agent_id)
+        if line is None:
+            line = lines[agent_id] = _Line(agent_id)
+        line.wallets.append(agent)
+        line.trades += agent["trades"]
+        if agent["valued"]:
+            line.valued += agent["valued"]
+            line.given_micros += agent["given_micros"]
+            line.gain_micros += agent["received_micros"] - agent["given_micros"]
+        value = values.get(agent["stx_address"])
+        if value is not None and None not in value.values():  # SQLite's sum is NULL if it is not a number
+            line.given_usd = (line.given_usd or 0.0) + value["given_usd"]
+            line.gotten_usd = (line.gotten_usd or 0.0) + value["gotten_usd"]
+    for line in lines.values():
+        line.given_usd, line.gotten_usd = _rounded(line.given_usd), _rounded(line.gotten_usd)
+    return list(lines.values())
+
+
+def _rounded(usd: float | None) -> float | None:
+    """Round to twelve digits: the order in which SQLite adds is undefined and affects the last digits."""
+    return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
+
+
+def ranked(rows: Sequence[R], sort: str, direction: str, *, by_place: bool = False) -> list[R]:
+    """Sort rows. Rows without a value come last in both directions.
+
+    In a tie the latest trade comes first; with `by_place`, tied rows keep their order.
+    """
+    sign = 1 if direction == "asc" else -1
+    value_of = value_by(sort)
+
+    def key(row: R) -> tuple[Any, ...]:
+        value = value_of(row)
+        tie = () if by_place else (-row.latest_trade_at, row.stx_address)
+        return (value is None, sign * (value or 0), *tie)
+
+    return sorted(rows, key=key)
+
+
+def value_by(sort: str) -> Callable[[Ranked], float | None]:
+    """Return the function that gives the value to sort rows by."""
+    return attrgetter(_VALUE_OF[sort])
+
+
+async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut]:
+    """Return the tokens and trades that do not count, for each wallet that has any."""
+    left_out: dict[str, _LeftOut] = {}
+    if not tokens:
+        return left_out
+    names = json.dumps(sorted(tokens))
+    for row in (await db.prepare(_UNCOUNTED_OF).bind(names, names).all()).results:
+        of_wallet = left_out.setdefault(row["sender"], _LeftOut())
+        of_wallet.tokens.update({row["token_in"], row["token_out"]} & set(tokens))
+        of_wallet.trades += row["trades"]
+    return left_out
+
+
+def _row(line: _Line, trader: outlays.Trader, priced: Collection[str], rank: int) -> BoardRow:
+    shown, pnl = line.wallets[0], line.pnl_usd
+    return BoardRow(
+        rank=rank,
+        stx_address=shown["stx_address"],
+        btc_address=shown["btc_address"],
+        display_name=shown["display_name"],
+        bns_name=shown["bns_name"],
+        erc8004_agent_id=line.agent_id,
+        trade_count=line.trades,
+        latest_trade_at=line.latest_trade_at,
+        volume_usd=line.given_usd,
+        capital_usd=line.capital_usd,
+        pnl_usd=pnl,
+        pnl_percent=percent_of(pnl, line.capital_usd),
+        pnl_at_trade_usd=line.gain_micros / 1e6 if line.valued else None,
+        valued_trade_count=line.valued,
+        unpriced_tokens=[token for token in trader.left_out if token not in priced],
+        thin_tokens=[token for token in trader.left_out if token in priced],
+        wallets=[wallet["stx_address"] for wallet in line.wallets],
+        uncounted_trade_count=line.uncounted,
+        excess_trade_count=line.excess,
+        volume_at_trade_usd=line.given_micros / 1e6 if line.valued else None,
+    )
+
+
+def percent_of(pnl: float | None, base: float | None) -> float | None:
+    """Return P&L as a percentage. None also if the quotient is too large for a number: JSON has no infinity."""
+    if pnl is None or not base:
+        return None
+    percent = pnl / base * 100
+    return percent if isfinite(percent) else None
+
+
+def _read_cursor(text: str, order: str) -> int:
+    """Return the offset to continue at. The order must be that of the previous page."""
+    match page_token.read(text):
+        case [str(named), int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
+            return offset
+    raise UsageError("cursor must be next of the previous page, with the same sort, dir and period.")

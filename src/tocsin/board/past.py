@@ -1,0 +1,298 @@
+"""What the board needs from the past: the figures of each agent when a period began, and its last seven days.
+
+It is computed once an hour, when the record before a period changes (a swap is found late or withdrawn), and when the
+set of tokens that count changes. It is published in KV, and every new board is compared with it.
+
+A period begins at the points nearest to its nominal start, if there are any near it; missing points are not replaced.
+The difference of two P&Ls is a gain only if both cover the same swaps. So the gain is unknown for an agent if one of
+its old swaps was found or withdrawn since, if it has another wallet, or if one of its tokens lost or got a price.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.types import KV, Database, Row
+from tocsin.board.news import newest_id
+from tocsin.board.published import PeriodFigures
+from tocsin.board.types import BoardRow
+from tocsin.errors import MalformedShape
+from tocsin.shape import Shape
+
+KEY = "board:past:v2"
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+MINUTE_MS = 60_000
+DAY_MINUTES = 24 * 60
+
+PERIOD_HOURS: dict[str, int] = {"24h": 24, "7d": 7 * 24, "30d": 30 * 24}
+NEAR_HOURS: dict[str, int] = {"24h": 2, "7d": 7, "30d": 30}  # how far a point may be from its start
+SLOTS, SLOT_HOURS = 28, 6
+FOUND_LATE_S = 3_600  # a swap found sooner is not late
+
+_DAY = "SELECT agent_id, points FROM agent_days WHERE day = ?"
+# What each wallet traded since each of several times. A swap has a value if both sides have one.
+_SWAPS = """
+WITH counted AS MATERIALIZED (SELECT value AS token FROM json_each(?2))
+SELECT since.key AS number, s.sender, count(*) AS trades, count(v.txid) AS valued,
+  coalesce(sum(v.given_micros), 0) AS given, coalesce(sum(v.received_micros), 0) AS received,
+  sum(s.token_in NOT IN counted OR s.token_out NOT IN counted OR s.txid IN (SELECT txid FROM excess_swaps)) AS uncounted
+FROM json_each(?1) since
+CROSS JOIN swaps s ON s.burn_block_time >= since.value
+LEFT JOIN swap_values v ON v.txid = s.txid AND v.given_micros IS NOT NULL AND v.received_micros IS NOT NULL
+GROUP BY since.key, s.sender"""
+_TOTALS = """
+WITH counted AS MATERIALIZED (SELECT value AS token FROM json_each(?)),
+left_out AS MATERIALIZED (
+  SELECT sender, sum(trades) AS trades FROM (
+    SELECT sender, trades FROM pair_totals WHERE token_in NOT IN counted OR token_out NOT IN counted
+    UNION ALL SELECT sender, 1 FROM excess_swaps)
+  GROUP BY sender)
+SELECT t.sender, t.trades, coalesce(v.valued, 0) AS valued, coalesce(v.given_micros, 0) AS given,
+  coalesce(v.received_micros, 0) AS received, coalesce(l.trades, 0) AS uncounted
+FROM sender_totals t
+LEFT JOIN sender_values v ON v.sender = t.sender
+LEFT JOIN left_out l ON l.sender = t.sender"""
+# What each wallet traded just before each of several times.
+_JUST_BEFORE = """
+SELECT since.key AS number, s.sender, count(*) AS trades
+FROM json_each(?1) since
+CROSS JOIN swaps s ON s.burn_block_time >= since.value - ?2 AND s.burn_block_time < since.value
+GROUP BY since.key, s.sender"""
+# What was recorded since a change, and whether any of it is older than a time or was withdrawn.
+_CHANGES = """
+SELECT count(*) AS n, max(n.id) AS newest, max(n.kind = 'withdrawn' OR s.burn_block_time < ?2) AS are_old
+FROM news n LEFT JOIN swaps s ON n.kind = 'counted' AND s.txid = n.txid WHERE n.id > ?1"""
+_UNVALUED = """
+SELECT 1 AS waits FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid WHERE s.burn_block_time < ? LIMIT 1"""
+_RANK, _TRADES, _CENTS, _UNCOUNTED = 1, 2, 4, 6  # positions in a point: see agent_days
+_FIGURES = ("trades", "valued", "given", "received", "uncounted")
+
+
+@dataclass(frozen=True, slots=True)
+class PastPoint(Shape):
+    """An agent's P&L and number of trades when a period began; `uncounted` of the trades had no value."""
+
+    pnl_usd: float | None
+    trades: int
+    uncounted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BoardPast(Shape):
+    """The figures of agents and wallets at the start of each period, by agent (`erc8004_agent_id`) or by wallet.
+
+    `points` were recorded then. `before` is from the current record: what each wallet had traded by then (trades, those
+    with a known value, micro-USD given and received, trades that do not count now). `just_before` is how
+    many of these trades may have been found after the point. `counted` has the tokens that count now. `ranks` has the
+    ranks of a day ago. `news_id` is the newest change of the record that is included; `unvalued`: a swap from before a
+    period is still waiting for its value.
+    """
+
+    hour_at: int
+    since: dict[str, int]
+    counted: list[str]
+    points: dict[str, dict[int, PastPoint]]
+    before: dict[str, dict[str, list[int]]]
+    just_before: dict[str, dict[str, int]]
+    ranks: dict[int, int]
+    sparklines: dict[int, list[float | None]]
+    news_id: int = 0
+    unvalued: bool = False
+
+
+async def past_at(db: Database, now: int, counted: Collection[str]) -> BoardPast:
+    """Compute the past, one short query per day. `counted` has the tokens that count now."""
+    hour_at, news_id = now // HOUR_MS * HOUR_MS, await newest_id(db)
+    nearest = {
+        period: _Nearest((hour_at - hours * HOUR_MS) // MINUTE_MS, NEAR_HOURS[period] * 60)
+        for period, hours in PERIOD_HOURS.items()
+    }
+    lines = _Lines(hour_at // MINUTE_MS - SLOTS * SLOT_HOURS * 60)
+    every: list[_Nearest | _Lines] = [*nearest.values(), lines]
+    for day in sorted({day for reader in every for day in reader.days}):
+        readers = [reader for reader in every if day in reader.days]
+        for row in (await db.prepare(_DAY).bind(day).all()).results:
+            points = json.loads(f"[{row['points']}]")
+            for reader in readers:
+                reader.read(row["agent_id"], day * DAY_MINUTES, points)
+    since = {period: reader.starts_minute * MINUTE_MS for period, reader in nearest.items()}
+    starts_s = json.dumps([at // 1000 for at in since.values()])
+    tokens = json.dumps(sorted(counted))
+    within, totals, just_before, unvalued = await db.batch(
+        [
+            db.prepare(_SWAPS).bind(starts_s, tokens),
+            db.prepare(_TOTALS).bind(tokens),
+            db.prepare(_JUST_BEFORE).bind(starts_s, FOUND_LATE_S),
+            db.prepare(_UNVALUED).bind(_newest_start_s(since)),
+        ]
+    )
+    return BoardPast(
+        hour_at=hour_at,
+        since=since,
+        counted=sorted(counted),
+        points={
+            period: {agent_id: _past_point(point) for agent_id, point in reader.points.items()}
+            for period, reader in nearest.items()
+        },
+        before=_before(within.results, totals.results),
+        just_before={
+            period: {row["sender"]: row["trades"] for row in just_before.results if row["number"] == number}
+            for number, period in enumerate(PERIOD_HOURS)
+        },
+        ranks={agent_id: point[_RANK] for agent_id, point in nearest["24h"].points.items()},
+        sparklines=lines.found,
+        news_id=news_id,
+        unvalued=bool(unvalued.results),
+    )
+
+
+async def is_outdated(db: Database, past: BoardPast, counted: Collection[str]) -> bool:
+    """Whether the record before its periods has changed or may have changed, or other tokens count now."""
+    if past.unvalued or past.counted != sorted(counted):
+        return True
+    row = await db.prepare(_CHANGES).bind(past.news_id, _newest_start_s(past.since)).first() or {}
+    is_trimmed = bool(row["n"]) and row["n"] < row["newest"] - past.news_id
+    return is_trimmed or bool(row["are_old"])
+
+
+def _newest_start_s(since: Mapping[str, int]) -> int:
+    return max(since.values()) // 1000
+
+
+class _Nearest:
+    """The points of all agents nearest to a minute, if any are near. All have the same time."""
+
+    def __init__(self, minute: int, near: int) -> None:
+        self.starts_minute = minute  # the minute of the points; if there are none, the wanted one
+        self._wanted, self._near = minute, near + 1
+        self.days = range((minute - near) // DAY_MINUTES, (minute + near) // DAY_MINUTES + 1)
+        self.points: dict[int, list[int]] = {}  # by agent
+
+    def read(self, agent_id: int, day_minute: int, points: list[list[int]]) -> None:
+        wanted = self._wanted - day_minute
+        point = min(points, key=lambda each: abs(each[0] - wanted))
+        minute = day_minute + point[0]
+        if abs(minute - self._wanted) < self._near:
+            self.starts_minute, self._near = minute, abs(minute - self._wanted)
+            self.points.clear()  # they are from another minute
+        if minute == self.starts_minute:
+            self.points[agent_id] = point
+
+
+def _past_point(point: list[int]) -> PastPoint:
+    uncounted = point[_UNCOUNTED] if len(point) > _UNCOUNTED else None
+    return PastPoint(_usd(point[_CENTS]), point[_TRADES], uncounted)
+
+
+class _Lines:
+    """The last P&L of each agent in each time slot."""
+
+    def __init__(self, first_minute: int) -> None:
+        self._first = first_minute
+        length = SLOTS * SLOT_HOURS * 60
+        self.days = range(first_minute // DAY_MINUTES, (first_minute + length) // DAY_MINUTES + 1)
+        self.found: dict[int, list[float | None]] = {}
+
+    def read(self, agent_id: int, day_minute: int, points: list[list[int]]) -> None:
+        line = self.found.setdefault(agent_id, [None] * SLOTS)
+        offset = day_minute - self._first
+        cents = {(offset + point[0]) // (SLOT_HOURS * 60): point[_CENTS] for point in points}  # the last one wins
+        for slot, value in cents.items():
+            if 0 <= slot < SLOTS:
+                line[slot] = _four_digits(_usd(value))
+
+
+def _before(within: Sequence[Row], totals: Sequence[Row]) -> dict[str, dict[str, list[int]]]:
+    """What each wallet had traded before each period: its totals less its trades in the period."""
+    recent = {(row["number"], row["sender"]): row for row in within}
+    before: dict[str, dict[str, list[int]]] = {}
+    for number, period in enumerate(PERIOD_HOURS):
+        before[period] = {}
+        for row in totals:
+            since = recent.get((number, row["sender"]), {})
+            before[period][row["sender"]] = [row[name] - since.get(name, 0) for name in _FIGURES]
+    return before
+
+
+def with_past(rows: Sequence[BoardRow], past: BoardPast) -> tuple[list[BoardRow], dict[str, PeriodFigures]]:
+    """The board's rows with their past, and their figures for each period."""
+    compared = [
+        replace(
+            row,
+            rank_change=_difference(past.ranks.get(row.erc8004_agent_id), row.rank),
+            sparkline=[*past.sparklines.get(row.erc8004_agent_id, [None] * SLOTS), _four_digits(row.pnl_usd)],
+        )
+        for row in rows
+    ]
+    return compared, {period: _figures(rows, past, period) for period in past.since}
+
+
+def _figures(rows: Sequence[BoardRow], past: BoardPast, period: str) -> PeriodFigures:
+    before, just_before = past.before[period], past.just_before[period]
+    figures = PeriodFigures(past.since[period], [], [], [], [], [])
+    for row in rows:
+        trades_then, valued_then, given, received, uncounted = _sums(before, row.wallets)
+        trades = max(0, row.trade_count - trades_then)
+        valued = max(0, row.valued_trade_count - valued_then)
+        found_after = sum(just_before.get(wallet, 0) for wallet in row.wallets)
+        then = _pnl_then(past.points[period].get(row.erc8004_agent_id), trades_then, uncounted, found_after)
+        figures.trade_count.append(trades)
+        figures.valued_trade_count.append(valued)
+        figures.pnl_usd.append(None if row.pnl_usd is None or then is None else round(row.pnl_usd - then, 2))
+        volume, gain = row.volume_at_trade_usd, row.pnl_at_trade_usd
+        figures.volume_usd.append(_in_period(trades, valued, volume, given / 1e6, least=0.0))
+        figures.pnl_at_trade_usd.append(_in_period(trades, valued, gain, (received - given) / 1e6))
+    return figures
+
+
+def _pnl_then(point: PastPoint | None, trades: int, uncounted: int, found_after: int) -> float | None:
+    """The P&L at the start of a period, if it covers the same swaps as the current record before the period."""
+    if trades == 0:
+        return 0.0  # an agent without trades had no gain and no loss
+    if point is None or not trades - found_after <= point.trades <= trades or point.uncounted != uncounted:
+        return None
+    return point.pnl_usd
+
+
+def _in_period(trades: int, valued: int, now: float | None, then: float, *, least: float | None = None) -> float | None:
+    """The sum of a period: 0 without trades, None if no trade has a value."""
+    if trades == 0:
+        return 0.0
+    if valued == 0 or now is None:
+        return None
+    difference = round(now - then, 6)
+    return difference if least is None else max(least, difference)
+
+
+def _sums(before: Mapping[str, list[int]], wallets: Sequence[str]) -> list[int]:
+    of_wallets = [before[wallet] for wallet in wallets if wallet in before]
+    if len(of_wallets) == 1:  # the case of nearly every agent
+        return of_wallets[0]
+    return [sum(column) for column in zip(*of_wallets, strict=True)] if of_wallets else [0] * len(_FIGURES)
+
+
+def _difference(then: int | None, now: int) -> int | None:
+    return None if then is None else then - now
+
+
+def _usd(cents: int | None) -> float | None:
+    return None if cents is None else cents / 100
+
+
+def _four_digits(usd: float | None) -> float | None:
+    """A number with four significant digits: more would not show on a small curve."""
+    return None if usd is None else float(f"{usd:.4g}")
+
+
+async def publish_past(kv: KV, past: BoardPast) -> None:
+    await kv.put(KEY, json.dumps(past.to_json(), separators=(",", ":")))
+
+
+async def read_past(kv: KV) -> BoardPast | None:
+    """The published past; None if there is none or it is unreadable."""
+    text = await kv.get(KEY)
+    try:
+        return None if text is None else BoardPast.from_json(json.loads(text))
+    except (ValueError, MalformedShape):
+        return None

@@ -1,0 +1,185 @@
+"""Publishes the board after a run or a request that may have changed it.
+
+Until the end of the competition the board uses current prices. From then on it uses the prices of the end, which no
+longer change.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from holdfast.types import JSON, KV, Database
+from tocsin.board.board import PricedToken, all_rows, unit_prices
+from tocsin.board.curves import curves_at, publish_curves
+from tocsin.board.past import HOUR_MS, BoardPast, is_outdated, past_at, publish_past, read_past, with_past
+from tocsin.board.published import ROUND_KEY, BoardReader, PublishedBoard, publish
+from tocsin.board.standings import board_round, floors_of, has_result, round_in_force, rows_now, rows_of_result
+from tocsin.errors import RunStopped
+from tocsin.prices.price import PoolFloors
+from tocsin.prices.store import prices_of
+from tocsin.prices.tokens import tracked_tokens, traded_tokens
+from tocsin.rounds.capture import closing_prices
+from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult, WorkContext
+from tocsin.swaps.rules import Rules
+from tocsin.swaps.values import value_swaps
+
+CHANGES = ("inserted", "withdrawn")  # counters of swaps that were added or removed
+ROUND_PAUSE_MS = 1  # per swap of a round: a round of a million swaps is read every 17 minutes
+PAST_AGE_MAX_MS = HOUR_MS
+FOLLOW_MAX = 10_000  # swaps that one run adds to the capital used
+
+
+@dataclass(frozen=True, slots=True)
+class _ClosingPrice:
+    price_usd: float
+    decimals: int
+
+
+@dataclass(frozen=True, slots=True)
+class _BoardPrices:
+    """The prices of the board. `thin` tokens do not count."""
+
+    prices: Mapping[str, PricedToken]
+    thin: frozenset[str]
+    as_of: int | None
+    final: bool = False
+
+    @property
+    def counted_units(self) -> dict[str, float]:
+        """USD per smallest unit, for the tokens that count."""
+        return {token: usd for token, usd in unit_prices(self.prices).items() if token not in self.thin}
+
+
+async def board_at(db: Database, kv: KV, now: int, rules: Rules, *, follow_max: int = 0) -> PublishedBoard:
+    """The board as it is now. With `follow_max`, the capital used is brought up to date first."""
+    return await _board(db, now, await _prices_at(db, kv, now, rules.end_s, rules.floors), follow_max)
+
+
+async def _board(db: Database, now: int, valued: _BoardPrices, follow_max: int) -> PublishedBoard:
+    rows = await all_rows(db, valued.prices, valued.thin, follow_max=follow_max)
+    return PublishedBoard(rows, now, valued.as_of, valued.final)
+
+
+async def _prices_at(db: Database, kv: KV, now: int, end_s: int | None, floors: PoolFloors) -> _BoardPrices:
+    """The prices of the end if that has passed, otherwise current prices."""
+    token_ids = tracked_tokens(await traded_tokens(db))
+    final = None
+    if end_s is not None and now >= end_s * 1000:
+        final = await _final_prices(db, token_ids, end_s, floors)
+    return final or await _current_prices(kv, token_ids, now, floors)
+
+
+async def _current_prices(kv: KV, token_ids: tuple[str, ...], now: int, floors: PoolFloors) -> _BoardPrices:
+    prices = await prices_of(kv, token_ids, now)
+    fetched = [price.fetched_at for price in prices.values() if price.fetched_at is not None]
+    thin = {
+        token_id
+        for token_id, price in prices.items()
+        if price.source != "peg" and floors.is_thin(token_id, price.liquidity_usd, price.volume_usd)
+    }
+    return _BoardPrices(prices, frozenset(thin), max(fetched, default=None))
+
+
+async def _final_prices(
+    db: Database, token_ids: tuple[str, ...], end_s: int, floors: PoolFloors
+) -> _BoardPrices | None:
+    """The prices of the end; None if no price was recorded then, because the price series began later."""
+    closing = await closing_prices(db, token_ids, end_s)
+    if all(price.source == "peg" for price in closing):
+        return None
+    thin = {
+        price.token_id
+        for price in closing
+        if price.source == "tenero"
+        and floors.is_thin(price.token_id, _usd(price.liquidity_usd), _usd(price.volume_usd))
+    }
+    prices = {price.token_id: _ClosingPrice(float(price.price_usd), price.decimals) for price in closing}
+    return _BoardPrices(prices, frozenset(thin), end_s * 1000, final=True)
+
+
+def _usd(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int = 0) -> None:
+    """Publish the board. With `follow_max`, also update the capital used and publish the board of the round."""
+    db, kv, now = context.db, context.kv, context.clock.now()
+    valued = await _prices_at(db, kv, now, rules.end_s, rules.floors)
+    board = await _board(db, now, valued, follow_max)
+    past, counted = await read_past(kv), valued.counted_units.keys()
+    if await _is_due(db, past, now, counted, in_task=follow_max > 0):
+        past = await past_at(db, now, counted)
+        await publish_past(kv, past)
+        await publish_curves(kv, await curves_at(db, board.rows, now))
+    if past is not None:
+        rows, periods = with_past(board.rows, past)
+        board = replace(board, rows=rows, periods=periods)
+    await publish(kv, board)
+    if follow_max:
+        await _publish_round(db, kv, board)
+
+
+async def _is_due(db: Database, past: BoardPast | None, now: int, counted: Collection[str], *, in_task: bool) -> bool:
+    """Whether to compute the board's past again: a task does it once an hour, a request job tolerates an older one."""
+    if past is None:
+        return in_task
+    age_ms = now // HOUR_MS * HOUR_MS - past.hour_at
+    return bool(age_ms if in_task else abs(age_ms) > PAST_AGE_MAX_MS) or await is_outdated(db, past, counted)
+
+
+async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
+    """Publish the board of the current round, or of the last one. A result is published once.
+
+    This reads all swaps of the round, so the pause before the next time grows with their number.
+    """
+    now = board.as_of
+    round_ = await round_in_force(db, now)
+    known = await BoardReader(kv, ROUND_KEY).read()
+    if round_ is None:
+        if known is not None:  # the board of a round that was made void
+            await kv.delete(ROUND_KEY)
+        return
+    shown, is_final = board_round(round_), has_result(round_)
+    if known is not None and (known.round, known.round_version) == (shown, round_.version):
+        swaps = sum(row.trade_count for row in known.rows)
+        if is_final or 0 <= now - known.as_of < swaps * ROUND_PAUSE_MS:
+            return
+    valued = await _prices_at(db, kv, now, round_.ends_at, floors_of(round_))
+    if is_final:
+        rows = await rows_of_result(db, round_.round_id, board.rows)
+    else:
+        rows = await rows_now(db, round_, board.rows, valued.counted_units)
+    published = PublishedBoard(rows, now, valued.as_of, final=False, round=shown, round_version=round_.version)
+    await publish(kv, published, ROUND_KEY)
+
+
+def publishing(task: Task, rules: Rules, *, always: bool) -> Task:
+    """Make a task publish the board after each run, or only after runs that recorded or withdrew a swap.
+
+    It values the new swaps before that.
+    """
+
+    async def run(context: TaskContext) -> TaskResult:
+        try:
+            result = await task.run(context)
+        except RunStopped:
+            await publish_board(context, rules)
+            raise
+        if always or any(result.counters.get(name) for name in CHANGES):
+            await value_swaps(context.db, context.clock.now(), rules.floors)
+            await publish_board(context, rules, follow_max=FOLLOW_MAX)
+        return result
+
+    return replace(task, run=run)
+
+
+def publishing_job(job: RequestJob, rules: Rules, changed: Callable[[JSON], bool]) -> RequestJob:
+    """Make a request job publish the board if its answer shows a change."""
+
+    async def run(context: WorkContext, argument: JSON) -> JSON:
+        answer = await job(context, argument)
+        if changed(answer):
+            await value_swaps(context.db, context.clock.now(), rules.floors)
+            await publish_board(context, rules)
+        return answer
+
+    return run

@@ -1,0 +1,1 @@
+"""What Cloudflare has beside objects and stores: requests, fetch and logs."""

@@ -1,0 +1,174 @@
+"""The databases of a data directory and their migrations; the settings and the logger of a command.
+
+The data directory of a demo: never that of a real service, and written only while its lock is held.
+
+`demo.json` marks it. A directory that holds a store without that file is somebody's real data.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import StoreUnusable
+from holdfast.local import sqlite_file
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir
+from holdfast.local.kv import KV_MIGRATIONS
+from holdfast.local.migrations import Migration, load
+from holdfast.local.object_store import OBJECT_MIGRATIONS
+from holdfast.types import Level, Logger
+from tocsin.commands.client import SettingSources
+from tocsin.local.logs import open_logger
+from tocsin.logs import Redactor
+from tocsin.settings import Settings, read, secret_values
+from tocsin.swaps import COMPETITION_MIGRATIONS
+
+OBJECTS_FILE = "objects.sqlite"
+DB_FILE = "db.sqlite"
+KV_FILE = "kv.sqlite"
+
+CLOUDFLARE_BACKUP = (
+    "A service on Cloudflare has no such files: restore its database with Time Travel "
+    "(npx wrangler d1 time-travel info DB)"
+)
+
+_MIGRATIONS = {OBJECTS_FILE: OBJECT_MIGRATIONS, DB_FILE: COMPETITION_MIGRATIONS, KV_FILE: KV_MIGRATIONS}
+
+
+def load_migrations() -> dict[str, list[Migration]]:
+    """The migrations of every database, by file name."""
+    return {name: load(directory) for name, directory in _MIGRATIONS.items()}
+
+
+def read_settings(*, host: str | None = None, port: int | None = None, data_dir: Path | None = None) -> Settings:
+    """Read the settings from `.env` in the working directory, environment and command line; the last wins."""
+    return read(environment_of(host=host, port=port, data_dir=data_dir))
+
+
+def environment_of(*, host: str | None, port: int | None, data_dir: Path | None) -> dict[str, str]:
+    """Every name and value that settings are read from."""
+    options = {"TOCSIN_HOST": host, "TOCSIN_PORT": port, "TOCSIN_DATA_DIR": data_dir}
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    return {**setting_sources().checked(), **given}
+
+
+def setting_sources() -> SettingSources:
+    return SettingSources(os.environ, Path(".env"))
+
+
+def command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:
+    """A logger to stderr: stdout is for the command's output."""
+    return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min=level_min)
+
+
+AGAIN = "DEMO_AGAIN"  # in the environment of a process that replaced another: its temporary directory and its port
+FILE = "demo.json"
+AGE_MAX_MS = 6 * 3_600_000  # an older demo starts over: its chain would take too long to catch up
+
+
+@dataclass(frozen=True, slots=True)
+class DemoBeginning:
+    """When a demo began (unix ms), and its key."""
+
+    began_at: int
+    key: str
+    is_new: bool
+
+
+@contextmanager
+def chosen_directory(chosen: Path | None, port: int | None) -> Iterator[tuple[str, int | None]]:
+    """The chosen directory, or one that is removed after the demo, and the port; after a crash, the same as before."""
+    again: dict[str, str] = json.loads(os.environ.pop(AGAIN, "{}"))
+    port = int(again["port"]) if again else port
+    if chosen is not None:
+        yield str(chosen), port
+        return
+    made = again.get("directory") or tempfile.mkdtemp(prefix="tocsin-demo-")
+    try:
+        yield made, port
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def opened_demo(directory: Path, *, now: int, logger: Logger) -> Iterator[tuple[DemoBeginning, sqlite3.Connection]]:
+    """The demo in this directory, or a new one, and its database. A new one is kept only if the block succeeds.
+
+    A new demo begins in an empty store: data of an older one is deleted. Raises `StartError`, with nothing changed,
+    if another process uses the directory or if it holds real data.
+    """
+    begun = DemoBeginning(now, "", is_new=True)
+
+    def begin() -> None:
+        nonlocal begun
+        _refuse_real_data(directory)
+        begun = _beginning(directory, now)
+        if begun.is_new:
+            _empty(directory)
+
+    data = DataDir(directory, load_migrations(), now=now, logger=logger, once_locked=begin)
+    try:
+        if begun.is_new:
+            _mark(directory, "{}")  # not finished yet: the next start begins again
+        with closing(sqlite_file.connect(directory / DB_FILE)) as connection:
+            yield begun, connection
+        if begun.is_new:
+            _mark(directory, json.dumps({"beganAt": begun.began_at, "key": begun.key}))
+    finally:
+        data.close()
+
+
+def refuse_demo(directory: Path) -> None:
+    """A real service must not build on a demo's invented data, and the next demo would delete the service's data."""
+    if (directory / FILE).exists():
+        raise StoreUnusable(
+            f"{directory} holds a demo. Choose another directory with --data-dir, "
+            "or continue the demo with: tocsin serve --demo"
+        )
+
+
+def _refuse_real_data(directory: Path) -> None:
+    if (directory / FILE).exists():
+        return
+    if any(os.path.lexists(file) for file in _store_files(directory)):
+        raise StoreUnusable(
+            f"{directory} holds the data of a service, and a demo would write invented data into it. "
+            "Choose a new directory with --data-dir, or leave --data-dir out: "
+            "the demo then uses one that is removed when it ends"
+        )
+
+
+def _beginning(directory: Path, now: int) -> DemoBeginning:
+    """The beginning of the demo in this directory, or of a new one."""
+    try:
+        stored = json.loads((directory / FILE).read_text())
+        began_at, key = int(stored["beganAt"]), str(stored["key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        began_at, key = 0, ""
+    if key and 0 <= now - began_at <= AGE_MAX_MS:
+        return DemoBeginning(began_at, key, is_new=False)
+    return DemoBeginning(now, secrets.token_urlsafe(12), is_new=True)
+
+
+def _empty(directory: Path) -> None:
+    for file in _store_files(directory):
+        file.unlink(missing_ok=True)
+
+
+def _store_files(directory: Path) -> list[Path]:
+    names = (OBJECTS_FILE, DB_FILE, KV_FILE)
+    return [directory / f"{name}{suffix}" for name in names for suffix in ("", "-wal", "-shm")]
+
+
+def _mark(directory: Path, text: str) -> None:
+    file = directory / FILE
+    file.touch(mode=0o600)
+    file.write_text(text)

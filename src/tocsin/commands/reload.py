@@ -1,0 +1,135 @@
+"""A reload: reads the settings again and applies those that need no restart, or none if one is wrong.
+
+Emits `settings.reloaded`, `settings.refused` and `settings.not_reloaded`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from holdfast.errors import HoldfastError, StartError, UsageError
+from tocsin.app import App
+from tocsin.commands.files import environment_of, setting_sources
+from tocsin.errors import RequestRefused
+from tocsin.logs import Redactor
+from tocsin.scheduler.audit import audited
+from tocsin.scheduler.types import AuditEntry, Reloaded
+from tocsin.settings import Settings, SettingsError, read, secret_values, setting_of
+from tocsin.swaps.rules import with_added
+from tocsin.web.admin import detail_of
+
+ALLOWLIST = "TOCSIN_ALLOWLIST"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsSource:
+    """The sources of a process's settings: `.env`, its environment, and these options of its command.
+
+    A process cannot see a change of its own environment, so only `.env` and the allow-list can change.
+    """
+
+    host: str | None = None
+    port: int | None = None
+    data_dir: Path | None = None
+    adjusted: Callable[[Settings], Settings] = lambda settings: settings  # the demo has settings of its own
+
+    def read(self) -> Settings:
+        """Read the settings; raises with every problem of them and of the allow-list."""
+        try:
+            environment = self._environment()
+        except OSError as error:
+            raise SettingsError(f"The settings need a change:\n  .env: cannot be read ({error.strerror})") from None
+        problems: list[str] = []
+        settings: Settings | None = None
+        try:
+            settings = read(environment)
+        except SettingsError as error:
+            problems.append(str(error))
+        try:
+            with_added(environment.get(ALLOWLIST, "").strip() or None)
+        except StartError as error:
+            problems.append(f"  {error}" if problems else f"The settings need a change:\n  {error}")
+        if settings is None or problems:
+            raise SettingsError("\n".join(problems))
+        return self.adjusted(settings)
+
+    def overridden(self) -> list[str]:
+        """Settings whose value in `.env` is not used, because the environment or the command line has another."""
+        environment = self._environment()
+        known = {setting_of(setting).name for setting in fields(Settings)}
+        in_file = setting_sources().in_file
+        return sorted(name for name in known & in_file.keys() if environment[name] != in_file[name])
+
+    def _environment(self) -> dict[str, str]:
+        return environment_of(host=self.host, port=self.port, data_dir=self.data_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadPlan:
+    """What is in force after a reload, and the names of the settings that changed."""
+
+    settings: Settings
+    applied: list[str]
+    needs_restart: list[str]
+
+
+def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
+    """Which changes take effect. No setting that a reload applies depends on one that needs a restart. Pure."""
+    changed = [setting for setting in fields(Settings) if getattr(old, setting.name) != getattr(new, setting.name)]
+    applied = [setting for setting in changed if setting_of(setting).reload]
+    return ReloadPlan(
+        replace(old, **{setting.name: getattr(new, setting.name) for setting in applied}),
+        [setting_of(setting).name for setting in applied],
+        [setting_of(setting).name for setting in changed if not setting_of(setting).reload],
+    )
+
+
+class Reloader:
+    """Applies changed settings to the running service: keys and rules of the routes, tasks and jobs of the object."""
+
+    def __init__(self, app: App, source: SettingsSource, redact: Redactor) -> None:
+        self._app = app
+        self._source = source
+        self._redact = redact
+        self._logger = app.platform.logger
+        self._one_at_a_time = asyncio.Lock()
+        self._on_signal: set[asyncio.Task[None]] = set()
+
+    async def reload(self) -> Reloaded:
+        """Apply the settings. If any is wrong, refuse with every problem; the old ones stay in force."""
+        async with self._one_at_a_time:
+            try:
+                plan = plan_reload(self._app.settings, self._source.read())
+                overridden = self._source.overridden()
+                new = self._app.configured(plan.settings)
+            except (StartError, UsageError, OSError) as error:
+                self._logger.error("settings.refused", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
+                sentence = f"Nothing was changed, and the old settings stay in force. {error}"
+                raise RequestRefused(422, "settings_refused", sentence) from None
+            self._redact.learn(secret_values(plan.settings))  # before anything can log them
+            applied, allowlist = plan.applied, self._app.in_force.rules.allowlist
+            await self._app.apply(new)
+            if new.rules.allowlist != allowlist and ALLOWLIST not in applied:
+                applied = [*applied, ALLOWLIST]  # the same file with another content
+        done = Reloaded(plan.settings.instance, applied, plan.needs_restart, overridden)
+        self._logger.info(
+            "settings.reloaded",
+            applied=[*done.applied],
+            needs_restart=[*done.needs_restart],
+            overridden=[*done.overridden],
+        )
+        return done
+
+    def reload_on_signal(self) -> None:
+        """For SIGHUP: nobody waits for the answer, so the log has it."""
+        work = asyncio.create_task(self._reload_on_signal())
+        self._on_signal.add(work)
+        work.add_done_callback(self._on_signal.discard)
+
+    async def _reload_on_signal(self) -> None:
+        entry = AuditEntry("SIGHUP", "operator", "this machine", "reload")
+        try:
+            await audited(self._app.scheduler, self._logger, entry, self.reload, detail_of)
+        except HoldfastError as error:
+            self._logger.error("settings.not_reloaded", error=str(error))  # noqa: TRY400 - our Logger has no `exception`

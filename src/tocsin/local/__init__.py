@@ -1,0 +1,1 @@
+"""What one machine has beside objects and stores: HTTP in both directions, logs, a supervisor."""

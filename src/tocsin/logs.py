@@ -1,0 +1,283 @@
+"""How log entries reach the log service, the same on both platforms. A driver decides when to send.
+
+- A batch that the service refuses for good (`retryable` is False) is dropped, so that it cannot block others.
+- A batch that failed returns to the head of the queue and is sent again, after 1 s, doubling up to 60 s. If
+  only the reply was lost, the service has its entries twice.
+- Entries that a full queue dropped are counted. After the next success, the count is sent to the log and the service.
+
+The log stream or the console has every line in any case. Events: `logs.send_failed`, `logs.send_recovered`,
+`logs.batch_refused`, `logs.entries_dropped`.
+
+The form of a log line on both platforms: `{"at": …, "level": …, "event": …, <fields>}`.
+
+The queue of log entries that wait for the log service.
+
+Prepares a value to leave the process: as JSON, bounded, and without the secrets of the settings.
+
+Everything for the log stream and the log service passes through one `Redactor`. Callers need not know
+which field is secret.
+
+The forms in which a secret may appear in a text, in upper or lower case.
+
+Plain, percent-encoded, escaped as in JSON, in hexadecimal digits, reversed, and in base64, also as a part of a longer
+text that was encoded, such as `user:key`.
+"""
+
+import asyncio
+import json
+import math
+import re
+from abc import ABC, abstractmethod
+from base64 import b64encode
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote, quote_plus
+
+from holdfast.types import JSON, Level, Logger
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line for a log service. The service adds its own time; `at` in the context is the time of the line."""
+
+    level: Level
+    message: str
+    context: Mapping[str, JSON]
+
+
+class Logs(Protocol):
+    """The worker-logs service: accepts a batch, or raises `LogsError`."""
+
+    async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None: ...
+
+
+QUEUE_MAX = 1000  # entries
+
+
+class LogQueue:
+    """Entries in order of arrival. A full queue drops the oldest, DEBUG and INFO before WARN and ERROR."""
+
+    def __init__(self, size_max: int = QUEUE_MAX) -> None:
+        self._size_max = size_max
+        self._routine: deque[tuple[int, LogEntry]] = deque()
+        self._important: deque[tuple[int, LogEntry]] = deque()
+        self._last_number = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._routine) + len(self._important)
+
+    @property
+    def full(self) -> bool:
+        return len(self) >= self._size_max
+
+    def put(self, entry: LogEntry) -> None:
+        self._last_number += 1
+        self._lane_of(entry).append((self._last_number, entry))
+        self._shrink()
+
+    def take(self, count: int) -> list[tuple[int, LogEntry]]:
+        """Remove and return the oldest entries, each with its number."""
+        batch: list[tuple[int, LogEntry]] = []
+        while len(self) and len(batch) < count:
+            lanes = [lane for lane in (self._routine, self._important) if lane]
+            batch.append(min(lanes, key=lambda lane: lane[0][0]).popleft())
+        return batch
+
+    def put_back(self, batch: list[tuple[int, LogEntry]]) -> None:
+        """Return entries from `take` to their places."""
+        for numbered in reversed(batch):
+            self._lane_of(numbered[1]).appendleft(numbered)
+        self._shrink()
+
+    def _lane_of(self, entry: LogEntry) -> deque[tuple[int, LogEntry]]:
+        return self._important if entry.level in {"WARN", "ERROR"} else self._routine
+
+    def _shrink(self) -> None:
+        while len(self) > self._size_max:
+            (self._routine or self._important).popleft()
+            self.dropped += 1
+
+
+LOG_APP_ID = "aibtc-landing"  # the name of this application at the log service
+BATCH_MAX = 100  # entries
+GATHER_S = 1.0  # how long the first entry of a batch waits for others
+RETRY_MIN_S = 1.0
+RETRY_MAX_S = 60.0
+
+
+class LogDelivery:
+    """The queue, and one attempt at a time to send its first batch."""
+
+    def __init__(self, logs: Logs, app_id: str, logger: Logger) -> None:
+        """`logger` reports failures. It must not lead back to this delivery."""
+        self._logs = logs
+        self._app_id = app_id
+        self._logger = logger
+        self._queue = LogQueue()
+        self._failures = 0  # in a row
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def has_full_batch(self) -> bool:
+        return len(self._queue) >= BATCH_MAX
+
+    @property
+    def retry_s(self) -> float:
+        """How long to wait after a failed attempt."""
+        return min(RETRY_MIN_S * 2.0 ** min(self._failures - 1, 10), RETRY_MAX_S)
+
+    def put(self, entry: LogEntry) -> None:
+        self._queue.put(entry)
+
+    async def send_batch(self) -> bool:
+        """Send the first batch. False: it failed and is in the queue again."""
+        batch = self._queue.take(BATCH_MAX)
+        try:
+            await self._logs.log_batch(self._app_id, [entry for _, entry in batch])
+        except Exception as error:  # noqa: BLE001 - any error is reported, and the sender continues
+            if not getattr(error, "retryable", True):
+                self._logger.warn("logs.batch_refused", count=len(batch), error=f"{type(error).__name__}: {error}")
+                return True
+            self._queue.put_back(batch)
+            self._failures += 1
+            self._logger.warn(
+                "logs.send_failed",
+                waiting=len(self._queue),
+                failures=self._failures,
+                error=f"{type(error).__name__}: {error}",
+            )
+            return False
+        except asyncio.CancelledError:
+            self._queue.put_back(batch)
+            raise
+        self._report_success()
+        return True
+
+    def _report_success(self) -> None:
+        if self._failures:
+            self._logger.info("logs.send_recovered", failures=self._failures)
+            self._failures = 0
+        if self._queue.dropped and not self._queue.full:  # or the notice would drop another entry
+            fields = {"count": self._queue.dropped}
+            self._queue.dropped = 0
+            self._logger.warn("logs.entries_dropped", **fields)
+            self._queue.put(LogEntry("WARN", "logs.entries_dropped", fields))
+
+
+RANKS: dict[Level, int] = {"DEBUG": 0, "INFO": 1, "WARN": 2, "ERROR": 3}
+
+_TAKEN = frozenset(("at", "level", "event", "method_name", "self"))  # names that a line or structlog uses itself
+
+
+def renamed(fields: dict[str, JSON]) -> dict[str, JSON]:
+    """The fields, with `_` added to names that a line uses itself."""
+    return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}
+
+
+class Levels(ABC):
+    """A `Logger` with its four levels; a subclass writes the line."""
+
+    def debug(self, event: str, /, **fields: JSON) -> None:
+        self._line("DEBUG", event, fields)
+
+    def info(self, event: str, /, **fields: JSON) -> None:
+        self._line("INFO", event, fields)
+
+    def warn(self, event: str, /, **fields: JSON) -> None:
+        self._line("WARN", event, fields)
+
+    def error(self, event: str, /, **fields: JSON) -> None:
+        self._line("ERROR", event, fields)
+
+    @abstractmethod
+    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None: ...
+
+
+ENCODED_MIN = 8  # characters of a secret; encodings of shorter ones are parts of ordinary words
+
+
+def forms_of(secrets: Iterable[str]) -> list[str]:
+    """Every form of every secret, longest first, because one may be a prefix of another."""
+    forms = {form for secret in secrets if secret for form in _forms(secret)}
+    return sorted(forms, key=len, reverse=True)
+
+
+def pattern_of(forms: Iterable[str]) -> re.Pattern[str]:
+    """A pattern that matches any of the forms; if several match at one position, the first one given."""
+    return re.compile("|".join(map(re.escape, forms)) or r"(?!)", re.IGNORECASE)
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield from (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1])
+    if len(secret) >= ENCODED_MIN:
+        yield secret[::-1]
+        raw = secret.encode()
+        yield raw.hex()
+        for before in range(3):  # how many bytes of a group of three come before the secret
+            encoded = b64encode(bytes(before) + raw).decode()
+            # Only the characters that depend on nothing but the secret.
+            whole = encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
+            yield from (whole, whole.replace("+", "-").replace("/", "_"))
+
+
+MASK = "[redacted]"
+TEXT_MAX = 8_000  # characters per text; a whole page of an upstream does not belong in a line
+ITEMS_MAX = 200  # per list or dict
+DEPTH_MAX = 8
+
+
+class Redactor:
+    """Converts any value to JSON and masks the secrets, plain, percent-encoded or escaped as in JSON."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: set[str] = set()
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Mask these secrets from now on, in addition to the known ones."""
+        self._secrets |= set(secrets)
+        self._secret = pattern_of(forms_of(self._secrets))
+
+    def __call__(self, value: object, depth: int = 0) -> JSON:
+        if isinstance(value, str):
+            return self.text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int | float) and (not isinstance(value, float) or math.isfinite(value)):
+            text = str(value)
+            return value if self._secret.search(text) is None else self.text(text)
+        if depth < DEPTH_MAX:
+            if isinstance(value, Mapping):
+                items = list(value.items())[:ITEMS_MAX]
+                return {self.text(_as_text(key)): self(item, depth + 1) for key, item in items}
+            if isinstance(value, list | tuple | set | frozenset):
+                return [self(item, depth + 1) for item in list(value)[:ITEMS_MAX]]
+        return self.text(_as_text(value))
+
+    def fields(self, fields: Mapping[str, Any]) -> dict[str, JSON]:
+        """The fields of a log line."""
+        clean = self(fields)
+        assert isinstance(clean, dict)
+        return clean
+
+    def text(self, text: str) -> str:
+        # Mask before cutting: a cut inside a secret would leave its first part.
+        clean = self._secret.sub(MASK, text)
+        return clean if len(clean) <= TEXT_MAX else f"{clean[:TEXT_MAX]}… and {len(clean) - TEXT_MAX} more"
+
+
+def _as_text(value: object) -> str:
+    """Any object as text. Never raises: a log line about a failure must not fail itself."""
+    try:
+        if isinstance(value, BaseException):
+            return f"{type(value).__name__}: {value}"
+        if isinstance(value, bytes):
+            return value.decode(errors="backslashreplace")
+        return str(value)
+    except Exception:  # noqa: BLE001 - whatever a foreign __str__ raises
+        return f"<{type(value).__name__} that cannot be shown>"

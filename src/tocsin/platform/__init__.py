@@ -1,1 +1,0 @@
-"""The two platforms on which Tocsin runs: embedded on one machine, and Cloudflare."""

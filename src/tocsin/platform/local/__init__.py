@@ -1,1 +1,0 @@
-"""The embedded platform: Durable Objects, D1, KV, logs and fetch on asyncio and SQLite."""

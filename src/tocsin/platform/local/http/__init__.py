@@ -1,1 +1,0 @@
-"""HTTP in both directions: the `fetch` binding on aiohttp, and the server on uvicorn."""

@@ -1,0 +1,268 @@
+"""`tenero:price:{tokenId}` in KV: `{priceUsd, decimals, fetchedAt, rateLimit, liquidityUsd, volumeUsd}`.
+
+A null price means that the source has none. A missing entry means that the price was never requested, or a week has
+passed. `verdict.py` decides when a new price replaces the cached one.
+
+To change the shape of an entry, change `CachedPrice`. Entries of an older shape count as missing until the next refresh
+writes them again, which is fine for a cache.
+
+The price of a token: the cached price, or a peg, or none. Pure.
+
+Every reader (the API, the board) uses this module, so all of them show the same price.
+
+The price series: every accepted price with its time, in `price_points`. Gaps stay gaps: nothing is interpolated.
+
+The price *in force* at a time is the newest point at or before it, unless that is stale. Pegs are not in the series:
+they are always in force.
+"""
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from holdfast.types import KV, Database, Row, Statement
+from tocsin.errors import MalformedShape
+from tocsin.prices.price import Price
+from tocsin.shape import Shape
+from tocsin.stacks import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, TokenPrice
+from tocsin.text import decimal_of_float, decimal_text
+
+# Longer than any back-off of an upstream: the last good price outlives an outage, and its age is shown with it.
+PRICE_TTL_S = 7 * 86_400
+
+TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
+
+PRICE_PREFIX = "tenero:price:"
+
+_MANY = 100  # keys that KV accepts at once
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingCalls(Shape):
+    """The calls that remained when the price was fetched; null if the source did not report them."""
+
+    minute: int | None = None
+    month: int | None = None
+
+
+NOT_REPORTED = RemainingCalls()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPrice(Shape):
+    """What the source last reported about a token and its pools, and when."""
+
+    price_usd: float | None
+    decimals: int | None
+    fetched_at: int
+    rate_limit: RemainingCalls = NOT_REPORTED
+    liquidity_usd: float | None = None
+    volume_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        price, decimals = self.price_usd, self.decimals
+        if price is not None and not (math.isfinite(price) and price > 0):
+            raise ValueError("a price is finite and above 0")
+        if decimals is not None and not 0 <= decimals <= DECIMALS_MAX:
+            raise ValueError(f"decimals are 0 to {DECIMALS_MAX}")
+        for usd in (self.liquidity_usd, self.volume_usd):
+            if usd is not None and not 0 <= usd <= POOL_USD_MAX:
+                raise ValueError(f"what a pool holds or trades is 0 to {POOL_USD_MAX:g}")
+
+
+def price_key(token_id: str) -> str:
+    return f"{PRICE_PREFIX}{token_id}"
+
+
+async def get_cached_token_price(kv: KV, token_id: str) -> CachedPrice | None:
+    """The cached price of one token; None if there is none."""
+    return (await get_cached_token_prices(kv, [token_id])).get(token_id)
+
+
+async def get_cached_token_prices(kv: KV, token_ids: Sequence[str]) -> dict[str, CachedPrice]:
+    """The cached prices of those tokens that have one. An unreadable entry counts as missing."""
+    prices: dict[str, CachedPrice] = {}
+    for start in range(0, len(token_ids), _MANY):
+        part = token_ids[start : start + _MANY]
+        texts = await kv.get_many([price_key(token_id) for token_id in part])
+        for token_id in part:
+            text = texts.get(price_key(token_id))
+            price = None if text is None else read_price(text)
+            if price is not None:
+                prices[token_id] = price
+    return prices
+
+
+async def put_token_price(kv: KV, token_id: str, price: CachedPrice) -> None:
+    text = json.dumps(price.to_json(), separators=(",", ":"))
+    await kv.put(price_key(token_id), text, expiration_ttl=PRICE_TTL_S)
+
+
+def read_price(text: str) -> CachedPrice | None:
+    """The price in an entry; None if the entry is unreadable."""
+    try:
+        value = json.loads(text)
+        if not isinstance(value, dict) or isinstance(value.get("priceUsd"), str | bool):
+            return None
+        price = CachedPrice.from_json({**value, "rateLimit": value.get("rateLimit") or {}})
+    except (ValueError, OverflowError, RecursionError, MalformedShape):
+        return None
+    return price if _is_plausible(price) else None
+
+
+def _is_plausible(price: CachedPrice) -> bool:
+    """Whether the price is within bounds. An older release accepted any size, which would distort every sum."""
+    usd = price.price_usd
+    return (usd is None or PRICE_USD_MIN <= usd <= PRICE_USD_MAX) and 0 <= price.fetched_at <= TIME_MAX_MS
+
+
+# An unchanged price is written only once an hour, so an entry may be that old and still be correct.
+STALE_AFTER_MS = 2 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Peg:
+    """A fixed price, for stablecoins that the source prices wrongly or not at all."""
+
+    symbol: str
+    price_usd: float
+    decimals: int
+
+
+PEGS: Mapping[str, Peg] = {
+    contract: Peg(peg["symbol"], peg["priceUsd"], peg["decimals"])
+    for contract, peg in json.loads(files("tocsin.prices").joinpath("pegs.json").read_text()).items()
+}
+
+
+def peg_of(token_id: str) -> Peg | None:
+    """The peg of a token, by its contract: the asset's name does not matter."""
+    return PEGS.get(token_id.partition("::")[0])
+
+
+def price_of(token_id: str, cached: CachedPrice | None, now: int) -> Price | None:
+    """The token's price at `now`; None if it was never fetched."""
+    if cached is None or cached.price_usd is None:
+        peg = peg_of(token_id)
+        if peg is not None:
+            return Price(peg.price_usd, peg.decimals, None, stale=False, source="peg")
+    if cached is None:
+        return None
+    stale = not 0 <= now - cached.fetched_at <= STALE_AFTER_MS
+    return Price(
+        cached.price_usd,
+        cached.decimals,
+        cached.fetched_at,
+        stale=stale,
+        source="tenero",
+        liquidity_usd=cached.liquidity_usd,
+        volume_usd=cached.volume_usd,
+    )
+
+
+async def prices_of(kv: KV, token_ids: Sequence[str], now: int) -> dict[str, Price]:
+    """The prices of those tokens that were fetched or have a peg, including those for which the source has no price."""
+    cached = await get_cached_token_prices(kv, token_ids)
+    prices = {token_id: price_of(token_id, cached.get(token_id), now) for token_id in token_ids}
+    return {token_id: price for token_id, price in prices.items() if price is not None}
+
+
+SOURCE = "tenero"
+
+_ADD_TOKENS = """
+INSERT INTO price_tokens (token) SELECT json_extract(value, '$[0]') FROM json_each(?) WHERE true
+ON CONFLICT (token) DO NOTHING"""
+_ADD_POINTS = """
+INSERT INTO price_points (token, at, price_usd, decimals, source, liquidity_usd, volume_usd)
+SELECT t.id, json_extract(p.value, '$[1]'), json_extract(p.value, '$[2]'), json_extract(p.value, '$[3]'),
+  json_extract(p.value, '$[4]'), json_extract(p.value, '$[5]'), json_extract(p.value, '$[6]')
+FROM json_each(?) p
+JOIN price_tokens t ON t.token = json_extract(p.value, '$[0]')
+WHERE true
+ON CONFLICT (token, at) DO NOTHING"""
+# CROSS JOIN keeps this order: first the requested tokens, then their points by the primary key.
+_BETWEEN = """
+SELECT t.token AS token_id, p.at, p.price_usd, p.decimals, p.source, p.liquidity_usd, p.volume_usd
+FROM json_each(?) asked
+CROSS JOIN price_tokens t ON t.token = CAST(asked.value AS TEXT)
+CROSS JOIN price_points p ON p.token = t.id AND p.at >= ? AND p.at <= ?
+ORDER BY p.token, p.at"""
+
+_NEWEST_DECIMALS = """
+SELECT p.decimals FROM price_tokens t JOIN price_points p ON p.token = t.id
+WHERE t.token = ? AND p.decimals IS NOT NULL ORDER BY p.at DESC LIMIT 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class PricePoint:
+    """A price and when it was seen (unix ms). Numbers are exact decimal text; None: the source had no price then."""
+
+    token_id: str
+    at: int
+    price_usd: str | None
+    decimals: int | None
+    source: str
+    liquidity_usd: str | None
+    volume_usd: str | None
+
+
+def accepted_point(seen: TokenPrice, decimals: int | None, at: int) -> PricePoint:
+    """The point for a price that was just accepted."""
+    price = None if seen.price_usd is None else decimal_text(decimal_of_float(seen.price_usd))
+    return PricePoint(seen.token_id, at, price, decimals, SOURCE, _cents(seen.liquidity_usd), _cents(seen.volume_usd))
+
+
+def append(db: Database, points: Sequence[PricePoint]) -> list[Statement]:
+    """Statements that append these points. An existing point stays as it is."""
+    if not points:
+        return []
+    rows = json.dumps(
+        [[p.token_id, p.at, p.price_usd, p.decimals, p.source, p.liquidity_usd, p.volume_usd] for p in points]
+    )
+    return [db.prepare(_ADD_TOKENS).bind(rows), db.prepare(_ADD_POINTS).bind(rows)]
+
+
+def ask_for_points(db: Database, token_ids: Collection[str], first_ms: int, last_ms: int) -> Statement:
+    """A query for `points_of`: the points of these tokens in a period."""
+    return db.prepare(_BETWEEN).bind(json.dumps(sorted(set(token_ids))), first_ms, last_ms)
+
+
+def points_of(rows: Iterable[Row]) -> dict[str, list[PricePoint]]:
+    """The points of each token, oldest first; a token without one is left out."""
+    found: dict[str, list[PricePoint]] = {}
+    for row in rows:
+        found.setdefault(row["token_id"], []).append(_point(row))
+    return found
+
+
+async def points_between(
+    db: Database, token_ids: Collection[str], first_ms: int, last_ms: int
+) -> dict[str, list[PricePoint]]:
+    """The points of these tokens in a period."""
+    return points_of((await ask_for_points(db, token_ids, first_ms, last_ms).all()).results)
+
+
+async def newest_decimals(db: Database, token_id: str) -> int | None:
+    """The token's decimals, from the newest point that has them."""
+    row = await db.prepare(_NEWEST_DECIMALS).bind(token_id).first()
+    return None if row is None else row["decimals"]
+
+
+def in_force(points: Sequence[PricePoint], at: int) -> PricePoint | None:
+    """The point in force at that time, out of one token's points, oldest first; None if there is none."""
+    index = bisect_right(points, at, key=lambda point: point.at)
+    if not index or at - points[index - 1].at > STALE_AFTER_MS:
+        return None
+    return points[index - 1]
+
+
+def _point(row: Row) -> PricePoint:
+    return PricePoint(**row)
+
+
+def _cents(usd: float | None) -> str | None:
+    """An amount rounded to cents: values of pools are not more exact."""
+    return None if usd is None else decimal_text(decimal_of_float(round(usd, 2)))

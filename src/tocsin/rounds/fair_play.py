@@ -1,0 +1,497 @@
+"""Finds trades that look like gaming, and the prizes that an agent cannot win because of them. Pure.
+
+Everything comes from the inputs of the round, so anybody can recount it. The order of the inputs does not matter. The
+thresholds are in `flag_limits.py`; `docs/fair-play.md` explains them.
+
+Finds agents that trade the same amounts at the same time, in the same direction or in opposite ones. Pure.
+
+Two trades match if they are of the same pair of tokens, both amounts differ by at most 2 %, and they are at most an
+hour apart in either order. The largest trades of each agent are compared. They are put into cells by amount, in two
+grids that are half a cell apart, so no edge hides a match. In a cell, each trade is compared with those that follow
+within the hour.
+
+Finds agents that belong together, and what their group may win. Pure.
+
+A group is judged as one. Only its best placed agent may win, and it wins a prize for P&L or return only if the whole
+group, added up, would have won it too. So neither many entries nor two opposite bets give a better chance than one
+agent has.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Protocol, TypeAlias, get_args
+
+from tocsin.rounds.accounts import ThereAndBack, Trade, TradingAccounts, there_and_back
+from tocsin.rounds.round import (
+    CATEGORIES,
+    AgentFlag,
+    FlagDecision,
+    FlagKind,
+    RewardCategory,
+    RoundAgent,
+    RoundInputs,
+    RoundRules,
+)
+from tocsin.rounds.thresholds import (
+    CHURN_GAIN,
+    DUST_SHARE,
+    DUST_TRADES_MIN,
+    EVIDENCE_MAX,
+    FUNDER_AGENTS_MAX,
+    RING_MATCHES_MIN,
+    RING_SHARE,
+    RING_TOLERANCE,
+    RING_WINDOW_S,
+    TURNOVER_MAX,
+)
+from tocsin.text import read_decimal
+
+COMPARED_MAX = 16  # following trades in a cell: a popular amount must not cost more than the others
+
+_TRADES_PER_STEP = 500
+_STEP_BITS = 4  # 16 steps between an amount and its double: each is more than the tolerance
+
+# Time, agent, transaction, amounts of the pair's tokens in their order, whether it gave the first of them, value.
+_Trade: TypeAlias = tuple[int, int, str, int, int, bool, int]
+_Cells: TypeAlias = defaultdict[tuple[int, int], list[_Trade]]
+
+
+@dataclass(slots=True)
+class Matches:
+    """The trades of one agent that match those of another, by transaction, with their values."""
+
+    mirrored: dict[str, int] = field(default_factory=dict)
+    same: dict[str, int] = field(default_factory=dict)
+    amounts: set[int] = field(default_factory=set)  # given in the same direction
+
+    def note(self, trade: _Trade, *, is_same: bool) -> None:
+        _, _, txid, first, second, is_forward, value = trade
+        if is_same:
+            self.same[txid] = value
+            self.amounts.add(_step(first if is_forward else second))
+        else:
+            self.mirrored[txid] = value
+
+    def txids(self) -> list[str]:
+        return sorted({*self.mirrored, *self.same})[:EVIDENCE_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class RingLink:
+    """Two agents that traded the same amounts, and some of the transactions."""
+
+    one: int
+    other: int
+    mirrored: bool
+    count: int
+    txids: tuple[str, ...]
+
+
+def ring_links(accounts: TradingAccounts) -> Generator[None, None, list[RingLink]]:
+    """Find the links in steps; they are in the order of the agents."""
+    cells: _Cells = defaultdict(list)
+    pairs: dict[tuple[str, str], int] = {}
+    volumes: dict[int, int] = {}
+    for agent, account in accounts.by_agent.items():
+        largest = account.largest()
+        _put(agent, largest, pairs, cells)
+        volumes[agent] = sum(value for value, _ in largest)
+        yield
+    several = [trades for trades in cells.values() if len(trades) > 1]
+    often: Counter[tuple[int, int]] = Counter()
+    for trades in several:
+        trades.sort()
+        for first in range(0, len(trades), _TRADES_PER_STEP):
+            often.update((one[1], other[1]) for one, other in _matches(trades, first))
+            yield
+    found: dict[tuple[int, int], tuple[Matches, Matches]] = {
+        agents: (Matches(), Matches()) for agents, count in sorted(often.items()) if count >= RING_MATCHES_MIN
+    }
+    for trades in several if found else ():
+        for first in range(0, len(trades), _TRADES_PER_STEP):
+            _note(_matches(trades, first), found)
+            yield
+    links = (_link(agents, sides, volumes) for agents, sides in found.items())
+    return [link for link in links if link is not None]
+
+
+def _note(matches: Iterable[tuple[_Trade, _Trade]], found: Mapping[tuple[int, int], tuple[Matches, Matches]]) -> None:
+    for one, other in matches:
+        sides = found.get((one[1], other[1]))
+        if sides is not None:
+            sides[0].note(one, is_same=one[5] == other[5])
+            sides[1].note(other, is_same=one[5] == other[5])
+
+
+def _put(agent: int, largest: Iterable[tuple[int, Trade]], pairs: dict[tuple[str, str], int], cells: _Cells) -> None:
+    """Put the largest trades of an agent into their cells."""
+    for value, (txid, token, first, other, second, at) in largest:
+        is_forward = token < other
+        if is_forward:
+            pair = pairs.setdefault((token, other), len(pairs))
+            trade = (at, agent, txid, first, second, True, value)
+        else:
+            pair = pairs.setdefault((other, token), len(pairs))
+            trade = (at, agent, txid, second, first, False, value)
+        step = _step(trade[3])
+        cells[pair, step & ~1].append(trade)
+        cells[pair, (step + 1) | 1].append(trade)
+
+
+def _step(amount: int) -> int:
+    """Return the position of an amount on a scale of 16 steps between an amount and its double."""
+    scaled = amount << _STEP_BITS
+    shift = scaled.bit_length() - _STEP_BITS - 1
+    return (shift << _STEP_BITS) + (scaled >> shift) - (1 << _STEP_BITS)
+
+
+def _matches(trades: list[_Trade], first_at: int) -> Iterator[tuple[_Trade, _Trade]]:
+    """Yield pairs of matching trades in a cell, the agent with the lower number first; some pairs appear twice."""
+    for at, one in enumerate(trades[first_at : first_at + _TRADES_PER_STEP], first_at + 1):
+        time, agent, _, first, second, _, _ = one
+        latest = time + RING_WINDOW_S
+        least, most = _tolerated(second)
+        for other in trades[at : at + COMPARED_MAX]:
+            if other[0] > latest:
+                break
+            if least <= other[4] <= most and other[1] != agent:
+                least_first, most_first = _tolerated(first)
+                if least_first <= other[3] <= most_first:
+                    yield (one, other) if agent < other[1] else (other, one)
+
+
+def _tolerated(amount: int) -> tuple[int, int]:
+    """Return the smallest and largest amount that differ by at most one part in `RING_TOLERANCE` of the larger."""
+    rest = RING_TOLERANCE - 1
+    return -(-amount * rest // RING_TOLERANCE), amount * RING_TOLERANCE // rest
+
+
+def _link(agents: tuple[int, int], sides: tuple[Matches, Matches], volumes: Mapping[int, int]) -> RingLink | None:
+    """Return a link if two agents have many matches that make up much of the volume of the one that traded less."""
+    less = min((0, 1), key=lambda side: (volumes[agents[side]], side))
+    least = volumes[agents[less]]
+    mirrored, same = (min(len(side.mirrored) for side in sides), min(len(side.same) for side in sides))
+    amounts = min(len(side.amounts) for side in sides)
+    is_mirrored = mirrored >= RING_MATCHES_MIN and sum(sides[less].mirrored.values()) * RING_SHARE >= least
+    if is_mirrored or (amounts >= RING_MATCHES_MIN and sum(sides[less].same.values()) * RING_SHARE >= least):
+        txids = tuple(sides[0].txids() + sides[1].txids())
+        return RingLink(*agents, is_mirrored, mirrored if is_mirrored else same, txids)
+    return None
+
+
+class Standing(Protocol):
+    """The exact figures of an agent; `priced` are the trades that count."""
+
+    @property
+    def agent_id(self) -> int: ...
+    @property
+    def trades(self) -> int: ...
+    @property
+    def priced(self) -> int: ...
+    @property
+    def dust(self) -> int: ...
+    @property
+    def volume(self) -> Fraction: ...
+    @property
+    def pnl(self) -> Fraction: ...
+    @property
+    def capital(self) -> Fraction: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSource:
+    """Agents that share a first funder, an owner or an address. `is_service`: too many to belong to one person."""
+
+    name: str
+    agents: tuple[int, ...]
+    is_service: bool = False
+
+
+def shared_funders(agents: Iterable[RoundAgent]) -> list[SharedSource]:
+    """Return agents whose first STX came from one wallet. If that wallet is an agent's, it belongs to the group."""
+    funded: dict[str, set[int]] = {}
+    for agent in agents:
+        if agent.first_funder is not None:
+            funded.setdefault(agent.first_funder, set()).add(agent.erc8004_agent_id)
+    for agent in agents:
+        if agent.stx_address in funded:
+            funded[agent.stx_address].add(agent.erc8004_agent_id)
+    return [
+        SharedSource(funder, tuple(sorted(members)), is_service=len(members) > FUNDER_AGENTS_MAX)
+        for funder, members in sorted(funded.items())
+        if len(members) > 1
+    ]
+
+
+def shared_owners(agents: Iterable[RoundAgent]) -> list[SharedSource]:
+    """Return identities that share an owner, a Bitcoin address or a wallet."""
+    owned: dict[str, set[int]] = {}
+    for agent in agents:
+        names = [f"the wallet {agent.stx_address}", f"the Bitcoin address {agent.btc_address}"]
+        if owner := (agent.owner or "").strip().removeprefix("@").casefold():
+            names.append(f"the owner {owner}")
+        for name in names:
+            owned.setdefault(name, set()).add(agent.erc8004_agent_id)
+    return [SharedSource(name, tuple(sorted(members))) for name, members in sorted(owned.items()) if len(members) > 1]
+
+
+def joined(links: Iterable[Iterable[int]]) -> list[list[int]]:
+    """Return the groups that links form, each in order, whatever the order of the links."""
+    parent: dict[int, int] = {}
+
+    def root(agent: int) -> int:
+        while parent.setdefault(agent, agent) != agent:
+            parent[agent] = parent[parent[agent]]
+            agent = parent[agent]
+        return agent
+
+    for link in links:
+        roots = sorted({root(agent) for agent in link})
+        for other in roots[1:]:
+            parent[other] = roots[0]
+    groups: dict[int, list[int]] = {}
+    for agent in sorted(parent):
+        groups.setdefault(root(agent), []).append(agent)
+    return [group for _, group in sorted(groups.items()) if len(group) > 1]
+
+
+def qualifies_for_return(standing: Standing, rules: RoundRules) -> bool:
+    """Return whether an agent reaches the floors of the prize for the greatest return."""
+    least = Fraction(read_decimal(rules.min_volume_usd))
+    enough = standing.priced - standing.dust >= rules.min_priced_trade_count
+    return standing.volume > 0 and standing.volume >= least and enough
+
+
+def group_exclusions(
+    groups: Iterable[Sequence[int]],
+    standings: Sequence[Standing],
+    rules: RoundRules,
+    excluded: Mapping[int, AbstractSet[RewardCategory]],
+) -> dict[int, set[RewardCategory]]:
+    """Return what the members of groups cannot win. `standings` are in order of rank; `excluded` is already decided."""
+    exclusions: dict[int, set[RewardCategory]] = {}
+    added_up: dict[int, tuple[Fraction, Fraction]] = {}  # by best placed agent: P&L and volume of its group
+    for group in groups:
+        chosen = set(group)
+        members = [standing for standing in standings if standing.agent_id in chosen]
+        for standing in members[1:]:
+            exclusions[standing.agent_id] = set(CATEGORIES)
+        if members:
+            pnl = sum((standing.pnl for standing in members), Fraction())
+            volume = sum((standing.volume for standing in members), Fraction())
+            added_up[members[0].agent_id] = (pnl, volume)
+    categories: tuple[RewardCategory, ...] = ("overall_pnl", "return")
+    for category in categories:
+        running = [
+            standing
+            for standing in standings
+            if standing.priced
+            and category not in excluded.get(standing.agent_id, ())
+            and category not in exclusions.get(standing.agent_id, ())
+            and (category == "overall_pnl" or qualifies_for_return(standing, rules))
+        ]
+        judged = {
+            standing.agent_id: _judged(category, standing, added_up.get(standing.agent_id)) for standing in running
+        }
+        best = max(judged.values(), default=Fraction())
+        for standing in running:
+            if judged[standing.agent_id] < best <= _judged(category, standing, None):
+                exclusions.setdefault(standing.agent_id, set()).add(category)
+    return exclusions
+
+
+def _judged(category: RewardCategory, standing: Standing, added_up: tuple[Fraction, Fraction] | None) -> Fraction:
+    """Return an agent's P&L or return, or that of its whole group if it is less."""
+    own = standing.pnl if category == "overall_pnl" else standing.pnl / standing.volume
+    if added_up is None:
+        return own
+    theirs = added_up[0] if category == "overall_pnl" else added_up[0] / added_up[1]
+    return min(own, theirs)
+
+
+GROUP_KINDS: tuple[FlagKind, ...] = ("ring", "shared_funder", "shared_owner")
+
+_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The findings, before operators' decisions."""
+
+    flags: list[AgentFlag] = field(default_factory=list)
+    links: list[tuple[FlagKind, tuple[int, ...]]] = field(default_factory=list)
+
+
+def flags_of(
+    inputs: RoundInputs, standings: Sequence[Standing], accounts: TradingAccounts
+) -> Generator[None, None, list[AgentFlag]]:
+    """Find the flags in steps; they are in the order of agent and kind.
+
+    `standings` and `accounts` are those that the inputs give; the best standing is the first.
+    """
+    found = _Found()
+    for standing in standings:
+        found.flags += _churn(standing, accounts, inputs.rules)
+        found.flags += _dust(standing, inputs.rules)
+        found.flags += _excess(standing, accounts)
+        yield
+    traded = {standing.agent_id for standing in standings}
+    _add_rings(found, (yield from ring_links(accounts)))
+    _add_shared(found, "shared_funder", shared_funders(inputs.agents), traded)
+    _add_shared(found, "shared_owner", shared_owners(inputs.agents), traded)
+    decisions = Decisions(inputs.decisions)
+    found.flags += decisions.exclusions()
+    flags = [decisions.applied(flag) for flag in found.flags]
+    return sorted(
+        _with_groups(flags, found.links, standings, inputs.rules, decisions),
+        key=lambda flag: (flag.erc8004_agent_id, flag.kind),
+    )
+
+
+class Decisions:
+    """The decisions of operators in order; the last one on a flag holds."""
+
+    def __init__(self, decisions: Iterable[FlagDecision]) -> None:
+        self._excluded: dict[int, FlagDecision] = {}
+        self._cleared: set[tuple[int, FlagKind]] = set()
+        for decision in sorted(decisions, key=lambda each: (each.decided_at, each.decision, each.reason)):
+            agent = decision.erc8004_agent_id
+            if decision.decision == "exclude":
+                self._excluded[agent] = decision
+                self._cleared.discard((agent, "operator"))
+            else:
+                kinds = _KINDS if decision.kind is None else (decision.kind,)
+                self._cleared.update((agent, kind) for kind in kinds)
+
+    def has_cleared(self, agent: int, kind: FlagKind) -> bool:
+        return (agent, kind) in self._cleared
+
+    def exclusions(self) -> list[AgentFlag]:
+        return [
+            AgentFlag(agent, "operator", f"excluded by an operator: {decision.reason}", [], list(CATEGORIES))
+            for agent, decision in sorted(self._excluded.items())
+        ]
+
+    def applied(self, flag: AgentFlag) -> AgentFlag:
+        """Return the flag after decisions. A cleared flag stays, marked as cleared."""
+        if not self.has_cleared(flag.erc8004_agent_id, flag.kind):
+            return flag
+        return AgentFlag(flag.erc8004_agent_id, flag.kind, flag.reason, flag.txids, [], cleared=True)
+
+
+def _churn(standing: Standing, accounts: TradingAccounts, rules: RoundRules) -> list[AgentFlag]:
+    volume = int(standing.volume * accounts.dollar)
+    churned = there_and_back(accounts.by_agent[standing.agent_id].pairs)
+    if churned.is_churn(volume):
+        reason = (
+            f"{churned.trades:,} of {standing.priced:,} trades went there and back within an hour: "
+            f"{accounts.usd(churned.volume)} of {accounts.usd(volume)}, which earned nearly nothing"
+        )
+        excludes = _churn_excludes(churned, standing, volume, accounts.dollar, rules)
+        return [AgentFlag(standing.agent_id, "churn", reason, churned.txids, excludes)]
+    turned = standing.volume / standing.capital if standing.capital else Fraction()
+    if turned > TURNOVER_MAX and standing.pnl * CHURN_GAIN < standing.volume:
+        reason = f"its capital was turned over {int(turned):,} times, which earned nearly nothing"
+        return [AgentFlag(standing.agent_id, "churn", reason, churned.txids, ["volume"])]
+    return []
+
+
+def _churn_excludes(
+    churned: ThereAndBack, standing: Standing, volume: int, dollar: int, rules: RoundRules
+) -> list[RewardCategory]:
+    """Return the excluded prizes: always volume, and return if the floors are reached only by churning."""
+    least = Fraction(read_decimal(rules.min_volume_usd))
+    too_little = Fraction(volume - churned.volume, dollar) < least
+    too_few = standing.priced - standing.dust - churned.trades < rules.min_priced_trade_count
+    return ["volume", "return"] if too_little or too_few else ["volume"]
+
+
+def _dust(standing: Standing, rules: RoundRules) -> list[AgentFlag]:
+    """Return the flag for dust. It excludes nothing: the rules do not count dust towards the floors."""
+    if standing.dust < DUST_TRADES_MIN or standing.dust * DUST_SHARE < standing.trades:
+        return []
+    reason = f"{standing.dust:,} of {standing.trades:,} trades gave less than {rules.dust_usd} USD"
+    return [AgentFlag(standing.agent_id, "dust", reason, [], [])]
+
+
+def _excess(standing: Standing, accounts: TradingAccounts) -> list[AgentFlag]:
+    """Return the flag for swaps worth more than a pool can pay. It excludes nothing: they do not count anyway."""
+    excesses = accounts.by_agent[standing.agent_id].excesses
+    if not excesses:
+        return []
+    reason = f"{len(excesses):,} of {standing.trades:,} trades were worth more than a pool can pay; {excesses[0][1]}"
+    txids = [txid for txid, _ in excesses[:EVIDENCE_MAX]]
+    return [AgentFlag(standing.agent_id, "excess", reason, txids, [])]
+
+
+def _add_rings(found: _Found, links: Iterable[RingLink]) -> None:
+    """Add one flag for each agent, naming all agents with which it traded the same amounts."""
+    partners: dict[int, list[tuple[int, RingLink]]] = {}
+    for link in links:
+        found.links.append(("ring", (link.one, link.other)))
+        partners.setdefault(link.one, []).append((link.other, link))
+        partners.setdefault(link.other, []).append((link.one, link))
+    for agent, linked in sorted(partners.items()):
+        words = [
+            f"agent {other} ({link.count:,} trades, {'mirrored' if link.mirrored else 'in the same direction'})"
+            for other, link in sorted(linked, key=lambda each: each[0])
+        ]
+        reason = f"traded the same amounts within an hour as {_listed(words)}"
+        txids = min(linked, key=lambda each: each[0])[1].txids
+        found.flags.append(AgentFlag(agent, "ring", reason, list(txids), []))
+
+
+def _add_shared(found: _Found, kind: FlagKind, sources: Iterable[SharedSource], traded: set[int]) -> None:
+    """Add one flag for each agent that traded. A source that is a service is shown, but forms no group."""
+    reasons: dict[int, list[str]] = {}
+    for source in sources:
+        members = tuple(agent for agent in source.agents if agent in traded)
+        if len(members) < 2:
+            continue
+        name = f"first funded by {source.name}" if kind == "shared_funder" else f"has {source.name}"
+        if not source.is_service:
+            found.links.append((kind, members))
+        for agent in members:
+            others = _listed([str(other) for other in members if other != agent])
+            if source.is_service:
+                others += ": so many that it is probably a service, which has no effect"
+            reasons.setdefault(agent, []).append(f"{name}, like agent {others}")
+    for agent, texts in sorted(reasons.items()):
+        found.flags.append(AgentFlag(agent, kind, "; ".join(texts), [], []))
+
+
+def _with_groups(
+    flags: Iterable[AgentFlag],
+    links: Iterable[tuple[FlagKind, tuple[int, ...]]],
+    standings: Sequence[Standing],
+    rules: RoundRules,
+    decisions: Decisions,
+) -> list[AgentFlag]:
+    """Add the prizes that members of groups cannot win. An agent cleared of a kind of flag is not joined by it."""
+    flags = list(flags)
+    excluded: dict[int, set[RewardCategory]] = {}
+    for flag in flags:
+        excluded.setdefault(flag.erc8004_agent_id, set()).update(flag.excludes_from)
+    groups = joined([agent for agent in members if not decisions.has_cleared(agent, kind)] for kind, members in links)
+    exclusions = group_exclusions(groups, standings, rules, excluded)
+    return [
+        flag
+        if flag.kind not in GROUP_KINDS or flag.cleared
+        else AgentFlag(
+            flag.erc8004_agent_id,
+            flag.kind,
+            flag.reason,
+            flag.txids,
+            [category for category in CATEGORIES if category in exclusions.get(flag.erc8004_agent_id, ())],
+        )
+        for flag in flags
+    ]
+
+
+def _listed(words: Sequence[str]) -> str:
+    """List at most five; the rest is counted."""
+    shown = ", ".join(words[:5])
+    return shown if len(words) <= 5 else f"{shown} and {len(words) - 5:,} more"

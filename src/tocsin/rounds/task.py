@@ -1,0 +1,295 @@
+"""The task `rounds` closes, captures and finalizes rounds when they are due. It calls no upstream.
+
+Emits the events of the steps, `round.added` for a round of the rule, `round.discrepancy`, and `round.not_prepared`.
+
+Finds differences between today's record and the captured one: a reorg, a late arrival, a change of rules.
+
+Triggers note each swap of a captured round that appears, disappears or moves. This module compares it with the
+captured one. The result stays unchanged; an operator may reopen the round.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from holdfast.errors import BindingMissing, HoldfastError, StoreError
+from holdfast.types import Database, Row, Statement
+from tocsin.errors import RunStopped
+from tocsin.rounds import store as round_store
+from tocsin.rounds.actions import latest_start, next_start_ms, rounds_until
+from tocsin.rounds.round import (
+    TOO_LONG_MS,
+    WAIT_MS,
+    Discrepancy,
+    DiscrepancyKind,
+    RoundRow,
+    RoundRule,
+    may_be_prepared,
+    next_look,
+    step_of,
+    waited_ms,
+)
+from tocsin.rounds.steps import RoundWork, note_waiting, prepare_round, still_waiting, take_step, to_prepare
+from tocsin.rounds.store import compact, iso_time
+from tocsin.scheduler.task import Task, TaskContext, TaskResult
+from tocsin.settings import Settings
+from tocsin.shape import FreeForm
+from tocsin.swaps.rules import Rules, rules_of
+from tocsin.swaps.values import value_swaps
+
+NOTED_MAX = 200  # transactions that one run compares
+
+_COMPARED = (
+    "sender",
+    "contract_id",
+    "function_name",
+    "token_in",
+    "amount_in",
+    "token_out",
+    "amount_out",
+    "burn_block_time",
+    "block_height",
+    "tx_index",
+)
+_NOTED = """
+SELECT c.round_id, c.txid, r.version FROM competition_round_changes c
+JOIN competition_rounds r ON r.round_id = c.round_id
+WHERE r.status IN ('finalized', 'partially_paid', 'paid') ORDER BY c.round_id, c.txid LIMIT ?"""
+_CAPTURED = "SELECT * FROM competition_round_swaps WHERE round_id = ? AND txid IN (SELECT value FROM json_each(?))"
+_NOW = "SELECT * FROM swaps WHERE txid IN (SELECT value FROM json_each(?))"
+_FORGET = """
+DELETE FROM competition_round_changes WHERE round_id = ? AND txid IN (SELECT value FROM json_each(?))"""
+_SETTLED = """
+DELETE FROM competition_round_discrepancies WHERE round_id = ? AND subject IN (SELECT value FROM json_each(?))"""
+_FOUND = """
+INSERT INTO competition_round_discrepancies (round_id, subject, version, kind, detail, found_at)
+SELECT ?1, json_extract(d.value, '$.subject'), ?2, json_extract(d.value, '$.kind'), json_extract(d.value, '$.detail'),
+  json_extract(d.value, '$.found_at')
+FROM json_each(?3) d WHERE true
+ON CONFLICT (round_id, subject) DO UPDATE SET kind = excluded.kind, detail = excluded.detail"""
+_INELIGIBLE = """
+SELECT r.round_id, r.version, c.stx_address, coalesce(t.tier, 'not_registered') AS tier
+FROM competition_rounds r
+JOIN competition_round_agents c ON c.round_id = r.round_id
+LEFT JOIN agent_tiers t ON t.stx_address = c.stx_address
+WHERE r.status IN ('finalized', 'partially_paid') AND coalesce(t.tier, '') <> 'eligible'
+  AND NOT EXISTS (SELECT 1 FROM competition_round_discrepancies d
+    WHERE d.round_id = r.round_id AND d.subject = c.stx_address)
+  AND EXISTS (SELECT 1 FROM competition_round_results p, json_each(p.exact_json, '$.wallets') w
+    WHERE p.round_id = r.round_id AND p.erc8004_agent_id = c.erc8004_agent_id AND w.value = c.stx_address)
+ORDER BY r.round_id, c.stx_address LIMIT ?"""
+_ELIGIBLE_AGAIN = """
+DELETE FROM competition_round_discrepancies WHERE kind = 'agent_ineligible'
+  AND subject IN (SELECT stx_address FROM agent_tiers WHERE tier = 'eligible')"""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDiscrepancy:
+    """A discrepancy and the round that has it."""
+
+    round_id: str
+    found: Discrepancy
+
+
+def difference(captured: Row | None, now: Row | None) -> tuple[DiscrepancyKind, str] | None:
+    """Return how a transaction differs from the captured one; None if it does not. Pure."""
+    if captured is None and now is None:
+        return None
+    if captured is None:
+        return "late", "it was recorded after the round was captured"
+    if now is None:
+        return "withdrawn", "it counted in the round, and is no longer on chain or no longer counts"
+    changed = [name for name in _COMPARED if captured[name] != now[name]]
+    if not changed:
+        return None
+    return "changed", "; ".join(f"{name} {captured[name]} is now {now[name]}" for name in changed)[:500]
+
+
+async def find_discrepancies(db: Database, now: int) -> list[FoundDiscrepancy]:
+    """Compare the noted swaps and the placed wallets; return discrepancies that are new or have changed."""
+    changes, _, ineligible = await db.batch(
+        [db.prepare(_NOTED).bind(NOTED_MAX), db.prepare(_ELIGIBLE_AGAIN), db.prepare(_INELIGIBLE).bind(NOTED_MAX)]
+    )
+    noted: dict[tuple[str, int], list[str]] = {}
+    for row in changes.results:
+        noted.setdefault((row["round_id"], row["version"]), []).append(row["txid"])
+    found: list[FoundDiscrepancy] = []
+    for (round_id, version), txids in noted.items():
+        found += await _compare(db, round_id, version, txids, now)
+    for row in ineligible.results:
+        detail = f"it was placed, and its tier is now {row['tier']}"
+        one = Discrepancy(row["stx_address"], "agent_ineligible", detail, iso_time(now))
+        await _record(db, row["round_id"], row["version"], [one]).run()
+        found.append(FoundDiscrepancy(row["round_id"], one))
+    return found
+
+
+async def _compare(db: Database, round_id: str, version: int, txids: list[str], now: int) -> list[FoundDiscrepancy]:
+    listed = json.dumps(txids)
+    captured = _by_txid((await db.prepare(_CAPTURED).bind(round_id, listed).all()).results)
+    live = _by_txid((await db.prepare(_NOW).bind(listed).all()).results)
+    found = []
+    for txid in txids:
+        differs = difference(captured.get(txid), live.get(txid))
+        if differs is not None:
+            found.append(Discrepancy(txid, *differs, iso_time(now)))
+    await db.batch(
+        [
+            db.prepare(_SETTLED).bind(round_id, listed),
+            _record(db, round_id, version, found),
+            db.prepare(_FORGET).bind(round_id, listed),
+        ]
+    )
+    return [FoundDiscrepancy(round_id, each) for each in found]
+
+
+def _by_txid(rows: list[Row]) -> Mapping[str, Row]:
+    return {row["txid"]: row for row in rows}
+
+
+def _record(db: Database, round_id: str, version: int, found: list[Discrepancy]) -> Statement:
+    return db.prepare(_FOUND).bind(round_id, version, compact([each.to_json() for each in found]))
+
+
+LOOK_EVERY_MS = 300_000
+LONGEST_RUN_MS = 240_000
+PROBLEM_MAX = 300  # characters of a problem to keep
+STEPS_MAX = 4  # from open to finalized, and one more check
+EMPTY_RESULT: FreeForm = {"added": 0, "closed": 0, "captured": 0, "finalized": 0, "discrepancies": 0, "waiting": {}}
+
+
+def feed_runs(settings: Settings) -> bool:
+    return settings.feed_enabled and settings.sweep_enabled
+
+
+def rounds_task(settings: Settings, rules: Rules | None = None) -> Task:
+    """The task under the rules of the settings, or under the given rules."""
+    in_force = rules_of(settings) if rules is None else rules
+    followed = feed_runs(settings)
+
+    async def run(context: TaskContext) -> TaskResult:
+        work = RoundWork(context.db, context.clock, context.logger, in_force, followed, context.checkpoint)
+        return await RoundsRun(context, work).run()
+
+    return Task(
+        name="rounds",
+        cadence_ms=LOOK_EVERY_MS,
+        slice_ms=LONGEST_RUN_MS,
+        run=run,
+        overdue_after_ms=TOO_LONG_MS - WAIT_MS,
+        empty_result=EMPTY_RESULT,
+        why="a waiting round continues within 5 minutes once it can; the alarm also rings at the end of each round",
+    )
+
+
+class RoundsRun:
+    """One run: advances every round as far as possible."""
+
+    def __init__(self, context: TaskContext, work: RoundWork) -> None:
+        self._context = context
+        self._work = work
+        self._counters: FreeForm = {**EMPTY_RESULT}
+        self._stuck: set[str] = set()  # rounds whose step failed
+
+    async def run(self) -> TaskResult:
+        db, clock = self._work.db, self._work.clock
+        left = await round_store.load_unfinished(db)
+        if left.rule is not None and await self._follow_rule(left.rule, left.rule_set_at):
+            left = await round_store.load_unfinished(db)
+        waiting = await still_waiting(self._work, left.rounds)
+        for number, each in enumerate(left.rounds):
+            self._context.progress(number, len(left.rounds), **self._counters)
+            self._context.checkpoint()
+            if each.round_id in waiting:
+                await note_waiting(self._work, each, waiting[each.round_id])
+            else:
+                await self._try_to_advance(each)
+        await self._note_discrepancies()
+        left, now = await round_store.load_unfinished(db), clock.now()
+        if await self._prepare([each for each in left.rounds if may_be_prepared(each, now)]):
+            # That takes time. A round that an operator added or changed during it must not wait for the next slot.
+            left = await round_store.load_unfinished(db)
+        self._counters["waiting"] = {each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason}
+        next_start = None if left.rule is None else next_start_ms(left.rule, now // 1000)
+        return TaskResult(
+            self._counters,
+            incomplete=_to_be_told(left.rounds, now, self._stuck),
+            wake_at=next_look(left.rounds, now, next_start),  # also for a grace that has ended by now
+        )
+
+    async def _follow_rule(self, rule: RoundRule, set_at_s: int) -> bool:
+        """Add the rounds of the rule, so that the next one exists before it starts.
+
+        Returns whether there were any to add.
+        """
+        db, now = self._work.db, self._work.clock.now()
+        now_s = now // 1000
+        newest = await round_store.newest_by_rule(db, rule, latest_start(rule, now_s))
+        wanted = list(rounds_until(rule, set_at_s, newest, now_s, self._work.rules.floors))
+        for rules in wanted:
+            added = await round_store.add(db, rules, now).run()
+            if added.meta.changes:
+                self._count("added")
+                self._work.logger.info("round.added", round=rules.round_id)
+        return bool(wanted)
+
+    async def _try_to_advance(self, round_: RoundRow) -> None:
+        """Advance a round. If a step fails, its error becomes the round's waiting reason; other rounds continue."""
+        try:
+            await self._advance(round_)
+        except (StoreError, RunStopped, BindingMissing):
+            raise
+        except HoldfastError as error:
+            self._stuck.add(round_.round_id)
+            await note_waiting(self._work, round_, f"its next step failed: {error}"[:PROBLEM_MAX])
+
+    async def _prepare(self, rounds: list[RoundRow]) -> bool:
+        """Prepare these rounds; returns whether any was tried. A failure does no harm: a later step would report it."""
+        tried = False
+        for each, found in await to_prepare(self._work, rounds):
+            try:
+                tried = await prepare_round(self._work, each, found) or tried
+            except (StoreError, BindingMissing):
+                raise
+            except HoldfastError as error:
+                reason, tried = f"{error}"[:PROBLEM_MAX], True
+                self._work.logger.warn("round.not_prepared", round=each.round_id, reason=reason)
+                if isinstance(error, RunStopped):
+                    break
+        return tried
+
+    async def _advance(self, round_: RoundRow) -> None:
+        """Take all steps that are due."""
+        for _ in range(STEPS_MAX):
+            step = step_of(round_, self._work.clock.now())
+            if step == "capture":
+                await self._value_swaps()
+            if step is None or not await take_step(self._work, round_, step):
+                return
+            self._count({"close": "closed", "capture": "captured", "finalize": "finalized"}[step])
+            self._context.checkpoint()
+            round_ = await round_store.the_round(self._work.db, round_.round_id)
+
+    async def _value_swaps(self) -> None:
+        """Value all swaps that wait for it: a round is captured only when it is known which ones are excessive."""
+        while await value_swaps(self._work.db, self._work.clock.now(), self._work.rules.floors):
+            self._context.checkpoint()
+
+    async def _note_discrepancies(self) -> None:
+        for each in await find_discrepancies(self._work.db, self._work.clock.now()):
+            self._count("discrepancies")
+            found = each.found
+            self._work.logger.warn(
+                "round.discrepancy", round=each.round_id, subject=found.subject, kind=found.kind, detail=found.detail
+            )
+
+    def _count(self, name: str) -> None:
+        count = self._counters[name]
+        assert isinstance(count, int)
+        self._counters[name] = count + 1
+
+
+def _to_be_told(rounds: list[RoundRow], now: int, stuck: Collection[str]) -> str | None:
+    """What to report to an operator: rounds that are stuck, or that wait longer than usual."""
+    late = [each for each in rounds if each.round_id in stuck or waited_ms(each, now) >= WAIT_MS]
+    return "; ".join(f"{each.round_id} waits: {each.waiting_reason}" for each in late) or None

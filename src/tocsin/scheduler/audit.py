@@ -1,0 +1,173 @@
+"""The audit log: the newest actions of operators, in the object's own storage.
+
+An action is recorded before it is done and again when it has ended. The records are stored next to the pause and the
+runs, so no action can be done without being recorded. Actions of `CRON_SECRET` are kept separately: a caller that acts
+every few minutes must not push out the actions of people.
+
+Does an action of an operator and records it, before it is done and when it has ended.
+
+An action that cannot be recorded is not done: the caller gets the store's error instead. If only its end cannot be
+recorded, its record stays `begun`, and `audit.end_failed` in the log shows the outcome.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.types import Clock, DurableObject, Level, Logger, Storage
+from tocsin.errors import MalformedShape, RequestRefused
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.types import AuditEntry, AuditList, AuditOutcome, AuditRecord
+from tocsin.shape import FreeForm
+
+AUDIT_PREFIX = "audit:"
+AFTER_AUDIT = "audit;"  # the first key after all keys with the prefix
+KEPT_MAX = {"operator": 1_000, "cron": 100}
+EVENT_FIELDS = ("key", "client", "action", "target", "reason", "outcome", "detail")
+TEXT_MAX = 300  # characters of a record's detail
+
+
+class Emit(Protocol):
+    """Writes an event to the log and to watchers."""
+
+    def __call__(self, event: str, fields: FreeForm, *, level: Level) -> None: ...
+
+
+class AuditLog:
+    """Emits `admin.acted` when an action has ended, and `audit.record_unreadable` for a record that it skips."""
+
+    def __init__(self, storage: Storage, clock: Clock, logger: Logger, mask: Callable[[str], str], emit: Emit) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._logger = logger
+        self._mask = mask
+        self._emit = emit
+        self._newest: dict[str, int] = {}  # the number of the newest record, by role
+
+    async def begin(self, entry: AuditEntry) -> AuditRecord:
+        """Record an action that is about to be done. If the log is full, the oldest record is removed."""
+        role = entry.role
+        if role not in self._newest:
+            stored = await self._storage.list(prefix=_prefix(role), reverse=True, limit=1)
+            self._newest.setdefault(role, max((_number(key) for key in stored), default=0))
+        number = self._newest[role] = self._newest[role] + 1
+        record = AuditRecord(
+            id=f"{role}-{number}",
+            at=self._clock.now(),
+            key=entry.key,
+            role=role,
+            client=entry.client,
+            action=entry.action,
+            target=entry.target,
+            reason=entry.reason,
+        )
+        self._storage.put(_key(role, number), self._masked(record).to_json())
+        if number > KEPT_MAX[role]:  # numbers have no gaps
+            self._storage.delete(_key(role, number - KEPT_MAX[role]))
+        return record
+
+    async def end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
+        """Record how an action ended."""
+        role, _, number = record_id.partition("-")
+        key = _key(role, int(number)) if number.isdecimal() else ""
+        stored = await self._storage.get(key)
+        if stored is None:
+            raise UsageError(f"there is no record {record_id!r:.60} in the audit log")
+        begun = AuditRecord.from_json(stored)
+        record = self._masked(replace(begun, outcome=outcome, ended_at=self._clock.now(), detail=detail))
+        self._storage.put(key, record.to_json())
+        shown = record.to_json()
+        fields: FreeForm = {**{name: shown[name] for name in EVENT_FIELDS}, "record": record.id}
+        self._emit("admin.acted", fields, level="INFO" if outcome == "done" else "WARN")
+
+    async def newest(self, limit: int) -> list[AuditRecord]:
+        """The newest first."""
+        records = [
+            record
+            for role in KEPT_MAX
+            for key, value in (await self._storage.list(prefix=_prefix(role), reverse=True, limit=limit)).items()
+            if (record := self._read(key, value)) is not None
+        ]
+        return sorted(records, key=lambda record: record.at, reverse=True)[:limit]
+
+    def _read(self, key: str, value: object) -> AuditRecord | None:
+        try:
+            return self._masked(AuditRecord.from_json(value))  # type: ignore[arg-type]  # it reports a wrong type
+        except MalformedShape as error:
+            self._logger.error("audit.record_unreadable", key=key, reason=str(error))  # noqa: TRY400 - our Logger has no `exception`
+            return None
+
+    def _masked(self, record: AuditRecord) -> AuditRecord:
+        """The record without secrets: somebody may paste a key as a reason, even one that only a later reload adds."""
+        texts = {name: self._clean(getattr(record, name)) for name in ("target", "reason", "detail")}
+        return replace(record, **texts)  # type: ignore[arg-type]  # all three are texts or None
+
+    def _clean(self, text: str | None) -> str | None:
+        return None if text is None else self._mask(text)[:TEXT_MAX]
+
+
+class AuditedObject(DurableObject):
+    """The methods of an object that keeps an audit log."""
+
+    _audit: AuditLog
+
+    async def audit_begin(self, entry: FreeForm) -> str:
+        """Record an action of an operator before it is done; returns the record's id."""
+        return (await self._audit.begin(AuditEntry.from_json(entry))).id
+
+    async def audit_end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
+        """Record how it ended."""
+        await self._audit.end(record_id, outcome, detail)
+
+    async def audit(self, limit: int) -> FreeForm:
+        """The newest records."""
+        return AuditList(self.ctx.id.name, await self._audit.newest(limit)).to_json()
+
+
+def _prefix(role: str) -> str:
+    return f"{AUDIT_PREFIX}{role}:"
+
+
+def _key(role: str, number: int) -> str:
+    return f"{_prefix(role)}{number:012}"
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition(":")[2])
+
+
+T = TypeVar("T")
+
+
+async def audited(
+    scheduler: Callable[[], SchedulerClient],
+    logger: Logger,
+    entry: AuditEntry,
+    work: Callable[[], Awaitable[T]],
+    detail_of: Callable[[T], str | None],
+) -> T:
+    """Do `work`, record it, and return its result. `detail_of` describes the result in a few words."""
+    record_id = await scheduler().audit_begin(entry)
+
+    async def end(outcome: AuditOutcome, detail: str | None) -> None:
+        try:
+            await scheduler().audit_end(record_id, outcome, detail)
+        except HoldfastError as error:
+            logger.error(  # noqa: TRY400 - our Logger has no `exception`
+                "audit.end_failed",
+                record=record_id,
+                action=entry.action,
+                key=entry.key,
+                outcome=outcome,
+                error=str(error)[:300],
+            )
+
+    try:
+        result = await work()
+    except Exception as error:
+        is_refused = isinstance(error, UsageError) or (isinstance(error, RequestRefused) and error.status < 500)
+        await end("refused" if is_refused else "failed", f"{error}" or type(error).__name__)
+        raise
+    await end("done", detail_of(result))
+    return result

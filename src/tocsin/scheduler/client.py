@@ -1,0 +1,107 @@
+"""Typed calls to `SchedulerDO`, through a stub of either platform."""
+
+from typing import Any
+
+from holdfast.types import JSON
+from tocsin.scheduler.types import (
+    AuditEntry,
+    AuditList,
+    AuditOutcome,
+    DayList,
+    EventBatch,
+    MeasuredStatus,
+    Measures,
+    Paused,
+    RefreshResult,
+    Resumed,
+    RunDetail,
+    RunList,
+    Status,
+)
+from tocsin.shape import FreeForm
+
+
+class SchedulerClient:
+    """Wraps one stub. Make a new client for each use, because a stub does not outlive its object."""
+
+    def __init__(self, stub: Any) -> None:  # noqa: ANN401 - a stub accepts any method name
+        self._stub = stub
+
+    async def arm(self) -> int | None:
+        """Make sure that the alarm is set; safe to call at any time. Returns when it rings."""
+        at: int | None = await self._stub.arm()
+        return at
+
+    async def status(self) -> Status:
+        return Status.from_json(await self._stub.status())
+
+    async def status_json(self) -> FreeForm:
+        """The status as the object returned it, for callers that only pass it on."""
+        status: FreeForm = await self._stub.status()
+        return status
+
+    async def refresh(self, task: str) -> RefreshResult:
+        return RefreshResult.from_json(await self._stub.refresh_now(task))
+
+    async def refresh_all(self) -> dict[str, RefreshResult]:
+        results: dict[str, JSON] = await self._stub.refresh_now("all")
+        return {task: RefreshResult.from_json(result) for task, result in results.items()}
+
+    async def pause_until(self, until: int) -> Paused:
+        return Paused.from_json(await self._stub.pause_until(until))
+
+    async def resume(self) -> Resumed:
+        return Resumed.from_json(await self._stub.resume())
+
+    async def runs(
+        self,
+        task: str | None,
+        limit: int,
+        outcome: str | None = None,
+        since: int | None = None,
+        before: int | None = None,
+        trigger: str | None = None,
+        until: int | None = None,
+    ) -> RunList:
+        found = await self._stub.runs(task, limit, outcome, since, before, trigger, until)
+        return RunList.from_json(found)
+
+    async def run(self, number: int) -> RunDetail:
+        """One run, with its log lines."""
+        return RunDetail.from_json(await self._stub.run(number))
+
+    async def days(self, limit: int) -> DayList:
+        return DayList.from_json(await self._stub.days(limit))
+
+    async def measures(self) -> Measures:
+        return Measures.from_json(await self._stub.measures())
+
+    async def measured_status(self) -> MeasuredStatus:
+        """The status and the measures in one call."""
+        return MeasuredStatus.from_json(await self._stub.measured_status())
+
+    async def events(self, after: int, wait_ms: int) -> EventBatch:
+        """Events after this number; waits for the first if there is none yet."""
+        return EventBatch.from_json(await self._stub.events(after, wait_ms))
+
+    async def run_job(self, job: str, argument: JSON) -> JSON:
+        """Have the object do a request job."""
+        result: JSON = await self._stub.run_job(job, argument)
+        return result
+
+    async def audit_begin(self, entry: AuditEntry) -> str:
+        """Record an action that is about to be done. Returns the record's id."""
+        record_id: str = await self._stub.audit_begin(entry.to_json())
+        return record_id
+
+    async def audit_end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
+        """Record how it ended."""
+        await self._stub.audit_end(record_id, outcome, detail)
+
+    async def audit(self, limit: int) -> AuditList:
+        """The newest actions of operators."""
+        return AuditList.from_json(await self._stub.audit(limit))
+
+    async def reload(self) -> None:
+        """Have the object adopt the tasks and request jobs of its environment."""
+        await self._stub.reload()

@@ -1,0 +1,247 @@
+"""The run history: keeps each run for 30 days, and the totals of each day for more than a year.
+
+A run is an entry `run:<number>` of the object, written in the same transaction as the slot and the alarm. Its log
+lines are an entry `run-log:<number>`. A day is an entry `day:<date>`, which is updated by every run that ends. When
+the object wakes, it does not read all runs and days, but only each task's last run, today's totals and the oldest run.
+docs/decisions/0007-run-history-in-the-object.md explains why.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Protocol
+
+from holdfast.types import JSON, Logger, Storage
+from tocsin.scheduler.stored import EntryReader, upgraded
+from tocsin.scheduler.types import DayTotals, RunLines, RunRecord, TaskTotals
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+KEPT_MS = 30 * DAY_MS
+RUNS_MIN = 2_000  # kept at any age: a clock that was set ahead must not empty the history
+RUNS_MAX = 60_000  # 30 days at the default cadences are 54,720; the rest is for refreshes by hand
+DAYS_KEPT = 400
+NEWEST_RUNS = 120  # read when an older release did not store what they show
+RUN_NUMBERS = 10**12  # every number is smaller, so that keys sort by number
+REMOVED_MAX = 128  # runs that one alarm removes
+PAGE_RUNS = 500  # read from storage at once
+SCANNED_MAX = 5_000  # runs that one query reads; `next` continues it
+LAST_DAY_MS = 253_402_300_799_999
+COUNT_MAX = 10**12  # a larger stored number is damaged and counts as 0
+
+RUN_PREFIX = "run:"
+LOG_PREFIX = "run-log:"  # sorts before the runs, so that one range skips both
+AFTER_RUNS = "run;"  # the first key after all keys with the prefix
+DAY_PREFIX = "day:"
+AFTER_DAYS = "day;"
+COUNTED_KEY = "daysCountedSince"
+
+
+def run_key(number: int) -> str:
+    return f"{RUN_PREFIX}{number:012}"
+
+
+def log_key(number: int) -> str:
+    return f"{LOG_PREFIX}{number:012}"
+
+
+def day_of(at_ms: int) -> str:
+    """The day in UTC."""
+    return _named_day(min(max(at_ms, 0), LAST_DAY_MS) // DAY_MS)
+
+
+@lru_cache(maxsize=64)
+def _named_day(number: int) -> str:
+    return datetime.fromtimestamp(number * DAY_MS / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def counted(day: DayTotals, record: RunRecord, items: int = 0) -> DayTotals:
+    """The day's totals with one more ended run."""
+    task = day.tasks.get(record.task, TaskTotals())
+    duration_ms = _sane(record.duration_ms or 0)
+    added = TaskTotals(
+        runs=task.runs + 1,
+        outcomes={**task.outcomes, record.outcome: task.outcomes.get(record.outcome, 0) + 1},
+        calls=task.calls + _sane(record.calls),
+        items=task.items + items,
+        duration_ms=task.duration_ms + duration_ms,
+        duration_max_ms=max(task.duration_max_ms, duration_ms),
+    )
+    return replace(day, tasks={**day.tasks, record.task: added})
+
+
+def _sane(number: int) -> int:
+    return number if 0 <= number <= COUNT_MAX else 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Which runs: of a task, with an outcome, started by a trigger from `since` to `until`, numbered below `before`."""
+
+    task: str | None = None
+    limit: int = 50
+    outcome: str | None = None
+    since: int | None = None
+    before: int | None = None
+    trigger: str | None = None
+    until: int | None = None
+
+    def fits(self, run: RunRecord) -> bool:
+        return (
+            self.task in {None, run.task}
+            and self.outcome in {None, run.outcome}
+            and self.trigger in {None, run.trigger}
+            and (self.until is None or run.started_at <= self.until)
+        )
+
+
+class HistoryState(Protocol):
+    """The part of the scheduler's state that belongs to the history."""
+
+    run_seq: int
+    days: dict[str, DayTotals]
+    oldest_run: tuple[int, int] | None
+
+
+def read_runs(reader: EntryReader, keys: Iterable[str]) -> dict[int, RunRecord]:
+    records = [reader.entry(key, RunRecord.from_json, None) for key in keys]
+    return {record.id: record for record in records if record is not None}
+
+
+def _upgraded_runs(stored: Mapping[str, JSON], storage: Storage, logger: Logger) -> dict[int, RunRecord]:
+    """Runs in the current layout. Runs of an older release are upgraded on each read, because there may be many."""
+    return read_runs(EntryReader(upgraded(stored, 1), stored, storage, logger), stored)
+
+
+async def find_runs(
+    state: HistoryState, storage: Storage, logger: Logger, query: RunQuery
+) -> tuple[list[RunRecord], int | None]:
+    """The newest matching runs, and where to continue if there may be more."""
+    found: list[RunRecord] = []
+    scanned = 0
+    below = read_to = state.run_seq + 1 if query.before is None else query.before
+    page_size = min(query.limit, PAGE_RUNS)  # enough if every run matches
+    while stored := await storage.list(prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=page_size):
+        for number, run in _upgraded_runs(stored, storage, logger).items():
+            if query.since is not None and run.started_at < query.since:
+                return found, None
+            below, scanned = min(below, number), scanned + 1
+            if query.fits(run):
+                found.append(run)
+            if len(found) >= query.limit or scanned >= SCANNED_MAX:
+                return found, below if below > 1 else None
+        read_to = min(map(run_number, stored))  # decreases with every page, whatever is stored
+        page_size = PAGE_RUNS
+        await asyncio.sleep(0)  # a long scan must not hold up the other work of the process
+    return found, None
+
+
+async def find_run(storage: Storage, logger: Logger, number: int) -> RunRecord | None:
+    """One run by its number."""
+    key = run_key(number)
+    value = await storage.get(key)
+    return None if value is None else _upgraded_runs({key: value}, storage, logger).get(number)
+
+
+def keep_lines(storage: Storage, number: int, lines: RunLines) -> None:
+    """Store the log lines of a run that has ended, in the same turn as the run."""
+    if lines.lines:
+        storage.put(log_key(number), lines.to_json())
+
+
+async def read_lines(storage: Storage, logger: Logger, number: int) -> RunLines:
+    key = log_key(number)
+    value = await storage.get(key)
+    stored = {} if value is None else {key: value}
+    return EntryReader(stored, stored, storage, logger).entry(key, RunLines.from_json, RunLines())
+
+
+async def tend(state: HistoryState, storage: Storage, logger: Logger, now: int) -> None:
+    """Prepare the history for a new run: load today's totals, and remove old runs."""
+    await load_day(state, storage, logger, now)
+    await _remove_old(state, storage, now)
+
+
+async def load_day(state: HistoryState, storage: Storage, logger: Logger, at_ms: int) -> None:
+    """Load the totals of this day into memory, so that a run can be added to them."""
+    day = day_of(at_ms)
+    if day in state.days:
+        return
+    key = f"{DAY_PREFIX}{day}"
+    value = await storage.get(key)
+    stored = {} if value is None else {key: value}
+    empty = DayTotals(day)
+    state.days[day] = EntryReader(stored, stored, storage, logger).entry(key, DayTotals.from_json, empty)
+    for old in sorted(state.days)[:-3]:
+        del state.days[old]
+
+
+async def read_days(storage: Storage, logger: Logger, limit: int) -> list[DayTotals]:
+    """The newest days first."""
+    stored = await storage.list(prefix=DAY_PREFIX, reverse=True, limit=limit)
+    reader = EntryReader(stored, stored, storage, logger)
+    days = [reader.entry(key, DayTotals.from_json, None) for key in stored]
+    return [day for day in days if day is not None]
+
+
+async def count_earlier_runs(storage: Storage, logger: Logger) -> int:
+    """Add up the runs that a release without daily totals stored. Returns their number."""
+    stored = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=RUNS_MIN)
+    days: dict[str, DayTotals] = {}
+    runs = _upgraded_runs(stored, storage, logger).values()
+    ended = [run for run in runs if run.outcome != "running"]
+    for run in ended:
+        day = day_of(run.started_at)
+        days[day] = counted(days.get(day, DayTotals(day)), run)
+    storage.put({f"{DAY_PREFIX}{day}": totals.to_json() for day, totals in days.items()})
+    return len(ended)
+
+
+async def _remove_old(state: HistoryState, storage: Storage, now: int) -> None:
+    """Remove expired runs and days, about once an hour and a limited number at a time."""
+    if state.oldest_run is None:
+        state.oldest_run = _first(await storage.list(prefix=RUN_PREFIX, limit=1))
+    if state.oldest_run is None or not _is_due(state.oldest_run, state.run_seq, now):
+        return
+    stored = await storage.list(prefix=RUN_PREFIX, limit=REMOVED_MAX)
+    state.oldest_run = None
+    for key, value in stored.items():
+        number, started_at = run = _numbered(key, value)
+        if not _is_old(run, state.run_seq, now):
+            state.oldest_run = number, started_at
+            break
+        storage.delete(key)
+        storage.delete(log_key(number))
+    for key in await storage.list(
+        prefix=DAY_PREFIX, end=f"{DAY_PREFIX}{day_of(now - DAYS_KEPT * DAY_MS)}", limit=REMOVED_MAX
+    ):
+        storage.delete(key)
+
+
+def _is_old(run: tuple[int, int], run_seq: int, now: int) -> bool:
+    number, started_at = run
+    if run_seq - number < RUNS_MIN:
+        return False
+    return run_seq - number >= RUNS_MAX or started_at < now - KEPT_MS
+
+
+def _is_due(oldest: tuple[int, int], run_seq: int, now: int) -> bool:
+    """Whether to remove runs now: an hour after the first expires, so that one query removes many at once."""
+    return _is_old((oldest[0] + REMOVED_MAX, oldest[1]), run_seq, now - HOUR_MS)
+
+
+def _first(stored: Mapping[str, JSON]) -> tuple[int, int] | None:
+    return next((_numbered(key, value) for key, value in stored.items()), None)
+
+
+def _numbered(key: str, value: JSON) -> tuple[int, int]:
+    """A stored run's number and start; an unreadable run counts as started at 0."""
+    started_at = value.get("startedAt") if isinstance(value, dict) else None
+    return run_number(key), started_at if type(started_at) is int else 0
+
+
+def run_number(key: str) -> int:
+    digits = key.removeprefix(RUN_PREFIX)
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 15 else 0

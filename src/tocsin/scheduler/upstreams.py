@@ -1,0 +1,109 @@
+"""The limiters and clients of all upstreams, and the cadences that their budgets allow."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from holdfast.types import JSON, Storage
+from tocsin.scheduler.config import SchedulerEnv
+from tocsin.scheduler.state import SchedulerState, budget_key
+from tocsin.scheduler.task import Task
+from tocsin.shape import camel_case
+from tocsin.upstream.budget import BudgetStatus, Moment, StoredBudget, moment_of
+from tocsin.upstream.cadence import Cadence, Demand, cadences, overdraft, usual_calls
+from tocsin.upstream.limiter import BudgetEvent, BudgetLimiter, restored_budget
+
+NO_UPSTREAM = "as configured: it makes no calls"
+SWITCHED_OFF = "switched off"
+
+# Called with the upstream's name, what changed, and its fields.
+OnBudgetChange = Callable[[str, str, dict[str, JSON]], None]
+
+
+class UpstreamSet:
+    """All upstreams of one scheduler."""
+
+    def __init__(self, env: SchedulerEnv, storage: Storage, state: SchedulerState, on_change: OnBudgetChange) -> None:
+        self._env = env
+        self._state = state
+        self._cadences: dict[str, Cadence] = {}
+        self._cadences_key: tuple[object, ...] | None = None
+        self._limiters = {name: self._limiter(name, storage, on_change) for name in env.upstreams}
+        self.clients: dict[str, object] = {
+            name: source.connect(env.fetch, self._limiters[name], env.clock, env.random, _key_ignored(name, on_change))
+            for name, source in env.upstreams.items()
+        }
+
+    def closed_until(self, upstream: str | None) -> int | None:
+        """Until when an upstream is left alone after a 429 (unix ms)."""
+        limiter = None if upstream is None else self._limiters.get(upstream)
+        return None if limiter is None else limiter.closed_until()
+
+    def status(self) -> dict[str, BudgetStatus]:
+        return {name: limiter.status() for name, limiter in self._limiters.items()}
+
+    def cadences(self, tasks: Mapping[str, Task]) -> dict[str, Cadence]:
+        """The cadence that each task can afford by the calls of its newest runs; calculated at most once a second."""
+        moment = moment_of(self._env.clock)
+        budgets = [limiter.budget for limiter in self._limiters.values()]
+        key = (moment.monotonic_ms // 1_000, self._state.ended_runs, *budgets, *tasks.values())
+        if key != self._cadences_key:
+            self._cadences_key = key
+            self._cadences = self._calculate(tasks, moment)
+        return self._cadences
+
+    def _calculate(self, tasks: Mapping[str, Task], moment: Moment) -> dict[str, Cadence]:
+        result = {
+            name: Cadence(task.cadence_ms, NO_UPSTREAM if task.enabled else SWITCHED_OFF)
+            for name, task in tasks.items()
+        }
+        for upstream, limiter in self._limiters.items():
+            demands = {
+                name: replace(demand, calls_per_run=self._usual_calls(tasks[name]))
+                for name, demand in demands_on(upstream, tasks).items()
+            }
+            result |= cadences(limiter.budget, demands, moment)
+        return result
+
+    def overdrafts(self, tasks: Mapping[str, Task]) -> dict[str, str]:
+        """The upstreams whose plan cannot pay for the configured cadences, each with a sentence."""
+        sentences = {
+            name: overdraft(source.quota, demands_on(name, tasks)) for name, source in self._env.upstreams.items()
+        }
+        return {name: sentence for name, sentence in sentences.items() if sentence is not None}
+
+    def _usual_calls(self, task: Task) -> float:
+        recent = self._state.tasks[task.name].recent_calls
+        return usual_calls(task.calls_per_run, task.calls_per_run_max, recent)
+
+    def _limiter(self, upstream: str, storage: Storage, on_change: OnBudgetChange) -> BudgetLimiter:
+        env, budgets = self._env, self._env.memory.budgets
+
+        def save(stored: StoredBudget) -> None:
+            storage.put(budget_key(upstream), stored.to_json())
+            budgets[upstream] = limiter.budget
+
+        def on_event(event: BudgetEvent) -> None:
+            fields = {camel_case(name): value for name, value in event.fields.items()}
+            on_change(upstream, event.event.removeprefix("budget."), fields)
+
+        budget = budgets.get(upstream)
+        if budget is None:
+            stored = self._state.budgets.get(upstream)
+            budget = restored_budget(env.upstreams[upstream].quota, stored, env.clock)
+        else:  # evicted, not restarted: the clock is the same, and calls that were under way have ended
+            budget = replace(budget, in_flight=0, probing=False)
+        limiter = BudgetLimiter(upstream, budget, env.clock, env.random, env.logger, save, on_event)
+        return limiter
+
+
+def demands_on(upstream: str, tasks: Mapping[str, Task]) -> dict[str, Demand]:
+    """The calls that the enabled tasks plan to make to an upstream. `tocsin check` uses this too."""
+    return {
+        name: Demand(task.cadence_ms, task.calls_per_run)
+        for name, task in tasks.items()
+        if task.upstream == upstream and task.enabled
+    }
+
+
+def _key_ignored(upstream: str, on_change: OnBudgetChange) -> Callable[[str], None]:
+    return lambda reason: on_change(upstream, "key_ignored", {"reason": reason})

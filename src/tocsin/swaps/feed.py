@@ -1,0 +1,532 @@
+"""Follows the network's list of all transactions: one list shows everybody's swaps.
+
+`swaps/feed.py` makes it a task. A run first verifies what is queued. Then it reads the list from its head
+down to where it was read before. It queues the transactions that may count in the same batch as the new mark, and
+verifies them in the same run.
+
+A page that breaks Hiro's contract must not stop it: a gap that leads nowhere is dropped and read again from the head.
+If the newest block of the list is old, Hiro has stopped or lags. The run is then incomplete, whatever it has read.
+
+If a nonce of a wallet is missing, the list did not show one of its transactions; its own list is read at once.
+
+Emits `feed.restarted`, `feed.gap_dropped`, `feed.way_changed`, `wallet.nonce_missing`, and the events of reading,
+verifying and the pool.
+
+What a run of the feed did, and how it ended. Pure.
+
+The task `feed` follows the network's list of transactions. It exists unless the settings switch it off.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from holdfast.types import JSON
+from tocsin.errors import NoAnswer
+from tocsin.scheduler.task import Task, TaskContext, TaskResult
+from tocsin.settings import Settings
+from tocsin.shape import FreeForm
+from tocsin.stacks import Page, Transaction
+from tocsin.swaps import lists as nonces
+from tocsin.swaps.codes import Code
+from tocsin.swaps.feed_state import (
+    ASK_AGAIN_MS,
+    FeedGap,
+    FeedState,
+    FeedStep,
+    Way,
+    choose_way,
+    joined,
+    load_state,
+    measured,
+    save_state,
+    take_page,
+)
+from tocsin.swaps.lists import ListReader, PageQueue, PageRead, record_funders, relevant_calls
+from tocsin.swaps.pool import QueueVerifier, StopReason, UnitPool
+from tocsin.swaps.proof import ProofFacts, load_facts, proven_block
+from tocsin.swaps.rules import Rules, Tier, rules_of, tiers_of
+from tocsin.swaps.verify import Tally
+from tocsin.swaps.walk import anchor_at, count_failure, load_marks
+from tocsin.text import long_duration, short_duration
+from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, value_or_raise
+from tocsin.upstream.hiro import HiroClient
+
+LASTING = ("Unauthorised", "Gone")  # answers that do not change by themselves
+
+EMPTY_RESULT: FreeForm = {
+    "way": "network",
+    "reason": "",
+    "pages": 0,
+    "transactions": 0,
+    "found": 0,
+    "inserted": 0,
+    "alreadyKnown": 0,
+    "pending": 0,
+    "withdrawn": 0,
+    "rejected": 0,
+    "rejectionReasons": {},
+    "failed": 0,
+    "visited": 0,
+    "missingNonces": 0,
+    "completeUntilBlock": None,
+    "blocksBehind": 0,
+    "transactionsPerDay": None,
+}
+
+
+@dataclass(slots=True)
+class FeedCounts:
+    """What a run did."""
+
+    pages: int = 0
+    transactions: int = 0
+    found: int = 0
+    refused: dict[str, Code] = field(default_factory=dict)
+    visited: int = 0
+    failed_visits: int = 0
+    facts: ProofFacts | None = None  # None: nothing is proven
+    old_block_age_ms: int | None = None  # if the newest block in the list is too old
+    unverified: int = 0
+    verified: int = 0  # whatever they turned out to be
+
+
+def feed_counters(counts: FeedCounts, state: FeedState, tally: Tally, threw: int) -> FreeForm:
+    """Return the counters as `status()` shows them; `threw` is how often our own code failed."""
+    codes = tally.reasons.copy()
+    codes.update(code for code in counts.refused.values() if code is not Code.CONTRACT_NOT_ALLOWLISTED)
+    reasons: dict[str, JSON] = {str(code): number for code, number in sorted(codes.items())}
+    if threw:
+        reasons[str(Code.VERIFY_THREW)] = threw
+    return {
+        "way": state.way,
+        "reason": state.reason,
+        "pages": counts.pages,
+        "transactions": counts.transactions,
+        "found": counts.found,
+        "inserted": tally.inserted,
+        "alreadyKnown": tally.already_known,
+        "pending": tally.pending,
+        "withdrawn": tally.withdrawn,
+        "rejected": codes.total() + threw,
+        "rejectionReasons": reasons,
+        "failed": tally.failed,
+        "visited": counts.visited,
+        "missingNonces": 0 if counts.facts is None else counts.facts.missing_nonces,
+        "completeUntilBlock": None if counts.facts is None else proven_block(state, counts.facts),
+        "blocksBehind": blocks_behind(state),
+        "transactionsPerDay": None if state.traffic is None else state.traffic.per_day,
+    }
+
+
+def blocks_behind(state: FeedState) -> int:
+    """Return the number of blocks between the newest one seen and the one up to which everything was read."""
+    top, complete = state.mark.top_block, state.mark.complete_block
+    return 0 if state.way != "network" or top is None or complete is None else top - complete
+
+
+def feed_result(
+    counts: FeedCounts, counters: FreeForm, state: FeedState, stop: StopReason | None, first_failure: str | None
+) -> TaskResult:
+    """Return how the run ended: incomplete if it left something unread, failed if the upstream refuses it for good."""
+    if stop is not None and stop.error_kind in LASTING:
+        return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
+    undone = _undone(counts, state)
+    if stop is None and not undone:
+        return TaskResult(counters) if first_failure is None else TaskResult(counters, incomplete=first_failure)
+    reason = first_failure if stop is None else stop.reason
+    return TaskResult(
+        counters,
+        limited_until=None if stop is None else stop.limited_until,
+        incomplete="; ".join(part for part in (undone or "not everything was done", reason) if part),
+        by_budget=stop is not None and stop.by_budget,
+        progressed=bool(counts.pages or counts.verified),
+    )
+
+
+def _undone(counts: FeedCounts, state: FeedState) -> str:
+    """Describe what is left to do; empty when everything was done."""
+    parts = []
+    if counts.old_block_age_ms is not None:
+        parts.append(f"Hiro's newest block is {short_duration(counts.old_block_age_ms)} old")
+    if state.mark.gaps:
+        parts.append(
+            f"the network's list is read up to block {state.mark.complete_block},"
+            f" {blocks_behind(state):,} blocks behind"
+        )
+    if counts.failed_visits:
+        parts.append(f"wallets whose list could not be read: {counts.failed_visits}")
+    if counts.unverified:
+        parts.append(f"transactions that could not be verified: {counts.unverified}")
+    return ", ".join(parts)
+
+
+LOOK_MS = 300_000  # how often the head is read while a gap is left and a run can afford only one call
+PAGES_MAX = 40  # per run: two thousand transactions; a longer stretch is read over several runs
+GAPS_MAX = 8  # more are joined, and what was read between them is read again
+VISITS_MAX = 5  # wallets with a missing nonce, per run
+VISIT_PAGES_MAX = 5
+
+THE_LIST = "the network's list"
+MISSING = "Hiro does not have the list of all transactions"
+
+_IN_STRETCH = """
+SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
+
+
+async def follow_network(context: TaskContext, rules: Rules, *, sweep_ms: int, block_age_max_ms: int) -> TaskResult:
+    """Do one run and return its result. Costs are compared at the sweep's cadence, `sweep_ms`."""
+    state = await load_state(context.db)
+    feed = Feed(context, rules, state, sweep_ms=sweep_ms, block_age_max_ms=block_age_max_ms)
+    await feed.run()
+    return feed.result()
+
+
+class _ListMissing(Exception):
+    """The server does not have the network's list."""
+
+
+class Feed:
+    """One run."""
+
+    def __init__(
+        self, context: TaskContext, rules: Rules, state: FeedState, *, sweep_ms: int, block_age_max_ms: int
+    ) -> None:
+        self._context = context
+        self._hiro = context.upstream("hiro", HiroClient)
+        self._rules = rules
+        self._sweep_ms = sweep_ms
+        self._block_age_max_ms = block_age_max_ms
+        self._pool = UnitPool(context)
+        self._queue = QueueVerifier(context, rules, self._pool)
+        self._pages = PageQueue(context, rules)
+        self.state = state
+        self.counts = FeedCounts()
+
+    async def run(self) -> None:
+        """Do the run.
+
+        Candidates left by an earlier run come first. Those that became due since are verified with what this run finds.
+        """
+        await self._queue.verify_queued(due_by=self.state.looked_at or 0)
+        if self._look_is_due():
+            await self._in_pool(THE_LIST, self._read)
+        if self.state.way == "network" and not self.state.mark.gaps:
+            await self._visit_wallets()
+        await self._queue.verify_queued()
+        if self.state.way == "network":
+            await self._prove()
+        if self._pool.stop is not None and self._pool.stop.limited_until is not None:
+            now = self._context.clock.now()
+            self.state = replace(self.state, limited_at=now)
+            await save_state(self._context.db, self.state, now).run()
+        self._report()
+
+    def result(self) -> TaskResult:
+        """Return how the run ended."""
+        pool, tally = self._pool, self._queue.tally
+        self.counts.unverified = self._queue.unverified
+        self.counts.verified = tally.inserted + tally.pending + tally.withdrawn + tally.reasons.total()
+        return feed_result(self.counts, self._counters(), self.state, pool.stop, pool.first_failure)
+
+    def _counters(self) -> FreeForm:
+        return feed_counters(self.counts, self.state, self._queue.tally, self._pool.threw)
+
+    def _look_is_due(self) -> bool:
+        state, now = self.state, self._context.clock.now()
+        if self._pool.stop is not None:
+            return False
+        if state.way == "contracts":
+            return state.asked_at is None or now - state.asked_at >= ASK_AGAIN_MS or self._context.by_hand
+        return True
+
+    async def _in_pool(self, unit: str, work: Callable[[str], Awaitable[None]]) -> None:
+        async with aclosing(self._pool.run([unit], work)) as results:
+            async for _ in results:
+                pass
+
+    # Reading
+
+    async def _read(self, _unit: str) -> None:
+        """Read the head, then fill gaps, the newest first.
+
+        For some minutes after a look that left a gap, a page of the gap comes before the next look. So both make
+        progress even if a run can afford only one call and the sweep takes every second one. If that page cannot be
+        read, the look is made all the same.
+        """
+        try:
+            if self.state.way == "contracts":
+                await self._ask_for_traffic()
+                return
+            unread = None
+            waited_ms = self._context.clock.now() - (self.state.looked_at or 0)
+            if self.state.mark.gaps and 0 <= waited_ms < LOOK_MS:
+                try:
+                    await self._fill(self.state.mark.gaps[0])
+                except NoAnswer as error:
+                    unread = error
+            await self._look()
+            if unread is not None:
+                raise unread
+            while self.state.mark.gaps and self.counts.pages < PAGES_MAX:
+                self._context.checkpoint()
+                await self._fill(self.state.mark.gaps[0])
+                self._report()
+        except _ListMissing:
+            await self._change_way("contracts", MISSING)
+
+    async def _look(self) -> None:
+        """Read the first page."""
+        answer = await self._hiro.network_transactions(self._context.session)
+        if _is_missing(answer):
+            raise _ListMissing
+        head = value_or_raise(answer)
+        assert head is not None
+        self.counts.pages += 1
+        now = self._context.clock.now()
+        if head.total:
+            self.state = replace(self.state, traffic=measured(self.state.traffic, now, head.total))
+        await self._take(head, None)
+        if head.newest_s is not None and self._is_old(head.newest_s):
+            self.counts.old_block_age_ms = now - head.newest_s * 1000
+        way, reason = self._choice()
+        if way != self.state.way:
+            await self._change_way(way, reason)
+        else:
+            self.state = replace(self.state, reason=reason)
+
+    async def _fill(self, gap: FeedGap) -> None:
+        """Continue where an earlier look ended."""
+        answer = await self._hiro.network_transactions(self._context.session, gap.cursor)
+        if isinstance(answer, Gone):
+            raise _ListMissing
+        self.counts.pages += 1
+        if isinstance(answer, NotFound | BadRequest):  # an outdated cursor
+            raise await self._refuse("hiro does not accept its own cursor", gap)
+        page = value_or_raise(answer)
+        assert page is not None
+        await self._take(page, gap)
+
+    async def _refuse(self, why: str, gap: FeedGap | None) -> NoAnswer:
+        """Drop the gap of a wrong page, so that the next look reads from the head down to below it.
+
+        Its cursor may be wrong as well. A gap that stayed would stop the feed for good.
+        """
+        if gap is None:
+            return NoAnswer(Malformed(why))
+        self.state = replace(self.state, mark=self.state.mark.without(gap), looked_at=None)
+        await save_state(self._context.db, self.state, self._context.clock.now()).run()
+        self._context.logger.warn("feed.gap_dropped", block=gap.bottom[0], reason=why)
+        return NoAnswer(Malformed(f"{why}: the list is read from its head again"))
+
+    async def _take(self, page: Page[Transaction], gap: FeedGap | None) -> None:
+        """Queue the transactions of a page in one batch with the new mark."""
+        db, now, before = self._context.db, self._context.clock.now(), self.state
+        taken = take_page(before.mark, page, gap, self._rules.start_s)
+        wrong = _wrong(taken, page, gap)
+        if wrong is not None:
+            raise await self._refuse(wrong, gap)
+        tiers = await tiers_of(db, _named_in(taken.fresh))
+        rows = relevant_calls(taken.fresh, tiers, self._rules)
+        listed = {row.tx_id for row in page.items}
+        gone = {txid for txid in await self._recorded(taken) if txid not in listed}
+        eligible: dict[str, Tier] = {wallet: tier for wallet, tier in tiers.items() if tier == "eligible"}
+        restarted = taken.restarted or before.started_at is None
+        looked_at = now if gap is None else before.looked_at
+        newest_s = page.newest_s if gap is None else before.newest_s
+        is_complete = not taken.mark.gaps and not self._is_old(newest_s)
+        state = replace(
+            before,
+            mark=joined(taken.mark, GAPS_MAX),
+            newest_s=newest_s,
+            looked_at=looked_at,
+            complete_at=looked_at if is_complete else _past(before.complete_at, now),
+            started_at=now if restarted else before.started_at,
+            rests_on=None if restarted else before.rests_on,
+        )
+        kept = [save_state(db, state, now)]
+        if restarted:
+            kept.append(nonces.forget_all(db))
+        else:
+            kept += await nonces.record_seen(db, nonces.seen_in(taken.fresh, eligible))
+        kept += record_funders(db, taken.fresh, eligible)
+        read = await self._pages.add(rows, tiers, gone=gone, unreadable=page.unreadable, kept=kept)
+        self.state = state
+        if taken.restarted and before.mark.anchors:
+            self._context.logger.warn("feed.restarted", block=taken.mark.top_block)
+        self._count(read, len(taken.fresh))
+
+    def _is_old(self, block_s: int | None) -> bool:
+        """Return whether Hiro should have a newer block by now than one of this time."""
+        return block_s is not None and self._context.clock.now() - block_s * 1000 > self._block_age_max_ms
+
+    async def _recorded(self, taken: FeedStep) -> list[str]:
+        """Return the recorded swaps in the stretch of the chain that a page covers."""
+        statement = self._context.db.prepare(_IN_STRETCH).bind(*taken.above, *taken.below)
+        return [row["txid"] for row in (await statement.all()).results]
+
+    # The other way
+
+    async def _ask_for_traffic(self) -> None:
+        """Make one call to learn whether the network's list exists and what it would cost."""
+        now = self._context.clock.now()
+        self.state = replace(self.state, asked_at=now)  # answered or not: nothing is late in the meantime
+        await save_state(self._context.db, self.state, now).run()
+        answer = await self._hiro.network_transactions(self._context.session)
+        self.counts.pages += 1
+        if _is_missing(answer):
+            self.state = replace(self.state, traffic=None, reason=MISSING)
+            await save_state(self._context.db, self.state, now).run()
+            return
+        page = value_or_raise(answer)
+        if page is not None and page.total:
+            self.state = replace(self.state, traffic=measured(self.state.traffic, now, page.total))
+        way, reason = self._choice()
+        if way == "network":
+            await self._change_way(way, reason)
+            return
+        self.state = replace(self.state, reason=reason)
+        await save_state(self._context.db, self.state, now).run()
+
+    def _choice(self) -> tuple[Way, str]:
+        per_day = None if self.state.traffic is None else self.state.traffic.per_day
+        return choose_way(self.state.way, per_day, len(self._rules.allowlist.contracts), self._sweep_ms)
+
+    async def _change_way(self, way: Way, reason: str) -> None:
+        """Find swaps the other way from now on. When the network's list is followed again, it starts at its head."""
+        now = self._context.clock.now()
+        self.state = FeedState(way=way, reason=reason, asked_at=now, traffic=self.state.traffic)
+        await save_state(self._context.db, self.state, now).run()
+        self._context.logger.warn("feed.way_changed", way=way, reason=reason)
+
+    # Wallets
+
+    async def _visit_wallets(self) -> None:
+        """Read the lists of wallets with a transaction that the network's list did not show."""
+        db = self._context.db
+        lacking = await nonces.lacking(db, VISITS_MAX, self._context.clock.now())
+        if not lacking or self._pool.stop is not None:
+            return
+        for wallet, count in lacking.items():
+            self._context.logger.warn("wallet.nonce_missing", wallet=wallet, count=count)
+        stored = await load_marks(db, lacking)
+        marks = {wallet: mark for wallet, (rules, mark) in stored.items() if rules == self._rules.for_principal(wallet)}
+        reader = ListReader(self._context, self._rules, await tiers_of(db, lacking), marks)
+
+        async def visit(wallet: str) -> None:
+            async for page in reader.pages(wallet, pages_max=VISIT_PAGES_MAX):
+                self._count(page, 0)
+
+        read: set[str] = set()
+        async with aclosing(self._pool.run(lacking, visit)) as results:
+            async for result in results:
+                self.counts.visited += 1
+                if result.end == "done":
+                    read.add(result.unit)
+                elif self._pool.stop is None:
+                    self.counts.failed_visits += 1
+                    await self._count_failure(result.unit)
+        for wallet in await nonces.lacking(db, VISITS_MAX, self._context.clock.now()):
+            if wallet in read and wallet not in reader.unfinished:
+                # Its list lags. The count goes on from before the visit, so that it is soon read only once an hour.
+                await self._count_failure(wallet, stored[wallet][1].failures if wallet in stored else 0)
+
+    async def _count_failure(self, wallet: str, before: int = 0) -> None:
+        rules, now = self._rules.for_principal(wallet), self._context.clock.now()
+        await count_failure(self._context.db, wallet, rules, now, before=before).run()
+
+    async def _prove(self) -> None:
+        """Update how far the record is proven complete."""
+        db, state = self._context.db, self.state
+        if state.started_at is not None and state.rests_on != self._rules.version:
+            read = await self._read_since(state.started_at)
+            if read >= self._rules.allowlist.contracts.keys():
+                self.state = replace(state, rests_on=self._rules.version)
+                await save_state(db, self.state, self._context.clock.now()).run()
+        self.counts.facts = await load_facts(db, self.state, self._rules)
+
+    async def _read_since(self, since: int) -> set[str]:
+        """Return the contracts whose lists were read to the end since then, under the current rules."""
+        marks = await load_marks(self._context.db, self._rules.allowlist.contracts)
+        return {
+            contract
+            for contract, (rules, mark) in marks.items()
+            if rules == self._rules.for_principal(contract) and (mark.walked_at or 0) >= since
+        }
+
+    # Counting
+
+    def _count(self, read: PageRead, transactions: int) -> None:
+        self.counts.transactions += transactions
+        self.counts.found += read.found
+        self._queue.tally.already_known += read.already_known
+        self.counts.refused.update(read.refused)
+
+    def _report(self) -> None:
+        gaps = len(self.state.mark.gaps)
+        self._context.progress(self.counts.pages, self.counts.pages + gaps, **self._counters())
+
+
+def _is_missing(answer: Answer[Page[Transaction]]) -> bool:
+    """Return whether the server lacks the list: an older server, or one that has switched it off."""
+    unknown_route = isinstance(answer, BadRequest) and answer.status == 404
+    return unknown_route or isinstance(answer, NotFound | Gone)
+
+
+def _named_in(rows: Iterable[Transaction]) -> Iterator[str]:
+    """Yield the senders of these transactions and the receivers of their STX."""
+    for row in rows:
+        yield from (used.account for used in row.nonces)
+        if row.payment is not None:
+            yield row.payment.recipient
+
+
+def _past(at: int | None, now: int) -> int | None:
+    """Return the time, or None if it is in the future: the clock was ahead."""
+    return None if at is None or at > now else at
+
+
+def _wrong(taken: FeedStep, page: Page[Transaction], gap: FeedGap | None) -> str | None:
+    """Return why a page does not lead down the list: it could keep us busy or make the chain seem to end."""
+    if taken.ends_early:
+        return "hiro broke its contract: the list of all transactions ends too early"
+    if gap is not None and any(anchor_at(row).position >= gap.bottom for row in page.items):
+        return "hiro broke its contract: its cursor does not lead further down the list"
+    return None
+
+
+MONTH_MS = 30 * 86_400_000
+LONGEST_RUN_MS = 240_000
+OVERDUE_SWEEPS = 2  # by then a swap is as late as it would be without the feed
+
+
+def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tuple[Task, ...]:
+    """The task under the rules of the settings, or under the given rules; empty if it is switched off."""
+    if not (settings.feed_enabled and settings.sweep_enabled):
+        return ()
+    in_force = rules_of(settings) if rules is None else rules
+    cadence_ms, sweep_ms = settings.feed_cadence, settings.sweep_cadence
+
+    async def run(context: TaskContext) -> TaskResult:
+        return await follow_network(context, in_force, sweep_ms=sweep_ms, block_age_max_ms=settings.block_age_max)
+
+    task = Task(
+        name="feed",
+        upstream="hiro",
+        cadence_ms=cadence_ms,
+        slice_ms=min(LONGEST_RUN_MS, cadence_ms * 5 // 6),
+        calls_per_run=1.0,  # one page; the calls that verify swaps are measured
+        calls_per_run_max=float(PAGES_MAX),
+        run=run,
+        overdue_after_ms=OVERDUE_SWEEPS * sweep_ms,
+        empty_result=EMPTY_RESULT,
+        why=_why(cadence_ms),
+    )
+    return (task,)
+
+
+def _why(cadence_ms: int) -> str:
+    return (
+        f"a swap is on the board within {long_duration(cadence_ms)} of its block; one page of the network's"
+        f" list per run is at most {MONTH_MS // cadence_ms:,} calls in 30 days, and more only for swaps"
+    )

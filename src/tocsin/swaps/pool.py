@@ -1,0 +1,226 @@
+"""Runs units of work a few at a time: units go in, results come out.
+
+A failing unit does not affect the others. A problem that every unit would meet (a 429, a refused key, an upstream that
+no longer answers) stops the pool: `stop` holds the reason, and units that have not started are left out. A pause, the
+end of the time slice or a broken store is raised after all units under way have ended.
+
+Emits `sweep.unit_failed` when an upstream had no answer for a unit, `sweep.unit_threw` when our own code failed.
+
+Verifies the queued transactions that are due, twenty at a time and each once per run.
+
+Those from our lists come first, then those submitted by agents. Those that were only pushed get one call per run: if
+they are real, the lists show them too.
+
+Two runs of the object may verify the queue at the same time. Each leaves alone what the other is working on.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+from holdfast.errors import BindingMissing, StoreError
+from tocsin.errors import NoAnswer, RunStopped
+from tocsin.scheduler.task import TaskContext
+from tocsin.swaps import store as swap_store
+from tocsin.swaps.rules import Rules
+from tocsin.swaps.store import PUSHED, Candidate
+from tocsin.swaps.verify import ALONE_AFTER, Tally, Verifier, retry_later
+from tocsin.upstream.answer import Gone, Limited, Malformed, Unauthorised
+from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# done · unanswered: nothing is known, ask again · broken: the problem may lie in this unit itself
+UnitEnd: TypeAlias = Literal["done", "unanswered", "broken"]
+
+FAILURE_MAX = 200  # characters kept of the first failure
+IN_FLIGHT_MAX = 6  # Cloudflare allows six requests of an invocation to wait for their headers
+
+
+@dataclass(frozen=True, slots=True)
+class StopReason:
+    """Why a pool stopped: calls are refused until `limited_until`, or every unit would meet the same error.
+
+    `by_budget`: our own budget refuses them.
+    """
+
+    reason: str
+    limited_until: int | None = None
+    by_budget: bool = False
+    error_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitResult(Generic[T, R]):
+    """How one unit ended. `value` is the return value of its work, None unless it is done."""
+
+    unit: T
+    end: UnitEnd
+    value: R | None = None
+
+
+@dataclass(slots=True)
+class _Shared(Generic[T, R]):
+    """The state that the workers of one call share."""
+
+    units: Iterator[T]
+    results: "asyncio.Queue[UnitResult[T, R] | None]" = field(default_factory=asyncio.Queue)  # None: a worker ended
+    raised: BaseException | None = None
+
+
+class UnitPool:
+    """The workers of one run. `threw` counts units in which our own code failed, `first_failure` is for people."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+        self.stop: StopReason | None = None
+        self.threw = 0
+        self.first_failure: str | None = None
+
+    async def run(
+        self, units: Iterable[T], work: Callable[[T], Awaitable[R]]
+    ) -> AsyncGenerator[UnitResult[T, R], None]:
+        """Do the work for all units and yield their results as they end. Close it to stop early."""
+        listed = list(units)
+        shared: _Shared[T, R] = _Shared(iter(listed))
+        workers = [asyncio.create_task(self._worker(shared, work)) for _ in range(min(IN_FLIGHT_MAX, len(listed)))]
+        try:
+            under_way = len(workers)
+            while under_way:
+                result = await shared.results.get()
+                if result is None:
+                    under_way -= 1
+                else:
+                    yield result
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+        if shared.raised is not None:
+            raise shared.raised
+
+    async def _worker(self, shared: _Shared[T, R], work: Callable[[T], Awaitable[R]]) -> None:
+        try:
+            for unit in shared.units:
+                if shared.raised is not None or self.stop is not None:
+                    return
+                self._context.checkpoint()
+                shared.results.put_nowait(await self._isolated(unit, work))
+        except Exception as error:  # noqa: BLE001 - raised again when all workers have ended
+            shared.raised = shared.raised or error
+        finally:
+            shared.results.put_nowait(None)
+
+    async def _isolated(self, unit: T, work: Callable[[T], Awaitable[R]]) -> UnitResult[T, R]:
+        try:
+            return UnitResult(unit, "done", await work(unit))
+        except NoAnswer as error:
+            self._note(unit, error)
+            return UnitResult(unit, "broken" if isinstance(error.answer, Malformed) else "unanswered")
+        except (StoreError, RunStopped, BindingMissing):
+            raise
+        except Exception as error:  # noqa: BLE001 - a transaction that trips our code must not stop the others
+            self.threw += 1
+            self._remember(unit, repr(error))
+            self._context.logger.error("sweep.unit_threw", unit=_label(unit), reason=repr(error)[:300])  # noqa: TRY400 - our Logger has no `exception`
+            return UnitResult(unit, "broken")
+
+    def _note(self, unit: object, error: NoAnswer) -> None:
+        answer = error.answer
+        if isinstance(answer, Limited):
+            before = self.stop if self.stop and self.stop.limited_until else None
+            until = max(answer.until, before.limited_until or 0) if before else answer.until
+            by_budget = answer.by_budget and (before is None or before.by_budget)
+            self.stop = StopReason(answer.reason, until, by_budget)
+        elif isinstance(answer, Unauthorised | Gone) or self._context.session.given_up:
+            self.stop = self.stop or StopReason(str(error), error_kind=type(answer).__name__)
+        else:
+            self._remember(unit, str(error))
+            self._context.logger.warn("sweep.unit_failed", unit=_label(unit), reason=str(error))
+
+    def _remember(self, unit: object, reason: str) -> None:
+        if self.first_failure is None:
+            self.first_failure = f"{_label(unit)}: {reason}"[:FAILURE_MAX]
+
+
+def _label(unit: object) -> str:
+    """Return a unit as the log shows it: an address, or the first transaction of a group."""
+    first = unit[0] if isinstance(unit, list | tuple) and unit else unit
+    return str(getattr(first, "txid", first))[:200]
+
+
+QUEUE_PART = 1_000  # candidates taken from the queue at once
+PUSHED_PER_RUN = EVENTS_TXIDS_MAX  # nobody but the sender of a push vouches for them: one call per run is enough
+
+
+class QueueVerifier:
+    """Verifies the queue for one run. `unverified` counts failed candidates, except those that can never succeed.
+
+    `plan` is called with the number of groups, `group_done` after each group.
+    """
+
+    def __init__(
+        self,
+        context: TaskContext,
+        rules: Rules,
+        pool: UnitPool,
+        *,
+        plan: Callable[[int], None] = lambda _: None,
+        group_done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._context = context
+        self._verifier = Verifier(context, rules)
+        self._pool = pool
+        self._plan = plan
+        self._group_done = group_done
+        self._verified: set[str] = set()
+        self._pushed_left = PUSHED_PER_RUN
+        self.tally = Tally()
+        self.unverified = 0
+
+    async def verify_queued(self, due_by: int | None = None) -> None:
+        """Verify until nothing due by `due_by` (default: now) is left, or the pool stops."""
+        until = self._context.clock.now() if due_by is None else due_by
+        in_hand = self._context.in_hand
+        while self._pool.stop is None:
+            due = await swap_store.due(self._context.db, until, QUEUE_PART, self._pushed_left)
+            candidates = [
+                candidate for candidate in due if candidate.txid not in self._verified and candidate.txid not in in_hand
+            ]
+            if not candidates:
+                return
+            txids = {candidate.txid for candidate in candidates}
+            self._verified |= txids
+            self._pushed_left -= sum(candidate.rank == PUSHED for candidate in candidates)
+            in_hand |= txids
+            try:
+                await self._verify(candidates)
+            finally:
+                in_hand -= txids
+
+    async def _verify(self, candidates: Sequence[Candidate]) -> None:
+        groups = _groups(candidates)
+        self._plan(len(groups))
+        async with aclosing(self._pool.run(groups, self._verifier.verify)) as results:
+            async for result in results:
+                if result.value is not None:
+                    self.tally.add(result.value)
+                elif self._pool.stop is None:  # a run that must end leaves the queue unchanged
+                    self.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
+                    await self._postpone(result.unit, broken=result.end == "broken")
+                self._group_done()
+
+    async def _postpone(self, group: Sequence[Candidate], *, broken: bool) -> None:
+        self.tally.failed += len(group)
+        db, now = self._context.db, self._context.clock.now()
+        await db.batch(retry_later(db, group, now, attempts=int(broken)))
+
+
+def _groups(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:
+    """Form groups of twenty; candidates that failed several times are alone."""
+    together = [candidate for candidate in candidates if candidate.attempts < ALONE_AFTER]
+    alone = [[candidate] for candidate in candidates if candidate.attempts >= ALONE_AFTER]
+    return [*(together[at : at + EVENTS_TXIDS_MAX] for at in range(0, len(together), EVENTS_TXIDS_MAX)), *alone]

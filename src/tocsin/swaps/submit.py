@@ -1,0 +1,552 @@
+"""Verifies a trade that an agent submits, while the agent waits, in the request lane of the budget.
+
+This runs inside the object, so there is one writer. Cheap answers come first: a recorded swap or a final refusal needs
+no call. A pending trade that would count is queued, and the sweep verifies it later.
+
+Emits `queue.full`, `trade.submit_failed`.
+
+Limits the calls of submissions to Hiro: shares of the request lane, gathered calls, and remembered answers.
+
+A client that submits at full speed uses up only its own share. An id that Hiro does not know is remembered for a
+minute: asking for it again costs nothing.
+
+This state lives as long as the process; after a restart every client begins with a full share.
+
+Limits how many of the calls for submissions one client may use. Pure.
+
+In about a day, a client may use a twentieth of the calls that the request lane has left; a whole IPv6 /48 may use a
+tenth. The more clients are greedy, the less is left and the less each of them gets, so some calls always remain for a
+client that has used none. Past use decays exponentially: after a day about a third of it still counts.
+
+The cost of a submission that is a swap is given back, so an agent that only trades is never held up.
+
+Asks Hiro for transactions that several submitters wait for: up to twenty in one call.
+
+The first is requested at once. Those that arrive within a second of it are gathered and requested together, so there
+is about one call a second, however many submit. Each waiter gets its own answer and pays an equal part of the cost.
+
+Answers whether a transaction counts: from the record, else from the chain. Nothing is stored.
+
+Like a submission, a call to the chain uses part of the client's share of the request lane.
+
+The request jobs of the competition. They run in the object because it owns the budget and is the only writer.
+
+Emits `queue.verify_failed` when Hiro has no answer or the hook has used its share; the next sweep verifies the queue.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, exp, log
+from typing import Literal, TypeAlias
+
+from holdfast.errors import ObjectReset, StoreError, UsageError
+from holdfast.types import JSON, Database, Row
+from tocsin.errors import NoAnswer, ShareUsed
+from tocsin.scheduler.task import RequestJob, WorkContext
+from tocsin.stacks import ContractCall, MinedAt, Transaction, TransactionWithEvents, canonical_txid
+from tocsin.swaps import chainhook, trades
+from tocsin.swaps import store as swap_store
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.explain import explain, explain_check, explain_refusal, explain_stored_swap
+from tocsin.swaps.rules import Check, Rules, Tier, checks, judge, still_refused, tier_of
+from tocsin.swaps.store import SUBMITTED, Candidate
+from tocsin.swaps.swap import recorded_legs
+from tocsin.swaps.types import Explanation, KnownFrom, SubmitAnswer, TradeVerdict, VerdictAnswer
+from tocsin.swaps.verify import Verifier, is_final, moves_if_needed
+from tocsin.upstream.answer import Limited, value_or_raise
+from tocsin.upstream.budget import Lane
+from tocsin.upstream.hiro import EVENTS_TXIDS_MAX, HiroClient
+from tocsin.upstream.limiter import request_session
+
+SHARES = (1 / 20, 1 / 10)  # of a client, of its /48
+FORGET_S = 86_400.0
+WAIT_MAX_S = 86_400.0
+CLIENTS_MAX = 10_000  # remembered at once; the one that was idle longest is forgotten first
+NEGLIGIBLE = 1e-6
+
+
+class ClientShares:
+    """The recent use of each network."""
+
+    def __init__(self) -> None:
+        self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()  # calls, and the time of that figure
+
+    def wait_s(self, networks: Sequence[str], calls_left: float, now_s: float) -> float:
+        """Return how long this client must wait for its next call if the lane has `calls_left`; 0 means not at all.
+
+        An empty lane counts against no client: the limiter reports it to a caller that asks for a permit.
+        """
+        if calls_left < 1:
+            return 0.0
+        waits = [0.0]
+        for network, share in zip(networks, SHARES, strict=False):
+            used, allowed = self._used_by(network, now_s), share * calls_left
+            if used >= allowed:
+                waits.append(FORGET_S * log(used / allowed) + 1)
+        return min(WAIT_MAX_S, max(waits))
+
+    def charge(self, networks: Sequence[str], calls: float, now_s: float) -> None:
+        """Count calls; a negative number gives some back."""
+        for network in networks:
+            used = max(0.0, self._used_by(network, now_s) + calls)
+            self._used.pop(network, None)
+            if used > NEGLIGIBLE:
+                self._used[network] = (used, now_s)
+        while len(self._used) > CLIENTS_MAX:
+            self._used.popitem(last=False)
+
+    def _used_by(self, network: str, now_s: float) -> float:
+        used, then = self._used.get(network, (0.0, now_s))
+        return used * exp(-max(0.0, now_s - then) / FORGET_S)
+
+
+GATHER_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Hiro's answer about one transaction, and this waiter's part of the calls.
+
+    Not `readable`: Hiro sent a row that cannot be understood.
+    """
+
+    found: TransactionWithEvents | None
+    readable: bool
+    cost: float
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """A job that waits for a transaction; `cost` is its part of the calls, even if these failed."""
+
+    txid: str
+    lookup: "asyncio.Future[Lookup]"
+    cost: float = 0.0
+
+
+class GatheredLookup:
+    """Gathers the lookups of all request jobs of one object."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiter] = []
+        self._gathering: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[None]] = set()
+        self._asked_at_s = -GATHER_S
+
+    async def find(self, context: WorkContext, txid: str, pay: Callable[[float], None]) -> Lookup:
+        """Return Hiro's answer or raise `NoAnswer`. Either way `pay` is called with this waiter's part of the calls."""
+        waiter = _Waiter(txid, asyncio.get_running_loop().create_future())
+        waiter.lookup.add_done_callback(_retrieved)
+        self._waiting.append(waiter)
+        if self._gathering is None or self._gathering.done():
+            self._gathering = asyncio.create_task(self._gather(context))
+        try:
+            return await waiter.lookup
+        finally:
+            pay(waiter.cost)
+
+    async def _gather(self, context: WorkContext) -> None:
+        """Wait until a second after the last call, then ask for everything that has arrived since."""
+        try:
+            wait_s = self._asked_at_s + GATHER_S - context.clock.monotonic()
+            if 0 < wait_s <= GATHER_S:
+                await context.clock.sleep(wait_s)
+        except asyncio.CancelledError:
+            _fail(self._take(), ObjectReset("the object was reset before it asked Hiro"))
+            raise
+        self._asked_at_s = context.clock.monotonic()
+        waiting = self._take()
+        txids = list(dict.fromkeys(waiter.txid for waiter in waiting))
+        for at in range(0, len(txids), EVENTS_TXIDS_MAX):
+            group = txids[at : at + EVENTS_TXIDS_MAX]
+            asked = asyncio.create_task(
+                self._ask(context, group, [waiter for waiter in waiting if waiter.txid in group])
+            )
+            self._asking.add(asked)
+            asked.add_done_callback(self._asking.discard)
+
+    def _take(self) -> list[_Waiter]:
+        waiting, self._waiting, self._gathering = self._waiting, [], None
+        return [waiter for waiter in waiting if not waiter.lookup.done()]
+
+    async def _ask(self, context: WorkContext, txids: Sequence[str], waiters: Sequence[_Waiter]) -> None:
+        session = request_session(context.logger)
+        try:
+            answer = await context.upstream("hiro", HiroClient).transactions_with_events(txids, session)
+            found = value_or_raise(answer) or {}
+        except Exception as error:  # noqa: BLE001 - each waiter raises it
+            _settle(waiters, session.calls)
+            _fail(waiters, error)
+        except asyncio.CancelledError:
+            _fail(waiters, ObjectReset("the object was reset while it asked Hiro"))
+            raise
+        else:
+            _settle(waiters, session.calls)
+            for waiter in waiters:
+                if not waiter.lookup.done():
+                    waiter.lookup.set_result(Lookup(found.get(waiter.txid), waiter.txid in found, waiter.cost))
+
+
+def _settle(waiters: Sequence[_Waiter], calls: int) -> None:
+    for waiter in waiters:
+        waiter.cost = calls / len(waiters)
+
+
+def _fail(waiters: Sequence[_Waiter], error: Exception) -> None:
+    for waiter in waiters:
+        if not waiter.lookup.done():
+            waiter.lookup.set_exception(error)
+
+
+def _retrieved(lookup: "asyncio.Future[Lookup]") -> None:
+    """Mark the error as retrieved, so a waiter that is gone does not cause a warning."""
+    if not lookup.cancelled():
+        lookup.exception()
+
+
+NOT_FOUND_S = 60.0
+NOT_FOUND_MAX = 10_000  # remembered at once
+
+
+class SubmissionLane:
+    """Handles all submissions of one object. A client is given by its networks; an operator has none and no share."""
+
+    def __init__(self) -> None:
+        self._shares = ClientShares()
+        self._lookups = GatheredLookup()
+        self._not_found: OrderedDict[str, float] = OrderedDict()  # until when
+
+    def not_found_s(self, context: WorkContext, txid: str) -> float:
+        """Return for how long it is still remembered that Hiro does not know this transaction."""
+        return max(0.0, self._not_found.get(txid, 0.0) - context.clock.monotonic())
+
+    def check(self, context: WorkContext, client: Sequence[str]) -> None:
+        """Refuse a client that has used up its share. Raises `ShareUsed`."""
+        calls_left = context.upstream("hiro", HiroClient).client.calls_left(Lane.REQUEST)
+        wait_s = self._shares.wait_s(client, calls_left, context.clock.monotonic())
+        if wait_s > 0:
+            raise ShareUsed(ceil(wait_s))
+
+    def charge(self, context: WorkContext, client: Sequence[str], calls: float) -> None:
+        """Count calls for a client; a negative number gives some back."""
+        self._shares.charge(client, calls, context.clock.monotonic())
+
+    async def find(self, context: WorkContext, txid: str, client: Sequence[str]) -> Lookup:
+        """Ask Hiro, together with others, and remember ids that it does not know. Raises `ShareUsed` or `NoAnswer`."""
+        self.check(context, client)
+        self.charge(context, client, 1)  # until the real cost is known: many may ask at once
+        lookup = await self._lookups.find(context, txid, lambda cost: self.charge(context, client, cost - 1))
+        if lookup.readable and lookup.found is None:
+            self._not_found[txid] = context.clock.monotonic() + NOT_FOUND_S
+            while len(self._not_found) > NOT_FOUND_MAX:
+                self._not_found.popitem(last=False)
+        return lookup
+
+
+QUEUE_FULL = "the queue of submitted trades is full; once mined, this trade is found without a submission"
+
+Queued: TypeAlias = Literal["new", "again", "full"]
+
+
+async def submit(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
+    """Verify the trade `{"txid": …, "client": […]}`. The cost counts against the client: see `SubmissionLane`."""
+    return await _answered(context, rules, argument, lane, again=False)
+
+
+async def recheck(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
+    """Verify the trade again, even if it is recorded or refused: for an operator who doubts the verdict."""
+    return await _answered(context, rules, argument, lane, again=True)
+
+
+async def _answered(
+    context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane, *, again: bool
+) -> SubmitAnswer:
+    try:
+        txid = canonical_txid(txid_text(argument))
+    except UsageError as error:
+        return refused(Code.MALFORMED_TXID, str(error))
+    client = () if again else client_of(argument)
+    now = context.clock.now()
+    try:
+        known = None if again else await _known(context, txid, rules, lane)
+        return known or await _verify(context, txid, rules, lane, client)
+    except NoAnswer as error:
+        until = error.answer.until if isinstance(error.answer, Limited) else None
+        return refused(Code.TX_FETCH_FAILED, f"Hiro: {error.answer.kind}", retry_at=until)
+    except ShareUsed as error:
+        answer = refused(Code.TOO_MANY_REQUESTS, str(error), retry_at=now + error.wait_s * 1000)
+        return replace(answer, sentence=f"{answer.sentence} To submit again, wait {error.wait_s} s.")
+    except StoreError as error:
+        context.logger.error("trade.submit_failed", txid=txid, reason=str(error))  # noqa: TRY400 - our Logger has no `exception`
+        return refused(Code.DB_UNAVAILABLE, "the database refused")
+
+
+def recorded(row: Row, *, new: bool) -> SubmitAnswer:
+    """Return the answer for a trade that counts: recorded now or before."""
+    if new:
+        return SubmitAnswer(200, None, "", "recorded", trade=trades.trade_of(row), legs=recorded_legs(row))
+    meaning = MEANINGS[Code.TXID_ALREADY_VERIFIED]
+    return SubmitAnswer(
+        http_status=meaning.status,
+        code=str(Code.TXID_ALREADY_VERIFIED),
+        sentence=meaning.sentence,
+        reason="already recorded",
+        retryable=meaning.retryable,
+        trade=trades.trade_of(row),
+        legs=recorded_legs(row),
+    )
+
+
+def refused(code: Code, reason: str, *, retry_at: int | None = None, obstacle: str | None = None) -> SubmitAnswer:
+    """Return the answer for a trade that does not count, or not yet."""
+    meaning = MEANINGS[code]
+    return SubmitAnswer(
+        http_status=meaning.status,
+        code=str(code),
+        sentence=meaning.sentence,
+        reason=reason,
+        retryable=meaning.retryable,
+        obstacle=obstacle,
+        retry_at=retry_at,
+    )
+
+
+async def _known(context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane) -> SubmitAnswer | None:
+    """Return an answer without a call if the transaction is already recorded or refused, or was just asked for."""
+    swap = await trades.find_swap(context.db, txid)
+    if swap is not None:
+        return recorded(swap, new=False)
+    refusal = await trades.find_refusal(context.db, txid)
+    if refusal is not None and still_refused(refusal, await tier_of(context.db, refusal["sender"]), rules):
+        return refused(Code(refusal["code"]), refusal["reason"])
+    remembered_s = lane.not_found_s(context, txid)
+    return _not_found(context, remembered_s) if remembered_s > 0 else None
+
+
+async def _verify(
+    context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane, client: Sequence[str]
+) -> SubmitAnswer:
+    """Ask the chain. A trade that is a swap, or will be one, costs its client nothing."""
+    lookup = await lane.find(context, txid, client)
+    if not lookup.readable:
+        return refused(Code.TX_FETCH_FAILED, "Hiro's answer about it cannot be read")
+    if lookup.found is None:
+        return _not_found(context, NOT_FOUND_S)
+    answer, useful = await _judged(context, lookup.found, rules)
+    lane.charge(context, client, -lookup.cost if useful else context.session.calls)
+    return answer
+
+
+async def _judged(context: WorkContext, found: TransactionWithEvents, rules: Rules) -> tuple[SubmitAnswer, bool]:
+    """Return the answer, and whether there is something new: a swap or a candidate for one."""
+    transaction = found.transaction
+    txid = transaction.tx_id
+    tier = await tier_of(context.db, transaction.sender)
+    check = judge(transaction, tier, rules)
+    if check is not None and check.code is not None and not is_final(transaction, check):
+        obstacle = _obstacle(transaction, tier, rules)
+        if check.code is not Code.PENDING or obstacle is not None:
+            return refused(check.code, check.detail, obstacle=obstacle), False
+        return await _pending(context, txid, check.detail)
+    tally = await Verifier(context, rules).conclude([(found, Candidate(txid, "agent"))], {transaction.sender: tier})
+    swap = await trades.find_swap(context.db, txid)
+    if swap is not None:
+        return recorded(swap, new=bool(tally.inserted)), bool(tally.inserted)
+    refusal = await trades.find_refusal(context.db, txid)
+    if refusal is not None:
+        return refused(Code(refusal["code"]), refusal["reason"]), False
+    return await _pending(context, txid, "Hiro does not show its tokens yet")
+
+
+async def _pending(context: WorkContext, txid: str, reason: str) -> tuple[SubmitAnswer, bool]:
+    queued = await _queue(context, txid)
+    return refused(Code.PENDING, reason, obstacle=QUEUE_FULL if queued == "full" else None), queued == "new"
+
+
+def _not_found(context: WorkContext, remembered_s: float) -> SubmitAnswer:
+    retry_at = context.clock.now() + ceil(remembered_s) * 1000
+    return refused(Code.TX_NOT_FOUND, "Hiro does not know it", retry_at=retry_at)
+
+
+async def _queue(context: WorkContext, txid: str) -> Queued:
+    """Queue the trade for the sweep, if the queue of submitted trades has room."""
+    db = context.db
+    again = bool(await swap_store.queued(db, [txid]))
+    if not again and not await swap_store.room(db, SUBMITTED):
+        context.logger.warn("queue.full", source="agent", count=1)
+        return "full"
+    candidates = [Candidate(txid, "agent", rank=SUBMITTED)]
+    await db.batch(swap_store.enqueue(db, candidates, context.clock.now()))
+    return "again" if again else "new"
+
+
+def _obstacle(transaction: Transaction, tier: Tier, rules: Rules) -> str | None:
+    """Return why a trade would not count even once mined; such a trade is not queued."""
+    failed = (check for check in checks(transaction, tier, rules) if check.code is not None)
+    return next((check.detail for check in failed if check.name != "status"), None)
+
+
+def txid_text(argument: JSON) -> str:
+    """Return the requested transaction; raises `UsageError` if none is named."""
+    txid = argument.get("txid") if isinstance(argument, dict) else None
+    if not isinstance(txid, str):
+        raise UsageError("The body must be an object with the field txid, a text.")
+    return txid
+
+
+def client_of(argument: JSON) -> tuple[str, ...]:
+    """Return the client as the networks that share its limits."""
+    client = argument.get("client") if isinstance(argument, dict) else None
+    return tuple(str(network) for network in client) if isinstance(client, list) else ()
+
+
+QUEUED = "it is queued, and will be verified by the next run that can afford it"
+STEP_OF = {
+    Code.TX_FAILED: "status",
+    Code.MALFORMED_TX: "kind",
+}  # the other codes are derived again, or concern the tokens
+
+
+async def verdict(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> VerdictAnswer:
+    """Return the verdict on `{"txid": …, "client": […]}`; a call to the chain counts against the client."""
+    try:
+        txid = canonical_txid(txid_text(argument))
+    except UsageError as error:
+        return VerdictAnswer(None, str(Code.MALFORMED_TXID), str(error))
+    known = await known_verdict(context.db, txid, rules)
+    if known is not None:
+        return VerdictAnswer(known)
+    now = context.clock.now()
+    try:
+        return await _asked(context, txid, rules, lane, client_of(argument))
+    except NoAnswer as error:
+        until = error.answer.until if isinstance(error.answer, Limited) else None
+        return VerdictAnswer(None, str(Code.TX_FETCH_FAILED), f"Hiro: {error.answer.kind}", until)
+    except ShareUsed as error:
+        return VerdictAnswer(None, str(Code.TOO_MANY_REQUESTS), str(error), now + error.wait_s * 1000)
+
+
+async def known_verdict(db: Database, txid: str, rules: Rules) -> TradeVerdict | None:
+    """Return the verdict without asking the chain; None if only the chain has the answer."""
+    swap = await trades.find_swap(db, txid)
+    if swap is not None:
+        tier = await tier_of(db, swap["sender"])
+        return _verdict(txid, explain_stored_swap(_transaction(swap), swap, tier, rules), "record", swap)
+    refusal = await trades.find_refusal(db, txid)
+    if refusal is not None:
+        tier = await tier_of(db, refusal["sender"])
+        if still_refused(refusal, tier, rules):
+            check = Check(STEP_OF.get(Code(refusal["code"]), "tokens"), refusal["reason"], Code(refusal["code"]))
+            return _verdict(txid, explain_refusal(_transaction(refusal), check, tier, rules), "refusal")
+    if refusal is not None or await swap_store.queued(db, [txid]):
+        return _verdict(txid, explain_check(Check("queue", QUEUED, Code.PENDING)), "queue")
+    return None
+
+
+async def _asked(
+    context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane, client: Sequence[str]
+) -> VerdictAnswer:
+    not_found = lane.not_found_s(context, txid)
+    if not_found <= 0:
+        lookup = await lane.find(context, txid, client)
+        if not lookup.readable:
+            return VerdictAnswer(None, str(Code.TX_FETCH_FAILED), "Hiro's answer about it cannot be read")
+        found = lookup.found
+        if found is not None:
+            transaction = found.transaction
+            tier = await tier_of(context.db, transaction.sender)
+            hiro = context.upstream("hiro", HiroClient)
+            moves = await moves_if_needed(hiro, context.session, found, tier, rules)
+            lane.charge(context, client, context.session.calls)
+            return VerdictAnswer(_verdict(txid, explain(transaction, moves, tier, rules), "chain"))
+        not_found = NOT_FOUND_S
+    retry_at = context.clock.now() + int(not_found * 1000)
+    return VerdictAnswer(None, str(Code.TX_NOT_FOUND), "Hiro does not know it", retry_at)
+
+
+def _transaction(row: Row) -> Transaction:
+    """Rebuild the transaction of a row of swaps or refusals, as far as it is stored."""
+    call = None
+    if row["contract_id"] is not None:
+        call = ContractCall(row["contract_id"], row["function_name"])
+    return Transaction(
+        tx_id=row["txid"],
+        sender=row["sender"],
+        sponsored=False,
+        fee=0,
+        status="success",
+        type="contract_call" if call is not None else "transaction of another kind",
+        contract_call=call,
+        mined=MinedAt(row["block_height"], row["block_hash"], 0, row["burn_block_time"]),
+        canonical=True,
+        event_count=None,
+    )
+
+
+def _verdict(txid: str, explanation: Explanation, known_from: KnownFrom, swap: Row | None = None) -> TradeVerdict:
+    status = explanation.status
+    assert status != "unknown"  # only a saved file can have that status
+    return TradeVerdict(
+        txid=txid,
+        status=status,
+        known_from=known_from,
+        reason=explanation.reason,
+        steps=explanation.steps,
+        code=explanation.code,
+        sentence=None if explanation.code is None else MEANINGS[Code(explanation.code)].sentence,
+        swap=explanation.swap,
+        legs=explanation.legs,
+        trade=None if swap is None else trades.trade_of(swap),
+    )
+
+
+SUBMIT, RECHECK, RECEIVE, VERIFY_QUEUED = "submit", "recheck", "receive", "verify_queued"
+VERDICT = "verdict"
+
+HOOK = ("chainhook",)  # as a client of the request lane
+
+
+def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
+    """Return the jobs by name; `verify_queued` verifies the queue without waiting for the next sweep."""
+    lane = SubmissionLane()
+
+    async def submit_trade(context: WorkContext, argument: JSON) -> JSON:
+        return (await submit(context, rules, argument, lane)).to_json()
+
+    async def recheck_trade(context: WorkContext, argument: JSON) -> JSON:
+        return (await recheck(context, rules, argument, lane)).to_json()
+
+    async def receive_push(context: WorkContext, argument: JSON) -> JSON:
+        return (await chainhook.receive(context, rules, argument)).to_json()
+
+    async def verify_queued(context: WorkContext, _argument: JSON) -> JSON:
+        return await _verify_queued(context, rules, lane)
+
+    async def verdict_on_trade(context: WorkContext, argument: JSON) -> JSON:
+        return (await verdict(context, rules, argument, lane)).to_json()
+
+    return {
+        SUBMIT: submit_trade,
+        RECHECK: recheck_trade,
+        RECEIVE: receive_push,
+        VERIFY_QUEUED: verify_queued,
+        VERDICT: verdict_on_trade,
+    }
+
+
+async def _verify_queued(context: WorkContext, rules: Rules, lane: SubmissionLane) -> JSON:
+    """Verify as much of the queue as one call covers, from the hook's own share. The next sweep does the rest."""
+    candidates = await swap_store.due(context.db, context.clock.now(), EVENTS_TXIDS_MAX)
+    if not candidates:
+        return {"verified": 0}
+    try:
+        lane.check(context, HOOK)
+        tally = await Verifier(context, rules).verify(candidates)
+    except (NoAnswer, ShareUsed) as error:
+        context.logger.warn("queue.verify_failed", count=len(candidates), reason=str(error))
+        return {"verified": 0}
+    if not tally.inserted:
+        lane.charge(context, HOOK, context.session.calls)
+    return {"verified": len(candidates) - tally.pending}

@@ -1,0 +1,499 @@
+"""One sweep: finds every swap of every agent, however unreliable Hiro is.
+
+`swaps/sweep.py` makes it a task.
+
+The task `feed` finds swaps in the network's list; the sweep proves that nothing was missed. It reads the lists of newly
+listed contracts and newly eligible agents back to the start at once, and all others in turn. Where the feed does not
+find them (see `feed_choice.py`), and when an operator starts it, a sweep reads the list of every allow-listed contract:
+contracts are principals, and their lists name the swaps of all senders.
+
+Reading a list only finds candidates. They are queued together with the mark, which records how far the list was read,
+and verified from the queue. So a run may end anywhere and lose nothing.
+
+However few calls there are, every sweep makes progress: it verifies the queue before it reads more, and reads the
+lists that have waited longest first.
+
+Emits `refusals.reopened`, `swaps.retracted`, and the events of reading, verifying and the pool.
+
+What a sweep did, and how it ended: complete, partial, limited or failed. Pure.
+
+The task `sweep` finds and verifies the competition's swaps.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from holdfast.types import JSON, Row, Statement
+from tocsin.scheduler.task import Task, TaskContext, TaskResult
+from tocsin.settings import Settings
+from tocsin.shape import FreeForm
+from tocsin.swaps import store as swap_store
+from tocsin.swaps.codes import Code
+from tocsin.swaps.feed_state import clear_value, get_value, load_state, set_value
+from tocsin.swaps.lists import ListReader, PageRead
+from tocsin.swaps.pool import QUEUE_PART, QueueVerifier, StopReason, UnitPool
+from tocsin.swaps.rules import Rules, Tier, rules_of, still_refused, tiers
+from tocsin.swaps.store import Candidate, Refusal
+from tocsin.swaps.verify import LOOKS_MIN, Tally
+from tocsin.swaps.walk import (
+    SWEEPS_PER_WALLET,
+    Mark,
+    Visits,
+    choose_visits,
+    count_failure,
+    due_contracts,
+    load_marks,
+    reading_order,
+    turn_period,
+)
+from tocsin.text import long_duration
+
+EMPTY_RESULT: FreeForm = {
+    "way": "contracts",
+    "scanned": 0,
+    "contracts": 0,
+    "contractsScanned": 0,
+    "contractsRead": 0,
+    "found": 0,
+    "foundByWallets": 0,
+    "inserted": 0,
+    "alreadyKnown": 0,
+    "pending": 0,
+    "withdrawn": 0,
+    "rejected": 0,
+    "rejectionReasons": {},
+    "failed": 0,
+    "failedContracts": 0,
+    "failedWallets": 0,
+    "cursor": None,
+}
+
+IN_THE_LOG = "the log has the reason"
+
+
+@dataclass(slots=True)
+class SweepCounts:
+    """What a sweep did."""
+
+    contracts: set[str] = field(default_factory=set)  # lists asked for
+    read: set[str] = field(default_factory=set)  # those of them that were read to the end
+    failed_contracts: int = 0
+    wallets: set[str] = field(default_factory=set)
+    failed_wallets: int = 0
+    unread_wallets: int = 0
+    pages: int = 0
+    found: int = 0
+    found_by_wallets: int = 0
+    unverified: int = 0  # transactions that could not be verified, except those that never can be
+    cursor: str | None = None
+    done: int = 0
+    total: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+
+def sweep_result(
+    counts: SweepCounts, counters: FreeForm, contracts: int, stop: StopReason | None, first_failure: str | None
+) -> TaskResult:
+    """Return how the sweep ended: incomplete if it could not read everything, failed if it read nothing."""
+    unread = _unread(counts, contracts)
+    if stop is not None and stop.limited_until is None:
+        return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
+    if stop is None and contracts and not counts.read:
+        return TaskResult(counters, f"no contract's list could be read; {first_failure or IN_THE_LOG}")
+    if stop is None and not unread:
+        return TaskResult(counters)
+    reason = first_failure if stop is None else stop.reason
+    return TaskResult(
+        counters,
+        limited_until=None if stop is None else stop.limited_until,
+        incomplete=f"{unread or 'not everything was done'}; {reason or IN_THE_LOG}",
+        by_budget=stop is not None and stop.by_budget,
+        progressed=bool(counts.pages or counts.tally.inserted or counts.tally.reasons),
+    )
+
+
+def counters_of(counts: SweepCounts, contracts: int, threw: int) -> FreeForm:
+    """Return the counters as `status()` shows them; `threw` is how often our own code failed."""
+    tally = counts.tally
+    reasons: dict[str, JSON] = {str(code): number for code, number in sorted(tally.reasons.items())}
+    if threw:
+        reasons[str(Code.VERIFY_THREW)] = threw
+    return {
+        "scanned": len(counts.wallets),
+        "contracts": contracts,
+        "contractsScanned": len(counts.contracts),
+        "contractsRead": len(counts.read),
+        "found": counts.found,
+        "foundByWallets": counts.found_by_wallets,
+        "inserted": tally.inserted,
+        "alreadyKnown": tally.already_known,
+        "pending": tally.pending,
+        "withdrawn": tally.withdrawn,
+        "rejected": tally.reasons.total() + threw,
+        "rejectionReasons": reasons,
+        "failed": tally.failed,
+        "failedContracts": counts.failed_contracts,
+        "failedWallets": counts.failed_wallets,
+        "cursor": counts.cursor,
+    }
+
+
+def _unread(counts: SweepCounts, contracts: int) -> str:
+    """Describe what the sweep left undone; empty if it did everything."""
+    parts = []
+    if len(counts.read) < contracts:
+        parts.append(f"{len(counts.read)} of {contracts} contracts' lists were read")
+    wallets = counts.failed_wallets + counts.unread_wallets
+    if wallets:
+        parts.append(f"{wallets} wallets' lists were not" if wallets > 1 else "one wallet's list was not")
+    if counts.unverified:
+        parts.append(f"transactions that could not be verified: {counts.unverified}")
+    return ", ".join(parts)
+
+
+DAILY_PASS_MS = 24 * 3_600_000  # every wallet's own list is read about once a day
+URGENT_MAX = 100  # wallets that were never read or failed, per sweep
+WALLET_PAGES_MAX = 20  # per visit: a thousand transactions; a flood of dust takes several visits
+RETRACTED_MAX = 2_000  # swaps that one sweep removes because the rules have changed
+
+RECHECK_DAYS = 3  # for how many days a doubtful refusal is verified again, once a day
+LISTS_PER_TURN = 60  # after which their candidates are verified
+PAGES_PER_TURN = 5  # of one list, before the others have their turn
+AGAIN_MS = 60_000  # until the sweep that the first proof needs
+
+CURSOR = "competition_scheduler_cursor"
+RECHECKED = "competition_rechecked_at"
+RULES = "competition_rules"
+# When the newest complete sweep of all contracts' lists began, under those rules.
+SWEPT_AT = "competition_swept_at"
+
+_NOW_ELIGIBLE = """
+SELECT r.* FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender
+WHERE r.code IN ('sender_not_registered', 'sender_not_genesis') AND t.tier = 'eligible'"""
+_BY_RULES = """
+SELECT * FROM refusals WHERE code IN ('contract_not_allowlisted', 'before_comp_start', 'after_comp_end')"""
+_DOUBTFUL = """
+SELECT txid, source FROM refusals
+WHERE burn_block_time > ? AND code = 'incomplete_events' AND legs_json = '{}' LIMIT ?"""
+_UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))"
+
+
+async def sweep(context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None) -> TaskResult:
+    """Do a whole sweep and return its result. `feed_ms` is the cadence of the task `feed`, if there is one."""
+    made = Sweep(context, rules, cadence_ms=cadence_ms, feed_ms=feed_ms)
+    await made.run()
+    result = made.result()
+    if result.error is not None or result.incomplete is not None:
+        return result
+    await made.keep_swept_at()
+    return replace(result, wake_at=await made.needed_again_at())
+
+
+class Sweep:
+    """One sweep. `run` does all of it; its parts are public so that they can be measured separately."""
+
+    def __init__(self, context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None) -> None:
+        self._context = context
+        self._rules = rules
+        self._cadence_ms = cadence_ms
+        self._feed_ms = feed_ms
+        self._followed_since: int | None = None  # since when the feed finds the swaps; None: it does not
+        self._tiers: dict[str, Tier] = {}
+        self._marks: dict[str, Mark] = {}
+        self._pool = UnitPool(context)
+        self._reader = ListReader(context, rules, self._tiers, self._marks)
+        self._pages_of: Counter[str] = Counter()
+        self._due: Sequence[str] = ()
+        self._is_first = False  # no sweep has been complete
+        self._queued = 0  # from the lists of this sweep
+        self._refused: set[str] = set()
+        self._queue = QueueVerifier(context, rules, self._pool, plan=self._plan, group_done=self._unit_done)
+        self.counts = SweepCounts(tally=self._queue.tally)
+
+    async def run(self) -> None:
+        """Do the sweep. The queue comes first: however few calls there are, a swap that was found is recorded.
+
+        While the feed finds the swaps, the feed verifies the queue together with its own findings.
+        """
+        await self.prepare()
+        if self._followed_since is None:
+            await self.verify_queued()
+        await self.read_lists(self.contracts(), self.visits())
+
+    def result(self) -> TaskResult:
+        """Return how the sweep ended."""
+        pool, contracts = self._pool, len(self.contracts())
+        self.counts.unverified = self._queue.unverified
+        return sweep_result(self.counts, self.counters(), contracts, pool.stop, pool.first_failure)
+
+    def counters(self) -> FreeForm:
+        """Return the counters as `status()` shows them."""
+        context = self._context
+        return {
+            "startedAt": context.started_at,
+            "durationMs": context.clock.now() - context.started_at,
+            "way": "contracts" if self._followed_since is None else "network",
+            **counters_of(self.counts, len(self._rules.allowlist.contracts), self._pool.threw),
+        }
+
+    async def prepare(self) -> None:
+        """Load the registered agents and the marks of the lists; queue refusals that might count now."""
+        db = self._context.db
+        self._tiers.update(await tiers(db))
+        for principal, (rules, mark) in (await load_marks(db)).items():
+            same = rules == self._rules.for_principal(principal)
+            self._marks[principal] = mark if same else Mark(failures=mark.failures, tried_at=mark.tried_at)
+        self.counts.cursor = await self._state(CURSOR)
+        if self._feed_ms is not None and not self._context.by_hand:
+            feed = await load_state(db)
+            if feed.finds_swaps(self._context.clock.now(), self._cadence_ms):
+                self._followed_since = feed.started_at
+        self._due = self._due_contracts()
+        await self._reopen()
+
+    def contracts(self) -> Sequence[str]:
+        """The contracts whose lists this sweep reads."""
+        return self._due
+
+    def _due_contracts(self) -> Sequence[str]:
+        """Return all contracts; while the feed finds the swaps, only those it cannot vouch for or whose turn it is."""
+        listed = self._rules.allowlist.contracts
+        if self._followed_since is None or self._feed_ms is None:
+            return tuple(listed)
+        period_ms = turn_period(len(listed), self._feed_ms)
+        now = self._context.started_at
+        return due_contracts(listed, self._marks, self._followed_since, now=now, period_ms=period_ms)
+
+    def visits(self) -> Visits:
+        """Return the wallets whose turn it is."""
+        eligible = sorted(wallet for wallet, tier in self._tiers.items() if tier == "eligible")
+        share = max(1, ceil(len(eligible) * self._cadence_ms / DAILY_PASS_MS))
+        if self._followed_since is not None:
+            share = int(self._context.started_at // self._cadence_ms % SWEEPS_PER_WALLET == 0)
+        cursor = self.counts.cursor
+        return choose_visits(eligible, self._marks, cursor, urgent_max=URGENT_MAX, pass_share=share)
+
+    async def read_lists(self, contracts: Iterable[str], visits: Visits) -> None:
+        """Read the lists a few pages at a time, in turns; verify their candidates after each turn.
+
+        So one long list delays neither the other lists nor candidates that were already found.
+        """
+        wallets = list(dict.fromkeys((*visits.urgent, *visits.daily_pass)))
+        daily = _DailyPass(visits)
+        unread = reading_order(contracts, wallets, self._marks)
+        self.counts.total += len(unread)
+        waiting = set(wallets)
+        while unread and self._pool.stop is None:
+            turn, unread = unread[:LISTS_PER_TURN], unread[LISTS_PER_TURN:]
+            async with aclosing(self._pool.run(turn, self._read_list)) as results:
+                async for result in results:
+                    if result.end == "done" and self._goes_on(result.unit):
+                        unread.append(result.unit)
+                        continue
+                    self._unit_done()
+                    if result.end == "done" or self._pool.stop is None:
+                        waiting.discard(result.unit)
+                        await self._list_ended(result.unit, failed=result.end != "done")
+                        await self._follow_pass(daily, result.unit)
+            if self._followed_since is None or self._queued:
+                await self.verify_queued()
+        self.counts.unread_wallets = len(waiting)
+
+    def _goes_on(self, principal: str) -> bool:
+        """Return whether a list has more pages and may have another turn in this sweep."""
+        unfinished = principal in self._reader.unfinished
+        return unfinished and (is_contract(principal) or self._pages_of[principal] < WALLET_PAGES_MAX)
+
+    async def _list_ended(self, principal: str, *, failed: bool) -> None:
+        if not failed:
+            if is_contract(principal):
+                self.counts.read.add(principal)
+            return
+        if is_contract(principal):
+            self.counts.failed_contracts += 1
+        else:
+            self.counts.failed_wallets += 1
+        db, now = self._context.db, self._context.clock.now()
+        await count_failure(db, principal, self._rules.for_principal(principal), now).run()
+
+    async def _follow_pass(self, daily: "_DailyPass", principal: str) -> None:
+        """Advance the cursor of the daily pass up to the first wallet that is not done."""
+        reached = daily.ended(principal)
+        if reached is not None:
+            await self._move_cursor(None if daily.is_over else reached)
+
+    async def verify_queued(self) -> None:
+        await self._queue.verify_queued()
+
+    # Units of work
+
+    async def _read_list(self, principal: str) -> None:
+        counts, of_contract = self.counts, is_contract(principal)
+        (counts.contracts if of_contract else counts.wallets).add(principal)
+        async for page in self._reader.pages(principal, pages_max=PAGES_PER_TURN):
+            self._pages_of[principal] += 1
+            counts.pages += 1
+            self._count(page)
+            if not of_contract:
+                counts.found_by_wallets += page.queued
+
+    def _count(self, page: PageRead) -> None:
+        self._queued += page.queued
+        tally = self.counts.tally
+        self.counts.found += page.found
+        tally.already_known += page.already_known
+        for txid, code in page.refused:  # a contract's and a wallet's list may show it at the same time
+            if code is not Code.CONTRACT_NOT_ALLOWLISTED and txid not in self._refused:
+                self._refused.add(txid)
+                tally.reasons[code] += 1
+
+    def _plan(self, units: int) -> None:
+        self.counts.total += units
+
+    def _unit_done(self) -> None:
+        self.counts.done += 1
+        self._context.progress(self.counts.done, self.counts.total, **self.counters())
+
+    # What is stored
+
+    async def _reopen(self) -> None:
+        """Queue refused transactions that might count now; refuse recorded swaps that no longer count."""
+        db, now = self._context.db, self._context.clock.now()
+        rows = (await db.prepare(_NOW_ELIGIBLE).all()).results
+        doubtful = await self._doubtful(now)
+        changed = await self._state(RULES) != self._rules.version
+        swept_at = await self._state(SWEPT_AT)
+        self._is_first = swept_at is None
+        retracted: list[Refusal] = []
+        if changed:
+            rows += (await db.prepare(_BY_RULES).all()).results
+            retracted = await swap_store.outdated(db, self._rules, RETRACTED_MAX)
+        reopened = [
+            row for row in rows if not still_refused(row, self._tiers.get(row["sender"], "not_registered"), self._rules)
+        ]
+        candidates = [Candidate(row["txid"], row["source"], block_height=row["block_height"]) for row in reopened]
+        candidates += [Candidate(row["txid"], row["source"], attempts=LOOKS_MIN - 1) for row in doubtful]
+        statements: list[Statement] = swap_store.enqueue(db, candidates, now)
+        if doubtful:
+            statements.append(set_value(db, RECHECKED, str(now), now))
+        if reopened:
+            txids = swap_store.in_parts([row["txid"] for row in reopened])
+            statements += [db.prepare(_UNREFUSE).bind(part) for part in txids]
+            self._context.logger.info("refusals.reopened", count=len(reopened), rules=self._rules.version)
+        if retracted:
+            statements += swap_store.refuse(db, retracted, self._rules, now)
+            self._context.logger.warn("swaps.retracted", count=len(retracted), rules=self._rules.version)
+        if changed and len(retracted) < RETRACTED_MAX:  # otherwise the next sweep continues
+            statements += [set_value(db, RULES, self._rules.version, now), clear_value(db, SWEPT_AT)]
+        elif swept_at is not None and int(swept_at) > now:  # the clock was ahead
+            statements.append(clear_value(db, SWEPT_AT))
+        if statements:
+            await db.batch(statements)
+
+    async def keep_swept_at(self) -> None:
+        """Store when this sweep began: a complete sweep of all contracts' lists shows all swaps from before that."""
+        if self._followed_since is None:
+            context = self._context
+            await set_value(context.db, SWEPT_AT, str(context.started_at), context.clock.now()).run()
+
+    async def needed_again_at(self) -> int | None:
+        """Return when to sweep again so that the record can be proven complete; None if the next slot is soon enough.
+
+        At a start, feed and sweep begin together. A list that was read before the feed's first look may lack what was
+        mined in between. Without another sweep, the first proof would have to wait for the next slot. If the feed has
+        not looked yet, only the first sweep asks for another.
+        """
+        if self._feed_ms is None:
+            return None
+        feed, now = await load_state(self._context.db), self._context.clock.now()
+        if feed.way != "network" or (feed.started_at or 0) > now:  # not followed, or the clock was ahead
+            return None
+        if feed.started_at is None:
+            return now + AGAIN_MS if self._is_first else None
+        listed = self._rules.allowlist.contracts
+        read_since = (self._marks.get(contract, Mark()).walked_at or 0 for contract in listed)
+        return now + AGAIN_MS if min(read_since, default=now) < feed.started_at else None
+
+    async def _doubtful(self, now: int) -> list[Row]:
+        """Return, once a day, refusals of the last days that may rest on a wrong answer."""
+        last = await self._state(RECHECKED)
+        if last is not None and now - int(last) < DAILY_PASS_MS:
+            return []
+        since_s = (now - RECHECK_DAYS * DAILY_PASS_MS) // 1000
+        return (await self._context.db.prepare(_DOUBTFUL).bind(since_s, QUEUE_PART).all()).results
+
+    async def _state(self, key: str) -> str | None:
+        return await get_value(self._context.db, key)
+
+    async def _move_cursor(self, cursor: str | None) -> None:
+        db, now = self._context.db, self._context.clock.now()
+        await (clear_value(db, CURSOR) if cursor is None else set_value(db, CURSOR, cursor, now)).run()
+        self.counts.cursor = cursor
+
+
+class _DailyPass:
+    """The wallets of the daily pass that this sweep visits, in order."""
+
+    def __init__(self, visits: Visits) -> None:
+        self._left = list(visits.daily_pass)
+        self._ends_pass = visits.ends_pass
+        self._ended: set[str] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether this was the last part of the pass and all of it is done."""
+        return self._ends_pass and not self._left
+
+    def ended(self, wallet: str) -> str | None:
+        """Note that a visit has ended. Return the last wallet up to which all are done, if that has changed."""
+        self._ended.add(wallet)
+        reached = None
+        while self._left and self._left[0] in self._ended:
+            reached = self._left.pop(0)
+        return reached
+
+
+def is_contract(principal: str) -> bool:
+    return "." in principal
+
+
+MONTH_MS = 30 * 86_400_000
+OTHER_CALLS = 6.0  # per run, in addition to one per contract: wallets' lists, new and pending swaps
+
+
+def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
+    """The task under the rules of the settings, or under the given rules."""
+    in_force = rules_of(settings) if rules is None else rules
+    cadence_ms, contracts = settings.sweep_cadence, len(in_force.allowlist.contracts)
+    feed_ms = settings.feed_cadence if settings.feed_enabled else None
+
+    async def run(context: TaskContext) -> TaskResult:
+        return await sweep(context, in_force, cadence_ms=cadence_ms, feed_ms=feed_ms)
+
+    return Task(
+        name="sweep",
+        upstream="hiro",
+        cadence_ms=cadence_ms,
+        slice_ms=settings.sweep_slice,
+        calls_per_run=OTHER_CALLS if settings.feed_enabled else contracts + OTHER_CALLS,
+        calls_per_run_max=contracts + OTHER_CALLS,
+        run=run,
+        enabled=settings.sweep_enabled,
+        empty_result={**EMPTY_RESULT, "contracts": contracts},
+        why=_why(cadence_ms, contracts, with_feed=settings.feed_enabled),
+    )
+
+
+def _why(cadence_ms: int, contracts: int, *, with_feed: bool) -> str:
+    if with_feed:
+        return (
+            f"the feed finds the swaps; one list per run, in turn, is {MONTH_MS // cadence_ms:,} calls in 30 days,"
+            f" and all {contracts} contracts' lists are read if the feed does not find the swaps"
+        )
+    return (
+        f"a swap is on the board within {long_duration(cadence_ms)} of its block; one list for each of"
+        f" {contracts} contracts per run is {contracts * MONTH_MS // cadence_ms:,} calls in 30 days"
+    )

@@ -1,0 +1,228 @@
+"""What an agent can see of its trades: its swaps page by page, its counts, and its refusals.
+
+Where a page ended, as an opaque string that callers send back. Pure.
+
+Lists refusals, newest first: all of them for operators, and an agent's own for that agent.
+"""
+
+import base64
+import binascii
+import json
+import re
+
+from holdfast.errors import UsageError
+from holdfast.types import JSON, Database, Row
+from tocsin.stacks import canonical_txid, decode_address
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.types import RecentRefusal, RefusalPage, Trade, TradeCounts, TradePage
+from tocsin.swaps.values import stored_excess
+
+LENGTH_MAX = 400
+PATTERN = "^([A-Za-z0-9_-]{4,400})?$"  # an empty one counts as absent
+
+
+def write(value: JSON) -> str:
+    text = json.dumps(value, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def read(cursor: str) -> JSON:
+    """Return the encoded value; None for anything else that a caller may send."""
+    value: JSON = None
+    try:
+        padded = cursor[:LENGTH_MAX] + "=" * (-len(cursor) % 4)
+        value = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+    except (ValueError, RecursionError, binascii.Error):
+        return None
+    return value
+
+
+PAGE_MAX = 200
+PAGE_DEFAULT = 50
+
+_TXID = re.compile(r"0x[0-9a-f]{64}")
+_HEIGHT_MAX = 2**53 - 1
+_TIME_MAX = 10**15  # older releases recorded times up to this; trades with such a time are listed first
+
+_SWAP = """*, (SELECT json_object('txid', txid, 'given_usd', given_usd, 'given_liquidity_usd', given_liquidity_usd,
+    'received_usd', received_usd, 'received_liquidity_usd', received_liquidity_usd)
+  FROM excess_swaps e WHERE e.txid = swaps.txid) AS excess_json"""
+SWAP = f"SELECT {_SWAP} FROM swaps WHERE txid = ?"  # noqa: S608 - a constant, as the next two
+_REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
+# Without the hint, SQLite would read all refusals in the order of their codes.
+_REFUSED_SINCE = """
+SELECT code, count(*) AS n FROM refusals INDEXED BY refusals_by_time
+WHERE refused_at >= ? GROUP BY code ORDER BY n DESC, code"""
+_PAGE = f"""
+SELECT {_SWAP} FROM swaps WHERE sender = ? AND (burn_block_time, txid) < (?, ?)
+ORDER BY burn_block_time DESC, txid DESC LIMIT ?"""  # noqa: S608
+_NEWEST = f"""
+SELECT {_SWAP} FROM swaps WHERE (block_height, tx_index) < (?, ?)
+ORDER BY block_height DESC, tx_index DESC LIMIT ?"""  # noqa: S608
+_STATUS = """
+SELECT a.erc8004_agent_id AS agent_id, t.trades, t.first_trade_at, t.last_trade_at
+FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address WHERE a.stx_address = ?"""
+
+
+async def find_swap(db: Database, txid: str) -> Row | None:
+    return await db.prepare(SWAP).bind(txid).first()
+
+
+async def find_refusal(db: Database, txid: str) -> Row | None:
+    return await db.prepare(_REFUSAL).bind(txid).first()
+
+
+async def refused_since(db: Database, since_ms: int) -> dict[str, int]:
+    """Return how many transactions were refused since then, by code, most frequent first."""
+    rows = (await db.prepare(_REFUSED_SINCE).bind(since_ms).all()).results
+    return {row["code"]: row["n"] for row in rows}
+
+
+def trade_of(row: Row) -> Trade:
+    """Return a row of `swaps` as the routes show it. A swap that was just recorded has no `excess_json` yet."""
+    return Trade(
+        txid=row["txid"],
+        sender=row["sender"],
+        contract_id=row["contract_id"],
+        function_name=row["function_name"],
+        token_in=row["token_in"],
+        amount_in=row["amount_in"],
+        token_out=row["token_out"],
+        amount_out=row["amount_out"],
+        burn_block_time=row["burn_block_time"],
+        block_height=row["block_height"],
+        tx_status="success",
+        source=row["source"],
+        provider=row["provider"],
+        excess=stored_excess(row.get("excess_json")),
+    )
+
+
+async def trades_of(db: Database, address: str, *, limit: int = PAGE_DEFAULT, after: str | None = None) -> TradePage:
+    """Return the page of a wallet's swaps at the cursor `after`, newest first."""
+    check_address(address)
+    if not 1 <= limit <= PAGE_MAX:
+        raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
+    before = (_TIME_MAX + 1, "") if after is None else _read_cursor(after)
+    rows = (await db.prepare(_PAGE).bind(address, *before, limit + 1).all()).results
+    cursor = None
+    if len(rows) > limit:
+        last = rows[limit - 1]
+        cursor = write({"t": last["burn_block_time"], "x": last["txid"]})
+    return TradePage([trade_of(row) for row in rows[:limit]], cursor)
+
+
+async def newest_trades(db: Database, *, limit: int = PAGE_DEFAULT, after: str | None = None) -> TradePage:
+    """Return the page of everybody's swaps at the cursor `after`, newest first."""
+    before = (_HEIGHT_MAX, 0) if after is None else _read_position(after)
+    rows = (await db.prepare(_NEWEST).bind(*before, limit + 1).all()).results
+    cursor = None
+    if len(rows) > limit:
+        last = rows[limit - 1]
+        cursor = write({"h": last["block_height"], "i": last["tx_index"]})
+    return TradePage([trade_of(row) for row in rows[:limit]], cursor)
+
+
+async def trade_counts(db: Database, address: str) -> TradeCounts:
+    """Return a wallet's counts; zeros for an unregistered one."""
+    check_address(address)
+    row = await db.prepare(_STATUS).bind(address).first() or {}
+    trades = row.get("trades") or 0
+    return TradeCounts(
+        address=address,
+        agent_id=row.get("agent_id"),
+        registered=bool(row),
+        trade_count=trades,
+        verified_trade_count=trades,
+        first_trade_at=row.get("first_trade_at"),
+        last_trade_at=row.get("last_trade_at"),
+    )
+
+
+def check_address(address: str) -> None:
+    """Raise `UsageError` for anything but a mainnet address."""
+    try:
+        decode_address(address)
+    except ValueError as error:
+        raise UsageError(f"address must be a Stacks mainnet address, SP… or SM…; {address[:60]!a} {error}.") from None
+
+
+def _read_cursor(text: str) -> tuple[int, str]:
+    match read(text):
+        case {"t": int(time), "x": str(txid)} if 0 <= time <= _TIME_MAX and _TXID.fullmatch(txid):
+            return time, txid
+    raise UsageError("cursor must be next_cursor of the previous page; leave it out to start at the newest.")
+
+
+def _read_position(text: str) -> tuple[int, int]:
+    match read(text):
+        case {"h": int(height), "i": int(index)} if 0 <= height <= _HEIGHT_MAX and 0 <= index <= _HEIGHT_MAX:
+            return height, index
+    raise UsageError("cursor must be next_cursor of the previous page, also of everybody's trades.")
+
+
+REFUSALS_MAX = 500
+REFUSALS_DEFAULT = 50
+
+_REFUSED_AT_MAX = 2**53 - 1
+# One statement for each index that can answer it: by time, by code (few of each are read), by sender.
+_OF_ALL = """
+SELECT * FROM refusals INDEXED BY refusals_by_time
+WHERE (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
+_OF_CODE = """
+SELECT * FROM refusals INDEXED BY refusals_by_time
+WHERE code = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
+_OF_SENDER = """
+SELECT * FROM refusals INDEXED BY refusals_by_sender
+WHERE sender = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
+
+
+async def refusals(
+    db: Database,
+    *,
+    limit: int = REFUSALS_DEFAULT,
+    code: str | None = None,
+    sender: str | None = None,
+    after: str | None = None,
+) -> RefusalPage:
+    """Return the page at the cursor `after`: refusals of one code, of one sender, or all."""
+    if code is not None and sender is not None:
+        raise UsageError("Give code or sender, not both.")
+    if code is not None and code not in {str(known) for known in MEANINGS if MEANINGS[known].final}:
+        final = ", ".join(str(known) for known, meaning in MEANINGS.items() if meaning.final)
+        raise UsageError(f"code is one of {final}, not {code[:40]!r}.")
+    before = (_REFUSED_AT_MAX, "") if after is None else _read_refusal_cursor(after)
+    if sender is not None:
+        check_address(sender)
+        statement = db.prepare(_OF_SENDER).bind(sender, *before, limit + 1)
+    elif code is not None:
+        statement = db.prepare(_OF_CODE).bind(code, *before, limit + 1)
+    else:
+        statement = db.prepare(_OF_ALL).bind(*before, limit + 1)
+    rows = (await statement.all()).results
+    cursor = None
+    if len(rows) > limit:
+        last = rows[limit - 1]
+        cursor = write({"t": last["refused_at"], "x": last["txid"]})
+    return RefusalPage([refusal_of(row) for row in rows[:limit]], cursor)
+
+
+def refusal_of(row: Row) -> RecentRefusal:
+    return RecentRefusal(
+        txid=row["txid"],
+        code=row["code"],
+        reason=row["reason"],
+        sentence=MEANINGS[Code(row["code"])].sentence,
+        sender=row["sender"],
+        contract_id=row["contract_id"],
+        function_name=row["function_name"],
+        burn_block_time=row["burn_block_time"],
+        refused_at=row["refused_at"],
+    )
+
+
+def _read_refusal_cursor(text: str) -> tuple[int, str]:
+    match read(text):
+        case {"t": int(time), "x": str(txid)} if 0 <= time <= _REFUSED_AT_MAX and txid == canonical_txid(txid):
+            return time, txid
+    raise UsageError("cursor must be next of the previous page.")

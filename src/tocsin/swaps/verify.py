@@ -1,0 +1,465 @@
+"""Verifies transactions: a swap, a refusal, or still pending. All sources use this one path.
+
+Twenty transactions of any senders take one call, which returns their state and their events in one snapshot. Only
+routes of more than a hundred events need more (`long_routes.py`). A transaction that is not (or no longer) on the
+canonical chain stays a candidate and is verified again. The sweep would also find it once it is mined, so it is
+dismissed after a week. A transaction that only a push names and Hiro does not know is dismissed after a quarter of an
+hour.
+
+Emits `swap.refused`, `swap.withdrawn`, `candidate.dismissed`.
+
+Finds what routes of more than a hundred events did to their senders, with as few calls as possible.
+
+Reading all their events always gives the answer. A call reads the next hundred events of up to twenty routes, so the
+longest route decides how many calls it takes. Balance changes also give the answer, unless they may include a fee in a
+third token. A call returns those of up to twenty routes, but of one sender only.
+
+Fees can often be identified without reading all events. If the first and the last hundred show as much of an asset
+leaving the sender as its balance changes do, they show everybody who received it. The balance changes of these
+receivers show whether they gave anything.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.types import Database, Statement
+from tocsin.errors import NoAnswer
+from tocsin.scheduler.task import WorkContext
+from tocsin.stacks import Transaction, TransactionWithEvents, TransferEvent
+from tocsin.swaps import store as swap_store
+from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.rules import Check, Rules, Tier, judge, tiers_of
+from tocsin.swaps.store import PUSHED, WAIT_MAX_MS, Candidate, NewSwap, Refusal
+from tocsin.swaps.swap import (
+    Moves,
+    Net,
+    NoSwap,
+    gives_several,
+    may_have_fees,
+    moves_of_events,
+    net_of_changes,
+    net_of_events,
+    possible_fees,
+    provider_of,
+    sent_of_changes,
+    swap_of,
+)
+from tocsin.upstream.answer import Malformed, Ok, value_or_raise
+from tocsin.upstream.hiro import EVENTS_MAX, EVENTS_PAGE, HiroClient
+from tocsin.upstream.limiter import CallSession
+
+PROOF_CALLS = 2  # one for the last events of a route, one for a receiver of a fee
+
+
+async def moves_of_long_routes(
+    hiro: HiroClient, session: CallSession, routes: Sequence[TransactionWithEvents]
+) -> dict[str, Moves | None]:
+    """Return the moves by transaction; None where Hiro has no answer now. Raises `NoAnswer`."""
+    moved: dict[str, Moves | None] = {}
+    first = to_read_first(routes)
+    if first:
+        answer = await hiro.all_events(first, session)
+        # If the events cannot be read, balance changes may still give the answer.
+        moved |= _moves({} if isinstance(answer, Malformed) else value_or_raise(answer) or {}, first)
+    senders: dict[str, list[TransactionWithEvents]] = {}
+    for route in routes:
+        if route.transaction.tx_id not in moved:
+            senders.setdefault(route.transaction.sender, []).append(route)
+    unclear: list[TransactionWithEvents] = []
+    with_fees: list[_MayHaveFees] = []
+    for sender, own in senders.items():
+        txids = [route.transaction.tx_id for route in own]
+        changes = value_or_raise(await hiro.balance_changes(sender, txids, session)) or ()
+        for route in own:
+            transaction = route.transaction
+            net = net_of_changes(transaction, changes)
+            moved[transaction.tx_id] = None if net is None else Moves(net)
+            if net is None:
+                unclear.append(route)
+            elif may_have_fees(net) and (transaction.event_count or 0) <= EVENTS_MAX:
+                with_fees.append(_MayHaveFees(route, net, sent_of_changes(transaction, changes, net)))
+    proven = await _by_receivers(hiro, session, with_fees)
+    unclear += [each.route for each in with_fees if each.route.transaction.tx_id not in proven]
+    moved |= proven | dict.fromkeys((route.transaction.tx_id for route in unclear), None)
+    if unclear:
+        moved |= _moves(value_or_raise(await hiro.all_events(unclear, session)) or {}, unclear)
+    return moved
+
+
+@dataclass(frozen=True, slots=True)
+class _MayHaveFees:
+    """A route that gave several assets for one, and how much it sent of each."""
+
+    route: TransactionWithEvents
+    net: Net
+    sent: Mapping[str, int]
+
+
+async def _by_receivers(hiro: HiroClient, session: CallSession, questions: Sequence[_MayHaveFees]) -> dict[str, Moves]:
+    """Return the moves of routes whose fees can be identified with fewer calls than reading all events takes."""
+    pages = max((_pages_left(each.route) or 0 for each in questions), default=0)
+    if pages <= PROOF_CALLS * len(questions):
+        return {}
+    told = {}
+    for each in questions:
+        fees = await _fees_by_receivers(hiro, session, each)
+        if fees is not None:
+            told[each.route.transaction.tx_id] = Moves(each.net, fees)
+    return told
+
+
+async def _fees_by_receivers(hiro: HiroClient, session: CallSession, question: _MayHaveFees) -> frozenset[str] | None:
+    """Return the fees if nobody who received one gave anything; None if that is not certain."""
+    route, pages = question.route, _pages_left(question.route)
+    if route.page is None or pages is None or pages < 2:  # the last page must not overlap the first
+        return None
+    sender, events = route.transaction.sender, route.page.transfers
+    possible = possible_fees(sender, events, question.sent)
+    if possible is None:
+        last = await hiro.last_events(route, session)
+        possible = None if last is None else possible_fees(sender, events + last, question.sent)
+    if possible is None:
+        return None
+    receivers: set[str] = set().union(*possible.values())
+    if len(receivers) >= pages:
+        return None
+    for receiver in sorted(receivers):
+        answer = await hiro.balance_changes(receiver, [route.transaction.tx_id], session)
+        changes = answer.value if isinstance(answer, Ok) else ()
+        received = {change.asset for change in changes if change.received}
+        paid = {asset for asset in possible if receiver in possible[asset]}
+        if not paid <= received or any(change.sent for change in changes):
+            return None
+    return frozenset(possible)
+
+
+def to_read_first(routes: Sequence[TransactionWithEvents]) -> list[TransactionWithEvents]:
+    """Choose the routes whose events to read instead of balance changes: those up to the length with the fewest calls.
+
+    At equal cost the longer ones are read as well, because events leave no question open.
+    """
+    pages = {route.transaction.tx_id: left for route in routes if (left := _pages_left(route))}
+
+    def calls(length: int) -> int:
+        others = [route for route in routes if pages.get(route.transaction.tx_id, length + 1) > length]
+        later = [pages.get(route.transaction.tx_id, 0) for route in others if _seems_to_pay_fees(route)]
+        senders = len({route.transaction.sender for route in others})
+        return length + senders + min(max(later, default=0), PROOF_CALLS * len(later))
+
+    longest = min(sorted({0, *pages.values()}, reverse=True), key=calls)
+    return [route for route in routes if pages.get(route.transaction.tx_id, longest + 1) <= longest]
+
+
+def _pages_left(route: TransactionWithEvents) -> int | None:
+    """Return how many pages of events are left to read; None if the first is unknown or there are too many."""
+    count = route.transaction.event_count
+    if route.page is None or route.page.stop != EVENTS_PAGE or count is None or count > EVENTS_MAX:
+        return None
+    return max(1, -(-count // EVENTS_PAGE) - 1)
+
+
+def _seems_to_pay_fees(route: TransactionWithEvents) -> bool:
+    """Return whether the known events suggest fees: if so, balance changes will probably not suffice."""
+    return route.page is not None and gives_several(net_of_events(route.transaction.sender, route.page.transfers))
+
+
+def _moves(
+    events: Mapping[str, tuple[TransferEvent, ...] | None], routes: Sequence[TransactionWithEvents]
+) -> dict[str, Moves | None]:
+    """Return the moves of the routes whose events are all known; None if a route was reorged in the meantime."""
+    moved: dict[str, Moves | None] = {}
+    for transaction in (route.transaction for route in routes if route.transaction.tx_id in events):
+        known = events[transaction.tx_id]
+        moved[transaction.tx_id] = None if known is None else moves_of_events(transaction.sender, known)
+    return moved
+
+
+ALONE_AFTER = 4  # attempts after which a transaction is verified alone, so that it does not affect others
+LOOKS_MIN = 4  # attempts over half an hour before a call that succeeded without any event is refused
+PROVIDER = "provider"  # the argument that names who referred a trade
+RETRY_MS = (60_000, 240_000, 1_500_000)  # when nothing is known: a minute, five, half an hour after the first attempt
+PENDING_MS = 300_000  # doubled each time a transaction is still not mined
+DISMISS_AFTER_MS = 7 * 24 * 3_600_000  # since it was last reported
+PUSHED_LOOKS_MAX = (
+    3  # attempts over a quarter of an hour at a transaction that only a push names and Hiro does not know
+)
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many transactions ended in which way."""
+
+    inserted: int = 0
+    already_known: int = 0
+    pending: int = 0
+    withdrawn: int = 0
+    failed: int = 0
+    reasons: Counter[Code] = field(default_factory=Counter)
+
+    def add(self, other: "Tally") -> None:
+        self.inserted += other.inserted
+        self.already_known += other.already_known
+        self.pending += other.pending
+        self.withdrawn += other.withdrawn
+        self.failed += other.failed
+        self.reasons += other.reasons
+
+
+@dataclass(slots=True)
+class _Findings:
+    """One unit's results, before they are written in one batch."""
+
+    swaps: list[NewSwap] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    undecided: list[Candidate] = field(default_factory=list)
+
+
+class Verifier:
+    """Verifies transactions with the calls of one session. Raises `NoAnswer` when a fact is unavailable."""
+
+    def __init__(self, context: WorkContext, rules: Rules) -> None:
+        self._context = context
+        self._hiro = context.upstream("hiro", HiroClient)
+        self._rules = rules
+
+    async def verify(self, candidates: Sequence[Candidate]) -> Tally:
+        """Verify up to twenty candidates."""
+        txids = [candidate.txid for candidate in candidates]
+        answer = await self._hiro.transactions_with_events(
+            txids, self._context.session, arguments=self._with_arguments(candidates)
+        )
+        transactions = value_or_raise(answer) or {}
+        mined: list[tuple[TransactionWithEvents, Candidate]] = []
+        unmined: list[Candidate] = []
+        unknown: set[str] = set()
+        unreadable: list[Candidate] = []
+        for candidate in candidates:
+            if candidate.txid not in transactions:
+                unreadable.append(candidate)
+                continue
+            found = transactions[candidate.txid]
+            if found is not None and found.transaction.canonical:
+                mined.append((found, candidate))
+            else:
+                unmined.append(candidate)
+                if found is None:
+                    unknown.add(candidate.txid)
+        tally = await self._put_off(unmined, unknown)
+        tally.add(await self._ask_again(unreadable))
+        senders = {found.transaction.sender for found, _ in mined}
+        tiers = await tiers_of(self._context.db, senders)
+        tally.add(await self.conclude(mined, tiers, in_parts=True))
+        return tally
+
+    async def conclude(
+        self,
+        mined: Sequence[tuple[TransactionWithEvents, Candidate]],
+        tiers: Mapping[str, Tier],
+        *,
+        in_parts: bool = False,
+    ) -> Tally:
+        """Judge transactions of the canonical chain and record the results, in one batch.
+
+        Some need another call. With `in_parts` they are left for later if that call gets no answer. Otherwise, if only
+        one call a minute is available, the first call would be repeated again and again without recording anything.
+        """
+        findings = _Findings()
+        counting: list[tuple[TransactionWithEvents, Candidate]] = []
+        for found, candidate in mined:
+            transaction = found.transaction
+            check = judge(transaction, tiers.get(transaction.sender, "not_registered"), self._rules)
+            if check is None:
+                counting.append((found, candidate))
+            elif check.code is not None and is_final(transaction, check):
+                findings.refusals.append(Refusal(transaction, check.code, check.detail, candidate.source))
+            else:
+                findings.undecided.append(candidate)
+        moved, providers = await self._ask_more([found for found, _ in counting], in_parts=in_parts)
+        for found, candidate in counting:
+            if shows_nothing(found) and candidate.attempts < LOOKS_MIN - 1:
+                findings.undecided.append(candidate)
+            else:
+                moves = moved[found.transaction.tx_id]
+                _sort(found.transaction, moves, candidate, providers, findings)
+        return await self._write(findings)
+
+    async def _ask_more(
+        self, counting: Sequence[TransactionWithEvents], *, in_parts: bool
+    ) -> tuple[Mapping[str, Moves | None], Mapping[str, str | None]]:
+        """Return what each transaction moved, None where unknown, and who referred it."""
+        hiro, session = self._hiro, self._context.session
+        moved = dict(await moves_of_each(hiro, session, [found for found in counting if found.events is not None]))
+        try:
+            moved |= await moves_of_each(hiro, session, [found for found in counting if found.events is None])
+            providers = await self._providers(counting)
+        except NoAnswer:
+            if not in_parts:
+                raise
+            providers = {}
+            for found in counting:
+                if found.events is None or self._names_provider(found):
+                    moved[found.transaction.tx_id] = None
+        return moved, providers
+
+    def _names_provider(self, found: TransactionWithEvents) -> bool:
+        call = found.transaction.contract_call
+        return call is not None and call.contract_id in self._rules.allowlist.attribution
+
+    def _with_arguments(self, candidates: Sequence[Candidate]) -> bool:
+        """Return whether to ask for arguments in the same call: not if one keeps failing, as its answer may be long."""
+        naming = self._rules.allowlist.attribution
+        failing = any(candidate.attempts >= ALONE_AFTER for candidate in candidates)
+        return not failing and any(candidate.contract_id in naming for candidate in candidates)
+
+    async def _providers(self, counting: Sequence[TransactionWithEvents]) -> Mapping[str, str | None]:
+        """Return who referred each trade, for contracts whose calls name it."""
+        named: dict[str, str | None] = {}
+        unknown: list[str] = []
+        for found in filter(self._names_provider, counting):
+            txid = found.transaction.tx_id
+            if found.arguments is None:
+                unknown.append(txid)
+            else:
+                named[txid] = found.arguments.get(PROVIDER)
+        if unknown:
+            answer = await self._hiro.call_argument(unknown, PROVIDER, self._context.session)
+            named |= value_or_raise(answer) or {}
+        return {txid: provider_of(argument) for txid, argument in named.items()}
+
+    async def _write(self, findings: _Findings) -> Tally:
+        db, now = self._context.db, self._context.clock.now()
+        queued = [candidate for candidate in findings.undecided if candidate.added_at]
+        recording = swap_store.record(db, findings.swaps, self._rules, now)
+        statements = [
+            *recording,
+            *swap_store.refuse(db, findings.refusals, self._rules, now),
+            *retry_later(db, queued, now, attempts=1),
+        ]
+        tally = Tally(pending=len(findings.undecided))
+        tally.reasons.update(refusal.code for refusal in findings.refusals)
+        if statements:
+            results = await db.batch(statements)
+            if recording:
+                tally.inserted = len(results[swap_store.INSERT_AT].results)
+                tally.already_known = len(findings.swaps) - tally.inserted
+        for refusal in findings.refusals:
+            self._context.logger.debug(
+                "swap.refused", txid=refusal.transaction.tx_id, code=str(refusal.code), reason=refusal.reason
+            )
+        return tally
+
+    async def _put_off(self, unmined: Sequence[Candidate], unknown: Collection[str]) -> Tally:
+        """Keep transactions that are not on chain now as candidates for a while."""
+        if not unmined:
+            return Tally()
+        db, logger, now = self._context.db, self._context.logger, self._context.clock.now()
+        known = await swap_store.known(db, [candidate.txid for candidate in unmined])
+        recorded = [txid for txid, where in known.items() if where.kind == "swap"]
+        gone = [
+            candidate
+            for candidate in unmined
+            if now - candidate.added_at >= DISMISS_AFTER_MS or (candidate.txid in unknown and _is_invented(candidate))
+        ]
+        statements = swap_store.withdraw(db, recorded)
+        for candidate in unmined:
+            statements += swap_store.postpone(db, [candidate.txid], now + _wait_ms(candidate), attempts=1)
+        statements += swap_store.not_mined(db, [each.txid for each in unmined if _is_nowhere(each, unknown)])
+        statements += swap_store.dismiss(db, [candidate.txid for candidate in gone])
+        await db.batch(statements)
+        for txid in recorded:
+            logger.warn("swap.withdrawn", txid=txid, reason="it is no longer on the canonical chain")
+        for candidate in gone:
+            logger.info("candidate.dismissed", txid=candidate.txid, source=candidate.source)
+        return Tally(pending=len(unmined) - len(gone), withdrawn=len(recorded))
+
+    async def _ask_again(self, unreadable: Sequence[Candidate]) -> Tally:
+        """Ask again for transactions whose rows cannot be read: they are neither withdrawn nor dismissed."""
+        db, now = self._context.db, self._context.clock.now()
+        statements = []
+        for candidate in unreadable:
+            statements += swap_store.postpone(db, [candidate.txid], now + _wait_ms(candidate), attempts=1)
+        if statements:
+            await db.batch(statements)
+        return Tally(failed=len(unreadable))
+
+
+async def moves_of_each(
+    hiro: HiroClient, session: CallSession, counting: Sequence[TransactionWithEvents]
+) -> Mapping[str, Moves | None]:
+    """Return what each transaction did to its sender; None where Hiro has no answer now."""
+    result: dict[str, Moves | None] = {}
+    long_routes: list[TransactionWithEvents] = []
+    for each in counting:
+        if each.events is None:
+            long_routes.append(each)
+        else:
+            result[each.transaction.tx_id] = moves_of_events(each.transaction.sender, each.events)
+    if long_routes:
+        result |= await moves_of_long_routes(hiro, session, long_routes)
+    return result
+
+
+async def moves_if_needed(
+    hiro: HiroClient, session: CallSession, found: TransactionWithEvents, tier: Tier, rules: Rules
+) -> Moves | None:
+    """Return what it did to its sender, if that matters. Makes only the calls that a verification would make."""
+    needed = found.events is not None or judge(found.transaction, tier, rules) is None
+    if shows_nothing(found) or not needed:
+        return None
+    return (await moves_of_each(hiro, session, [found]))[found.transaction.tx_id]
+
+
+def shows_nothing(found: TransactionWithEvents) -> bool:
+    """Return whether a listed call succeeded but moved nothing at all: more likely a lagging index than a fact."""
+    return found.events is not None and not found.events
+
+
+def retry_later(db: Database, candidates: Iterable[Candidate], now: int, *, attempts: int) -> list[Statement]:
+    """Postpone candidates about which nothing is known: a short time at first, then longer."""
+    waits: dict[int, list[str]] = {}
+    for candidate in candidates:
+        wait_ms = RETRY_MS[min(candidate.attempts, len(RETRY_MS) - 1)]
+        waits.setdefault(wait_ms, []).append(candidate.txid)
+    return [
+        statement
+        for wait_ms, txids in waits.items()
+        for statement in swap_store.postpone(db, txids, now + wait_ms, attempts=attempts)
+    ]
+
+
+def _is_nowhere(candidate: Candidate, unknown: Collection[str]) -> bool:
+    """Return whether Hiro reports it as not mined. One that it does not know may be new, but not for long."""
+    return candidate.txid not in unknown or candidate.attempts >= LOOKS_MIN - 1
+
+
+def _is_invented(candidate: Candidate) -> bool:
+    """Return whether a pushed transaction is not real: pushes name mined ones, and Hiro still does not know it."""
+    return candidate.rank == PUSHED and candidate.attempts >= PUSHED_LOOKS_MAX - 1
+
+
+def _wait_ms(candidate: Candidate) -> int:
+    return min(WAIT_MAX_MS, PENDING_MS << min(candidate.attempts, 20))
+
+
+def is_final(transaction: Transaction, check: Check) -> bool:
+    """Return whether a failed check is worth storing: a fact about a block, not about the mempool."""
+    return check.code is not None and MEANINGS[check.code].final and transaction.canonical
+
+
+def _sort(
+    transaction: Transaction,
+    moves: Moves | None,
+    candidate: Candidate,
+    providers: Mapping[str, str | None],
+    findings: _Findings,
+) -> None:
+    """Add a transaction to the findings: a swap, a refusal, or not known yet."""
+    if moves is None:
+        findings.undecided.append(candidate)
+        return
+    swap = swap_of(moves)
+    if isinstance(swap, NoSwap):
+        findings.refusals.append(Refusal(transaction, Code(swap.code), swap.reason, candidate.source, swap.net))
+    else:
+        findings.swaps.append(NewSwap(transaction, swap, candidate.source, providers.get(transaction.tx_id)))

@@ -1,0 +1,233 @@
+"""Responses for many clients: encoded once, kept for a second, and sent unchanged.
+
+Results that many requests need at the same time: each is computed once and kept.
+
+Responses to requests over a limit, without routing: refusing a flood must not cost more than answering it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from holdfast.errors import UsageError
+from holdfast.types import JSON, Clock
+from tocsin.errors import RequestRefused
+from tocsin.shape import SnakeShape
+from tocsin.web.response import (
+    SECURITY_HEADERS,
+    Form,
+    PreparedResponse,
+    RawHeaders,
+    error_response,
+    etag_of,
+    form_of,
+    json_bytes,
+    with_security,
+)
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class SharedResults(Generic[K, V]):
+    """The newest results, by key.
+
+    Where requests share a loop (`in_one_loop`), simultaneous requests wait for one computation. Elsewhere a request
+    must not wait for work that another one began, so each computes its own.
+    """
+
+    def __init__(self, count_max: int, *, in_one_loop: bool) -> None:
+        self._count_max = count_max
+        self._in_one_loop = in_one_loop
+        self._kept: dict[K, V] = {}
+        self._computing: dict[K, asyncio.Task[V]] = {}
+        self._forgotten = 0
+
+    def get(self, key: K) -> V | None:
+        return self._kept.get(key)
+
+    def is_computing(self, key: K) -> bool:
+        return key in self._computing
+
+    def start(self, key: K, compute: Callable[[], Coroutine[Any, Any, V]]) -> None:
+        """Compute a result for later requests. Only where requests share a loop."""
+        self._task(key, compute)
+
+    async def computed(self, key: K, compute: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """A new result. Raises what `compute` raises."""
+        if self._in_one_loop:
+            return await asyncio.shield(self._task(key, compute))
+        forgotten = self._forgotten
+        value = await compute()
+        if forgotten == self._forgotten:
+            keep(self._kept, key, value, self._count_max)
+        return value
+
+    def forget(self) -> None:
+        """Drop all results. Those being computed are outdated too: they may have missed the change."""
+        self._forgotten += 1
+        self._kept.clear()
+        self._computing.clear()
+
+    def _task(self, key: K, compute: Callable[[], Coroutine[Any, Any, V]]) -> "asyncio.Task[V]":
+        task = self._computing.get(key)
+        if task is None:
+            task = self._computing[key] = asyncio.create_task(compute())
+            task.add_done_callback(lambda done: self._ended(key, done))
+        return task
+
+    def _ended(self, key: K, task: "asyncio.Task[V]") -> None:
+        """Keep the result, unless it has become outdated. An error is raised in the waiting requests."""
+        failed = task.cancelled() or task.exception() is not None
+        if self._computing.get(key) is task:
+            del self._computing[key]
+            if not failed:
+                keep(self._kept, key, task.result(), self._count_max)
+
+
+def keep(values: dict[K, V], key: K, value: V, count_max: int) -> None:
+    """Add a value, and drop the oldest if there are too many."""
+    values.pop(key, None)
+    if len(values) >= count_max:
+        del values[next(iter(values))]
+    values[key] = value
+
+
+AGE_MAX_S = 1.0
+AGE_STALE_MAX_S = 10.0  # while a newer one is computed
+RESPONSES_MAX = 64
+QUERIES_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CachedResponse:
+    """A response and the (monotonic) time when it was made."""
+
+    made: float
+    prepared: PreparedResponse
+
+
+class ResponseCache(Generic[K]):
+    """The newest responses of one path, by the meaning of the query, however it is written.
+
+    `parse` reads the query; unknown parameters have no effect. Where requests share a loop (`in_one_loop`), each
+    response is computed once however many wait for it, and the previous one is sent while a newer one is computed.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        max_age_s: int,
+        parse: Callable[[QueryParams], K],
+        respond: Callable[[K], Awaitable[SnakeShape]],
+        *,
+        in_one_loop: bool,
+        headers: RawHeaders = (),
+        compress: bool = False,
+        responses_max: int = RESPONSES_MAX,
+    ) -> None:
+        self._clock = clock
+        self._headers = [(b"cache-control", f"public, max-age={max_age_s}".encode()), *SECURITY_HEADERS, *headers]
+        self._compress = compress
+        self._parse = parse
+        self._respond = respond
+        self._in_one_loop = in_one_loop
+        self.foreign: AbstractSet[str] = frozenset()  # parameters that the route refuses or explains
+        self.names: AbstractSet[bytes] | None = None  # of all parameters that have an effect, once they are known
+        self._responses: SharedResults[K | None, CachedResponse] = SharedResults(responses_max, in_one_loop=in_one_loop)
+        self._keys: dict[bytes, K | None] = {}  # the meaning of queries, by their text
+
+    def fresh(self, query: bytes) -> PreparedResponse | None:
+        """The cached response to this query; None if it must be computed, refused or explained."""
+        key = self._keys[query] if query in self._keys else self._key_of(self._relevant(query))
+        cached = self._responses.get(key)
+        if cached is None:
+            return None
+        age_s = self._clock.monotonic() - cached.made
+        is_shown = age_s <= AGE_MAX_S or (age_s <= AGE_STALE_MAX_S and self._responses.is_computing(key))
+        return cached.prepared if is_shown else None
+
+    def _relevant(self, query: bytes) -> bytes:
+        """The query without parameters that have no effect: random ones must not cost more than none."""
+        if self.names is None or not query:
+            return query
+        return b"&".join(part for part in query.split(b"&") if self._has_effect(part.partition(b"=")[0]))
+
+    def _has_effect(self, name: bytes) -> bool:
+        assert self.names is not None
+        return name in self.names or b"%" in name  # an encoded name may be any name
+
+    def _key_of(self, query: bytes) -> K | None:
+        """The meaning of a query; None if it must be refused or explained. Each text is parsed once."""
+        if query not in self._keys:
+            keep(self._keys, query, self._parsed(QueryParams(query)), QUERIES_MAX)
+        return self._keys[query]
+
+    def _parsed(self, parameters: QueryParams) -> K | None:
+        if not self.foreign.isdisjoint(parameters):
+            return None
+        try:
+            return self._parse(parameters)
+        except (UsageError, RequestRefused):
+            return None
+
+    def forget(self) -> None:
+        """Drop all responses, because their data has changed."""
+        self._responses.forget()
+
+    async def show(self, request: Request) -> ASGIApp:
+        prepared = self.fresh(request.scope["query_string"])
+        if prepared is None:
+            prepared = (await self._response(self._parse(request.query_params))).prepared
+        return prepared
+
+    async def _response(self, key: K) -> CachedResponse:
+        kept = self._responses.get(key)
+        age_s = AGE_STALE_MAX_S + 1 if kept is None else self._clock.monotonic() - kept.made
+        if kept is not None and age_s <= AGE_MAX_S:
+            return kept
+        if kept is not None and age_s <= AGE_STALE_MAX_S and self._in_one_loop:
+            self._responses.start(key, partial(self._compute, key))
+            return kept
+        return await self._responses.computed(key, partial(self._compute, key))
+
+    async def _compute(self, key: K) -> CachedResponse:
+        made = self._clock.monotonic()
+        shown = (await self._respond(key)).to_json()
+        return CachedResponse(made, self._prepared(shown))
+
+    def _prepared(self, shown: dict[str, JSON]) -> PreparedResponse:
+        """A new `asOf` alone does not change the ETag."""
+        etag = etag_of(json_bytes({**shown, "asOf": None})) if "asOf" in shown else None
+        return PreparedResponse(
+            json_bytes(shown), "application/json", self._headers, etag=etag, compress=self._compress
+        )
+
+
+FORMS_MAX = 256
+
+
+class RefusedReads:
+    """Builds one response for each sentence. There are few, because they differ only in the seconds to wait."""
+
+    def __init__(self, headers: RawHeaders) -> None:
+        self._headers = headers
+        self._forms: dict[str, Form] = {}
+
+    def form_of(self, refusal: RequestRefused) -> Form:
+        sentence = str(refusal)
+        form = self._forms.get(sentence)
+        if form is None:
+            response = error_response(refusal)
+            headers = [*with_security(response.raw_headers, https=False), *self._headers]
+            form = form_of(refusal.status, headers, bytes(response.body))
+            if len(self._forms) < FORMS_MAX:
+                self._forms[sentence] = form
+        return form

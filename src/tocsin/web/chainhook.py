@@ -1,0 +1,59 @@
+"""`POST /api/chainhook`: blocks that Hiro pushes. It responds only when their transactions are stored.
+
+Emits `queue.verify_failed`.
+"""
+
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from holdfast.errors import HoldfastError, UsageError
+from tocsin.errors import OtherNetwork, RequestRefused
+from tocsin.swaps import chainhook
+from tocsin.swaps.chainhook import Push
+from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED
+from tocsin.swaps.types import PushCounts
+from tocsin.web.deps import WebDeps
+from tocsin.web.response import json_response
+from tocsin.web.route import check_media_type, parsed, require_secret
+
+BODY_MAX = 40 * 1024 * 1024  # as much as Hiro's own receiver accepts; what `READ_MAX` exceeds is not kept
+
+
+class ChainhookRoute:
+    """Makes the sender wait for the database only, never for Hiro."""
+
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+
+    async def receive(self, request: Request) -> ASGIApp:
+        require_secret(request, self._deps.keys.chainhook, "CHAINHOOK_SECRET")
+        check_media_type(request)
+        body = await _start_of(request)
+        try:
+            push = Push([], [], too_large=True) if chainhook.is_too_large(body) else chainhook.read_push(parsed(body))
+        except OtherNetwork as error:
+            raise RequestRefused(422, "wrong_network", str(error)) from None
+        except UsageError as error:
+            raise RequestRefused(422, "malformed_push", str(error)) from None
+        counts = PushCounts.from_json(await self._deps.scheduler().run_job(RECEIVE, push.to_json()))
+        response = json_response(counts.to_json(), headers={"Cache-Control": "no-store"})
+        if counts.queued:
+            response.background = BackgroundTask(self._verify)
+        return response
+
+    async def _verify(self) -> None:
+        """Verify the queue now. If this fails, the next sweep verifies it."""
+        try:
+            await self._deps.scheduler().run_job(VERIFY_QUEUED, None)
+        except HoldfastError as error:
+            self._deps.logger.warn("queue.verify_failed", reason=str(error))
+
+
+async def _start_of(request: Request) -> bytes:
+    """The body; of one that is too large, enough to see that. The rest is received too: a cut counts as a failure."""
+    body = bytearray()
+    async for piece in request.stream():
+        if len(body) <= chainhook.READ_MAX:
+            body += piece
+    return bytes(body)

@@ -1,0 +1,190 @@
+"""A curve as SVG, with readable axes. Pure. Its colours come from the page's style sheet.
+
+A picture of a few colours, drawn here and written as PNG, for link previews, which do not show SVG.
+
+A preview needs only rectangles, lines and text in a small built-in font. Pure Python, so that it also runs on
+Cloudflare.
+"""
+
+import itertools
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from math import ceil, floor, log10
+from typing import TypeAlias
+
+WIDTH, HEIGHT = 720, 240
+LEFT, RIGHT, TOP, BOTTOM = 64, 8, 10, 26
+GRID_LINES = 4
+CENT = 0.01  # smaller differences are not drawn
+GAP_S = 9_000  # each hour has a point, at any minute: two and a half hours without one are a gap
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """A value at a time, in unix seconds."""
+
+    at_s: int
+    value: float
+
+
+def segments(points: Sequence[CurvePoint]) -> list[list[CurvePoint]]:
+    """The parts of a curve between gaps, which are not drawn."""
+    if not points:
+        return []
+    parts = [[points[0]]]
+    for before, after in itertools.pairwise(points):
+        if after.at_s - before.at_s > GAP_S:
+            parts.append([])
+        parts[-1].append(after)
+    return parts
+
+
+def ticks(low: float, high: float, wanted: int = GRID_LINES) -> list[float]:
+    """Round numbers that cover this range: steps of 1, 2 or 5 times a power of ten."""
+    span = high - low if high - low >= CENT else max(abs(high), 1.0)
+    rough = span / wanted
+    power = 10.0 ** floor(log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, max(last, first + 1) + 1)]
+
+
+def curve_svg(points: Sequence[CurvePoint], title: str) -> str:
+    """The curve; screen readers read `title`."""
+    values = [point.value for point in points]
+    marks = ticks(min(values), max(values))
+    scale = _Scale(points[0].at_s, points[-1].at_s, marks[0], marks[-1])
+    parts = [
+        f'<svg class="curve" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
+        f"<title>{escape(title)}</title>",
+    ]
+    for mark in marks:
+        y = scale.y(mark)
+        kind = "zero" if mark == 0 else "grid"
+        parts.append(f'<line class="{kind}" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(short_usd(mark))}</text>')
+    for at_s, anchor in ((points[0].at_s, "start"), (points[-1].at_s, "end")):
+        when = datetime.fromtimestamp(at_s, UTC).strftime("%b %d, %H:%M UTC")
+        parts.append(f'<text x="{scale.x(at_s)}" y="{HEIGHT - 6}" text-anchor="{anchor}">{escape(when)}</text>')
+    for segment in segments(points):
+        if len(segment) == 1:
+            [only] = segment
+            parts.append(f'<circle cx="{scale.x(only.at_s)}" cy="{scale.y(only.value)}" r="2"/>')
+            continue
+        path = " ".join(
+            f"{'M' if number == 0 else 'L'}{scale.x(point.at_s)} {scale.y(point.value)}"
+            for number, point in enumerate(segment)
+        )
+        parts.append(f'<path d="{path}"/>')
+    return "".join([*parts, "</svg>"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Where a time and a value are drawn."""
+
+    first_s: int
+    last_s: int
+    low: float
+    high: float
+
+    def x(self, at_s: int) -> float:
+        span = (self.last_s - self.first_s) or 1
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * (at_s - self.first_s) / span, 1)
+
+    def y(self, value: float) -> float:
+        span = (self.high - self.low) or 1.0
+        return round(TOP + (HEIGHT - TOP - BOTTOM) * (self.high - value) / span, 1)
+
+
+def short_usd(value: float) -> str:
+    """Four figures at most: $1,250, -$1.2M."""
+    sign, size = "-" if value < 0 else "", abs(value)
+    if size < 9_999.5:  # what rounds to $10,000 is $10k
+        text = f"{size:,.0f}" if size >= 99.995 or size == int(size) else f"{size:.2f}"
+        return f"{sign}${text}"
+    for unit, letter in ((1e3, "k"), (1e6, "M"), (1e9, "B")):
+        if size < 999.5 * unit:
+            return f"{sign}${size / unit:.3g}{letter}"
+    return f"{sign}${size / 1e12:.3g}T" if size < 999.5e12 else f"{sign}${size / 1e12:,.0f}T"
+
+
+Colour: TypeAlias = tuple[int, int, int]
+
+GLYPH_WIDTH, GLYPH_HEIGHT = 5, 7
+ADVANCE = GLYPH_WIDTH + 1
+
+# Each glyph is five columns of seven bits, the lowest bit at the top. From the space to the tilde.
+_FONT = bytes.fromhex(
+    """
+    0000000000 00005f0000 0007000700 147f147f14 242a7f2a12 2313086462 3649552250 0005030000 001c224100
+    0041221c00 14083e0814 08083e0808 0050300000 0808080808 0060600000 2010080402 3e5149453e 00427f4000
+    4261514946 2141454b31 1814127f10 2745454539 3c4a494930 0171090503 3649494936 064949291e 0036360000
+    0056360000 0814224100 1414141414 0041221408 0201510906 324979413e 7e1111117e 7f49494936 3e41414122
+    7f4141221c 7f49494941 7f09090901 3e4149497a 7f0808087f 00417f4100 2040413f01 7f08142241 7f40404040
+    7f020c027f 7f0408107f 3e4141413e 7f09090906 3e4151215e 7f09192946 4649494931 01017f0101 3f4040403f
+    1f2040201f 3f4038403f 6314081463 0708700807 6151494543 007f414100 0204081020 0041417f00 0402010204
+    4040404040 0001020400 2054545478 7f48444438 3844444420 384444487f 3854545418 087e090102 0c5252523e
+    7f08040478 00447d4000 2040443d00 7f10284400 00417f4000 7c04180478 7c08040478 3844444438 7c14141408
+    081414187c 7c08040408 4854545420 043f444020 3c4040207c 1c2040201c 3c4030403c 4428102844 0c5050503c
+    4464544c44 0008364100 00007f0000 0041360800 0804080810
+    """
+)
+_FIRST, _LAST, _UNKNOWN = ord(" "), ord("~"), ord("?")
+
+
+class Picture:
+    """A picture whose pixels are indexes into `colours`; `colours[0]` is the background."""
+
+    def __init__(self, width: int, height: int, colours: Sequence[Colour]) -> None:
+        self.width = width
+        self.height = height
+        self._colours = colours
+        self._rows = [bytearray(width) for _ in range(height)]
+
+    def rectangle(self, left: int, top: int, width: int, height: int, colour: int) -> None:
+        """Fill a rectangle. Parts outside the picture are left out."""
+        first, last = max(0, left), min(self.width, left + width)
+        if first >= last:
+            return
+        line = bytes([colour]) * (last - first)
+        for row in self._rows[max(0, top) : max(0, top + height)]:
+            row[first:last] = line
+
+    def text(self, left: int, top: int, text: str, size: int, colour: int) -> None:
+        """Write one line; `size` is the pixels per dot of the font. A missing character becomes a question mark."""
+        for number, char in enumerate(text):
+            code = ord(char) if _FIRST <= ord(char) <= _LAST else _UNKNOWN
+            start = (code - _FIRST) * GLYPH_WIDTH
+            for column, bits in enumerate(_FONT[start : start + GLYPH_WIDTH]):
+                x = left + (number * ADVANCE + column) * size
+                for dot in range(GLYPH_HEIGHT):
+                    if bits >> dot & 1:
+                        self.rectangle(x, top + dot * size, size, size, colour)
+
+    def line(self, points: Sequence[tuple[int, int]], thickness: int, colour: int) -> None:
+        """Draw a line from point to point, left to right."""
+        for (x0, y0), (x1, y1) in itertools.pairwise(points):
+            steps = max(1, x1 - x0)
+            for step in range(steps + 1):
+                low, high = sorted((y0 + (y1 - y0) * step // steps, y0 + (y1 - y0) * min(steps, step + 1) // steps))
+                self.rectangle(x0 + step, low - thickness // 2, 1, high - low + thickness, colour)
+
+    def png(self) -> bytes:
+        header = struct.pack(">IIBBBBB", self.width, self.height, 8, 3, 0, 0, 0)
+        palette = b"".join(bytes(colour) for colour in self._colours)
+        pixels = zlib.compress(b"".join(b"\0" + row for row in self._rows), 6)
+        chunks = ((b"IHDR", header), (b"PLTE", palette), (b"IDAT", pixels), (b"IEND", b""))
+        return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
+
+
+def text_width(text: str, size: int) -> int:
+    return max(0, len(text) * ADVANCE - 1) * size
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

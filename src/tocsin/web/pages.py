@@ -1,0 +1,163 @@
+"""The pages: static files that get their data from our own API only.
+
+Each file is a route of its own and is read once, so errors have the same shape as everywhere else.
+
+Pages rendered by the server: readable without JavaScript, each with its own title and preview.
+"""
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tocsin.errors import RequestRefused
+from tocsin.web.response import PAGES, REVALIDATED, PreparedResponse
+
+STATIC = Path(__file__).parent / "static"
+MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+def page_routes() -> list[BaseRoute]:
+    """The two pages, their files, and redirects to them."""
+    pages = [Route(f"/{name}", ReadOnly(_file(STATIC / f"{name}.html"))) for name in PAGES]
+    parts = [
+        Route(f"/static/{path.relative_to(STATIC).as_posix()}", ReadOnly(_file(path)))
+        for path in sorted(STATIC.rglob("*"))
+        if path.suffix in MEDIA_TYPES and path.suffix != ".html"
+    ]
+    return [*pages, *parts, *redirects()]
+
+
+def redirects() -> list[BaseRoute]:
+    """From the bare host, and from a page with a trailing slash."""
+    targets = {"/": f"/{PAGES[0]}"} | {f"/{name}/": f"/{name}" for name in PAGES}
+    return [Route(path, ReadOnly(_Redirect(target))) for path, target in targets.items()]
+
+
+class ReadOnly:
+    """Accepts GET and HEAD only."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in {"GET", "HEAD"}:
+            sentence = f"This path takes GET and HEAD, not {scope['method'][:20]}."
+            raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": "GET, HEAD"})
+        await self._app(scope, receive, send)
+
+
+def _file(path: Path) -> ASGIApp:
+    """A file that clients revalidate: scripts and styles must have the same version as their page."""
+    return PreparedResponse(path.read_bytes(), MEDIA_TYPES[path.suffix], [REVALIDATED], compress=True)
+
+
+class _Redirect:
+    """Redirects to a path of ours with the same query, whatever the Host header is."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query = scope["query_string"].decode("latin-1")
+        await RedirectResponse(f"{self._target}?{query}" if query else self._target)(scope, receive, send)
+
+
+SITE = "AIBTC trading competition"
+
+
+@dataclass(frozen=True, slots=True)
+class PageHead:
+    """The metadata of a page. `image` and `url` are for link previews."""
+
+    title: str
+    description: str
+    url: str | None = None
+    image: str | None = None
+
+
+def html_page(
+    head: PageHead,
+    body: str,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    bare: bool = False,
+    script: str | None = None,
+) -> Response:
+    """A whole page around this HTML body; a `bare` one has no navigation. `script` is optional."""
+    document = _document(head, body if bare else _framed(body), script)
+    return Response(document, status, headers or {}, "text/html; charset=utf-8")
+
+
+def not_found_page(sentence: str) -> Response:
+    head = PageHead("Not found", sentence)
+    body = f'<h1>Not found</h1><p>{escape(sentence)}</p><p><a href="/leaderboard">To the leaderboard</a></p>'
+    return html_page(head, body, status=404, headers={"Cache-Control": "no-store"})
+
+
+def is_for_people(scope: Scope) -> bool:
+    """Whether a browser asks for a page, rather than a program for data."""
+    if scope["path"].startswith("/api/"):
+        return False
+    accepted = dict(scope["headers"]).get(b"accept", b"")
+    return b"text/html" in accepted
+
+
+def _framed(body: str) -> str:
+    """The body between the navigation and the footer."""
+    return f"""<header class="top">
+<a class="brand" href="/leaderboard"><img src="/static/icon.svg" alt="" width="28" height="28">Tocsin</a>
+<nav aria-label="Pages"><a href="/leaderboard">Leaderboard</a></nav>
+</header>
+<main>
+{body}
+</main>
+<footer class="foot">
+<a href="/api/docs">API</a> <a href="/llms.txt">For agents</a> <a href="/readyz">Status</a>
+<span>Data: Hiro, Tenero</span>
+</footer>"""
+
+
+def _document(head: PageHead, body: str, script: str | None) -> str:
+    loaded = "" if script is None else f'<script type="module" src="{script}"></script>\n'
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{escape(head.title)} · Tocsin</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="description" content="{escape(head.description)}">
+{_preview(head)}<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/style.css">
+<link rel="stylesheet" href="/static/agent.css">
+{loaded}</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def _preview(head: PageHead) -> str:
+    properties = {
+        "og:type": "website",
+        "og:site_name": SITE,
+        "og:title": head.title,
+        "og:description": head.description,
+    }
+    if head.url is not None:
+        properties["og:url"] = head.url
+    if head.image is not None:
+        properties |= {"og:image": head.image, "og:image:width": "1200", "og:image:height": "630"}
+    lines = [f'<meta property="{name}" content="{escape(content)}">\n' for name, content in properties.items()]
+    return "".join(lines) + '<meta name="twitter:card" content="summary_large_image">\n'

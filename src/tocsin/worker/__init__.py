@@ -1,1 +1,0 @@
-"""The Worker: assembles the service on Cloudflare, as `service.py` does on the local platform."""
