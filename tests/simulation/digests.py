@@ -5,6 +5,7 @@ make digests COMPARE="before.json after.json"                   compares two suc
 
 The digest of the trace covers every call, log line and commit in their order. The digests of the ending, one for each
 table and file, cover what is stored at the end of the calm: they stay equal if only the way there has changed.
+The digests of the responses cover what the web application answers at that moment, to the byte.
 """
 
 import argparse
@@ -17,11 +18,36 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
+from starlette.types import ASGIApp
+
 from simulation.history import run_history
 from simulation.plan import draw_plan
+from support.asgi import ask, unchecked
 from tocsin.commands.files import DB_FILE, KV_FILE, OBJECTS_FILE
 
 Digests: TypeAlias = dict[str, str]
+TARGETS = (
+    "/api/prices",
+    "/api/competition/leaderboard",
+    "/api/competition/leaderboard?period=7d&limit=3",
+    "/api/competition/leaderboard.csv",
+    "/api/competition/trades?limit=20",
+    "/api/competition/status",
+    "/api/competition/allowlist",
+    "/api/competition/tracked-tokens",
+    "/api/competition/curves",
+    "/api/competition/rounds",
+    "/api/competition/rounds/current",
+    "/api/admin/scheduler",
+    "/.well-known/agent.json",
+    "/llms.txt",
+    "/openapi.json",
+    "/api/docs",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/nothing",
+)
 
 DAYS = 1.0
 TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
@@ -38,9 +64,28 @@ def ending_digests(directory: Path) -> Digests:
     return found
 
 
+async def response_digests(app: ASGIApp) -> Digests:
+    """Return a digest of the status, headers and body of each response. Figures of the process itself are left out."""
+    found: Digests = {}
+    for target in TARGETS:
+        answer = await ask(unchecked(app), target)
+        body = b"" if target == "/metrics" else answer.body
+        whole = repr((answer.status, sorted(answer.headers.items()), body))
+        found[f"GET {target}"] = hashlib.sha256(whole.encode()).hexdigest()
+    return found
+
+
 def digests_of(seed: int) -> tuple[int, Digests]:
     ending: Digests = {}
-    report = run_history(draw_plan(seed, DAYS), at_the_end=lambda directory: ending.update(ending_digests(directory)))
+
+    async def ask_everything(app: ASGIApp) -> None:
+        ending.update(await response_digests(app))
+
+    report = run_history(
+        draw_plan(seed, DAYS),
+        at_the_end=lambda directory: ending.update(ending_digests(directory)),
+        at_calm=ask_everything,
+    )
     broken = {"broken": str(report.violations[0])} if report.violations else {}
     return seed, {"trace": report.digest, **broken, **ending}
 

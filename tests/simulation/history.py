@@ -7,11 +7,13 @@ import json
 import sqlite3
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+
+from starlette.types import ASGIApp
 
 from holdfast.errors import HoldfastError
 from holdfast.types import JSON
@@ -177,6 +179,9 @@ class History:
 
     # Running
 
+    async def at_calm(self, app: ASGIApp) -> None:
+        """Look at the web application at the end of the calm."""
+
     def run(self) -> Report:
         ends_s, world = self.plan.days * DAY_S, self.plan.world
         self.runs_before = write_earlier_service(
@@ -293,6 +298,7 @@ class History:
                     self.actions.do(event, process)
         if self.is_calm and not self.checks.violations and not process.stopped.is_set():
             await check_ending(self, process)
+            await self.at_calm(process.app)
         await self.actions.finish()
         self._close_reader()
         await process.close()
@@ -391,14 +397,17 @@ def run_history(
     *,
     collect: bool = True,
     at_the_end: Callable[[Path], None] = lambda _: None,
+    at_calm: Callable[[ASGIApp], Awaitable[None]] | None = None,
 ) -> Report:
     """Run a plan. Some storage calls may fail, by their numbers.
 
     `collect`: collect the garbage of killed processes here, so that it does not run in other code. `at_the_end` gets
-    the directory with the data.
+    the directory with the data, `at_calm` the web application of the last process.
     """
     with TemporaryDirectory(prefix="tocsin-sim-", dir=SCRATCH if SCRATCH.is_dir() else None) as scratch:
         history = History(plan, Path(scratch), call_faults)
+        if at_calm is not None:
+            history.at_calm = at_calm
         with quiet_end():
             report = history.run()
             if collect:
