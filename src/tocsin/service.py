@@ -1,24 +1,28 @@
-"""The service: assembles, opens and closes all parts of the local platform in one place.
+"""The service on one machine: opens the stores, the application, its object and the server, and closes them.
 
-End-to-end tests start the same object. Each step of `open` opens what the next ones need; `close` closes everything in
-reverse order. Nothing else knows the implementation of a binding.
+`Machine` is what it gets from outside: clock, fetch, log. A simulation opens the same `Service` on a machine of its
+own. Each step of `open` opens what the next ones need; `close` closes everything in reverse order.
+
+Emits `service.started`, `scheduler.rearmed`, `store.file_lost` and `store.files_restored`.
 """
 
 import asyncio
 import gc
 import os
+import random
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack
-from dataclasses import asdict, replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from holdfast.errors import DataDirInUse
-from holdfast.local.clock import SystemClock
+from holdfast.local.clock import LocalClock, SystemClock
 from holdfast.local.data_dir import DataDir, FileFault
 from holdfast.local.database import SqliteDatabase
 from holdfast.local.kv import SqliteKV
@@ -26,7 +30,7 @@ from holdfast.local.object_id import LocalObjectId
 from holdfast.local.runtime import Runtime, Stub
 from holdfast.types import Logger
 from tocsin import __version__
-from tocsin.app import Platform, Process, build
+from tocsin.app import Parts, Platform, Process, build
 from tocsin.commands.files import (
     DB_FILE,
     KV_FILE,
@@ -37,6 +41,7 @@ from tocsin.commands.files import (
     refuse_demo,
 )
 from tocsin.commands.reload import Reloader, SettingsSource
+from tocsin.fetch import Fetch
 from tocsin.local.fetch import HttpFetch
 from tocsin.local.logs import LineStream, LogSender, LogWriter, TerminalLines, WorkerLogs, library_logs, open_logger
 from tocsin.local.server import HttpServer
@@ -56,35 +61,110 @@ LOCK_WAIT_S = 15.0  # longer than a process takes to stop
 LOCK_LOOK_S = 0.05
 
 
+class Server(Protocol):
+    """Serves the web application. `HttpServer` is one; a simulation has its own."""
+
+    @property
+    def url(self) -> str: ...
+    async def start(self, app: ASGIApp, /) -> None: ...
+    async def stop(self) -> None: ...
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a service gets of its machine, beside its data directory. A simulation has its own."""
+
+    clock: LocalClock
+    fetch: Fetch
+    logger: Logger
+    redact: Redactor
+    random: Callable[[], float] = random.random
+    announce: Callable[[str], object] = lambda _: None  # shows a text to people, in the same place as the log
+    metrics: Callable[[], Mapping[str, float]] = dict
+
+
+@asynccontextmanager
+async def open_machine(settings: Settings, stream: TextIO) -> AsyncIterator[Machine]:
+    """The real machine, with the log on this stream and, if the settings name one, at the log service."""
+    clock, redact = SystemClock(), Redactor(secret_values(settings))
+    async with AsyncExitStack() as stack:
+        writer = LogWriter(stream, clock)
+        stack.callback(writer.close, LINES_FLUSH_S)
+        # People read a terminal, programs read everything else.
+        shown: LineStream = TerminalLines(writer) if stream.isatty() else writer
+        lines = logger = open_logger(shown, clock, redact, level_min=settings.log_level)
+        stack.enter_context(library_logs(lines))
+        fetch = HttpFetch()
+        stack.push_async_callback(fetch.close)
+        url, key = settings.worker_logs_url, settings.worker_logs_key
+        if url is not None and key is not None:
+            sender = LogSender(WorkerLogs(fetch, url, key, redact), LOG_APP_ID, lines)
+            sender.start()
+            stack.push_async_callback(sender.close, LOG_FLUSH_S)
+            logger = open_logger(shown, clock, redact, level_min=settings.log_level, tee=sender.offer)
+        yield Machine(
+            clock=clock,
+            fetch=fetch,
+            logger=logger,
+            redact=redact,
+            announce=lambda text: shown.write(f"{text}\n"),
+            metrics=lambda: {"log_lines_dropped": writer.dropped},
+        )
+
+
 class Service:
-    """One process of Tocsin: `open` it, wait for `stopped`, `close` it."""
+    """One process of Tocsin: `open` it, `watch` it, wait for `stopped`, `close` it."""
 
     def __init__(
-        self, settings: Settings, *, stream: TextIO, server: HttpServer, source: SettingsSource | None = None
+        self,
+        settings: Settings,
+        machine: Machine,
+        server: Server,
+        *,
+        source: SettingsSource | None = None,
+        parts: Parts = Parts(),  # noqa: B008 - it is frozen
     ) -> None:
         self.settings = settings
-        self._source = source or SettingsSource()
-        self.clock = SystemClock()
+        self.machine = machine
         self.stopped = asyncio.Event()
         self.failed = False
-        self._stream = stream
         self._server = server
+        self._source = source or SettingsSource()
+        self._parts = parts
         self._stack = AsyncExitStack()
         self._fault: FileFault | None = None
-        self._started_at_s = self.clock.now() / 1000
+        self._started_at_s = machine.clock.now() / 1000
 
     async def open(self, pages: Sequence[BaseRoute] = (), simulator: str | None = None) -> None:
         """Open everything or nothing. `pages` are routes to add after those of the API; a demo has a simulator."""
         try:
-            await self._open_data()
-            await self._open_logs()
             await self._open_stores()
             await self._open_scheduler(simulator)
-            await self._open_web(pages)
-            await self._begin()
+            await self._server.start(self.app.web([*page_routes(), *pages]))
+            self._stack.push_async_callback(self._server.stop)
+            self._stack.callback(self.app.deps.closing.set)  # runs first: ends the event streams
+            # From here on, the scheduler runs on its own.
+            await self.scheduler().arm()
+            await self.app.health.look()
         except BaseException:
             await self.close()
             raise
+
+    def watch(self) -> None:
+        """Look after the process until it is closed, and keep its supervisor informed."""
+        machine, health = self.machine, self.app.health
+        supervisor = Supervisor(os.environ, os.getpid(), machine.logger)
+
+        def status() -> str:
+            found = health_of(health.seen(), machine.clock.now())
+            return ": ".join([found.state, *(["; ".join(found.reasons)] if found.reasons else [])])
+
+        supervisor.ready(status())
+        for work in (health.watch(), supervisor.keep_informed(machine.clock, status)):
+            self._stack.callback(asyncio.create_task(work).cancel)
+        self._stack.callback(supervisor.stopping)
+        machine.logger.info("service.started", url=self._server.url, data_dir=str(self._data.path), version=__version__)
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -92,58 +172,33 @@ class Service:
     def scheduler(self) -> SchedulerClient:
         return self.app.scheduler()
 
-    def announce(self, text: str) -> None:
-        """Show a text to people, in the same place as the log."""
-        self._shown.write(f"{text}\n")
-
     def stop(self, *, failed: bool = False) -> None:
         self.failed = self.failed or failed
         self.stopped.set()
 
-    async def _open_data(self) -> None:
-        self._redact = Redactor(secret_values(self.settings))
-        self._writer = LogWriter(self._stream, self.clock)
-        self._stack.callback(self._writer.close, LINES_FLUSH_S)
-        # People read a terminal, programs read everything else.
-        self._shown: LineStream = TerminalLines(self._writer) if self._stream.isatty() else self._writer
-        self._lines = open_logger(self._shown, self.clock, self._redact, level_min=self.settings.log_level)
-        self._stack.enter_context(library_logs(self._lines))
+    async def _open_stores(self) -> None:
         self._data = await self._lock_data()
         self._stack.callback(self._data.close)
+        self.db = SqliteDatabase(self._data.path / DB_FILE)
+        self._stack.push_async_callback(self.db.close)
+        self.kv = SqliteKV(self._data.path / KV_FILE, self.machine.clock)
+        self._stack.push_async_callback(self.kv.close)
 
     async def _lock_data(self) -> DataDir:
         """Lock the data directory. Under a supervisor, wait some time for the previous process to release it."""
-        path, wait_s = Path(self.settings.data_dir), LOCK_WAIT_S if is_supervised(os.environ) else 0.0
-        ends_at = self.clock.monotonic() + wait_s
+        path, clock = Path(self.settings.data_dir), self.machine.clock
+        ends_at = clock.monotonic() + (LOCK_WAIT_S if is_supervised(os.environ) else 0.0)
         while True:
             try:
-                return DataDir(path, load_migrations(), now=self.clock.now(), logger=self._lines)
+                return DataDir(path, load_migrations(), now=clock.now(), logger=self.machine.logger)
             except DataDirInUse:
-                if self.clock.monotonic() >= ends_at:
+                if clock.monotonic() >= ends_at:
                     raise
-            await self.clock.sleep(LOCK_LOOK_S)
-
-    async def _open_logs(self) -> None:
-        self.fetch = HttpFetch()
-        self._stack.push_async_callback(self.fetch.close)
-        self.logger: Logger = self._lines
-        url, key = self.settings.worker_logs_url, self.settings.worker_logs_key
-        if url is not None and key is not None:
-            sender = LogSender(WorkerLogs(self.fetch, url, key, self._redact), LOG_APP_ID, self._lines)
-            sender.start()
-            self._stack.push_async_callback(sender.close, LOG_FLUSH_S)
-            self.logger = open_logger(
-                self._shown, self.clock, self._redact, level_min=self.settings.log_level, tee=sender.offer
-            )
-
-    async def _open_stores(self) -> None:
-        self.db = SqliteDatabase(self._data.path / DB_FILE)
-        self._stack.push_async_callback(self.db.close)
-        self.kv = SqliteKV(self._data.path / KV_FILE, self.clock)
-        self._stack.push_async_callback(self.kv.close)
+            await clock.sleep(LOCK_LOOK_S)
 
     async def _open_scheduler(self, simulator: str | None) -> None:
         """Build the application and open the runtime of its object."""
+        machine = self.machine
         process = Process(
             check_files=self._check_files,
             metrics=self._metrics,
@@ -152,34 +207,30 @@ class Service:
             simulator=simulator,
         )
         platform = Platform(
-            clock=self.clock,
-            fetch=self.fetch,
-            logger=self.logger,
+            clock=machine.clock,
+            fetch=machine.fetch,
+            logger=machine.logger,
             db=self.db,
             kv=self.kv,
             stub=self._stub,
-            mask=self._redact.text,
+            mask=machine.redact.text,
+            random=machine.random,
             process=process,
         )
-        self.app = build(platform, self.settings)
-        self.health = self.app.health
-        self.reloader = Reloader(self.app, self._source, self._redact)
+        self.app = build(platform, self.settings, self._parts)
+        self.reloader = Reloader(self.app, self._source, machine.redact)
         self.runtime = Runtime(
             self._data.path / OBJECTS_FILE,
-            clock=self.clock,
-            logger=self.logger,
+            clock=machine.clock,
+            logger=machine.logger,
             env=self.app.env,
             on_exhausted=self._arm_again,
             on_fatal=lambda _error: self.stop(failed=True),
+            chance=machine.random,
         )
         self._namespace = self.runtime.namespace("SCHEDULER", SchedulerDO)
         await self.runtime.open()
         self._stack.push_async_callback(self.runtime.close)
-
-    async def _open_web(self, pages: Sequence[BaseRoute]) -> None:
-        await self._server.start(self.app.web([*page_routes(), *pages]))
-        self._stack.push_async_callback(self._server.stop)
-        self._stack.callback(self.app.deps.closing.set)  # runs first: ends the event streams
 
     def _stub(self, name: str) -> Stub:
         return self._namespace.get_by_name(name)
@@ -190,49 +241,27 @@ class Service:
     def _metrics(self) -> dict[str, float]:
         return {
             **asdict(self.runtime.metrics),
-            "log_lines_dropped": self._writer.dropped,
-            "connections_dropped": self._server.connections.dropped,
-            "connections_open": self._server.connections.count,
+            **self.machine.metrics(),
+            **self._server.metrics(),
             "started_at_s": self._started_at_s,
         }
 
-    async def _begin(self) -> None:
-        """Set the scheduler's alarm. From then on, the scheduler runs on its own."""
-        await self.app.scheduler().arm()
-        await self.health.look()
-        watching = asyncio.create_task(self.health.watch())
-        self._stack.callback(watching.cancel)
-        self._tell_supervisor()
-        self.logger.info("service.started", url=self._server.url, data_dir=str(self._data.path), version=__version__)
-
-    def _tell_supervisor(self) -> None:
-        supervisor = Supervisor(os.environ, os.getpid(), self.logger)
-
-        def status() -> str:
-            health = health_of(self.health.seen(), self.clock.now())
-            return ": ".join([health.state, *(["; ".join(health.reasons)] if health.reasons else [])])
-
-        supervisor.ready(status())
-        informing = asyncio.create_task(supervisor.keep_informed(self.clock, status))
-        self._stack.callback(informing.cancel)
-        self._stack.callback(supervisor.stopping)
-
     def _check_files(self) -> FileFault | None:
         """Check for files that were deleted or replaced; while writes would be lost, refuse all of them."""
-        fault = self._data.fault()
+        fault, logger = self._data.fault(), self.machine.logger
         if fault != self._fault:
             self._fault = fault
             for store in (self.db, self.kv, self.runtime):
                 store.refuse_writes(why_refused(fault))
             if fault is None:
-                self.logger.info("store.files_restored")
+                logger.info("store.files_restored")
             else:
-                self.logger.error("store.file_lost", file=str(fault.file), error=fault.sentence)
+                logger.error("store.file_lost", file=str(fault.file), error=fault.sentence)
         return fault
 
     async def _arm_again(self, object_id: LocalObjectId, error: Exception) -> None:
         """Set the alarm again after its retries are exhausted; otherwise all periodic work would stop."""
-        self.logger.error("scheduler.rearmed", instance=object_id.name, error=repr(error))
+        self.machine.logger.error("scheduler.rearmed", instance=object_id.name, error=repr(error))
         await self._namespace.get(object_id).arm()
 
 
@@ -262,34 +291,32 @@ async def run(
     """Serve until stopped; returns the exit code. With `demo_dir`, run against the bundled simulator."""
     inherited, has_own_key = inherited_sockets(os.environ, os.getpid()), bool(settings.admin_key)
     server = HttpServer(settings.host, settings.port, settings.trusted_proxies, inherited)
-    try:
+    pages: Sequence[BaseRoute] = ()
+    simulator = None
+    async with AsyncExitStack() as stack:
+        stack.callback(server.close)
         if demo_dir is None:
             refuse_demo(Path(settings.data_dir))
-            service = Service(settings, stream=stream, server=server, source=source)
-            await service.open()
         else:
             from tocsin.commands import demo  # the simulator is a third of all loaded code
 
             made = demo.prepare(settings, server.url, server.port, demo_dir, bad_times=bad_times, clock=SystemClock())
-            settings = made.settings
+            settings, pages, simulator = made.settings, made.routes, demo.PATH
             source = replace(source or SettingsSource(), adjusted=made.adjusted)
-            service = Service(settings, stream=stream, server=server, source=source)
-            await service.open(made.routes, simulator=demo.PATH)
-    except BaseException:
-        server.close()
-        raise
-    gc.freeze()  # otherwise garbage collection visits every module and class, and delays requests by 60 ms
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, service.stop)
-    if not _has_terminal():  # closing a terminal sends SIGHUP too, which must end the process
-        loop.add_signal_handler(signal.SIGHUP, service.reloader.reload_on_signal)
-    say = service.announce if stream.isatty() else _say
-    say(_welcome(server.url, settings, as_demo=demo_dir is not None, has_own_key=has_own_key))
-    try:
+        machine = await stack.enter_async_context(open_machine(settings, stream))
+        service = Service(settings, machine, server, source=source)
+        await service.open(pages, simulator)
+        stack.push_async_callback(service.close)
+        service.watch()
+        gc.freeze()  # otherwise garbage collection visits every module and class, and delays requests by 60 ms
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, service.stop)
+        if not _has_terminal():  # closing a terminal sends SIGHUP too, which must end the process
+            loop.add_signal_handler(signal.SIGHUP, service.reloader.reload_on_signal)
+        say = machine.announce if stream.isatty() else _say
+        say(_welcome(server.url, settings, as_demo=demo_dir is not None, has_own_key=has_own_key))
         await service.stopped.wait()
-    finally:
-        await service.close()
     return 1 if service.failed else 0
 
 

@@ -106,6 +106,6 @@ def test_a_deleted_lock_file_is_reported(tmp_path: Path, upstreams: dict[str, st
         second, _out, sentence = ServiceProcess(tmp_path, **upstreams).end()
         admin = f"{service.url}/api/admin/scheduler?action=refresh&task=tenero"
 
-        assert "Restart Tocsin" in reason
+        assert "Restart the program" in reason
         assert (second, "is in use by another process" in sentence) == (1, True)
         assert ask(admin, body={}, headers={"X-Admin-Key": ADMIN_KEY})[0] == 200

@@ -33,7 +33,7 @@ from tocsin.local import server as http_server
 from tocsin.local.server import HttpServer
 from tocsin.scheduler import watch as process_alerts
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.service import Service, run
+from tocsin.service import Service, open_machine, run
 from tocsin.settings import AccessKey, Settings
 
 KEY = "an-admin-key-of-this-test"
@@ -88,12 +88,14 @@ class Opened:
 async def opened(path: Path, **changes: Any) -> AsyncIterator[Opened]:
     made = Opened(path, settings_in(path, **changes))
     with made.log.open("w") as stream:
-        made.service = Service(made.settings, stream=stream, server=made.server)
-        await made.service.open()
-        try:
-            yield made
-        finally:
-            await made.service.close()
+        async with open_machine(made.settings, stream) as machine:
+            made.service = Service(made.settings, machine, made.server)
+            await made.service.open()
+            made.service.watch()
+            try:
+                yield made
+            finally:
+                await made.service.close()
 
 
 def in_real_time(scenario: Coroutine[Any, Any, None]) -> None:
@@ -113,8 +115,8 @@ def test_no_store_writes_while_a_file_is_lost_and_all_do_when_it_is_back(tmp_pat
             kv, db, scheduler = made.service.kv, made.service.db, made.service.scheduler()
             file = made.data / name
             file.rename(tmp_path / "aside")
-            await made.service.health.look()
-            await made.service.health.look()
+            await made.service.app.health.look()
+            await made.service.app.health.look()
             with pytest.raises(StoreUnavailable, match=f"{name} was deleted or replaced"):
                 await kv.put("a", "1")
             with pytest.raises(StoreUnavailable, match=f"{name} was deleted or replaced"):
@@ -123,7 +125,7 @@ def test_no_store_writes_while_a_file_is_lost_and_all_do_when_it_is_back(tmp_pat
                 await scheduler.resume()
 
             (tmp_path / "aside").rename(file)
-            await made.service.health.look()
+            await made.service.app.health.look()
             await kv.put("a", "2")
             await db.prepare("DELETE FROM agents").run()
             await made.service.scheduler().resume()
@@ -140,7 +142,7 @@ def test_a_lost_lock_is_told_and_stops_no_write(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(tmp_path) as made:
             (made.data / "tocsin.lock").unlink()
-            await made.service.health.look()
+            await made.service.app.health.look()
             await made.service.kv.put("a", "1")
 
             assert [line["file"] for line in made.lines("store.file_lost")] == [str(made.data / "tocsin.lock")]
@@ -199,11 +201,13 @@ def test_a_start_that_fails_late_leaves_nothing_open(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         server = HttpServer("127.0.0.1", 0)
+        settings = settings_in(tmp_path)
         with (tmp_path / "log").open("w") as stream:
-            service = Service(settings_in(tmp_path), stream=stream, server=server)
-            server.close()
-            with pytest.raises(OSError, match="Bad file descriptor"):
-                await service.open()
+            async with open_machine(settings, stream) as machine:
+                service = Service(settings, machine, server)
+                server.close()
+                with pytest.raises(OSError, match="Bad file descriptor"):
+                    await service.open()
 
         assert not is_in_use(tmp_path / "data")
         async with opened(tmp_path):
@@ -276,8 +280,8 @@ def test_lines_go_to_the_log_service_too_and_secrets_to_neither(tmp_path: Path) 
                 "log_level": "WARN",
             }
             async with opened(tmp_path, **changes) as made:
-                made.service.logger.info("probe.quiet", text="x")
-                made.service.logger.error("probe.loud", text=f"my key is {KEY}")
+                made.service.machine.logger.info("probe.quiet", text="x")
+                made.service.machine.logger.error("probe.loud", text=f"my key is {KEY}")
             sent = b"".join(request.body for request in receiver.requests).decode()
 
         assert "probe.loud" in sent
@@ -310,7 +314,7 @@ def test_a_problem_of_the_process_reaches_the_receiver_of_alerts(
                 (made.data / "db.sqlite").unlink()
                 told: list[dict[str, Any]] = []
                 while not told:
-                    await made.service.health.look()
+                    await made.service.app.health.look()
                     await asyncio.sleep(0.01)
                     sent = [json.loads(request.body) for request in receiver.requests]
                     told = [each for each in sent if each["state"] == "broken"]  # the object tells of the tasks
@@ -355,10 +359,10 @@ def test_the_exit_code_tells_a_stop_from_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, code: int
 ) -> None:
     """A supervisor starts the process again after a disk that failed; the log says why."""
-    whole_open = Service.open
+    whole_watch = Service.watch
 
-    async def open_then_end(self: Service) -> None:
-        await whole_open(self)
+    def watch_then_end(self: Service) -> None:
+        whole_watch(self)
         if end == "sync":
             self.runtime.store._fail(OSError(5, os.strerror(5)))
             self.stop()  # as SIGTERM does, which comes too late to make it a success
@@ -370,7 +374,7 @@ def test_the_exit_code_tells_a_stop_from_a_failure(
             assert await run(settings_in(tmp_path), stream=stream) == code
         assert ("store.failed" in (tmp_path / "log").read_text()) == (code == 1)
 
-    monkeypatch.setattr(Service, "open", open_then_end)
+    monkeypatch.setattr(Service, "watch", watch_then_end)
     monkeypatch.setattr(gc, "freeze", lambda: None)
     in_real_time(scenario())
 
@@ -380,13 +384,13 @@ def test_the_welcome_names_the_pages_and_a_missing_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, with_key: bool
 ) -> None:
     """On stderr while the log goes elsewhere. The key itself is not shown."""
-    whole_open = Service.open
+    whole_watch = Service.watch
 
-    async def open_and_stop(self: Service) -> None:
-        await whole_open(self)
+    def watch_and_stop(self: Service) -> None:
+        whole_watch(self)
         self.stop()
 
-    monkeypatch.setattr(Service, "open", open_and_stop)
+    monkeypatch.setattr(Service, "watch", watch_and_stop)
     monkeypatch.setattr(gc, "freeze", lambda: None)
     changes = {} if with_key else {"admin_key": ()}
     with (tmp_path / "log").open("w") as stream:
@@ -411,13 +415,13 @@ def test_on_a_terminal_people_read_the_same_stream(tmp_path: Path, monkeypatch: 
         def isatty(self) -> bool:
             return True
 
-    whole_open = Service.open
+    whole_watch = Service.watch
 
-    async def open_and_stop(self: Service) -> None:
-        await whole_open(self)
+    def watch_and_stop(self: Service) -> None:
+        whole_watch(self)
         self.stop()
 
-    monkeypatch.setattr(Service, "open", open_and_stop)
+    monkeypatch.setattr(Service, "watch", watch_and_stop)
     monkeypatch.setattr(gc, "freeze", lambda: None)
     with Terminal((tmp_path / "log").open("wb")) as terminal:
         in_real_time(ignored(run(settings_in(tmp_path), stream=terminal)))
@@ -434,7 +438,7 @@ def test_reads_go_on_while_writes_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(tmp_path) as made:
             (made.data / "kv.sqlite").rename(tmp_path / "aside")
-            await made.service.health.look()
+            await made.service.app.health.look()
             code, _, _ = await made.get("/api/competition/allowlist")
             with pytest.raises(StoreError):
                 await made.service.kv.put("a", "1")
@@ -451,7 +455,7 @@ def test_a_file_that_was_lost_a_moment_ago_is_noticed_by_the_next_post(tmp_path:
 
     async def scenario() -> None:
         async with opened(tmp_path) as made:
-            made.service.health._clock = StoppedClock()  # no look comes in between
+            made.service.app.health._clock = StoppedClock()  # no look comes in between
             (made.data / "db.sqlite").rename(tmp_path / "aside")
             with pytest.raises(urllib.error.HTTPError, match="503") as refused:
                 await made.get("/api/admin/scheduler?action=resume", WITH_KEY, b"{}")
@@ -488,7 +492,7 @@ def test_the_log_has_the_level_of_the_settings_and_the_errors_of_libraries(tmp_p
 
     async def scenario() -> None:
         async with opened(tmp_path, log_level="ERROR") as made:
-            made.service.logger.warn("probe.quiet")
+            made.service.machine.logger.warn("probe.quiet")
             logging.getLogger("some.library").error("it broke: %s", KEY)
         logging.getLogger("some.library").error("too late")
 

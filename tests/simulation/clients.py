@@ -261,7 +261,7 @@ class Clients:
         body: bytes | AsyncIterator[bytes] = b"",
         client: str = "203.0.113.7",
     ) -> Answer:
-        answer = await ask(process.app, path, method=method, headers=headers, body=body, client=client)
+        answer = await ask(process.web, path, method=method, headers=headers, body=body, client=client)
         self._history.note("answered", path=path, status=answer.status)
         return answer
 

@@ -142,13 +142,13 @@ class Damage:
         paths = [f"{ADMIN_PATH}/days?limit=400", f"{ADMIN_PATH}/audit?limit=500"]
         paths += [f"{ADMIN_PATH}/runs/{int(key.rpartition(':')[2])}" for key in keys if key.startswith(RUNS)]
         for path in paths:
-            answer = await ask(process.app, path, headers=OPERATOR)
+            answer = await ask(process.web, path, headers=OPERATOR)
             self._history.note("read", path=path, status=answer.status)
             if answer.status not in {200, 404}:
                 return False
         after = ""
         for _ in range(PAGES_MAX):
-            answer = await ask(process.app, f"{ADMIN_PATH}/runs?limit=500{after}", headers=OPERATOR)
+            answer = await ask(process.web, f"{ADMIN_PATH}/runs?limit=500{after}", headers=OPERATOR)
             if answer.status != 200:
                 return False
             last = answer.json()["next"]

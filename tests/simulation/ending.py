@@ -25,8 +25,8 @@ async def check_ending(history: "History", process: SimulatedProcess) -> None:
     history.damage.ending()
     check_kept_runs(history)
     status = await process.scheduler().status()
-    await process.health.look()
-    health = health_of(process.health.seen(), process.clock.now())
+    await process.app.health.look()
+    health = health_of(process.app.health.seen(), process.clock.now())
     if not health.ready or health.state != "ready":
         history.broken("readiness", f"after the calm it is {health.state}: {health.reasons} {health.notes}")
     receiver = history.outside.receiver

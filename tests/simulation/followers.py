@@ -100,7 +100,7 @@ class Followers(Clients):
 
     async def _ask_other_instance(self, process: SimulatedProcess) -> None:
         """Check that only the instance in the settings runs: any other sets no alarm and refuses to run anything."""
-        other = process.scheduler("an-older-one")
+        other = process.instance("an-older-one")
         armed_at, status = await other.arm(), await other.status()
         try:
             await other.refresh_all()

@@ -100,6 +100,7 @@ class History:
         self._trace: deque[str] = deque(maxlen=TRACE_KEPT)
         self._events: deque[Event] = deque(plan.events)
         self._looking = 0
+        self.at_calm: Callable[[ASGIApp], Awaitable[None]] | None = None
         self._fetched_s = 0.0
         self.reboots = False
         self.not_opened = 0  # in a row
@@ -178,9 +179,6 @@ class History:
         self._armed = self._armed or has
 
     # Running
-
-    async def at_calm(self, app: ASGIApp) -> None:
-        """Look at the web application at the end of the calm."""
 
     def run(self) -> Report:
         ends_s, world = self.plan.days * DAY_S, self.plan.world
@@ -298,7 +296,8 @@ class History:
                     self.actions.do(event, process)
         if self.is_calm and not self.checks.violations and not process.stopped.is_set():
             await check_ending(self, process)
-            await self.at_calm(process.app)
+            if self.at_calm is not None:
+                await self.at_calm(process.web)
         await self.actions.finish()
         self._close_reader()
         await process.close()
@@ -329,9 +328,9 @@ class History:
 
     async def _look(self, process: SimulatedProcess) -> None:
         began_s = self.time.now_s
-        await process.health.look()
-        status = process.health.seen().status
-        answer = await ask(unchecked(process.app), "/readyz")
+        await process.app.health.look()
+        status = process.app.health.seen().status
+        answer = await ask(unchecked(process.web), "/readyz")
         body = answer.json()
         self.note("look", status=answer.status, state=body.get("state"), reasons=body.get("reasons"))
         if status is None:
@@ -406,8 +405,7 @@ def run_history(
     """
     with TemporaryDirectory(prefix="tocsin-sim-", dir=SCRATCH if SCRATCH.is_dir() else None) as scratch:
         history = History(plan, Path(scratch), call_faults)
-        if at_calm is not None:
-            history.at_calm = at_calm
+        history.at_calm = at_calm
         with quiet_end():
             report = history.run()
             if collect:

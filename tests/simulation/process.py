@@ -1,33 +1,32 @@
-"""One process of the service, assembled as in `tocsin.service`, with simulated time, disk and upstreams."""
+"""One process of the real service, with simulated time, disk and upstreams."""
 
-import asyncio
 import os
 import sqlite3
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from holdfast.local.data_dir import DataDir
-from holdfast.local.database import SqliteDatabase
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
 from holdfast.local.gates import output_gate
-from holdfast.local.kv import SqliteKV
-from holdfast.local.object_id import LocalObjectId
-from holdfast.local.runtime import Runtime
 from holdfast.types import JSON
 from simulation.disk import Disk
 from simulation.receiver import RECEIVER_URL, AlertReceiver
 from simulation.spoilt_answers import SpoiltAnswers
 from simulation.time_and_loop import MachineClock, SimulatedLoop, SimulatedTime
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from tocsin.app import Parts, Platform, Process, build, tasks
-from tocsin.commands.files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations
+from tocsin.app import Parts, tasks
+from tocsin.commands.files import load_migrations
 from tocsin.fetch import FetchResponse
+from tocsin.logs import Redactor
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import Task
+from tocsin.service import Machine, Service
 from tocsin.settings import Settings
 
 BASE_URLS = {"hiro": HIRO_URL, "tenero": TENERO_URL}
@@ -76,8 +75,24 @@ class ProcessLog:
                 self._process.observer.failed(error)
 
 
-class SimulatedProcess:
-    """`open` it in its loop. `lose` ends it as kill -9 does, `close` as SIGTERM does."""
+class Outlet:
+    """A `Server` without a socket: clients of a history call the application itself."""
+
+    url = "http://tocsin.test"
+    app: ASGIApp
+
+    async def start(self, app: ASGIApp, /) -> None:
+        self.app = app
+
+    async def stop(self) -> None:
+        """Nothing is open."""
+
+    def metrics(self) -> Mapping[str, float]:
+        return {}
+
+
+class SimulatedProcess(Service):
+    """The service on a simulated machine. `lose` ends it as kill -9 does, `close` as SIGTERM does."""
 
     def __init__(
         self,
@@ -97,72 +112,40 @@ class SimulatedProcess:
     ) -> None:
         self.rng = Random(f"{seed}:process:{number}")
         self.number = number
-        self.settings = settings
         self.clock = clock
         self.disk = disk
         self.observer = observer
-        self.stopped = asyncio.Event()
         self.is_open = False
         self._rounds_every_ms = int(rounds_every_s * 1000)
-        self._directory = directory
         self._simulated_fetch = fetch
         self._receiver = receiver
         self._spoilt = spoilt
-        self._stack = AsyncExitStack()
         self._connections: list[sqlite3.Connection] = []
         self._files: list[int] = []
+        self._outlet = Outlet()
         self.loop = SimulatedLoop(time, self.rng, disk)
-        self.logger = ProcessLog(self, {})
+        machine = Machine(
+            clock=clock, fetch=self._fetch, logger=ProcessLog(self, {}), redact=Redactor(), random=self.rng.random
+        )
+        settings = replace(settings, data_dir=str(directory))
+        super().__init__(settings, machine, self._outlet, parts=Parts(self._tasks))
 
-    async def open(self) -> None:
-        """Open everything or nothing, as the service does."""
-        try:
-            self._open_stores()
-            await self._open_scheduler()
-            self._open_web()
-            await self.scheduler().arm()
-            await self.health.look()
-            self.is_open = True
-        except BaseException:
-            if not self.disk.process_is_dead:
-                await self.close()
-            raise
+    @property
+    def web(self) -> ASGIApp:
+        return self._outlet.app
 
-    def _open_stores(self) -> None:
-        self._data = DataDir(self._directory, MIGRATIONS, now=self.clock.now(), logger=self.logger)
-        self._stack.callback(self._data.close)
+    async def open(self, pages: Sequence[BaseRoute] = (), simulator: str | None = None) -> None:
+        await super().open(pages, simulator)
+        self.is_open = True
+
+    async def _open_stores(self) -> None:
+        await super()._open_stores()
         self._files += [self._data._lock._fd, self._data._lock._directory_fd]
-        self.db = SqliteDatabase(self._directory / DB_FILE)
-        self._stack.push_async_callback(self.db.close)
-        self.kv = SqliteKV(self._directory / KV_FILE, self.clock)
-        self._stack.push_async_callback(self.kv.close)
         threads = (self.db._reader, self.db._writer, self.kv._thread)
         self._connections += [*(thread._connection for thread in threads), self.kv._reader]
 
-    async def _open_scheduler(self) -> None:
-        platform = Platform(
-            clock=self.clock,
-            fetch=self._fetch,
-            logger=self.logger,
-            db=self.db,
-            kv=self.kv,
-            stub=lambda name: self._namespace.get_by_name(name),  # noqa: PLW0108 - it is made below
-            random=self.rng.random,
-            process=Process(check_files=self._data.fault, metrics=lambda: asdict(self.runtime.metrics)),
-        )
-        self.built = build(platform, self.settings, Parts(self._tasks))
-        self.runtime = Runtime(
-            self._directory / OBJECTS_FILE,
-            clock=self.clock,
-            logger=self.logger,
-            env=self.built.env,
-            on_exhausted=self._arm_again,
-            on_fatal=lambda _error: self.stopped.set(),
-            chance=self.rng.random,
-        )
-        self._namespace = self.runtime.namespace("SCHEDULER", SchedulerDO)
-        await self.runtime.open()
-        self._stack.push_async_callback(self.runtime.close)
+    async def _open_scheduler(self, simulator: str | None) -> None:
+        await super()._open_scheduler(simulator)
         store, commits = self.runtime.store, []
 
         def at_step(step: str, connection: sqlite3.Connection) -> None:
@@ -176,17 +159,13 @@ class SimulatedProcess:
         self._connections += [store._db, store._checkpointer]
         self._files.append(store._log_fd)
 
-    def _open_web(self) -> None:
-        self.health = self.built.health
-        self.app = self.built.web()
-
     def _tasks(self, settings: Settings) -> tuple[Task, ...]:
         """Return the tasks of the settings. Rounds are checked less often, so that days are cheap to simulate."""
         every_ms = self._rounds_every_ms
         return tuple(replace(task, cadence_ms=every_ms) if task.name == "rounds" else task for task in tasks(settings))
 
-    def scheduler(self, instance: str | None = None) -> SchedulerClient:
-        return SchedulerClient(self._namespace.get_by_name(instance or self.settings.instance))
+    def instance(self, name: str) -> SchedulerClient:
+        return SchedulerClient(self._stub(name))
 
     def effective_cadences(self) -> dict[str, int]:
         """Return the effective cadences of the scheduler's object; empty while it does not exist."""
@@ -198,11 +177,8 @@ class SimulatedProcess:
 
     async def reload(self, settings: Settings) -> None:
         """Apply the settings that a reload applies, as SIGHUP does."""
-        self.settings = settings
-        await self.built.apply(self.built.configured(settings))
-
-    async def _arm_again(self, object_id: LocalObjectId, _error: Exception) -> None:
-        await self._namespace.get(object_id).arm()
+        self.settings = replace(settings, data_dir=self.settings.data_dir)
+        await self.app.apply(self.app.configured(self.settings))
 
     async def _fetch(self, url: str, **options: Any) -> FetchResponse:
         await output_gate()
@@ -223,8 +199,9 @@ class SimulatedProcess:
         return answer
 
     async def close(self) -> None:
-        self.is_open = False
-        await self._stack.aclose()
+        if not self.disk.process_is_dead:
+            self.is_open = False
+            await super().close()
 
     def lose(self) -> None:
         """Kill the process: none of its code runs any more, and the system closes its files."""

@@ -263,6 +263,7 @@ def _project() -> bytes:
         archive.write(EXAMPLES / "heart.py", "heart.py")
         for root, folder in (
             (Path(bundle) / "src", "tocsin"),
+            (Path(bundle) / "src", "holdfast"),
             (EXAMPLES.parent, "examples"),
             (TESTS, "contract"),
             (TESTS, "cloudflare"),

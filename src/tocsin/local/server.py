@@ -420,6 +420,9 @@ class HttpServer:
                 await self._serving
         self.close()
 
+    def metrics(self) -> dict[str, float]:
+        return {"connections_dropped": self.connections.dropped, "connections_open": self.connections.count}
+
     def close(self) -> None:
         for each in self._sockets:
             each.close()
