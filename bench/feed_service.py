@@ -25,12 +25,12 @@ from stacks_simulator.simulator import RecordedRequest, Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from stacks_simulator.wallets import Wallet
 from support.competition import register
-from support.local_store import make_objects_file, open_competition
+from support.local_store import make_objects_file, open_competition, open_kv
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
+from tocsin.app import Parts, Platform, build
 from tocsin.fetch import Fetch
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
@@ -220,18 +220,20 @@ async def serving(
         place, logger = directory or Path(scratch), NullLogger()
         if warm is not None:
             copytree(warm, place, dirs_exist_ok=True)
-        async with open_competition(place) as db:
+        async with open_competition(place) as db, open_kv(place, clock) as kv:
             await register(db, chain.wallets)
-            env = SchedulerEnv(
-                fetch=wrap(SimulatedFetch(simulator, latency_s=LATENCY_S)),
+            platform = Platform(
                 clock=clock,
+                fetch=wrap(SimulatedFetch(simulator, latency_s=LATENCY_S)),
                 logger=logger,
+                db=db,
+                kv=kv,
+                stub=lambda name: namespace.get_by_name(name),  # noqa: PLW0108 - it is made below
                 random=Random(3).random,
-                config=SchedulerConfig(),
-                upstreams={"hiro": hiro_upstream(HIRO_URL, "key", HIRO_PLAN)},
-                tasks=(*follow_network_tasks(settings, rules), sweep_task(settings, rules)),
-                DB=db,
             )
+            tasks = (*follow_network_tasks(settings, rules), sweep_task(settings, rules))
+            upstreams = {"hiro": hiro_upstream(HIRO_URL, "key", HIRO_PLAN)}
+            env = build(platform, settings, Parts(lambda _: tasks, lambda _: {}, lambda _: upstreams)).env
             runtime = Runtime(make_objects_file(place), clock=clock, logger=logger, env=env)
             namespace = runtime.namespace("SCHEDULER", SchedulerDO)
             await runtime.open()

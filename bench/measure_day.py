@@ -36,13 +36,11 @@ from support.local_store import make_objects_file, open_competition, open_kv
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import MODULES, Workerd, running
-from tocsin.app import tasks
+from tocsin.app import Platform, build
 from tocsin.prices.store import prices_of
 from tocsin.prices.tokens import supported_tokens, tracked_tokens, traded_tokens
-from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
-from tocsin.upstream.registry import upstreams
 
 WARM_UP_S = 3_600
 DAYS = 30
@@ -175,17 +173,16 @@ async def run_day(directory: Path, wallets: int, seconds: float, swaps_an_hour: 
         record(database, day)
         kv = CountingKV(store, day)
         await register(database, chain.wallets)
-        env = SchedulerEnv(
-            fetch=SimulatedFetch(Simulator(chain, clock)),
+        platform = Platform(
             clock=clock,
+            fetch=SimulatedFetch(Simulator(chain, clock)),
             logger=logger,
+            db=database,
+            kv=kv,
+            stub=lambda name: namespace.get_by_name(name),  # noqa: PLW0108 - it is made below
             random=lambda: 0.5,
-            config=scheduler_config(settings),
-            upstreams=upstreams(settings),
-            tasks=tasks(settings),
-            DB=database,
-            KV=kv,
         )
+        env = build(platform, settings).env
         runtime = Runtime(make_objects_file(directory), clock=clock, logger=logger, env=env)
         namespace = runtime.namespace("SCHEDULER", counting_scheduler(day))
         await runtime.open()

@@ -21,26 +21,26 @@ from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from typing import Any
+
 from null_logger import NullLogger
 from starlette.types import ASGIApp, Message
 
 from holdfast.types import KV, Database
-from support.competition_site import healthy
 from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.local_store import open_competition, open_kv
 from support.pages_rounds import round_row
 from support.pages_world import sample_row
 from support.round_world import SetClock
+from tocsin.app import Platform, Process, build
 from tocsin.board.curves import curves_at, publish_curves
 from tocsin.board.past import past_at, publish_past, read_past, with_past
 from tocsin.board.published import BoardReader, PeriodRows, PublishedBoard, publish
 from tocsin.board.standings import rows_now
 from tocsin.board.types import BoardRow
+from tocsin.fetch import FetchResponse
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.settings import Settings
-from tocsin.swaps.rules import rules_of
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, Keys, WebDeps
 
 T = TypeVar("T")
 DAY_MS = 86_400_000
@@ -136,27 +136,26 @@ async def tasks_part(db: Database, kv: KV, rows: list[BoardRow]) -> None:
         print(f"    {sum(row.trade_count for row in found):,} swaps in the round")
 
 
-def no_scheduler() -> SchedulerClient:
+def no_scheduler(_name: str) -> SchedulerClient:
     raise NotImplementedError("curves need no scheduler")
+
+
+async def no_fetch(url: str, **_options: Any) -> FetchResponse:
+    raise NotImplementedError(url)
 
 
 async def curves_part(db: Database, kv: KV) -> float:
     """Measure the route without the network: the response as it is sent, plain and compressed."""
-    app = create_app(
-        WebDeps(
-            scheduler=no_scheduler,
-            kv=kv,
-            db=db,
-            clock=SetClock(NOW / 1000),
-            logger=NullLogger(),
-            in_force=InForce(Keys(), rules_of(Settings())),
-            health=healthy,
-            version="bench",
-            reads_per_minute_max=0,  # all requests come from one address
-            compress=True,
-            in_one_loop=True,
-        )
+    platform = Platform(
+        clock=SetClock(NOW / 1000),
+        fetch=no_fetch,
+        logger=NullLogger(),
+        db=db,
+        kv=kv,
+        stub=no_scheduler,
+        process=Process(compress=True),
     )
+    app = build(platform, Settings(reads_per_minute=0)).web()  # all requests come from one address
     for encoding in (b"identity", b"gzip"):
         name = f"the first answer of a publication, {encoding.decode()}"
         size = await timed(name, partial(asked, app, encoding), 1)

@@ -28,10 +28,10 @@ from support.competition import register
 from support.local_store import make_objects_file, open_competition, open_kv
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from support.virtual_time import VirtualClock
+from tocsin.app import Parts, Platform, build
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.prices.store import get_cached_token_prices
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
 from tocsin.scheduler.health import HealthSnapshot, health_of
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
@@ -116,21 +116,19 @@ class OurService:
         rules = Rules(built_in(), campaign.start_s, campaign.end_s)
         hiro = Quota(second=20, minute=500, month=150_000)
         tenero = Quota(minute=TENERO_PLAN.minute, month=TENERO_PLAN.month)
-        env = SchedulerEnv(
-            fetch=SimulatedFetch(self._simulator, latency_s=LATENCY_S),
+        upstreams = {"hiro": hiro_upstream(HIRO_URL, "key", hiro), "tenero": tenero_upstream(TENERO_URL, None, tenero)}
+        tasks = (refresh_prices_task(settings), *follow_network_tasks(settings, rules), sweep_task(settings, rules))
+        platform = Platform(
             clock=clock,
+            fetch=SimulatedFetch(self._simulator, latency_s=LATENCY_S),
             logger=NullLogger(),
+            db=self._db,
+            kv=self._kv,
+            stub=lambda name: namespace.get_by_name(name),  # noqa: PLW0108 - it is made below
             random=Random(3).random,
-            config=SchedulerConfig(),
-            upstreams={
-                "hiro": hiro_upstream(HIRO_URL, "key", hiro),
-                "tenero": tenero_upstream(TENERO_URL, None, tenero),
-            },
-            tasks=(refresh_prices_task(settings), *follow_network_tasks(settings, rules), sweep_task(settings, rules)),
-            request_jobs=competition_jobs(rules),
-            DB=self._db,
-            KV=self._kv,
         )
+        parts = Parts(lambda _: tasks, lambda _: competition_jobs(rules), lambda _: upstreams)
+        env = build(platform, settings, parts).env
         path = make_objects_file(self._directory)
         self._runtime = Runtime(path, clock=clock, logger=NullLogger(), env=env)
         namespace = self._runtime.namespace("SCHEDULER", SchedulerDO)

@@ -6,6 +6,7 @@ import gc
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from null_logger import NullLogger
@@ -17,18 +18,16 @@ from holdfast.local.database import SqliteDatabase
 from holdfast.local.kv import KV_MIGRATIONS, SqliteKV
 from holdfast.local.migrations import load
 from stacks_simulator.addresses import address_of
+from tocsin.app import Platform, Process, build
 from tocsin.board.published import PublishedBoard, publish
 from tocsin.board.types import BoardRow
+from tocsin.fetch import FetchResponse
 from tocsin.local.server import HttpServer
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.health import HealthSnapshot
 from tocsin.settings import Settings
 from tocsin.swaps import COMPETITION_MIGRATIONS
-from tocsin.swaps.rules import rules_of
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, Keys, WebDeps
 
 
 async def empty(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -57,8 +56,12 @@ async def bare(app: ASGIApp, path: str) -> ASGIApp:
     return handler
 
 
-def no_scheduler() -> SchedulerClient:
+def no_scheduler(_name: str) -> SchedulerClient:
     raise NotImplementedError("prices need no scheduler")
+
+
+async def no_fetch(url: str, **_options: Any) -> FetchResponse:
+    raise NotImplementedError(url)
 
 
 async def site(directory: Path, tokens: int, agents: int, reads_per_minute_max: int) -> ASGIApp:
@@ -74,23 +77,16 @@ async def site(directory: Path, tokens: int, agents: int, reads_per_minute_max: 
     rows = [agent_row(number) for number in range(agents)]
     await publish(kv, PublishedBoard(rows, clock.now(), clock.now(), final=False))
 
-    async def healthy() -> HealthSnapshot:
-        return HealthSnapshot(0.0, None, None)
-
-    deps = WebDeps(
-        scheduler=no_scheduler,
-        kv=kv,
-        db=SqliteDatabase(directory / "db.sqlite"),
+    platform = Platform(
         clock=clock,
+        fetch=no_fetch,
         logger=NullLogger(),
-        in_force=InForce(Keys(), rules_of(Settings())),
-        health=healthy,
-        version="bench",
-        reads_per_minute_max=reads_per_minute_max,
-        compress=True,
-        in_one_loop=True,
+        db=SqliteDatabase(directory / "db.sqlite"),
+        kv=kv,
+        stub=no_scheduler,
+        process=Process(compress=True),
     )
-    return create_app(deps)
+    return build(platform, Settings(reads_per_minute=reads_per_minute_max)).web()
 
 
 def agent_row(number: int) -> BoardRow:

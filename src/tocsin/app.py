@@ -24,7 +24,7 @@ from tocsin.prices.refresh import refresh_prices_task
 from tocsin.rounds.actions import round_jobs
 from tocsin.rounds.task import feed_runs, rounds_task
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import SchedulerEnv, scheduler_config
+from tocsin.scheduler.config import SchedulerEnv, UpstreamSource, scheduler_config
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.scheduler.types import Reloaded
@@ -77,10 +77,11 @@ def _is_verified(answer: JSON) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The tasks and request jobs of a scheduler, by its settings. A deployment may have its own."""
+    """The tasks, request jobs and upstreams of a scheduler, by its settings. A deployment may have its own."""
 
     tasks: Callable[[Settings], Sequence[Task]] = tasks
     request_jobs: Callable[[Settings], Mapping[str, RequestJob]] = request_jobs
+    upstreams: Callable[[Settings], Mapping[str, UpstreamSource]] = upstreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class App:
             logger=platform.logger,
             random=platform.random,
             config=scheduler_config(settings),
-            upstreams=upstreams(settings),
+            upstreams=self._parts.upstreams(settings),
             tasks=self._parts.tasks(settings),
             request_jobs=self._parts.request_jobs(settings),
             DB=platform.db,
