@@ -3,7 +3,7 @@
 `build` is the only place that makes them. A platform opens a `Platform`; the service, the Worker, the simulation, the
 benchmarks and the tests build the application on it.
 
-The tasks, one file each. To add one, write its file and add a line to `tasks()`; see docs/tasks.md.
+To add a task, add a line to `tasks`; see docs/tasks.md.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Fetch: which requests can be sent, and how an error names one."""
+"""Fetch: one HTTP exchange, which requests can be sent, how an error names one, and what it costs on Cloudflare."""
 
 import re
 from collections.abc import Mapping

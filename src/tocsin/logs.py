@@ -1,26 +1,11 @@
-"""How log entries reach the log service, the same on both platforms. A driver decides when to send.
+"""What the logs of both platforms share: fields of a line, masking of secrets, and delivery to the log service. Pure.
 
-- A batch that the service refuses for good (`retryable` is False) is dropped, so that it cannot block others.
-- A batch that failed returns to the head of the queue and is sent again, after 1 s, doubling up to 60 s. If
-  only the reply was lost, the service has its entries twice.
-- Entries that a full queue dropped are counted. After the next success, the count is sent to the log and the service.
+A line has an event named `noun.verb_past` and fields. Whatever leaves the process passes a `Redactor` first.
 
-The log stream or the console has every line in any case. Events: `logs.send_failed`, `logs.send_recovered`,
-`logs.batch_refused`, `logs.entries_dropped`.
+`LogDelivery` has the rules for sending entries: batches of limited size, a queue that drops the oldest entries when it
+is full, and a growing pause after a failure. The drivers are in `local` and `cloudflare`.
 
-The form of a log line on both platforms: `{"at": …, "level": …, "event": …, <fields>}`.
-
-The queue of log entries that wait for the log service.
-
-Prepares a value to leave the process: as JSON, bounded, and without the secrets of the settings.
-
-Everything for the log stream and the log service passes through one `Redactor`. Callers need not know
-which field is secret.
-
-The forms in which a secret may appear in a text, in upper or lower case.
-
-Plain, percent-encoded, escaped as in JSON, in hexadecimal digits, reversed, and in base64, also as a part of a longer
-text that was encoded, such as `user:key`.
+Emits `logs.send_failed`, `logs.send_recovered`, `logs.entries_refused` and `logs.entries_dropped`.
 """
 
 import asyncio
@@ -37,6 +22,20 @@ from urllib.parse import quote, quote_plus
 
 from holdfast.types import JSON, Level, Logger
 
+QUEUE_MAX = 1000  # entries
+LOG_APP_ID = "aibtc-landing"  # the name of this application at the log service
+BATCH_MAX = 100  # entries
+GATHER_S = 1.0  # how long the first entry of a batch waits for others
+RETRY_MIN_S = 1.0
+RETRY_MAX_S = 60.0
+RANKS: dict[Level, int] = {"DEBUG": 0, "INFO": 1, "WARN": 2, "ERROR": 3}
+_TAKEN = frozenset(("at", "level", "event", "method_name", "self"))  # names that a line or structlog uses itself
+ENCODED_MIN = 8  # characters of a secret; encodings of shorter ones are parts of ordinary words
+MASK = "[redacted]"
+TEXT_MAX = 8_000  # characters per text; a whole page of an upstream does not belong in a line
+ITEMS_MAX = 200  # per list or dict
+DEPTH_MAX = 8
+
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
@@ -51,9 +50,6 @@ class Logs(Protocol):
     """The worker-logs service: accepts a batch, or raises `LogsError`."""
 
     async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None: ...
-
-
-QUEUE_MAX = 1000  # entries
 
 
 class LogQueue:
@@ -99,13 +95,6 @@ class LogQueue:
         while len(self) > self._size_max:
             (self._routine or self._important).popleft()
             self.dropped += 1
-
-
-LOG_APP_ID = "aibtc-landing"  # the name of this application at the log service
-BATCH_MAX = 100  # entries
-GATHER_S = 1.0  # how long the first entry of a batch waits for others
-RETRY_MIN_S = 1.0
-RETRY_MAX_S = 60.0
 
 
 class LogDelivery:
@@ -169,11 +158,6 @@ class LogDelivery:
             self._queue.put(LogEntry("WARN", "logs.entries_dropped", fields))
 
 
-RANKS: dict[Level, int] = {"DEBUG": 0, "INFO": 1, "WARN": 2, "ERROR": 3}
-
-_TAKEN = frozenset(("at", "level", "event", "method_name", "self"))  # names that a line or structlog uses itself
-
-
 def renamed(fields: dict[str, JSON]) -> dict[str, JSON]:
     """The fields, with `_` added to names that a line uses itself."""
     return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}
@@ -198,9 +182,6 @@ class Levels(ABC):
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None: ...
 
 
-ENCODED_MIN = 8  # characters of a secret; encodings of shorter ones are parts of ordinary words
-
-
 def forms_of(secrets: Iterable[str]) -> list[str]:
     """Every form of every secret, longest first, because one may be a prefix of another."""
     forms = {form for secret in secrets if secret for form in _forms(secret)}
@@ -223,12 +204,6 @@ def _forms(secret: str) -> Iterator[str]:
             # Only the characters that depend on nothing but the secret.
             whole = encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
             yield from (whole, whole.replace("+", "-").replace("/", "_"))
-
-
-MASK = "[redacted]"
-TEXT_MAX = 8_000  # characters per text; a whole page of an upstream does not belong in a line
-ITEMS_MAX = 200  # per list or dict
-DEPTH_MAX = 8
 
 
 class Redactor:

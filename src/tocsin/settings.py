@@ -1,11 +1,8 @@
-"""Every setting: its name, its values, its default and its purpose; docs/settings.md lists them.
+"""Every setting: its name, its values, its default and its purpose; docs/settings.md lists them. Pure.
 
 `read` takes the environment as a mapping and returns all settings, or raises an error that lists every problem: the
-name, what is wrong with the value (never a secret value itself), and an example. Defaults are defined only here.
-
-Parsers of setting values: each reads a text, or raises ValueError with what is wrong with it. Pure.
-
-The keys that others must send to us: their names and roles, and how a setting lists them. Pure.
+name, what is wrong with the value (never a secret value itself), and an example. Defaults are defined only here. A
+parser reads one text, or raises ValueError with what is wrong with it.
 """
 
 import difflib
@@ -25,11 +22,16 @@ from tocsin.text import long_duration, parse_duration
 
 # A run must end, and the next alarm must ring, before the handler that started the run reaches its limit.
 SLICE_MAX_MS = ALARM_AHEAD_MAX_MS = ALARM_LIMIT_MS - 60_000
-
 CADENCE_MIN_MS = 1_000
 CADENCE_MAX_MS = 7 * 86_400_000
 SLICE_MIN_MS = 100
 OWN_KEY_MIN = 16  # characters
+Role: TypeAlias = Literal["operator", "viewer", "cron", "chainhook"]
+KEYS_MAX = 20  # for people who may open the console
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
+MINUTE_MS = 60_000
+OWN_PREFIX = "TOCSIN_"
+URL_FOR_COMMANDS = "TOCSIN_URL"  # where commands find the service; the service itself does not use it
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -212,13 +214,6 @@ def without_credentials(text: str) -> str:
     return head + slashes + re.sub(r"[?#].*", "?***", rest, flags=re.DOTALL)
 
 
-Role: TypeAlias = Literal["operator", "viewer", "cron", "chainhook"]
-
-KEYS_MAX = 20  # for people who may open the console
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
-
-
 @dataclass(frozen=True, slots=True)
 class AccessKey:
     """One key. Two may have the same name while one replaces the other."""
@@ -274,11 +269,6 @@ def _key(text: str, role: Role, bare_name: str, *, named: bool) -> AccessKey:
 
 def _digest(text: str) -> bytes:
     return sha256(text.encode(errors="surrogatepass")).digest()
-
-
-MINUTE_MS = 60_000
-OWN_PREFIX = "TOCSIN_"
-URL_FOR_COMMANDS = "TOCSIN_URL"  # where commands find the service; the service itself does not use it
 
 
 class SettingsError(StartError):

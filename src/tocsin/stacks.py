@@ -1,9 +1,7 @@
-"""Our own types for what upstreams report: frozen, exact, and independent of any one API.
+"""The chain: transactions, events, prices and addresses, independent of any one API. Frozen, exact and pure.
 
 Amounts are integers of any size in the token's smallest unit. Times of the chain are unix seconds, as on the chain. A
 transaction id is always `0x` and 64 lower-case hex digits: with only one form, one transaction cannot be stored twice.
-
-Stacks mainnet addresses, and the ids that begin with one: contracts and tokens. Pure.
 
 An address is `S`, a version and 24 bytes in c32check: the 20 bytes of a hash and 4 bytes of checksum. Each leading zero
 byte is one `0`, and the rest has no leading zeros. So an address has 28 to 41 characters: three of four have 41, one of
@@ -20,13 +18,31 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from holdfast.errors import UsageError
 
 T = TypeVar("T")
-
 STX = "stx"  # the asset id of the native token; fungible tokens are `contract::asset`
 STX_DECIMALS = 6
-
 TXID_PATTERN = "^(?:0[xX])?([0-9a-fA-F]{64})$"  # also used in JSON Schema
-
 _TXID = re.compile(TXID_PATTERN)
+TransferKind: TypeAlias = Literal["transfer", "mint", "burn"]
+DECIMALS_MAX = 38
+PRICE_USD_MIN = 1e-18  # a dollar would buy 10^18 tokens
+PRICE_USD_MAX = 1e12  # more than all the money in the world
+POOL_USD_MAX = 1e15
+C32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+SINGLE_SIG = 22  # the version that gives the prefix SP
+MULTI_SIG = 20  # the version that gives the prefix SM
+HASH_BYTES = 20
+CHECKSUM_BYTES = 4
+_VERSIONS = {"P": SINGLE_SIG, "M": MULTI_SIG}
+_PAYLOAD_BYTES = HASH_BYTES + CHECKSUM_BYTES
+_ADDRESS = "S[MP][0-9A-HJKMNP-TV-Z]{26,39}"
+_NAME = "[A-Za-z][A-Za-z0-9_-]{0,127}"
+_CONTRACT = rf"{_ADDRESS}\.{_NAME}"
+# Everything that a pattern can check; the functions below check the checksum.
+ADDRESS_PATTERN = f"^{_ADDRESS}$"
+TOKEN_ID_PATTERN = f"^(?:{STX}|{_CONTRACT}(?:::{_NAME})?)$"
+_ADDRESS_FORM = re.compile(_ADDRESS)
+_NAME_FORM = re.compile(_NAME)
+_TO_PYTHON = str.maketrans(C32, "0123456789abcdefghijklmnopqrstuv")  # the digits of int(…, 32)
 
 
 def canonical_txid(text: str) -> str:
@@ -100,9 +116,6 @@ class Transaction:
     payment: StxPayment | None = None
 
 
-TransferKind: TypeAlias = Literal["transfer", "mint", "burn"]
-
-
 @dataclass(frozen=True, slots=True)
 class TransferEvent:
     """A movement of STX or of a fungible token; NFTs, logs and locks are not part of a swap.
@@ -162,12 +175,6 @@ class BalanceChange:
         return self.received - self.sent
 
 
-DECIMALS_MAX = 38
-PRICE_USD_MIN = 1e-18  # a dollar would buy 10^18 tokens
-PRICE_USD_MAX = 1e12  # more than all the money in the world
-POOL_USD_MAX = 1e15
-
-
 @dataclass(frozen=True, slots=True)
 class TokenPrice:
     """What a price source reports about a token. No price is None, never 0; decimals are never guessed.
@@ -205,27 +212,6 @@ class HookStatus:
     enabled: bool
     last_block: int | None  # the height of the last block that it evaluated
     occurrences: int
-
-
-C32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-SINGLE_SIG = 22  # the version that gives the prefix SP
-MULTI_SIG = 20  # the version that gives the prefix SM
-HASH_BYTES = 20
-CHECKSUM_BYTES = 4
-
-_VERSIONS = {"P": SINGLE_SIG, "M": MULTI_SIG}
-_PAYLOAD_BYTES = HASH_BYTES + CHECKSUM_BYTES
-_ADDRESS = "S[MP][0-9A-HJKMNP-TV-Z]{26,39}"
-_NAME = "[A-Za-z][A-Za-z0-9_-]{0,127}"
-_CONTRACT = rf"{_ADDRESS}\.{_NAME}"
-
-# Everything that a pattern can check; the functions below check the checksum.
-ADDRESS_PATTERN = f"^{_ADDRESS}$"
-TOKEN_ID_PATTERN = f"^(?:{STX}|{_CONTRACT}(?:::{_NAME})?)$"
-
-_ADDRESS_FORM = re.compile(_ADDRESS)
-_NAME_FORM = re.compile(_NAME)
-_TO_PYTHON = str.maketrans(C32, "0123456789abcdefghijklmnopqrstuv")  # the digits of int(…, 32)
 
 
 def decode_address(text: str) -> tuple[int, bytes]:

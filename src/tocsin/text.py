@@ -1,10 +1,7 @@
-"""Durations as people write and read them. Pure.
+"""Texts that people and programs read: durations, times, exact decimal numbers, and the visible part of a text. Pure.
 
-Decimal numbers without rounding, and their canonical text. Pure.
-
-Prices and sums of a result are decimal text, so that two computers compute the same result from the same text.
-
-The visible part of a text, by the same rules as `static/js/agent-name.js`. Pure.
+Prices and sums of a result are decimal text, so that two computers compute the same result from the same text. The
+visible part of a text follows the same rules as `static/js/agent-name.js`.
 """
 
 import re
@@ -16,11 +13,25 @@ from fractions import Fraction
 from holdfast.errors import UsageError
 
 UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
 DURATION_PATTERN = r"^\s*([0-9]{1,12})\s*(ms|s|m|h|d)\s*$"  # also used in JSON Schema
-
 _DURATION = re.compile(DURATION_PATTERN)
 _NAMES = {"s": "second", "m": "minute", "h": "hour", "d": "day"}
+# Sums of products of the largest amount (40 digits) and the longest price fit; rounding raises an error.
+EXACT = Context(prec=250, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
+RATIO_DIGITS = 12  # a quotient is rounded once, to this many significant digits
+_ROUNDING = Context(prec=RATIO_DIGITS, rounding=ROUND_HALF_EVEN)
+TEXT_MAX = 120  # the longest number to read, in characters
+_SPELLING = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
+# Unicode's Default_Ignorable_Code_Point: these are drawn as nothing, whatever their category.
+_IGNORED = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_JOINERS = "\u200d\ufe0f"  # hidden, but they join emoji
+_BLANK = "\u2800"  # an empty Braille pattern
+_FORMULA = frozenset("=+-@")  # what a spreadsheet takes a cell that begins so for
+_CELL_ENDS = re.compile(r"([;\t\r\n\v\f\x85\u2028\u2029])")
+INSTANT_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 def parse_duration(text: str) -> int:
@@ -54,15 +65,6 @@ def long_duration(ms: int) -> str:
 def utc_time(at_ms: int) -> str:
     """An instant (unix ms) for people: `2026-05-13 17:40 UTC`, to the minute."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-# Sums of products of the largest amount (40 digits) and the longest price fit; rounding raises an error.
-EXACT = Context(prec=250, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
-RATIO_DIGITS = 12  # a quotient is rounded once, to this many significant digits
-
-_ROUNDING = Context(prec=RATIO_DIGITS, rounding=ROUND_HALF_EVEN)
-TEXT_MAX = 120  # the longest number to read, in characters
-_SPELLING = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
 
 
 def decimal_text(value: Decimal) -> str:
@@ -109,17 +111,6 @@ def ratio(part: Decimal, whole: Decimal) -> Decimal | None:
     return _ROUNDING.divide(part, whole) if whole else None
 
 
-# Unicode's Default_Ignorable_Code_Point: these are drawn as nothing, whatever their category.
-_IGNORED = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-_JOINERS = "\u200d\ufe0f"  # hidden, but they join emoji
-_BLANK = "\u2800"  # an empty Braille pattern
-_FORMULA = frozenset("=+-@")  # what a spreadsheet takes a cell that begins so for
-_CELL_ENDS = re.compile(r"([;\t\r\n\v\f\x85\u2028\u2029])")
-
-
 def visible(text: str | None) -> str:
     """The text without invisible characters; empty if there is nothing visible."""
     spaced = re.sub(r"\s+", " ", text or "")
@@ -147,9 +138,6 @@ def _is_hidden(char: str) -> bool:
 
 def _is_drawn(char: str) -> bool:
     return char not in _JOINERS + _BLANK and not unicodedata.category(char).startswith("Z")
-
-
-INSTANT_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 def check_duration(text: str) -> str:

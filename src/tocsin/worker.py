@@ -1,6 +1,6 @@
-"""The Worker's entry points.
+"""Cloudflare: a deployment's platform, its scheduler as a Durable Object, and its requests.
 
-A deployment subclasses them. `parts` lists the tasks and request jobs of its scheduler, if it has its own:
+A deployment subclasses the entry points. `parts` lists the tasks and request jobs of its scheduler, if it has its own:
 
     class Default(Entry): ...
     class SchedulerDO(SchedulerObject):
@@ -10,15 +10,11 @@ Three things wake the scheduler, each sufficient by itself: its alarm, any reque
 and the cron trigger. So it does not depend on visitors, and a lost alarm is set again. `POST /api/deployed`
 wakes it at once, as the last step of a deployment. It is harmless at any time and needs no key.
 
-The web application of a Worker: the same as on the local platform, on the deployment's bindings.
+The web application is created at the first request to an isolate and kept: all requests share its rate limits and its
+cached responses. It must not keep anything that belongs to one request; see `request_ctx`.
 
-It is created at the first request to an isolate and kept: all requests share its rate limits and its cached
-responses. It must not keep anything that belongs to one request; see `request_ctx`.
-
-The environment of a deployment: settings from its vars and secrets, and its bindings, each checked.
-
-A binding that is missing or of the wrong kind is reported in the log, and raises where it is used. It does
-not stop anything else from working.
+A binding that is missing or of the wrong kind is reported in the log, and raises where it is used. Everything else
+works.
 """
 
 import json
@@ -66,6 +62,15 @@ from tocsin.web.response import error_response, json_response, refusal_of
 from tocsin.web.route import Operation, OperationDoc, ResponseDoc, routes_of
 
 T = TypeVar("T")
+_CTX: ContextVar[Any] = ContextVar("ctx")
+DEPLOYED = "/api/deployed"
+WAKE_EVERY_MS = 60_000
+DEPLOYED_DOC = OperationDoc(
+    operation_id="armScheduler",
+    tag="scheduler",
+    summary="Arm the scheduler: the last step of a deployment.",
+    responses={200: ResponseDoc("when it rings next", (Armed,))},
+)
 
 
 def texts(env: Any) -> dict[str, str]:
@@ -135,9 +140,6 @@ def _wrong_kind(name: str, binding: Any, expected: str) -> str:
     return f"The binding {name} is {javascript.kind(binding)}, not {expected}: correct it in wrangler.jsonc."
 
 
-_CTX: ContextVar[Any] = ContextVar("ctx")
-
-
 @contextmanager
 def request_ctx(ctx: Any) -> Iterator[None]:
     """While this request is served, its `ctx` keeps background work alive, such as sending log lines."""
@@ -187,16 +189,6 @@ def scheduler_stub(env: Any, name: str) -> CloudflareStub:
             "The binding SCHEDULER is missing: bind the class SchedulerDO as SCHEDULER in wrangler.jsonc."
         )
     return CloudflareNamespace(binding).get_by_name(name)
-
-
-DEPLOYED = "/api/deployed"
-WAKE_EVERY_MS = 60_000
-DEPLOYED_DOC = OperationDoc(
-    operation_id="armScheduler",
-    tag="scheduler",
-    summary="Arm the scheduler: the last step of a deployment.",
-    responses={200: ResponseDoc("when it rings next", (Armed,))},
-)
 
 
 class ArmThrottle:
