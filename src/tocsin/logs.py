@@ -1,11 +1,19 @@
-"""What the logs of both platforms share: fields of a line, masking of secrets, and delivery to the log service. Pure.
+"""What the logs of both platforms share: the form of a line, masking of secrets, and delivery to the log service.
 
-A line has an event named `noun.verb_past` and fields. Whatever leaves the process passes a `Redactor` first.
+A line is `{"at": …, "level": …, "event": …, <fields>}`. Everything for the log stream and the log service passes
+through one `Redactor`, so callers need not know which field is secret. A secret is masked in upper and lower case:
+plain, percent-encoded, escaped as in JSON, in hexadecimal digits, reversed, and in base64, also as a part of a longer
+text that was encoded, such as `user:key`.
 
-`LogDelivery` has the rules for sending entries: batches of limited size, a queue that drops the oldest entries when it
-is full, and a growing pause after a failure. The drivers are in `local` and `cloudflare`.
+`LogDelivery` sends entries in batches; a driver of each platform decides when. The log stream or the console has every
+line in any case.
 
-Emits `logs.send_failed`, `logs.send_recovered`, `logs.entries_refused` and `logs.entries_dropped`.
+- A batch that the service refuses for good (`retryable` is False) is dropped, so that it cannot block others.
+- A batch that failed returns to the head of the queue and is sent again, after 1 s, doubling up to 60 s. If
+  only the reply was lost, the service has its entries twice.
+- Entries that a full queue dropped are counted. After the next success, the count is sent to the log and the service.
+
+Emits `logs.send_failed`, `logs.send_recovered`, `logs.batch_refused` and `logs.entries_dropped`.
 """
 
 import asyncio
