@@ -27,11 +27,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TypeAlias
 
-from simulation.every_call import FAULTS, broken_by, short_plan
 from simulation.history import Report, run_history
-from simulation.long_plan import draw_long_plan
-from simulation.plan import Plan, draw_plan
-from simulation.shrink import shrunk
+from simulation.plan import Plan, draw_long_plan, draw_plan
+from simulation.shrink import FAULTS, broken_by, short_plan, shrunk
 
 HISTORY_DAYS = 6.0
 LONG_DAYS = 42.0

@@ -5,22 +5,23 @@ Unreadable values are reported, put aside, and replaced by their defaults. The s
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from holdfast.local.object_id import IdFactory
 from holdfast.types import JSON
-from simulation.clients import ADMIN_PATH, OPERATOR
+from simulation.answers import with_odd_part
 from simulation.plan import Event
 from simulation.process import SimulatedProcess
-from simulation.spoilt_answers import with_odd_part
-from simulation.stored_entries import stored_texts, write_texts
+from simulation.users import ADMIN_PATH, OPERATOR
 from support.asgi import ask
-from tocsin.commands.files import KV_FILE
+from tocsin.commands.files import KV_FILE, OBJECTS_FILE
 
-if TYPE_CHECKING:
-    from simulation.history import History
-
+_ALL = "SELECT key, value FROM entries WHERE object = ? ORDER BY key"
+_WRITE = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)"
 ODD = json.dumps(["odd"])  # not a valid value of any entry
 PUT_ASIDE = "unreadable:"
 UNREADABLE_EVENTS = {"state.entry_unreadable", "audit.record_unreadable"}
@@ -45,6 +46,26 @@ ODD_BUDGETS: tuple[tuple[str, Any], ...] = (
 )
 RUNS = ("run:", "run-log:")
 PAGES_MAX = 60
+
+
+def object_of(instance: str) -> str:
+    return IdFactory("SCHEDULER").from_name(instance).hex
+
+
+def stored_texts(directory: Path, instance: str) -> dict[str, str]:
+    """Return each entry as JSON."""
+    with closing(sqlite3.connect(directory / OBJECTS_FILE)) as file:
+        return dict(file.execute(_ALL, (object_of(instance),)))
+
+
+def write_texts(directory: Path, instance: str, texts: Mapping[str, str]) -> None:
+    """Write entries while no process has the file open."""
+    with closing(sqlite3.connect(directory / OBJECTS_FILE)) as file, file:
+        file.executemany(_WRITE, [(object_of(instance), key, text) for key, text in texts.items()])
+
+
+if TYPE_CHECKING:
+    from simulation.history import History
 
 
 class Damage:

@@ -10,8 +10,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.local.data_dir import DataDir
+from simulation.damage import stored_texts, write_texts
 from simulation.process import MIGRATIONS
-from simulation.stored_entries import stored_texts, write_texts
 from support.captured_log import CapturedLog
 from support.stored_states import stored_state
 

@@ -18,21 +18,26 @@ from starlette.types import ASGIApp
 from holdfast.errors import HoldfastError
 from holdfast.types import JSON
 from simulation.actions import Actions
-from simulation.checks import SETTLE_S, CallChecks, RunChecks, Violation, cadences_of, has_alarm, readiness
-from simulation.crowds import left_over
+from simulation.checks import (
+    SETTLE_S,
+    CallChecks,
+    DatabaseReader,
+    FoundChecks,
+    RunChecks,
+    Violation,
+    cadences_of,
+    has_alarm,
+    readiness,
+)
 from simulation.damage import Damage
-from simulation.database_reader import DatabaseReader
-from simulation.disk import CallFault, Disk
 from simulation.earlier_service import write_earlier_service
 from simulation.ending import check_ending
-from simulation.found_checks import FoundChecks
-from simulation.interpreter import evicting_after, quiet_end
-from simulation.outside import Outside
+from simulation.machine import CallFault, Disk, MachineClock, ProcessKilled, SimulatedTime, evicting_after, quiet_end
+from simulation.outside import MonthChecks, Outside
 from simulation.plan import DAY_S, Event, Plan
 from simulation.process import SimulatedProcess
 from simulation.round_checks import RoundChecks
-from simulation.time_and_loop import MachineClock, ProcessKilled, SimulatedTime
-from simulation.upstream_accounts import MonthChecks
+from simulation.users import left_over
 from support.asgi import ask, unchecked
 from support.simulated_fetch import HIRO_URL
 from tocsin.commands.files import DB_FILE

@@ -1,6 +1,8 @@
 """The plan of what goes wrong and when: a list of events, drawn from a seed before anything runs.
 
-Because the list is fixed, parts of it can be left out to see which events a failure needs.
+Because the list is fixed, parts of it can be left out to see which events a failure needs. A long plan has weeks with
+a few faults a day, where the others have dozens: between two faults the service has time to recover, months end, old
+runs are removed, and rounds last up to a week.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Literal
 
-from simulation.receiver import with_receivers
-from simulation.time_and_loop import START_MS
+from simulation.answers import with_receivers
+from simulation.machine import START_MS
 from stacks_simulator.faults import ANY_REPLY_FAULTS, PAGE_FAULTS, SimulatedFault
 from tocsin.settings import Settings
 
@@ -25,7 +27,6 @@ USUAL_SHARE = 0.02  # of histories with the default cadences, which cost as much
 # Minutes between two runs of the tasks `feed`, `tenero` and `sweep`.
 CADENCES = ((30, 120, 240), (60, 240, 360), (120, 480, 720))
 SLOW_CADENCES = ((120, 240), (240, 360), (480, 720))
-
 # How often each kind of event happens on a usual day.
 RATES: Mapping[str, float] = {
     "upstream": 6.0,
@@ -77,6 +78,8 @@ TROUBLE_RATES: Mapping[str, float] = {"damage": 0.6, "account": 1.5, "hook_fault
 # What is wrong with the network's list: while its ETag is stuck or the list stands still, everything seems fine.
 LIST_RATES: Mapping[str, float] = {"stuck_etag": 0.3, "stopped_list": 0.3, "wrong_page": 0.7}
 MONTH_ENDS_MS = 1_780_099_200_000  # a midnight, two days before a month ends
+EVENTS_SHARE = 0.15
+ROUNDS_S = (43_200, 86_400, 7 * 86_400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,3 +381,23 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
         "longer_list": rng.random() < 0.2,
     },
 }
+
+
+def draw_long_plan(seed: int, days: float) -> Plan:
+    """Draw the long history of this seed."""
+    rng, plan = Random(f"{seed}:long"), draw_plan(seed, days)
+    world = replace(
+        plan.world,
+        settings=drawn_settings(rng, plan.world.settings, slow=True),
+        slow=True,
+        look_every_s=rng.choice((3_600.0, 7_200.0)),
+        rounds_every_s=14_400.0,
+    )
+    events = tuple(_with_long_rounds(event, rng) for event in plan.events if rng.random() < EVENTS_SHARE)
+    return replace(plan, world=world, events=events)
+
+
+def _with_long_rounds(event: Event, rng: Random) -> Event:
+    if event.kind != "round_rule":
+        return event
+    return replace(event, values={**event.values, "period_s": rng.choice(ROUNDS_S)})

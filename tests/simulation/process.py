@@ -14,10 +14,8 @@ from starlette.types import ASGIApp
 
 from holdfast.local.gates import output_gate
 from holdfast.types import JSON
-from simulation.disk import Disk
-from simulation.receiver import RECEIVER_URL, AlertReceiver
-from simulation.spoilt_answers import SpoiltAnswers
-from simulation.time_and_loop import MachineClock, SimulatedLoop, SimulatedTime
+from simulation.answers import RECEIVER_URL, AlertReceiver, SpoiltAnswers
+from simulation.machine import Disk, MachineClock, SimulatedLoop, SimulatedTime
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.app import Parts, tasks
 from tocsin.commands.files import load_migrations

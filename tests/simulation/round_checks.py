@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
 from holdfast.types import JSON
-from simulation.checks import LATE_S
-from simulation.database_reader import rows_of
+from simulation.checks import LATE_S, rows_of
 from tocsin.prices.store import peg_of
 from tocsin.rounds.file import RoundFile, read_round_file, recount
 from tocsin.rounds.round import RoundPrice

@@ -6,9 +6,9 @@ This test uses a few calls, to check that such a history works. CI uses every fo
 
 import pytest
 
-from simulation.disk import CallFault
-from simulation.every_call import FAULTS, broken_by, short_plan
 from simulation.history import run_history
+from simulation.machine import CallFault
+from simulation.shrink import FAULTS, broken_by, short_plan
 
 STEP = 48
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from simulation.machine import SimulatedTime
 from simulation.outside import Outside
 from simulation.plan import draw_plan
-from simulation.time_and_loop import SimulatedTime
 
 
 def test_a_swap_is_unseen_only_if_nothing_after_it_was_listed(monkeypatch: pytest.MonkeyPatch) -> None:

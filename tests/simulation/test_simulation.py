@@ -19,8 +19,7 @@ from holdfast.local.storage import ObjectStorage
 from holdfast.types import Database, Row, Statement
 from simulation.checks import Violation
 from simulation.history import Report, run_history
-from simulation.long_plan import draw_long_plan
-from simulation.plan import Event, Plan, draw_plan
+from simulation.plan import Event, Plan, draw_long_plan, draw_plan
 from simulation.shrink import shrunk
 from tocsin.rounds import capture
 from tocsin.rounds import steps as advance

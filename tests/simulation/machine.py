@@ -1,23 +1,34 @@
-"""Simulated time, and an event loop whose only source of randomness is a seed.
+"""The simulated machine: its time, its event loop, its disk, and what a history changes in the interpreter.
 
-Each process of the service gets its own loop. Nothing runs in a thread: the jobs that asyncio would hand to one run on
-the loop after a random delay, in an order that a thread pool allows. Timers fire slightly late, as real ones do, so
-timers due at the same time fire in a random order. `kill_in` ends the process between two callbacks, wherever its code
-is at that point.
+The only source of randomness is a seed. Each process of the service gets its own loop. Nothing runs in a thread: the
+jobs that asyncio would hand to one run on the loop after a random delay, in an order that a thread pool allows. Timers
+fire slightly late, as real ones do, so timers due at the same time fire in a random order. `kill_in` ends the process
+between two callbacks, wherever its code is at that point.
+
+Every storage call passes through the disk: the commits and syncs of the objects, and each job of a database's thread.
+So a fault can hit any one of them by its number. The disk can be full, slow, fail to sync, or end the process.
 """
 
 import asyncio
+import errno
+import gc
 import heapq
-from collections.abc import Callable
+import os
+import sqlite3
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from holdfast.errors import StoreUnavailable
+from holdfast.local import live_object, object_store
 from support.virtual_time import VirtualClock
 
 T = TypeVar("T")
-
 START_MS = 1_778_716_800_000  # a midnight of 2026, in the first days of the campaign
 TIMER_LATE_S = 0.0001  # the longest that a timer fires late
 WRITER = "-w"  # the suffix of the name of a thread that writes
@@ -25,6 +36,11 @@ STATEMENTS = "_run_whole"  # the job that runs them; another one closes the file
 RESOLUTION_S = 1e-9  # a timer due this soon is due now
 CLOSED = "Event loop is closed"
 JOB_S = (0.0001, 0.002)  # how long a job in a thread takes
+CallFault: TypeAlias = Literal["fails", "killed before", "killed after"]
+DATABASE = "db-w"  # the thread that writes to it
+QUICK_SYNC_S = 0.0002
+SLOW_SYNC_S = 0.5
+COLLECT_AFTER = 1_000_000  # new objects: a history makes few cycles; frequent searches take a sixth of the time
 
 
 class ProcessKilled(KeyboardInterrupt):
@@ -223,3 +239,96 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 def _kill() -> None:
     raise ProcessKilled
+
+
+@dataclass
+class Disk:
+    """Counts the storage calls and decides the outcome of each."""
+
+    time: SimulatedTime
+    rng: Random
+    calls: int = 0
+    faults: dict[int, CallFault] = field(default_factory=dict)  # by the number of the call
+    full_until_s: float = 0.0
+    full_share: float = 1.0
+    slow_until_s: float = 0.0
+    sync_fails: bool = False
+    process_is_dead: bool = False
+    failed_s: float = -1_000.0  # when a call last failed
+
+    @property
+    def is_full(self) -> bool:
+        return self.time.now_s < self.full_until_s
+
+    @property
+    def is_slow(self) -> bool:
+        return self.time.now_s < self.slow_until_s
+
+    def before(self, call: str) -> int:
+        """Raise if the call fails; return its number for `after`."""
+        if self.process_is_dead:
+            raise ProcessKilled
+        number, self.calls = self.calls, self.calls + 1
+        fault = self.faults.get(number)
+        if fault == "killed before":
+            self.process_is_dead = True
+            raise ProcessKilled
+        if call == "sync":
+            if fault == "fails" or self.sync_fails:
+                self.sync_fails, self.failed_s = False, self.time.now_s
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        elif fault == "fails" or (self.is_full and self.rng.random() < self.full_share):
+            self.failed_s = self.time.now_s
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            if call == DATABASE:  # there the job itself translates SQLite's errors
+                raise StoreUnavailable("DB: database or disk is full; nothing of the call was written") from error
+            raise error
+        return number
+
+    def after(self, number: int) -> None:
+        if self.faults.get(number) == "killed after":
+            self.process_is_dead = True
+            raise ProcessKilled
+
+    def sync(self, _fd: int) -> float:
+        """Replace a real sync; return how long it took."""
+        self.after(self.before("sync"))
+        return SLOW_SYNC_S * self.rng.random() if self.is_slow else QUICK_SYNC_S
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Make the objects' store sync to this disk."""
+        real = object_store._timed_sync
+        object_store._timed_sync = self.sync  # type: ignore[assignment]  # another name of its argument
+        try:
+            yield
+        finally:
+            object_store._timed_sync = real
+
+
+@contextmanager
+def evicting_after(idle_s: float) -> Iterator[None]:
+    usual = live_object.IDLE_S
+    live_object.IDLE_S = idle_s
+    try:
+        yield
+    finally:
+        live_object.IDLE_S = usual
+
+
+@contextmanager
+def quiet_end() -> Iterator[None]:
+    """Silence warnings from code of a killed process when the collector ends it."""
+    hook, thresholds = sys.unraisablehook, gc.get_threshold()
+    sys.unraisablehook = lambda _: None
+    gc.freeze()  # older objects stay: scanning them takes most of a collection
+    try:
+        gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*was never awaited", category=RuntimeWarning)
+            yield
+    finally:
+        gc.unfreeze()
+        sys.unraisablehook = hook
+        gc.set_threshold(*thresholds)

@@ -1,4 +1,8 @@
-"""The clients of the service and what each remembers of the answers: agents, Chainhook, visitors."""
+"""The clients of the service and what each remembers of the answers.
+
+Agents, Chainhook and visitors; clients that keep reading (news, events, all pages of a list); and crowds that need Hiro
+at once while it asks everybody to wait.
+"""
 
 import asyncio
 import json
@@ -6,25 +10,30 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from holdfast.errors import HoldfastError, ObjectReset, StartError, UsageError
+from simulation.answers import with_odd_part
 from simulation.checks import SETTLE_S
 from simulation.outside import ADMIN, CHAINHOOK
 from simulation.plan import Event
 from simulation.process import SimulatedProcess
-from simulation.spoilt_answers import with_odd_part
+from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT
 from stacks_simulator.chain_records import ChainTransaction
+from stacks_simulator.faults import SimulatedFault
 from support.asgi import Answer, ask
 from support.competition_site import push_1, push_2
+from tocsin.board.news import read_news
+from tocsin.scheduler.types import Status
+from tocsin.swaps.rules import AllowList, built_in, with_added
 
 if TYPE_CHECKING:
     from simulation.history import History
-
 ADMIN_PATH = "/api/admin/scheduler"
 OPERATOR = {"x-admin-key": ADMIN.secret}
 PUSH = {"content-type": "application/json", "authorization": f"Bearer {CHAINHOOK.secret}"}
 FETCHED_LATE_MS = 10_000  # how much a slow disk may delay the time that counts as fetched
 PATHS = ("/api/competition/leaderboard", "/api/prices", "/metrics", "/healthz", ADMIN_PATH)
-
 READ_PATHS = (
     "/api/competition/trades?limit={limit}",
     "/api/competition/trades?address={address}&limit={limit}",
@@ -86,6 +95,21 @@ ODD_PUSHES = (
     b'{"apply": [{"transactions": [{}]}], "rollback": [{"transactions": [{}]}]}',
     b'{"apply": [' + b'{"transactions": []}, ' * 250 + b"{}]}",
 )
+LISTS = (  # a path, its rows, the key of a row, where the next page begins, and how to request it
+    ("/api/competition/trades?limit={}", "trades", "txid", "next_cursor", "cursor"),
+    ("/api/competition/trades?limit={}&address={}", "trades", "txid", "next_cursor", "cursor"),
+    ("/api/admin/competition/refusals?limit={}", "refusals", "txid", "next", "cursor"),
+    (f"{ADMIN_PATH}/runs?limit={{}}", "runs", "id", "next", "cursor"),
+    ("/api/competition/leaderboard?limit={}", "rows", "stxAddress", "next", "cursor"),
+)
+PAGES_MAX = 40
+ALLOWLISTS = 8  # how many one operator tries
+WAITS_MS = (0, 5_000, 25_000)
+LIMITED_MS = 20_000
+RETRY_AFTER_S = (1, 2, 4)
+LOOKS = 30
+LOOK_S = (0.1, 0.6)
+NO_TXID = "0x" + "0" * 64
 
 
 class Clients:
@@ -272,3 +296,215 @@ class Clients:
 async def _sent(pieces: list[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
+
+
+class Followers(Clients):
+    """Clients that remember their position, even when the service restarts."""
+
+    _news_after = 0
+
+    def _follow(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
+        match event.values["what"]:
+            case "news":
+                self.spawn(self._follow_news(process))
+            case "events":
+                self.spawn(self._follow_events(process, rng))
+            case "pages":
+                self.spawn(self._turn_pages(process, rng))
+            case "instance":
+                self.spawn(self._ask_other_instance(process))
+            case "allowlist":
+                for _ in range(ALLOWLISTS):
+                    self._try_allowlist(rng)
+
+    async def _follow_news(self, process: SimulatedProcess) -> None:
+        """Check that numbers only grow, and that the last news of a transaction matches the record."""
+        told: dict[str, str] = {}
+        before = self._recorded()
+        after, began_after = 0, self._news_after
+        while True:
+            news, read_to = await read_news(process.db, after)
+            told |= {each.txid: each.kind for each in news if each.txid is not None and each.kind != "refused"}
+            if any(each.id <= after for each in news) or read_to < after:
+                self._history.broken("news", f"after {after} comes {[each.id for each in news]}")
+            if read_to == after:
+                break
+            after = read_to
+        self._news_after = after
+        if after < began_after:
+            self._history.broken("news", f"they went on to {began_after}, and now to {after} only")
+        if before == self._recorded():
+            wrong = [txid for txid, kind in told.items() if (kind == "counted") != (txid in before)]
+            if wrong:
+                self._history.broken("news", f"{wrong[:3]} are not recorded as told last")
+
+    async def _follow_events(self, process: SimulatedProcess, rng: Random) -> None:
+        """Check that events of the scheduler arrive in order, none of them twice."""
+        after = 0
+        for _ in range(rng.choice((1, 3))):
+            try:
+                batch = await process.scheduler().events(after, rng.choice(WAITS_MS))
+            except ObjectReset:
+                return  # its follower begins again
+            numbers = [each.seq for each in batch.events]
+            if numbers != sorted(set(numbers)) or any(number <= after for number in numbers):
+                self._history.broken("events", f"after {after} come {numbers}")
+            after = batch.next
+
+    async def _turn_pages(self, process: SimulatedProcess, rng: Random) -> None:
+        """Check that no row appears on two pages, unless something was written in the meantime."""
+        path, rows_name, key, next_name, cursor_name = rng.choice(LISTS)
+        first = path.format(rng.choice((1, 2, 7)), rng.choice(self._outside.agents).address)
+        seen: list[Any] = []
+        asked, version = first, self._version()
+        for _ in range(PAGES_MAX):
+            answer = await self._ask(process, asked, "GET", OPERATOR)
+            if answer.status != 200:
+                return
+            body = answer.json()
+            seen += [row[key] for row in body[rows_name]]
+            if body[next_name] is None:
+                break
+            asked = f"{first}&{cursor_name}={quote(str(body[next_name]))}"
+        self._history.happened[f"pages of {rows_name}"] += 1
+        if len(seen) != len(set(seen)) and version == self._version():
+            self._history.broken("pages", f"{first} shows a row twice: {seen}")
+
+    async def _ask_other_instance(self, process: SimulatedProcess) -> None:
+        """Check that only the instance in the settings runs: any other sets no alarm and refuses to run anything."""
+        other = process.instance("an-older-one")
+        armed_at, status = await other.arm(), await other.status()
+        try:
+            await other.refresh_all()
+        except UsageError:
+            refused = True
+        else:
+            refused = False
+        if armed_at is not None or status.active or status.next_alarm_at is not None or not refused:
+            self._history.broken("settings", f"another instance runs, too: {armed_at} {refused} {status}")
+
+    def _version(self) -> int:
+        """Return the version of the database, which changes with every commit of the service."""
+        with self._history.reader.at_one_instant() as database:
+            return int(database.execute("PRAGMA data_version").fetchone()[0])
+
+    # Settings
+
+    def _try_allowlist(self, rng: Random) -> None:
+        """Check that an unreadable list is refused by name, and any other one extends the built-in list."""
+        added: dict[str, Any] = {
+            "contracts": {OFF_LIST_CONTRACT: ["swap-helper-a"], rng.choice(sorted(LISTED_CALLS)): ["swap-x"]},
+            "protocol": "bitflow",
+            "provider_address": OFF_LIST_CONTRACT.partition(".")[0],
+            "provider_attribution_contracts": [OFF_LIST_CONTRACT],
+        }
+        if rng.random() < 0.3:
+            added["another"] = 1
+        text = json.dumps(with_odd_part(added, rng) if rng.random() < 0.6 else added)
+        if rng.random() < 0.2:
+            text = text[: rng.randrange(len(text))]
+        try:
+            allowed: AllowList = with_added(text)
+        except StartError as error:
+            if "TOCSIN_ALLOWLIST" not in str(error):
+                self._history.broken("settings", f"{text}: {error}")
+            return
+        lost = [name for name, functions in built_in().contracts.items() if not functions <= allowed.contracts[name]]
+        if lost:
+            self._history.broken("settings", f"{text} takes {lost} from the list")
+
+
+class Crowds(Followers):
+    """Sends the crowds. `then` is what happens as soon as somebody waits for a permit."""
+
+    def _crowd(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
+        outside, then = self._outside, event.values["then"]
+        now_ms = outside.clock.now()
+        outside.simulator.faults.add(
+            SimulatedFault(
+                kind="limited",
+                upstream="hiro",
+                share=event.values["share"],
+                from_ms=now_ms,
+                until_ms=now_ms + LIMITED_MS,
+                retry_after=rng.choice(RETRY_AFTER_S),
+            )
+        )
+        if then != "probe":  # an operator's run goes through a closed limiter if none is under way
+            for task in ("feed", "sweep"):
+                path = f"{ADMIN_PATH}?action=refresh&task={task}"
+                self.spawn(self._ignore(self._post(process, path, OPERATOR)))
+        submitted = []
+        for number, transaction in enumerate(outside.recent(event.values["count"], rng)):
+            self.spawn(self._do_submit(process, transaction, f"198.51.100.{number + 1}"))
+            submitted.append(list(self._tasks)[-1])
+        self.spawn(self._follow_events(process, rng))
+        self.spawn(self._wait_and_do(process, then, submitted, rng))
+
+    def spoil(self, values: Mapping[str, Any]) -> None:
+        spoilt = self._outside.spoilt
+        spoilt.upstream, spoilt.share, spoilt.only = values["upstream"], values["share"], values.get("only")
+        spoilt.until_s = self._history.time.now_s + values["for_s"]
+
+    def _confused(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        """Make an upstream send odd answers for some minutes while an operator retries again and again."""
+        self.spoil(event.values)
+        self.spawn(self._try_again(process, event.values))
+
+    async def _try_again(self, process: SimulatedProcess, values: Mapping[str, Any]) -> None:
+        for _ in range(values["tries"]):
+            await asyncio.sleep(values["for_s"] / (values["tries"] + 1))
+            await self._post(process, f"{ADMIN_PATH}?action=refresh&task={values['task']}", OPERATOR)
+
+    async def _wait_and_do(
+        self, process: SimulatedProcess, then: str, submitted: "list[asyncio.Task[None]]", rng: Random
+    ) -> None:
+        for _ in range(LOOKS):
+            await asyncio.sleep(rng.uniform(*LOOK_S))
+            try:
+                status = await process.scheduler().status()
+            except HoldfastError:
+                return  # it does not work now
+            if _is_time(status, then):
+                break
+        else:
+            return
+        self._history.happened[f"crowd {then}"] += 1
+        self._history.note("in the crowd", then=then)
+        match then:
+            case "reset":
+                for live in list(process.runtime._live.values()):
+                    live.time_out("the simulation", 0)
+            case "leave":
+                for task in submitted[::2]:
+                    task.cancel()
+            case "probe":
+                path = f"{ADMIN_PATH}?action=refresh&task=feed"
+                await self._post(process, path, OPERATOR)
+            case "look":
+                await self._look_around(process, status, rng)
+
+    async def _look_around(self, process: SimulatedProcess, status: Status, rng: Random) -> None:
+        """Read the runs under way, and transactions that are not known yet."""
+        running = [task.running.run for task in status.tasks.values() if task.running is not None]
+        paths = [f"{ADMIN_PATH}/runs/{number}" for number in running]
+        paths += [f"/api/competition/trades/{each.tx_id}" for each in self._outside.recent(4, rng)]
+        for path in (*paths, *(f"/api/competition/trades/{NO_TXID}",) * 2):
+            await self._do_visit(process, path)
+
+
+def _is_time(status: Status, then: str) -> bool:
+    hiro = status.budgets["hiro"]
+    if then == "probe":
+        return hiro.closed_until is not None and hiro.in_flight == 0
+    return hiro.waiting.task + hiro.waiting.request > 0
+
+
+def left_over(status: Status) -> str | None:
+    """Return a sentence if somebody waits for a permit, or a call is under way, while nothing runs."""
+    if any(task.running is not None for task in status.tasks.values()):
+        return None
+    for name, budget in status.budgets.items():
+        if budget.waiting.task or budget.waiting.request or budget.in_flight:
+            return f"{name}: {budget.waiting} wait, {budget.in_flight} calls are under way, and nothing runs"
+    return None

@@ -1,22 +1,88 @@
-"""Answers of an upstream that contradict themselves or the upstream's contract, in ways that a reader must notice.
+"""Answers from outside that are wrong: of the receiver of alerts, and of upstreams.
 
-Each has the right types. None can be mistaken for a true answer: if a change would give a true answer, for example
-because all rows of a page are of one block, the answer stays unchanged.
+The receiver accepts alerts and heartbeats, refuses them, or does not answer. An upstream's answer may have an odd
+status, a value of another type, or contradict itself or the upstream's contract. None can be mistaken for a true answer
+with other values: nobody could notice an upstream that lies.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from simulation.machine import TrueClock
+from stacks_simulator.hiro_hooks import HOOK_UUID
+from stacks_simulator.http_messages import UpstreamName
+from tocsin.errors import FetchFailed, FetchTimeout
 from tocsin.fetch import FetchResponse
+from tocsin.settings import Settings
 
+ReceiverMode: TypeAlias = Literal["takes", "refuses", "silent", "cut"]
+RECEIVER_URL = "https://receiver.example"
+ALERT_FORMATS = ("json", "slack", "pagerduty")
+ALERTED_SHARE, HEARTBEAT_SHARE, HOOK_SHARE = 0.6, 0.3, 0.9  # of histories
 Change: TypeAlias = Callable[[Any, Random], bool]  # changes a body in place; returns whether it could
-
 OTHER_TXID = "0x" + "5e" * 32
 OTHER_ADDRESS = "SP000000000000000000002Q6VF78.another-token"
 STALE_CURSOR = (400, 404, 410)
 VALUES_MAX = 200_001
+ODD_STATUSES = (400, 403, 408, 418, 425, 451, 600)
+ELSEWHERE = "https://elsewhere.example/"
+RETRY_AFTER = ("soon", "-3", "Wed, 20 May 2026 07:28:00", "Wed, 20 May 2026 07:28:00 GMT", "9" * 30)
+KINDS = ("value", "value", "contradiction", "contradiction", "status", "moved", "limited")
+
+
+def with_receivers(rng: Random, settings: Settings) -> Settings:
+    """Draw settings: some name a receiver of alerts, one of heartbeats, or a hook to watch."""
+    form = rng.choice(ALERT_FORMATS)
+    alerted, beats, hooked = rng.random(), rng.random(), rng.random()
+    if alerted < ALERTED_SHARE:
+        settings = replace(
+            settings,
+            alert_url=f"{RECEIVER_URL}/alerts",
+            alert_format=form,
+            alert_key="the-key-of-the-receiver" if form != "slack" else None,
+        )
+    if beats < HEARTBEAT_SHARE:
+        settings = replace(settings, heartbeat_url=f"{RECEIVER_URL}/heartbeat")
+    if hooked < HOOK_SHARE and settings.hiro_api_key is not None:
+        settings = replace(settings, chainhook_id=f"/chainhooks/me/{HOOK_UUID}", chainhook_reenable=rng.random() < 0.7)
+    return settings
+
+
+@dataclass
+class AlertReceiver:
+    """Receives alerts. `says_ready`: whether the last accepted alert said that the service is ready."""
+
+    clock: TrueClock
+    mode: ReceiverMode = "takes"
+    says_ready: bool = True
+    taken: int = 0
+    given_up: int = 0
+
+    async def receive(
+        self, url: str, *, body: bytes | None = None, timeout_s: float = 8.0, **_options: Any
+    ) -> FetchResponse:
+        if self.mode == "silent":
+            await self.clock.sleep(timeout_s)
+            raise FetchTimeout("no complete reply in time")
+        await self.clock.sleep(0.05)
+        if self.mode == "cut":
+            raise FetchFailed("the connection was cut")
+        if self.mode == "refuses":
+            return FetchResponse(503, {}, b"")
+        if url.endswith("/alerts"):
+            self.taken += 1
+            self.says_ready = _says_ready(json.loads(body or b"{}"))
+        return FetchResponse(204, {}, b"")
+
+
+def _says_ready(alert: Mapping[str, Any]) -> bool:
+    """Read an alert in any of the formats."""
+    if "text" in alert:
+        return "ready again" in alert["text"].partition("\n")[0]
+    return alert.get("event") == "ready" or alert.get("event_action") == "resolve"
 
 
 def contradicted(answer: FetchResponse, url: str, rng: Random) -> FetchResponse:
@@ -180,3 +246,50 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
     "/transactions": (_oldest_first, _without_block, _empty_page),
     "/v1/stacks/tokens": (_another_token, _no_price_field, _numbers_as_text),
 }
+
+
+@dataclass
+class SpoiltAnswers:
+    """Spoils a share of the answers of one upstream for a while."""
+
+    upstream: UpstreamName = "hiro"
+    share: float = 0.0
+    until_s: float = 0.0
+    only: str | None = None  # the only kind to use
+
+    def spoil(self, answer: FetchResponse, url: str, rng: Random) -> FetchResponse:
+        """Return what arrives instead of this answer."""
+        if rng.random() >= self.share:
+            return answer
+        kind = self.only or rng.choice(KINDS)
+        if kind == "contradiction":
+            return contradicted(answer, url, rng)
+        if kind == "status":
+            return FetchResponse(rng.choice(ODD_STATUSES), {}, b"")
+        if kind == "moved":
+            status = rng.choice((301, 302, 307, 308))
+            return FetchResponse(status, {"location": rng.choice((url, url, ELSEWHERE))}, b"")
+        if kind == "limited":
+            return FetchResponse(429, {"retry-after": rng.choice(RETRY_AFTER)}, b"")
+        return self._with_odd_value(answer, rng)
+
+    @staticmethod
+    def _with_odd_value(answer: FetchResponse, rng: Random) -> FetchResponse:
+        try:
+            body = json.loads(answer.body)
+        except ValueError:
+            return answer
+        return FetchResponse(answer.status, answer.headers, json.dumps(with_odd_part(body, rng)).encode())
+
+
+def with_odd_part(value: Any, rng: Random) -> Any:
+    """Return the value with one part, at any depth, of another type."""
+    if isinstance(value, dict) and value and rng.random() < 0.95:
+        name = rng.choice(list(value))
+        return {**value, name: with_odd_part(value[name], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.95:
+        at = rng.randrange(len(value))
+        return [*value[:at], with_odd_part(value[at], rng), *value[at + 1 :]]
+    if isinstance(value, dict | str) or value is None:
+        return ["odd"]
+    return {"odd": True} if isinstance(value, list) else "odd"
