@@ -10,6 +10,8 @@ DEV := .venv/.dev
 WORKERD := tests/cloudflare/.ready
 WRANGLER := deploy/cloudflare/node_modules/.ready
 AXE := tests/pages/axe/node_modules/.ready
+# For programs that use support modules of the tests.
+TESTING = PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/packages/holdfast/tests
 # A worker runs one test file at a time, so tests that share a runtime start it once. conftest sets the order.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -97,7 +99,7 @@ odd-place: $(DEV) ## run the fast tests of the last commit in an odd place: priv
 	@touch $@
 
 fuzz: $(DEV) $(WORKERD) .venv-fuzz ## send generated requests to the whole API, on both platforms [EXAMPLES=60 SEED=1]
-	@PYTHONPATH=tests $(BIN)/python tools/fuzz_api.py $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))
+	@$(TESTING) $(BIN)/python tools/fuzz_api.py $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))
 
 .venv-mcp: tools/requirements-mcp.txt
 	@$(PYTHON) -m venv $@
@@ -123,21 +125,21 @@ client: $(RUNTIME) .venv-client ## validate /openapi.json, generate a client fro
 
 mutation: .venv-mutation ## check whether the tests would notice a bug: PACKAGE=budget [MODULE=windows SAMPLE=200 SEED=1 AGAIN=1 SLOW=1]
 	@$(if $(PACKAGE),,$(error name a package: make mutation PACKAGE=budget))
-	@PYTHONPATH=tests nice -n 15 .venv-mutation/bin/python -m tools.mutation $(PACKAGE) \
+	@$(TESTING) nice -n 15 .venv-mutation/bin/python -m tools.mutation $(PACKAGE) \
 	  $(foreach name,$(MODULE),--module $(name)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(AGAIN),--again) $(if $(REPORT),--report) $(if $(SLOW),--slow)
 
 soak: $(DEV) ## send traffic, abuse and faults while the scheduler runs; prints resource use [MINUTES=10]
-	@PYTHONPATH=tests $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
+	@$(TESTING) $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
 # With COVERAGE, it uses the environment of `make mutation`, which has coverage.py.
 sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## simulate bad days of the whole service in virtual time: one history by its seed, or many [SEED=7 LONG=1 DAYS=1000 FIRST=1 JOBS=1 EVERY_CALL=1 COVERAGE=1]
-	@cd tests && ../$(if $(COVERAGE),.venv-mutation/bin/python -m simulation.branch_coverage,$(BIN)/python -m simulation) \
+	@cd tests && $(TESTING) ../$(if $(COVERAGE),.venv-mutation/bin/python -m simulation.branch_coverage,$(BIN)/python -m simulation) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(LONG),--long) $(if $(EVERY_CALL),--every-call $(EVERY_CALL))
 
 digests: $(DEV) ## write digests of simulated histories, or compare two files of them [OUT=a.json SEEDS=200 JOBS=2 COMPARE="a.json b.json"]
-	@cd tests && ../$(BIN)/python -m simulation.digests $(if $(OUT),--out $(abspath $(OUT))) $(if $(SEEDS),--seeds $(SEEDS)) \
+	@cd tests && $(TESTING) ../$(BIN)/python -m simulation.digests $(if $(OUT),--out $(abspath $(OUT))) $(if $(SEEDS),--seeds $(SEEDS)) \
 	  $(if $(JOBS),--jobs $(JOBS)) $(if $(COMPARE),--compare $(abspath $(COMPARE)))
 
 mutants: $(DEV) ## apply each deliberate bug of tools/mutants to a copy: a test must catch it [ONLY=name JOBS=1]
@@ -172,7 +174,7 @@ cloudflare: $(RUNTIME) $(WRANGLER) ## bundle for Cloudflare, dry-run live and pr
 	@awk '/^## Deploy/ {found = 1} found && /^```/ {if (shown) exit; shown = 1; next} shown' docs/cloudflare.md
 
 conformance: $(DEV) ## replay workerd's recordings [SCENARIOS=path TRACES=path ONLY=ids REAL_TIME=1 OUT=path]
-	@cd tests && ../$(BIN)/python -m conformance \
+	@cd packages/holdfast/tests && ../../../$(BIN)/python -m conformance \
 	  $(if $(SCENARIOS),--scenarios $(abspath $(SCENARIOS))) $(if $(TRACES),--traces $(abspath $(TRACES))) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(REAL_TIME),--real-time) $(if $(OUT),--out $(abspath $(OUT)))
 
@@ -184,7 +186,7 @@ fmt: $(DEV) ## format and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 
 screenshots: $(DEV) chromium ## take screenshots of the pages in every state
-	@PYTHONPATH=tests $(BIN)/python tools/screenshots.py
+	@$(TESTING) $(BIN)/python tools/screenshots.py
 
 bench: $(DEV) $(WORKERD) chromium ## run the benchmarks; installs wrk (apt) and workerd (npm) if they are missing
 	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null)
@@ -193,8 +195,8 @@ bench: $(DEV) $(WORKERD) chromium ## run the benchmarks; installs wrk (apt) and 
 	@$(BIN)/python bench/measure_client.py
 	@$(BIN)/python bench/measure_prices.py
 	@$(BIN)/python bench/measure_flood.py
-	@PYTHONPATH=tests $(BIN)/python bench/measure_front_door.py
-	@PYTHONPATH=tests $(BIN)/python bench/measure_streams.py
+	@$(TESTING) $(BIN)/python bench/measure_front_door.py
+	@$(TESTING) $(BIN)/python bench/measure_streams.py
 	@$(BIN)/python bench/measure_status.py
 	@$(BIN)/python bench/measure_board.py
 	@$(BIN)/python bench/measure_periods.py
@@ -202,9 +204,9 @@ bench: $(DEV) $(WORKERD) chromium ## run the benchmarks; installs wrk (apt) and 
 	@$(BIN)/python bench/measure_closing.py
 	@$(BIN)/python bench/measure_sweep.py
 	@$(BIN)/python bench/measure_feed.py
-	@PYTHONPATH=tests $(BIN)/python bench/measure_upgrade.py
+	@$(TESTING) $(BIN)/python bench/measure_upgrade.py
 	@$(BIN)/python bench/measure_lane.py
-	@PYTHONPATH=tests $(BIN)/python bench/page_tasks.py
+	@$(TESTING) $(BIN)/python bench/page_tasks.py
 	@$(BIN)/python bench/measure_cloudflare.py
 
 lock: ## write all files that pin package versions [UPGRADE=1: the newest allowed versions]

@@ -18,6 +18,8 @@ from null_logger import NullLogger
 
 from holdfast.local.runtime import Runtime
 from holdfast.types import Database
+from holdfast_testing.stores import make_objects_file, open_kv
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
@@ -25,9 +27,8 @@ from stacks_simulator.simulator import RecordedRequest, Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from stacks_simulator.wallets import Wallet
 from support.competition import register
-from support.local_store import make_objects_file, open_competition, open_kv
+from support.local_store import open_competition
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from support.virtual_time import VirtualClock
 from tocsin.app import Parts, Platform, build
 from tocsin.fetch import Fetch
 from tocsin.scheduler.client import SchedulerClient

@@ -22,12 +22,13 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
 from measure_rounds import ENDS_AT, STARTS_AT, competition
 
 from holdfast.local.database import SqliteDatabase
-from support.local_store import migrated
+from holdfast_testing.stores import migrated
 from support.processes import SERVE, ServiceProcess, running
 from support.round_service import ALONE, make_data
 from support.round_world import RoundWorld, SetClock

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
 from support.workerd import MODULES, Workerd, running
 

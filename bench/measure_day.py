@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
 from null_logger import NullLogger
 
@@ -28,13 +29,14 @@ from holdfast.local.database import SqliteDatabase
 from holdfast.local.kv import SqliteKV
 from holdfast.local.runtime import Runtime
 from holdfast.types import JSON, Clock, Database, DBResult
+from holdfast_testing.stores import make_objects_file, open_kv
+from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.chain import Chain
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import leaderboard, register
-from support.local_store import make_objects_file, open_competition, open_kv
+from support.local_store import open_competition
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import MODULES, Workerd, running
 from tocsin.app import Platform, build
 from tocsin.prices.store import prices_of

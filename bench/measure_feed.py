@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
 from feed_service import (
     KINDS,
@@ -43,10 +44,10 @@ from feed_service import (
     warm_up,
 )
 
+from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.addresses import address_of
 from stacks_simulator.chain import Chain
 from support.local_store import open_competition
-from support.virtual_time import VirtualClock, run_virtual
 from support.whole_service import Throttle
 from tocsin.scheduler.types import RunRecord
 from tocsin.swaps.rules import AllowList, Rules, built_in

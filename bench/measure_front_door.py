@@ -1,6 +1,6 @@
 """Send a head of 100 MB, and open 1,100 silent sockets with 1,024 descriptors, while the scheduler runs.
 
-    PYTHONPATH=tests python bench/measure_front_door.py
+    PYTHONPATH=tests:packages/holdfast/tests python bench/measure_front_door.py
 
 It prints how much memory the head took, how long `/healthz` took during that, when the sockets were closed, and how the
 runs ended. The scheduler runs every few seconds.

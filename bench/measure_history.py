@@ -18,18 +18,19 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
 from holdfast.local import sqlite_file
 from holdfast.local.database import SqliteDatabase
 from holdfast.types import Database
+from holdfast_testing.stores import migrated, open_kv
+from holdfast_testing.virtual_time import START_MS, run_virtual
 from support.competition import chain_of, open_world
 from support.history_rows import PlainSwap, add_swaps, add_traders
-from support.local_store import migrated, open_kv
 from support.market import Market
 from support.pages_world import sample_row
 from support.task_run import task_bench
-from support.virtual_time import START_MS, run_virtual
 from tocsin.app import tasks
 from tocsin.board import capital as outlays
 from tocsin.board import history as agent_days

@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
+from holdfast_testing.virtual_time import run_virtual
 from support.submitters import LaneFigures, LaneWorld, addresses
-from support.virtual_time import run_virtual
 
 KINDS = ("none", "one address", "ten addresses", "a hundred addresses", "a /48")
 

@@ -19,7 +19,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
 from typing import Any
 
@@ -27,8 +28,9 @@ from null_logger import NullLogger
 from starlette.types import ASGIApp, Message
 
 from holdfast.types import KV, Database
+from holdfast_testing.stores import open_kv
 from support.history_rows import PlainSwap, add_swaps, add_traders
-from support.local_store import open_competition, open_kv
+from support.local_store import open_competition
 from support.pages_rounds import round_row
 from support.pages_world import sample_row
 from support.round_world import SetClock

@@ -15,14 +15,15 @@ from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
+from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.chain import Chain
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import CADENCE_MS, World, chain_of, number, open_world, sweep
-from support.virtual_time import VirtualClock, run_virtual
 from tocsin.swaps.rules import built_in
 from tocsin.swaps.sweep import Sweep
 from tocsin.swaps.walk import Visits

@@ -1,6 +1,6 @@
 """Replace the service repeatedly under load, with a socket held by the supervisor, and count failed requests.
 
-    PYTHONPATH=tests .venv/bin/python bench/measure_upgrade.py [REQUESTS [RESTARTS]]
+    PYTHONPATH=tests:packages/holdfast/tests .venv/bin/python bench/measure_upgrade.py [REQUESTS [RESTARTS]]
 
 Half of the clients open a connection for each request; the others keep theirs, and retry on a new one if an idle
 connection turns out to be closed. A request fails when it is refused, reset, cut off, or not answered with 200.

@@ -19,15 +19,16 @@ from holdfast.errors import ObjectReset
 from holdfast.local import live_object
 from holdfast.local.runtime import Runtime
 from holdfast.types import KV, Database
+from holdfast_testing.stores import make_objects_file, open_kv
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
 from stacks_simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import ALEX, B42, DIKO, DUST, SBTC, STSTX, STX, WELSH
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import register
-from support.local_store import make_objects_file, open_competition, open_kv
+from support.local_store import open_competition
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from support.virtual_time import VirtualClock
 from tocsin.app import Parts, Platform, build
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.prices.store import get_cached_token_prices

@@ -17,12 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
 from month_incidents import month_of_incidents
 from month_report import INCIDENT_HEAD, incident_rows, table, write_docs
 from month_services import MonthOutcome, live_through
 
-from support.virtual_time import run_virtual
+from holdfast_testing.virtual_time import run_virtual
 
 FULL_DAYS = 30
 MEMORY = Path("/dev/shm")

@@ -5,8 +5,7 @@ docs/objects.md explains where each file goes, and what wrangler.jsonc needs.
 
 from typing import Any
 
-from heart import Heart  # type: ignore[import-not-found]  # when deployed, it is next to this file
-
+from heart import Heart  # when deployed, it is next to this file
 from holdfast.cloudflare.objects import OwnObject, objects_of
 from tocsin.worker import Entry, SchedulerObject
 

@@ -2,10 +2,6 @@
 
 import functools
 import gc
-import inspect
-import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from holdfast_testing.plugin import files_in_memory, never_idle, pytest_pyfunc_call
 from support.simulator_process import running_simulator
-from support.virtual_time import run_virtual
 from support.workerd import Workerd, require_workerd, running
 
-MEMORY = Path("/dev/shm")
-MEMORY_FREE_MIN = 2 * 1024**3  # a container often has 64 MB there
-TESTS = Path(__file__).parent
+__all__ = ["never_idle", "pytest_pyfunc_call"]  # pytest finds them here
+
 # A worker takes one file after the other. Long files come first, so that none is left to one worker at the end.
 LONG_FIRST = (
     "simulation",
@@ -29,7 +24,6 @@ LONG_FIRST = (
     "cloudflare/test_site_on_workerd.py",
     "cloudflare/test_wrangler.py",
     "cloudflare",
-    "contract",  # the runtime started by test_objects_on_workerd.py is still running
     "pages",
     "service",
     "tasks/test_prices_scheduled.py",
@@ -40,9 +34,6 @@ LONG_FIRST = (
 )
 ON_A_RUNTIME = {"browser", "workerd", "story", "site", "both", "assets"}  # fixtures that start one
 
-# The duration of an example depends on the machine and its load.
-settings.register_profile("tocsin", deadline=None)
-settings.load_profile("tocsin")
 # `make pythons` and `make odd-place` are about the place, not about the examples.
 settings.register_profile("few", deadline=None, max_examples=10)
 # `make mutants` asks for the same examples every time.
@@ -50,28 +41,8 @@ settings.register_profile("reproducible", deadline=None, derandomize=True, datab
 
 
 def pytest_configure() -> None:
-    """Keep files in memory where there is enough: most of the time was spent on waiting for a disk."""
-    enough = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_FREE_MIN
-    if enough and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ:
-        os.environ["TMPDIR"] = str(MEMORY)
-        tempfile.tempdir = None
+    files_in_memory()
     gc.disable()  # until everything is collected: it stays
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    threads = pyfuncitem.get_closest_marker("real_threads") is not None
-    run_virtual(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}), real_threads=threads)
-    return True
-
-
-@pytest.fixture
-def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects stay in memory. In a test of many hours, most of the time was spent on waking them."""
-    monkeypatch.setattr("holdfast.local.live_object.IDLE_S", 1e9)
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @functools.cache
 def _place(file: Path) -> int:
-    path = file.relative_to(TESTS)
+    below_tests = file.parts[::-1].index("tests")
+    path = Path(*file.parts[-below_tests:])
     places = (n for n, prefix in enumerate(LONG_FIRST) if path.is_relative_to(prefix))
     return next(places, len(LONG_FIRST))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.local import data_dir
 from tocsin.scheduler.types import RunList, Status
 from tocsin.shape import schemas_of
 
@@ -116,3 +117,23 @@ def test_the_api_page_lists_the_fields_of_the_status() -> None:
     }
 
     assert documented == [own, set(schemas["TaskStatus"]["properties"]), set(schemas["RunRecord"]["properties"])]
+
+
+def _refusals() -> list[str]:
+    """What a start says of a data directory that it refuses: each cause of the system, and each kind of damage."""
+    causes = [cause.removeprefix("cannot be created: ") for _, cause in sorted(data_dir._CAUSES.items())]
+    return [
+        *(re.split(r"[.(:]|, or", cause)[0].strip() for cause in causes),
+        "is damaged",
+        "is empty",
+        "is not a SQLite database",
+        "is missing but its log",
+        "is newer than this code",
+        "differs from what its migrations created",
+    ]
+
+
+@pytest.mark.parametrize("sentence", _refusals())
+def test_every_refusal_of_a_data_directory_is_explained(sentence: str) -> None:
+    """The table in docs/data.md has it."""
+    assert sentence in (ROOT / "docs" / "data.md").read_text(encoding="utf-8")

@@ -88,7 +88,7 @@ def first_failure(tree: Path, tests: Iterable[str], limit_s: float) -> str | Non
     environment = {
         **os.environ,
         "PYTHONPATH": str(tree / "src"),  # before the installed package, the developer's tree
-        "TOCSIN_REQUIRE_ALL": "1",  # a skipped test catches nothing
+        "REQUIRE_ALL": "1",  # a skipped test catches nothing
     }
     with subprocess.Popen(
         [sys.executable, *PYTEST, f"--timeout={TEST_S}", *tests],

@@ -31,8 +31,7 @@ from workers import WorkerEntrypoint
 
 from holdfast import types as bindings
 from holdfast.cloudflare import javascript
-from holdfast.cloudflare.bindings import D1Database, WorkersKV
-from holdfast.cloudflare.clock import CloudflareClock
+from holdfast.cloudflare.bindings import CloudflareClock, D1Database, WorkersKV
 from holdfast.cloudflare.objects import (
     CloudflareContext,
     CloudflareNamespace,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.captured_log import CapturedLog
-from support.virtual_time import VirtualClock, run_virtual
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from tocsin.errors import MalformedShape
 from tocsin.upstream.budget import (
     Denial,

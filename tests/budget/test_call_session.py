@@ -2,7 +2,7 @@
 
 from math import inf
 
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
 from tocsin.upstream.budget import Lane
 from tocsin.upstream.limiter import CallSession, request_session, task_session
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from holdfast_testing.virtual_time import run_virtual
 from support.round_changes import PREPARE_S, made, populate, published
 from support.round_world import AGENTS, GRACE_S, ROUND_ID, START_S, STSTX, RoundWorld, round_world
-from support.virtual_time import run_virtual
 from support.workerd import Workerd, require_workerd, running
 from tocsin.settings import Settings
 from tocsin.swaps.rules import rules_of

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
-from contract.platforms import open_scheduler
+from cloudflare.platforms import open_scheduler
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from stacks_simulator.simulator import Simulator
 from support.asgi import Answer, ask
 from support.competition import register
 from support.scripted_scheduler import named_keys
 from support.simulated import lively_chain
-from support.virtual_time import VirtualClock, run_virtual
 from support.workerd import Workerd, require_workerd, running
 from tocsin.rounds.actions import ROUND
 from tocsin.scheduler.scheduler_do import SchedulerDO

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from contract.platforms import LocalPlatform
+from cloudflare.platforms import LocalPlatform
 from holdfast.errors import RemoteError
+from holdfast_testing.virtual_time import run_virtual
 from support.examples import shape_differences
 from support.simulator_process import running_simulator
-from support.virtual_time import run_virtual
 from support.workerd import Workerd, require_workerd, running
 
 NOW = 1_800_000_000_000

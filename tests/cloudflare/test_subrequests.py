@@ -10,12 +10,12 @@ import pytest
 
 from holdfast.cloudflare.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX, invocation, spend_on_store
 from holdfast.types import Database, DBResult
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from stacks_simulator.simulator import Simulator
 from support.competition import World, as_rows, number, open_world, sweep
 from support.simulated import lively_chain
 from support.simulated_fetch import SimulatedFetch
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.errors import RunStopped
 from tocsin.fetch import FetchResponse, spend_on_fetch
 from tocsin.scheduler.task import TaskResult

@@ -15,7 +15,7 @@ import pytest
 
 from support.missing import NPM, require
 from support.patience import PATIENCE_S
-from support.workerd import DEPLOYMENT, EXAMPLES
+from support.workerd import DEPLOYMENT, EXAMPLES, HOLDFAST
 from tocsin.swaps import COMPETITION_MIGRATIONS
 
 WRANGLER = DEPLOYMENT / "node_modules" / "wrangler" / "bin" / "wrangler.js"
@@ -93,7 +93,7 @@ def test_d1_takes_all_migrations_without_a_warning(bundle: Path, env: str, datab
 def test_an_object_of_ones_own_is_deployed_beside_the_scheduler(tmp_path: Path) -> None:
     """With the files and the lines of wrangler.jsonc that docs/objects.md names, live and preview."""
     directory = make_bundle(tmp_path)
-    shutil.copyfile(EXAMPLES / "heart.py", directory / "src" / "heart.py")
+    shutil.copyfile(HOLDFAST / "examples" / "heart.py", directory / "src" / "heart.py")
     shutil.copyfile(EXAMPLES / "heart_worker.py", directory / "src" / "worker.py")
     guide = (EXAMPLES.parent / "docs" / "objects.md").read_text()
     text = (directory / "wrangler.jsonc").read_text()

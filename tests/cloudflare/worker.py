@@ -13,8 +13,7 @@ from contract.cases import CASES
 from contract.contract_do import ContractDO as Contract
 from holdfast.cloudflare import javascript
 from holdfast.cloudflare import objects as context
-from holdfast.cloudflare.bindings import D1Database
-from holdfast.cloudflare.clock import CloudflareClock
+from holdfast.cloudflare.bindings import CloudflareClock, D1Database
 from holdfast.cloudflare.objects import CloudflareContext, CloudflareObject, CloudflareStorage, keep_alive, object_id
 from holdfast.types import JSON, DurableObject
 from tocsin.app import Parts

@@ -19,7 +19,7 @@ from holdfast.errors import StartError, UsageError
 from holdfast.local import sqlite_file
 from holdfast.local.data_dir import DataDir, is_in_use
 from holdfast.local.snapshot import one_instant
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
 from tocsin.commands.backup import backup, restore, verify
 from tocsin.commands.files import load_migrations
 from tocsin.errors import BackupRefused, TocsinError

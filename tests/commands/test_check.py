@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.local import sqlite_file
 from holdfast.local.data_dir import DataDir
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
 from support.scripted_scheduler import named_keys
 from tocsin.commands.doctor import called_out, findings
 from tocsin.commands.files import load_migrations

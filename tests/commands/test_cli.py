@@ -16,6 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from holdfast_testing.virtual_time import START_MS
 from support.patience import PATIENCE_S
 from support.processes import ADMIN_KEY as SERVICE_KEY
 from support.processes import ServiceProcess
@@ -24,7 +25,6 @@ from support.scripted_scheduler import ADMIN_KEY
 from support.simulator_process import running_simulator
 from support.statuses import run_record, task_status
 from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
-from support.virtual_time import START_MS
 from support.web_thread import NAME, Running, served_in_thread
 from tocsin.cli import app
 from tocsin.commands import doctor as check_command

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.local.data_dir import DataDir
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
 from support.loopback import Request, serving
 from support.ports import held_port
 from support.processes import ask

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from holdfast.errors import SchemaMismatch, UsageError
 from holdfast.local import sqlite_file
 from holdfast.local.kv import KV_MIGRATIONS
-from support.local_store import migrated
+from holdfast_testing.stores import migrated
 from support.roster import address, line, open_roster, rows
 from support.tocsin_command import TOCSIN
 from tocsin.cli import app

@@ -134,10 +134,10 @@ def test_a_running_service_of_another_version_is_left_alone(tmp_path: Path) -> N
 def holding(data: Path, migrations: Path) -> Iterator[None]:
     """Another process that has the directory, with a schema of its own."""
     migrations.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "support.hold_data_dir", str(data), f"db.sqlite={migrations}"]
+    command = [sys.executable, "-m", "holdfast_testing.processes", "hold", str(data), f"db.sqlite={migrations}"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2] / "packages" / "holdfast" / "tests",
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "open\n"

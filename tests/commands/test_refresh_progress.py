@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_testing.virtual_time import START_MS
 from support.patience import PATIENCE_S
 from support.scripted_scheduler import ADMIN_KEY
 from support.statuses import budget_status, scheduler_status, task_status
 from support.tocsin_command import TOCSIN
-from support.virtual_time import START_MS
 from support.web_thread import served_in_thread
 from tocsin.commands.refresh import RefreshView, why_it_waits
 from tocsin.scheduler.types import Progress, Status

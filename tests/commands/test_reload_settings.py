@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.types import KV, Database
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import no_wire
-from support.virtual_time import VirtualClock
 from tocsin.app import Platform, build
 from tocsin.commands.reload import Reloader, SettingsSource, plan_reload
 from tocsin.errors import RequestRefused

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreError
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.calls import CALL_KINDS, SWAP_KINDS
 from support.competition import World, open_world, verdict_of
 from support.reference_cases import PARSE_CASES, VERIFY_CASES
 from support.scripted_fetch import example
 from support.simulated import ask_json, quiet_simulator
-from support.virtual_time import VirtualClock
 from tocsin.commands import render
 from tocsin.commands.explain import explain_file, explain_of_chain, recorded_swap, tier_lookup
 from tocsin.errors import TransactionUnreadable

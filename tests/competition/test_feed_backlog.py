@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import World, as_rows, chain_of, feed, number, open_world, started
 from support.history import frozen
 from support.simulated_fetch import SimulatedFetch
-from support.virtual_time import VirtualClock
 from support.whole_service import Throttle
 from tocsin.errors import RunStopped
 from tocsin.swaps.feed_state import load_state

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.hiro_hooks import HOOK_UUID
 from stacks_simulator.simulator import Simulator
 from support.scheduler import ROOMY, Scheduler, scheduler
 from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from support.virtual_time import VirtualClock
 from tocsin.app import tasks
 from tocsin.scheduler.task import WorkContext
 from tocsin.settings import Settings

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast_testing.virtual_time import run_virtual
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.simulator import Simulator
@@ -19,7 +20,6 @@ from support.example_chain import POOL, TXID, WALLET
 from support.scripted_fetch import Request, example, response
 from support.simulated_fetch import SimulatedFetch
 from support.upstreams import wired_hiro
-from support.virtual_time import run_virtual
 from tocsin.fetch import FetchResponse
 from tocsin.stacks import EventPage, Transaction, TransactionWithEvents, TransferEvent
 from tocsin.swaps.store import Candidate

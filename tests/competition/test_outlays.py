@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.types import Database
+from holdfast_testing.virtual_time import run_virtual
 from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap
 from support.local_store import open_competition
-from support.virtual_time import run_virtual
 from tocsin.board import capital as outlays
 from tocsin.board.board import all_rows
 from tocsin.board.capital import Trader, capital

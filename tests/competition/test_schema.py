@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from holdfast.errors import ConstraintViolated, StoreError
 from holdfast.local.migrations import difference, load, schema_of, split
 from holdfast.types import Database
+from holdfast_testing.virtual_time import run_virtual
 from support.local_store import open_competition
-from support.virtual_time import run_virtual
 from tocsin.swaps import COMPETITION_MIGRATIONS, trades
 from tocsin.swaps import store as totals
 

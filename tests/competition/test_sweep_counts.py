@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from support.competition import CADENCE_MS, World, open_world
 from support.simulated import quiet_simulator
-from support.virtual_time import VirtualClock
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import Code
 from tocsin.swaps.rules import Rules

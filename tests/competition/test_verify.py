@@ -10,6 +10,7 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.types import Database, DBResult
 from holdfast.values import decode, encode
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.calls import REFUSED_KINDS, SWAP_KINDS
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.wallets import Wallet, WalletTier
@@ -17,7 +18,6 @@ from support.competition import World, open_world, register, sweep, verdict_of
 from support.reference_cases import VERIFY_CASES, answering
 from support.scripted_fetch import ScriptedFetch
 from support.simulated import quiet_simulator
-from support.virtual_time import VirtualClock
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.rules import AllowList, Rules, built_in
 from tocsin.swaps.submit import SubmissionLane, recheck, submit

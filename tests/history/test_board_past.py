@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from holdfast.types import Database
+from holdfast_testing.stores import open_kv
 from support.history_rows import PlainSwap, add_swaps, add_traders
-from support.local_store import open_competition, open_kv
+from support.local_store import open_competition
 from support.pages_world import sample_row
 from support.round_world import SetClock
 from tocsin.board import history as agent_days

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from holdfast.local.migrations import load
 from holdfast.types import Database
+from holdfast_testing.virtual_time import run_virtual
 from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap
 from support.local_store import open_competition
-from support.virtual_time import run_virtual
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import PricePoint, append
 from tocsin.swaps import COMPETITION_MIGRATIONS

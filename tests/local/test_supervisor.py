@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StartError
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from support.patience import PATIENCE_S
 from support.processes import ServiceProcess
-from support.virtual_time import VirtualClock
 from tocsin.local.supervisor import Supervisor, inherited_sockets
 
 NOWHERE = {"HIRO_API_URL": "http://127.0.0.1:9", "TENERO_API_URL": "http://127.0.0.1:9"}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.addresses import address_of
 from support.examples import example
-from support.local_store import open_kv
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.prices.price import Price
 from tocsin.prices.store import (
     PEGS,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.types import JSON
-from support.virtual_time import START_MS
+from holdfast_testing.virtual_time import START_MS
 from tocsin.errors import MalformedShape
 from tocsin.prices import refresh as rotation
 from tocsin.prices.refresh import HeldPrice, RefreshPlan, TokenMemory, memory_from_json, memory_to_json

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.types import Database
+from holdfast_testing.virtual_time import START_MS
 from support.local_store import open_competition
 from support.market import Market
 from support.task_run import task_bench
-from support.virtual_time import START_MS
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.prices.store import PricePoint, append, in_force, points_between
 from tocsin.prices.tokens import STATIC_TOKENS

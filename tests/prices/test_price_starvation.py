@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from holdfast_testing.virtual_time import run_virtual
 from stacks_simulator.addresses import address_of
 from support.market import Market
 from support.scripted_fetch import Request, response
 from support.task_run import task_bench
-from support.virtual_time import run_virtual
 from tocsin.fetch import FetchResponse
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.prices.store import get_cached_token_prices

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.addresses import SINGLE_SIG, address_of, encode_address
 from support.examples import example
-from support.local_store import open_competition, open_kv
+from support.local_store import open_competition
 from support.scripted_fetch import always, response
 from support.task_run import task_bench
-from support.virtual_time import VirtualClock
 from tocsin.prices.store import price_key
 from tocsin.prices.tokens import (
     STATIC_TOKENS,

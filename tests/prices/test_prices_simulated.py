@@ -5,17 +5,18 @@ from random import Random
 
 import pytest
 
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.rate_limits import TENERO_STARTER, TeneroRateLimit
 from stacks_simulator.tokens import DIKO, FILLER_TOKENS, TRADED_TOKENS, VELAR
-from support.captured_log import CapturedLog
-from support.local_store import open_competition, open_kv
+from support.local_store import open_competition
 from support.scripted_fetch import always, response
 from support.simulated import quiet_simulator
 from support.simulated_fetch import TENERO_URL, SimulatedFetch
 from support.task_run import TaskBench
 from support.upstreams import Wired
-from support.virtual_time import VirtualClock
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.prices.store import prices_of
 from tocsin.prices.tokens import tracked_tokens, traded_tokens

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StoreError
+from holdfast_testing.virtual_time import START_MS
 from support.market import Market
 from support.scripted_fetch import Request, always, response
 from support.task_run import task_bench
-from support.virtual_time import START_MS
 from tocsin.errors import RunStopped
 from tocsin.fetch import FetchResponse
 from tocsin.prices.refresh import EMPTY_RESULT, MEMORY_KEY, TokenMemory, refresh_prices_task

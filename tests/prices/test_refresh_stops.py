@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
+from holdfast_testing.virtual_time import START_MS
 from support.market import Market
 from support.scripted_fetch import Request, response
 from support.task_run import task_bench
-from support.virtual_time import START_MS
 from tocsin.fetch import FetchResponse
 from tocsin.prices.refresh import MEMORY_KEY, TokenMemory, refresh_prices_task
 from tocsin.prices.tokens import STATIC_TOKENS

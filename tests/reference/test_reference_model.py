@@ -13,6 +13,7 @@ from month_services import CountingSimulator
 from reference_model import ReferenceModel
 from reference_rules import ReferenceRefusal, ReferenceSwap, parse_legs, verify_fetched
 
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
@@ -20,7 +21,6 @@ from stacks_simulator.tokens import FILLER_TOKENS
 from stacks_simulator.truth import COMPETITION_START_S
 from support.reference_cases import PARSE_CASES, VERIFY_CASES
 from support.simulated_fetch import SimulatedFetch
-from support.virtual_time import VirtualClock
 from tocsin.swaps.rules import built_in
 
 LIMITED = SimulatedFault(kind="limited", upstream="hiro", retry_after=None)

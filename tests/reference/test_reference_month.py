@@ -8,9 +8,9 @@ from month_plot import plot
 from month_report import BEGIN, END, calls_of, delays, table, write_docs
 from month_services import MonthOutcome, live_through
 
+from holdfast_testing.virtual_time import run_virtual
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.traffic import Traffic
-from support.virtual_time import run_virtual
 
 HOURS = 5.0
 BUSY = Traffic(swaps=60, strangers=5, transfers=20, floods=1.0, reorgs=0.5, network=60)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from holdfast_testing.virtual_time import run_virtual
 from support.round_changes import CHANGES, LATER, PREPARE_S, Change, claim, made, populate, published, refuse, run_sql
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, RoundWorld, round_world, txid
-from support.virtual_time import run_virtual
 from support.watched_database import Moment, WatchedDatabase, counting
 from tocsin.rounds.file import lines_of, read_round_file, recount
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.types import KV
+from holdfast_testing.stores import open_kv
 from support.asgi import ask
 from support.competition_site import healthy
-from support.local_store import open_kv
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
 from support.scripted_scheduler import KEYS
 from tocsin.board import standings

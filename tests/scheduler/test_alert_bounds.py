@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.alert_sender import exchange
 from tocsin.scheduler.alerts import (

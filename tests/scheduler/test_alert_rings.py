@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
-from support.virtual_time import VirtualClock
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.config import AlertTarget
 from tocsin.scheduler.task import TaskContext, TaskResult

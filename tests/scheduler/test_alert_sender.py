@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from holdfast_testing.virtual_time import VirtualClock
 from support.loopback import Request, http, serving
 from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
-from support.virtual_time import VirtualClock
 from tocsin.errors import FetchFailed, FetchTimeout
 from tocsin.fetch import FetchResponse
 from tocsin.local.fetch import HttpFetch

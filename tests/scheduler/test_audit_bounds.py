@@ -6,9 +6,9 @@ from typing import Any, Literal, TypeAlias
 import pytest
 
 from holdfast.errors import UsageError
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import Scheduler, scheduler, store_entries
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.errors import RequestRefused
 from tocsin.scheduler.audit import audited
 from tocsin.scheduler.types import AuditEntry, AuditRecord

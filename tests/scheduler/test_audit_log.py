@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import UsageError
+from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Job, Scheduler, scheduler
-from support.virtual_time import VirtualClock
 from tocsin.logs import Redactor
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import AuditEntry

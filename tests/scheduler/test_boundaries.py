@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
-from support.virtual_time import VirtualClock
 from tocsin.scheduler.slots import TaskSchedule, clamped, due_at
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.text import utc_time

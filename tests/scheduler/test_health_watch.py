@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ObjectReset, StoreUnavailable
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
 from support.statuses import scheduler_status
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import TaskFacts, task_health
 from tocsin.scheduler.types import Status

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, scheduler, store_entries
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.scheduler.history import RunQuery, _numbered, counted, day_of
 from tocsin.scheduler.scheduler_do import EventLog
 from tocsin.scheduler.state import SchedulerState, TaskState

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, scheduler, store_entries
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.scheduler.types import Outcome, RunRecord
 
 

@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
+from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from support.stored_states import QUOTAS, refresh_prices
-from support.virtual_time import VirtualClock
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.stored import Measurements
 from tocsin.scheduler.types import Histogram, Measures

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from support.statuses import scheduler_status
-from support.virtual_time import VirtualClock
 from tocsin.errors import FetchFailed
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.client import SchedulerClient

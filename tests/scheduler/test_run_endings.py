@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ObjectReset
+from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
-from support.virtual_time import VirtualClock
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import RunError
 from tocsin.upstream.hiro import HiroClient

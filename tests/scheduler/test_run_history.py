@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.scheduler.history import counted, day_of
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import DayTotals, RunRecord, TaskTotals

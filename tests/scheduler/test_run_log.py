@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.scheduler.run import KeptLines, RunLogger
 from tocsin.scheduler.task import TaskContext, TaskResult
 

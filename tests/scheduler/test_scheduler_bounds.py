@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.errors import BindingMissing, UsageError
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
 from support.scripted_fetch import ScriptedFetch, always, response
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.scheduler.history import tend
 from tocsin.scheduler.task import TaskContext, TaskResult, WorkContext
 from tocsin.scheduler.types import RunRecord

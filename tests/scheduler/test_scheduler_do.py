@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreUnavailable, UsageError
+from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import ScriptedFetch, always, response
-from support.virtual_time import VirtualClock
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import RunError, Status

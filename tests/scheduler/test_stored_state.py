@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast_testing.virtual_time import START_MS, VirtualClock, run_virtual
 from support.examples import shape_differences
 from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
 from support.scripted_fetch import ScriptedFetch, always, response
 from support.stored_states import NEWEST, QUOTAS, jobs, refresh_prices, stored_state, write_state
-from support.virtual_time import START_MS, VirtualClock, run_virtual
 from tocsin.scheduler.types import LastError, RunRecord, Status
 from tocsin.upstream.budget import Quota
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BindingMissing, UsageError
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from support.scripted_fetch import always, response
 from support.upstreams import wired_hiro
-from support.virtual_time import VirtualClock
 from tocsin.errors import RunStopped
 from tocsin.scheduler.task import ContextBindings, Task, TaskContext, TaskResult
 from tocsin.upstream.hiro import HiroClient

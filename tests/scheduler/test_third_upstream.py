@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
-from support.virtual_time import VirtualClock
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.upstream.answer import Answer, Ok

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import VirtualClock
 from support.competition import chain_of
-from support.virtual_time import VirtualClock
 from support.whole_service import SWEEP_ALONE, Service, service
 from tocsin.rounds.round import RoundAnswer
 from tocsin.settings import Settings

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from support.competition import chain_of
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from support.virtual_time import VirtualClock
 from support.whole_service import PRICES_S, SWEEP_ALONE, SWEEP_S, Spy, Throttle, service
 from tocsin.settings import Settings
 from tocsin.swaps.walk import list_ages

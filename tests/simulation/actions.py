@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import DataDirInUse, HoldfastError
 from holdfast.local.data_dir import DataDir
 from holdfast.types import JSON
+from holdfast_testing.captured_log import CapturedLog
 from simulation.operators import CommandUsers
 from simulation.plan import Event, drawn_settings, upstream_fault
 from simulation.process import MIGRATIONS, SimulatedProcess
 from simulation.users import ADMIN_PATH, OPERATOR
-from support.captured_log import CapturedLog
 
 if TYPE_CHECKING:
     from simulation.history import History

@@ -10,9 +10,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.local.data_dir import DataDir
+from holdfast_testing.captured_log import CapturedLog
 from simulation.damage import stored_texts, write_texts
 from simulation.process import MIGRATIONS
-from support.captured_log import CapturedLog
 from support.stored_states import stored_state
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
 
+from holdfast_testing.captured_log import CapturedLog
 from simulation.answers import with_odd_part
 from simulation.plan import Event
 from simulation.process import MIGRATIONS, SimulatedProcess
@@ -19,7 +20,6 @@ from stacks_simulator.addresses import address_of
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
 from stacks_simulator.http_messages import SimulatedRequest
 from stacks_simulator.wallets import Wallet
-from support.captured_log import CapturedLog
 from tocsin.commands.explain import explain_file, explained
 from tocsin.commands.rows import ImportReport, TableCounts, import_file, opened, write_d1_sql
 from tocsin.errors import ImportRefused, TransactionUnreadable

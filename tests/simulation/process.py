@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from holdfast.local.gates import output_gate
+from holdfast.local.turns import output_gate
 from holdfast.types import JSON
 from simulation.answers import RECEIVER_URL, AlertReceiver, SpoiltAnswers
 from simulation.machine import Disk, MachineClock, SimulatedLoop, SimulatedTime

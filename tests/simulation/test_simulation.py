@@ -52,7 +52,7 @@ def test_a_seed_repeats_itself_in_another_process() -> None:
     other = subprocess.run(
         [sys.executable, "-c", code],
         cwd=TESTS,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'src'}"},
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,

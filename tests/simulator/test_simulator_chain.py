@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
+from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
 from stacks_simulator.calls import CALL_KINDS
 from stacks_simulator.chain import BLOCK_MS, DROP_STATUSES, Chain
@@ -16,7 +17,6 @@ from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import STSTX, STX
 from stacks_simulator.traffic import KIND_WEIGHTS, Traffic, start_traffic
 from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simulator
-from support.virtual_time import START_MS
 from tocsin.stacks import decode_address
 
 V1 = "/extended/v1"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import ANY_REPLY_FAULTS, BadTimes, FaultInjector, SimulatedFault
 from stacks_simulator.simulator import Simulator
 from support.simulated import ask, quiet_simulator
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from support.virtual_time import VirtualClock
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import Fetch, FetchResponse
 

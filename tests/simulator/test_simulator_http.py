@@ -16,12 +16,12 @@ import pytest
 
 from holdfast.errors import StartError
 from holdfast.types import Clock
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.hiro_hooks import HOOK_UUID
 from stacks_simulator.serve import SimulatorAddress, SimulatorOptions, serving
 from stacks_simulator.simulator import Simulator
 from support.simulated import HandClock, ask, quiet_simulator
-from support.virtual_time import VirtualClock
 from tocsin.cli import simulate
 from tocsin.local.server import listen
 

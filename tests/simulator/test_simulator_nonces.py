@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.chain import FATES, Chain
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.simulated import ask_json, quiet_simulator
-from support.virtual_time import START_MS
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"

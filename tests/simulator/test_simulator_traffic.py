@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.calls import LISTED_CALLS
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import SimulatedCall, TokenTransfer
 from stacks_simulator.serve import SimulatorOptions, build_simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.simulated import HandClock
-from support.virtual_time import START_MS
 
 HOUR_MS = 3_600_000
 DAILY = 20_000

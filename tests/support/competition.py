@@ -10,14 +10,14 @@ from random import Random
 from typing import Any
 
 from holdfast.types import Clock, Database
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.truth import TrueSwap
 from stacks_simulator.wallets import Wallet
-from support.captured_log import CapturedLog
 from support.local_store import open_competition
 from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from support.virtual_time import VirtualClock
 from tocsin.board.board import BoardPage, PricedToken, all_rows, board_query, page_of
 from tocsin.fetch import Fetch
 from tocsin.scheduler.run import KeptLines, Run

@@ -11,12 +11,12 @@ from starlette.types import ASGIApp
 
 from holdfast.types import JSON
 from holdfast.values import decode, encode
+from holdfast_testing.stores import open_kv
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
 from stacks_simulator.tokens import TRADED_TOKENS
 from support import asgi
 from support.asgi import Answer
 from support.competition import ROOMY, World, chain_of, open_world
-from support.local_store import open_kv
 from support.scripted_scheduler import CHAINHOOK_SECRET, HEALTHY, OLD_CHAINHOOK_SECRET, named_keys
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.scheduler.client import SchedulerClient

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import chain_of
-from support.virtual_time import VirtualClock
 from support.whole_service import Service
 from tocsin.shape import FreeForm
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
 from stacks_simulator.faults import BadTimes, SimulatedFault
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit
@@ -15,7 +16,6 @@ from stacks_simulator.traffic import Traffic, start_traffic
 from stacks_simulator.wallets import Wallet
 from support.competition import World, feed, register, sweep
 from support.killable import KillableDatabase, Killed
-from support.virtual_time import VirtualClock
 from tocsin.errors import RunStopped
 from tocsin.swaps import store as totals
 from tocsin.swaps.submit import SubmissionLane, submit

@@ -1,71 +1,12 @@
-"""Databases of the local platform, made in a test's own directory."""
+"""The competition's database, made in a test's own directory."""
 
-import functools
-import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.local import sqlite_file
 from holdfast.local.database import SqliteDatabase
-from holdfast.local.kv import KV_MIGRATIONS, SqliteKV
-from holdfast.local.migrations import last_applied, load, migrate
-from holdfast.local.object_store import OBJECT_MIGRATIONS
-from holdfast.types import Clock, Database
+from holdfast_testing.stores import migrated
 from tocsin.swaps import COMPETITION_MIGRATIONS
-
-ITEMS = """
-CREATE TABLE items (
-  id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INTEGER NOT NULL DEFAULT 0 CHECK (n >= 0)
-)"""
-
-
-def make_file(path: Path, *statements: str) -> Path:
-    sqlite_file.create(path)
-    with closing(sqlite_file.connect(path)) as connection:
-        for statement in statements:
-            connection.execute(statement)
-    return path
-
-
-@asynccontextmanager
-async def open_database(directory: Path, *statements: str) -> AsyncIterator[SqliteDatabase]:
-    database = SqliteDatabase(make_file(directory / "db.sqlite", *statements))
-    try:
-        yield database
-    finally:
-        await database.close()
-
-
-def make_objects_file(directory: Path) -> Path:
-    """The file that a DataDir would have made for the objects."""
-    return migrated(directory / "objects.sqlite", OBJECT_MIGRATIONS)
-
-
-def migrated(path: Path, migrations: Path) -> Path:
-    """Return a file with these migrations: a new one, or an existing one that may have had fewer."""
-    if path.exists():
-        with closing(sqlite_file.connect(path)) as connection:
-            if last_applied(connection) != _loaded(migrations)[-1].name:
-                migrate(connection, _loaded(migrations), path.name, now=0)
-    else:
-        path.touch(0o600)
-        path.write_bytes(_new_file(migrations))
-    return path
-
-
-_loaded = functools.cache(load)
-
-
-@functools.cache
-def _new_file(migrations: Path) -> bytes:
-    """Return the content of a new file: migrating takes ten times as long as copying."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "new.sqlite"
-        sqlite_file.create(path)
-        with closing(sqlite_file.connect(path)) as connection:
-            migrate(connection, _loaded(migrations), path.name, now=0)
-        return path.read_bytes()
 
 
 @asynccontextmanager
@@ -76,17 +17,3 @@ async def open_competition(directory: Path) -> AsyncIterator[SqliteDatabase]:
         yield database
     finally:
         await database.close()
-
-
-@asynccontextmanager
-async def open_kv(directory: Path, clock: Clock) -> AsyncIterator[SqliteKV]:
-    kv = SqliteKV(migrated(directory / "kv.sqlite", KV_MIGRATIONS), clock)
-    try:
-        yield kv
-    finally:
-        await kv.close()
-
-
-async def item_names(database: Database) -> list[str]:
-    rows = (await database.prepare("SELECT name FROM items ORDER BY id").all()).results
-    return [row["name"] for row in rows]

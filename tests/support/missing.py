@@ -12,7 +12,6 @@ SYSTEMD = "systemd-analyze is missing: install it (`apt-get install systemd`)"
 PROMTOOL = "promtool is missing: install it (`apt-get install prometheus`)"
 CADDY = "caddy is missing: install it (`apt-get install caddy`)"
 OPENSSL = "openssl is missing: install it (`apt-get install openssl`)"
-CC = "A C compiler is missing: install it (`apt-get install gcc libc6-dev`)"
 NGINX = "nginx is missing: install it (`apt-get install nginx-light`)"
 
 
@@ -20,6 +19,6 @@ def require(there: bool, reason: str) -> None:
     """Skip unless it exists. All tests with the same requirement give the same reason, so it is printed once."""
     if there:
         return
-    if os.environ.get("CI") == "true" or os.environ.get("TOCSIN_REQUIRE_ALL") == "1":
+    if os.environ.get("CI") == "true" or os.environ.get("REQUIRE_ALL") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

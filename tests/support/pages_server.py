@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
 from support.pages_answers import refused_with, shaped, tagged
 from support.pages_board import board_body
 from support.pages_console import ConsoleApi, sample_history, sample_refusals

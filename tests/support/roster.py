@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.local import sqlite_file
+from holdfast_testing.stores import migrated
 from stacks_simulator.addresses import address_of
-from support.local_store import migrated
 from tocsin.swaps import COMPETITION_MIGRATIONS
 
 # Stricter than ours, and in another order: exports without column names follow it.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.types import Database
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
 from support.local_store import open_competition
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import PricePoint, append

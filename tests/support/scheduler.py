@@ -8,14 +8,13 @@ from random import Random
 from typing import Any, TypeAlias
 
 from holdfast.errors import ObjectReset
-from holdfast.local.object_id import LocalObjectId
-from holdfast.local.object_store import Owner
+from holdfast.local.object_id import LocalObjectId, Owner
 from holdfast.local.runtime import LocalNamespace, Runtime
 from holdfast.types import KV, Database, DurableObject
 from holdfast.values import decode
-from support.captured_log import CapturedLog
-from support.local_store import make_objects_file
-from support.virtual_time import VirtualClock
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.stores import make_objects_file
+from holdfast_testing.virtual_time import VirtualClock
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv, UpstreamSource

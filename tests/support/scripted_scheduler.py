@@ -9,10 +9,11 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON, Clock
-from support.captured_log import CapturedLog
-from support.local_store import open_competition, open_kv
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import VirtualClock
+from support.local_store import open_competition
 from support.statuses import refresh_result, run_record, scheduler_status
-from support.virtual_time import VirtualClock
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.stored import Measurements

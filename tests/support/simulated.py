@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.types import Clock
+from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.chain import Chain
 from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, UpstreamName
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
-from support.virtual_time import START_MS
 
 
 class HandClock:

@@ -2,7 +2,7 @@
 
 A file has the entries of one object, key to value. Once a release is published, its file never changes, and neither
 does the file of a layout from before the release. To write the file of this release:
-`PYTHONPATH=tests python -m support.stored_states`.
+`PYTHONPATH=tests:packages/holdfast/tests python -m support.stored_states`.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import run_virtual
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
-from support.virtual_time import run_virtual
 from tocsin import __version__
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.task import TaskContext, TaskResult

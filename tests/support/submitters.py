@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from support.scripted_fetch import Request, ScriptedFetch, response
-from support.virtual_time import VirtualClock
 from tocsin.errors import NoAnswer, ShareUsed
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.task import ContextBindings, WorkContext

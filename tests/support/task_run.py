@@ -7,7 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from holdfast.types import KV, Database
-from support.local_store import open_competition, open_kv
+from holdfast_testing.stores import open_kv
+from support.local_store import open_competition
 from support.scripted_fetch import Handler
 from support.upstreams import ROOMY, Wired, wired_tenero
 from tocsin.scheduler.task import ContextBindings, Task, TaskContext, TaskResult

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from support.scripted_fetch import Handler, ScriptedFetch
-from support.virtual_time import VirtualClock
 from tocsin.upstream.budget import Quota, StoredBudget
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.types import KV, Database
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.simulator import Simulator
 from support.competition import as_rows, chain_of, register
-from support.local_store import open_competition, open_kv
+from support.local_store import open_competition
 from support.scheduler import Scheduler, scheduler
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
-from support.virtual_time import VirtualClock
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.rounds.actions import round_jobs

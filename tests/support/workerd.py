@@ -38,6 +38,7 @@ WHEELS = RIG / "wheels"
 SDK = "workers_runtime_sdk-*.whl"
 DEPLOYMENT = TESTS.parent / "deploy" / "cloudflare"
 EXAMPLES = TESTS.parent / "examples"
+HOLDFAST = TESTS.parent / "packages" / "holdfast"
 OBJECTS = (
     '(name = "SCHEDULER", durableObjectNamespace = "SchedulerDO")',
     '(name = "CONTRACT", durableObjectNamespace = "ContractDO")',
@@ -260,12 +261,12 @@ def _project() -> bytes:
     packed = io.BytesIO()
     with tempfile.TemporaryDirectory() as bundle, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         subprocess.run([sys.executable, str(DEPLOYMENT / "bundle.py"), bundle], check=True)
-        archive.write(EXAMPLES / "heart.py", "heart.py")
+        archive.write(HOLDFAST / "examples" / "heart.py", "heart.py")
         for root, folder in (
             (Path(bundle) / "src", "tocsin"),
             (Path(bundle) / "src", "holdfast"),
             (EXAMPLES.parent, "examples"),
-            (TESTS, "contract"),
+            (HOLDFAST / "tests", "contract"),
             (TESTS, "cloudflare"),
         ):
             for file in sorted((root / folder).rglob("*")):

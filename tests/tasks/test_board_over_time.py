@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_testing.virtual_time import START_MS
 from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.market import Market
 from support.task_run import TaskBench, task_bench
-from support.virtual_time import START_MS
 from tocsin.app import tasks
 from tocsin.board.published import BoardReader, PublishedBoard
 from tocsin.board.types import BoardRow

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from holdfast.types import KV, Database
-from support.local_store import open_competition, open_kv
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import START_MS, VirtualClock
+from support.local_store import open_competition
 from support.market import Market
 from support.scheduler import Scheduler, scheduler
 from support.scripted_fetch import Handler, Request, ScriptedFetch, response
 from support.task_run import count_trades
-from support.virtual_time import START_MS, VirtualClock
 from tocsin.fetch import FetchResponse
 from tocsin.prices.refresh import EMPTY_RESULT, refresh_prices_task
 from tocsin.prices.store import get_cached_token_prices

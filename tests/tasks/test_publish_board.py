@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.local.kv import SqliteKV
 from holdfast.types import JSON
+from holdfast_testing.stores import open_kv
 from stacks_simulator.tokens import STSTX, STX
 from support.competition import World, chain_of, leaderboard, open_world, sweep
-from support.local_store import open_kv
 from tocsin.board.board import board_query, page_of
 from tocsin.board.publish import publishing, publishing_job
 from tocsin.board.published import KEY, BoardReader

@@ -3,10 +3,10 @@
 from pathlib import Path
 from random import Random
 
+from holdfast_testing.virtual_time import START_MS
 from support.market import Market
 from support.pages_world import sample_row
 from support.task_run import task_bench
-from support.virtual_time import START_MS
 from tocsin.board.history import history_of, snapshot_task
 from tocsin.board.published import PublishedBoard, publish
 from tocsin.settings import Settings

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
+from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
 from support.example_chain import TXID, WALLET
 from support.scripted_fetch import Request, always, example, response
 from support.upstreams import wired_hiro, wired_tenero
-from support.virtual_time import START_MS
 from tocsin.commands.explain import any_transaction
 from tocsin.errors import MalformedBody
 from tocsin.fetch import FetchResponse

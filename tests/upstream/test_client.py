@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import START_MS
 from support.scripted_fetch import Request, always, example_response, in_turn, response
 from support.upstreams import HIRO_URL, KEY, Wired, wired_hiro, wired_tenero
-from support.virtual_time import START_MS
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse
 from tocsin.upstream import hiro_parse

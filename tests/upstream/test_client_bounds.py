@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from holdfast_testing.virtual_time import START_MS
 from support.scripted_fetch import Request, always, in_turn, response
 from support.upstreams import HIRO_URL, Wired, wired_hiro, wired_tenero
-from support.virtual_time import START_MS
 from tocsin.errors import FetchFailed
 from tocsin.fetch import FetchResponse
 from tocsin.upstream.answer import BadRequest, Limited, Malformed, Ok, Unavailable

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from support.example_chain import SWAP, TXID
 from support.scripted_fetch import example_response
-from support.virtual_time import VirtualClock
 from tocsin.fetch import FetchResponse
 from tocsin.stacks import Transaction
 from tocsin.upstream import hiro_parse

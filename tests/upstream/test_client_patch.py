@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from support.scripted_fetch import response
 from support.upstreams import HIRO_URL, KEY, ROOMY
-from support.virtual_time import VirtualClock
 from tocsin.fetch import FetchResponse
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Limited, NotFound, Ok, Unauthorised, Unavailable
 from tocsin.upstream.client import UpstreamClient

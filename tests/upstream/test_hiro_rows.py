@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from holdfast_testing.virtual_time import START_MS
 from support.example_chain import TXID, WALLET
 from support.scripted_fetch import example, response
 from support.upstreams import wired_hiro
-from support.virtual_time import START_MS
 from tocsin.upstream.answer import Malformed, Ok
 
 NOW_S = START_MS // 1000

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast_testing.virtual_time import run_virtual
 from support.example_chain import SBTC, TXID, WALLET
 from support.scripted_fetch import example, response
 from support.upstreams import KEY, Wired, wired_hiro, wired_tenero
-from support.virtual_time import run_virtual
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse
 from tocsin.upstream import hiro_parse

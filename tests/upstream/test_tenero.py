@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.errors import UsageError
+from holdfast_testing.captured_log import CapturedLog
 from stacks_simulator.addresses import address_of
-from support.captured_log import CapturedLog
 from support.example_chain import SBTC
 from support.scripted_fetch import Request, always, example, example_response, response
 from support.upstreams import wired_tenero

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import START_MS
 from support.example_chain import POOL, SBTC, STSTX, SWAP, TXID, WALLET
 from support.scripted_fetch import example
-from support.virtual_time import START_MS
 from tocsin.errors import MalformedBody
 from tocsin.stacks import BalanceChange, TokenPrice, TransferEvent
 from tocsin.upstream import hiro_parse, tenero

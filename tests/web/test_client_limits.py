@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from support.asgi import Answer, ask
-from support.captured_log import CapturedLog
 from support.scripted_scheduler import ADMIN_KEY, scene
-from support.virtual_time import VirtualClock
 from tocsin.errors import RequestRefused
 from tocsin.local.server import HttpServer
 from tocsin.web import limits as request_limits

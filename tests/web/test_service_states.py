@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from holdfast_testing.virtual_time import VirtualClock
 from support.asgi import ask
 from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
 from support.scripted_scheduler import ADMIN_KEY, scene
 from support.service_states import CASES, NOW, Case, check, entries_of
-from support.virtual_time import VirtualClock
 from tocsin.scheduler.task import Task
 from tocsin.scheduler.types import SERVICE_STATES
 from tocsin.scheduler.watch import HealthWatch

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.errors import ObjectReset, RemoteError
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import START_MS
 from support.asgi import Answer, ask
 from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, KEYS, Scene, ScriptedScheduler, scene
 from support.statuses import DAY
-from support.virtual_time import START_MS
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.types import Caller, Completeness, Health, Paused, SchedulerOverview
 from tocsin.swaps.proof import SWITCHED_OFF

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ObjectReset
+from holdfast_testing.virtual_time import START_MS
 from support.asgi import Answer, ask
 from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, KEYS, VIEWER_KEY, Scene, named_keys, scene
-from support.virtual_time import START_MS
 from tocsin.errors import RequestRefused
 from tocsin.scheduler.types import AuditRecord, Reloaded
 from tocsin.web.app import create_app

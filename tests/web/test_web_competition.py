@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.errors import ObjectReset, StoreUnavailable
 from holdfast.types import Database, DBResult, Statement
+from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
 from stacks_simulator.faults import SimulatedFault
 from support.asgi import ask
@@ -17,7 +18,6 @@ from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from support.scripted_scheduler import HEALTHY
 from support.statuses import scheduler_status, task_status
-from support.virtual_time import START_MS
 from tocsin.board.board import DIRECTIONS, SORTS
 from tocsin.prices.store import price_key
 from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens

@@ -8,11 +8,11 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from holdfast_testing.virtual_time import run_virtual
 from support.api_contract import check_response
 from support.asgi import ask
 from support.schemas import references, resolve, violations
 from support.scripted_scheduler import scene
-from support.virtual_time import run_virtual
 from tocsin.prices import price as prices
 from tocsin.scheduler import types as scheduler
 from tocsin.shape import SnakeShape, schemas_of

@@ -19,10 +19,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import BindingMissing, StoreUnavailable, UsageError
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from support.asgi import Answer, ask
-from support.captured_log import CapturedLog
 from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, scene
-from support.virtual_time import VirtualClock, run_virtual
 from support.web_thread import served_in_thread
 from tocsin.errors import RequestRefused
 from tocsin.local.server import HttpServer

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.errors import ObjectReset
 from holdfast.local.runtime import RuntimeCounters as Counted
+from holdfast_testing.virtual_time import START_MS
 from support.asgi import ask
 from support.scripted_scheduler import scene
 from support.statuses import scheduler_status, task_status
-from support.virtual_time import START_MS
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.scheduler.health import HealthSnapshot, health_of
 from tocsin.scheduler.types import Progress

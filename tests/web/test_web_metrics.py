@@ -7,10 +7,10 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from holdfast.errors import ObjectReset
+from holdfast_testing.virtual_time import START_MS
 from support.asgi import ask
 from support.scripted_scheduler import Scene, scene
 from support.statuses import run_record
-from support.virtual_time import START_MS
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Histogram
 from tocsin.web.app import create_app

@@ -6,10 +6,10 @@ from urllib.parse import quote
 import pytest
 from starlette.types import ASGIApp
 
+from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
 from support.asgi import ask
 from support.scripted_scheduler import ADMIN_KEY, Scene, scene
-from support.virtual_time import START_MS
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens
 from tocsin.web.app import create_app

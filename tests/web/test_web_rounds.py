@@ -12,9 +12,9 @@ from starlette.types import ASGIApp
 
 from holdfast.errors import ObjectReset
 from holdfast.types import JSON
+from holdfast_testing.stores import open_kv
 from support.asgi import Answer, ask
 from support.competition_site import healthy
-from support.local_store import open_kv
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
 from support.scripted_scheduler import ADMIN_KEY, KEYS, VIEWER_KEY
 from tocsin.rounds.file import read_round_file

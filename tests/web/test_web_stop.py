@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from support.captured_log import CapturedLog
-from support.virtual_time import VirtualClock
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import VirtualClock
 from tocsin.local.logs import library_logs
 from tocsin.local.server import HttpServer
 from tocsin.web.app import ErrorMiddleware

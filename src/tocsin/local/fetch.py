@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.local.gates import output_gate
+from holdfast.local.turns import output_gate
 from tocsin import __version__
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse, check_request, without_secrets

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.errors import ObjectReset, UsageError
-from holdfast.local.gates import GATE
+from holdfast.local.turns import GATE
 from support.loopback import Request, http, serving
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.local.fetch import HttpFetch

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.local.clock import SystemClock
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
 from tocsin.errors import LogsError
 from tocsin.fetch import FetchResponse
 from tocsin.local.logs import LogSender, LogWriter, TerminalLines, WorkerLogs, library_logs

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.types import Level
-from support.virtual_time import VirtualClock
+from holdfast_testing.virtual_time import VirtualClock
 from tocsin.errors import LogsError
 from tocsin.local.logs import LogSender, open_logger
 from tocsin.logs import BATCH_MAX, QUEUE_MAX, LogEntry, Redactor

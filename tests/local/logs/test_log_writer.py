@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.local.clock import SystemClock
-from support.captured_log import CapturedLog
+from holdfast_testing.captured_log import CapturedLog
 from tocsin.local.logs import LogWriter, library_logs, open_logger
 from tocsin.logs import Redactor
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.types import Logger
-from support.virtual_time import START_MS, VirtualClock
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from tocsin.local.logs import LineLogger, open_logger
 from tocsin.logs import LogEntry, Redactor
 

@@ -1,21 +1,5 @@
 """Every error that is raised on purpose, grouped by what the caller can do about it.
 
-HoldfastError
-├── UsageError           the caller's mistake: the sentence explains how to fix it
-│   └── ValueRefused     an argument that is not accepted; names it, its type and what is accepted
-├── StartError           the process must not start: names the cause and the fix
-│   ├── DataDirInUse     another process holds the data directory
-│   ├── StoreUnusable    disk full or read-only, a corrupt file
-│   ├── SchemaMismatch   a newer or different schema than this code expects
-│   └── MigrationFailed  a migration did not apply; none of it was kept
-├── BindingMissing       the platform lacks a binding that is needed: names it
-├── ObjectError          a call to an object failed; check its flags
-│   ├── ObjectReset      the object was reset (abort, failed commit, critical section): use a new stub
-│   └── RemoteError      the object's method raised an exception class of its own
-└── StoreError           a database or KV refused a statement; nothing was written
-    ├── ConstraintViolated   a UNIQUE, FOREIGN KEY, CHECK or NOT NULL rule of the schema; check `kind`
-    └── StoreUnavailable     full, locked, damaged or closed: the same call may work later
-
 A program's own errors may be subclasses of `HoldfastError`. Then one `except` catches all expected errors, and the
 caller of an object gets the errors of the object with their classes.
 """

@@ -1,6 +1,6 @@
-"""Entries and alarms: the rules for keys, values (each one JSON text), ranges and times.
+"""The rules that are the same on both platforms: for the entries and the alarm of an object, and for KV.
 
-KV: the rules for keys, values, expiry and pages. The limits are Cloudflare's.
+An entry is one JSON text. The limits are Cloudflare's.
 """
 
 import math
@@ -15,8 +15,16 @@ from holdfast.values import decode, encode
 
 T = TypeVar("T")
 
-ENTRY_MAX = 2 * 1024 * 1024  # bytes of key and value together; Cloudflare's limit
-ALARM_MAX_MS = 6_942_585_600_000  # the end of the year 2189, as on Cloudflare
+ENTRY_MAX = 2 * 1024 * 1024  # bytes of key and value together
+ALARM_MAX_MS = 6_942_585_600_000  # the end of the year 2189
+
+# KV
+KEY_BYTES_MAX = 512
+VALUE_BYTES_MAX = 25 * 1024 * 1024
+TTL_MIN_S = 60
+TTL_MAX_S = 10**10  # 317 years; a larger number is probably not in seconds
+GET_MANY_MAX = 100
+LIST_MAX = 1000
 
 
 class Ready(Generic[T]):
@@ -143,14 +151,6 @@ def check_range(start: str | None, start_after: str | None, limit: int | None) -
         raise ValueRefused("list() takes start or start_after, not both")
     if limit is not None and (type(limit) is not int or limit <= 0):
         raise ValueRefused(f"list() takes a limit of 1 or more, not {limit!r}; omit it for all entries")
-
-
-KEY_BYTES_MAX = 512
-VALUE_BYTES_MAX = 25 * 1024 * 1024
-TTL_MIN_S = 60
-TTL_MAX_S = 10**10  # 317 years; a larger number is probably not in seconds
-GET_MANY_MAX = 100
-LIST_MAX = 1000
 
 
 def check_keys(keys: Sequence[str]) -> None:

@@ -1,7 +1,4 @@
-"""Prepared statements, the same on both platforms: SQL with its values, run by their database.
-
-SQL: which statements are reserved for the platform, and which values can be bound.
-"""
+"""Prepared statements, the same on both platforms: the SQL that is allowed, the values, the errors."""
 
 import math
 import re
@@ -10,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from holdfast.errors import UsageError, ValueRefused
+from holdfast.errors import ConstraintKind, UsageError, ValueRefused
 from holdfast.types import DBResult, Row
 
 Value: TypeAlias = str | int | float | bytes | None
@@ -40,6 +37,13 @@ _ALLOWED_PRAGMAS = frozenset(
         "table_xinfo",
     ]
 )
+
+_CONSTRAINTS: dict[str, ConstraintKind] = {
+    "UNIQUE": "unique",
+    "FOREIGN KEY": "foreign_key",
+    "CHECK": "check",
+    "NOT NULL": "not_null",
+}
 
 
 @lru_cache(maxsize=STATEMENTS_MAX)
@@ -80,6 +84,16 @@ def storable(value: Value, number: int) -> Value:
             f"bind: value {number} is of type {type(value).__name__}; bind text, int, float, bytes, bool or None"
         )
     return value
+
+
+def constraint_kind(message: str) -> ConstraintKind:
+    """Which rule a statement broke, from SQLite's message."""
+    return next((kind for rule, kind in _CONSTRAINTS.items() if f"{rule} constraint failed" in message), "other")
+
+
+def subject_of(sql: str) -> str:
+    """The start of a statement, for an error message: without the bound values."""
+    return f"DB: {' '.join(sql.split())[:80]}"
 
 
 class PreparedStatement:

@@ -8,6 +8,7 @@ the same way, so `storage.put(...)` without `await` is a write.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class Clock(Protocol):
 
 
 class Logger(Protocol):
-    """Writes structured lines: an event named `noun.verb_past`, and fields. It is a required argument everywhere."""
+    """Writes structured lines: an event named `noun.verb_past`, and fields."""
 
     def debug(self, event: str, /, **fields: JSON) -> None: ...
     def info(self, event: str, /, **fields: JSON) -> None: ...
@@ -143,7 +144,7 @@ class Entries(Protocol):
         limit: int | None = None,
     ) -> Awaitable[dict[str, Any]]: ...
     def get_alarm(self) -> Awaitable[int | None]: ...
-    def set_alarm(self, scheduled_time: float) -> Awaitable[None]: ...
+    def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]: ...
     def delete_alarm(self) -> Awaitable[None]: ...
 
 

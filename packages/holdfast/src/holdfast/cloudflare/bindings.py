@@ -1,5 +1,7 @@
-"""The bindings of a deployment: `Database` on D1, `KV` on Workers KV."""
+"""The bindings of a deployment: `Database` on D1, `KV` on Workers KV, and the clock."""
 
+import asyncio
+import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -7,19 +9,13 @@ from pyodide.ffi import JsException
 
 from holdfast.cloudflare import javascript
 from holdfast.cloudflare.subrequests import spend_on_store
-from holdfast.errors import ConstraintKind, ConstraintViolated, StoreError, StoreUnavailable, UsageError, ValueRefused
+from holdfast.errors import ConstraintViolated, StoreError, StoreUnavailable, UsageError, ValueRefused
 from holdfast.rules import LIST_MAX, check_entry, check_key, check_keys, check_page
-from holdfast.statements import PreparedStatement, StatementDatabase, Value
+from holdfast.statements import PreparedStatement, StatementDatabase, Value, constraint_kind, subject_of
 from holdfast.types import DBMeta, DBResult, KVList
 
 EXACT_MAX = 2**53 - 1  # JavaScript rounds larger integers
 
-_CONSTRAINTS: dict[str, ConstraintKind] = {
-    "UNIQUE constraint failed": "unique",
-    "FOREIGN KEY constraint failed": "foreign_key",
-    "CHECK constraint failed": "check",
-    "NOT NULL constraint failed": "not_null",
-}
 _REFUSED = ("SQLITE_ERROR", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_RANGE", "SQLITE_AUTH", "D1_TYPE_ERROR")
 
 
@@ -73,15 +69,33 @@ def _cell(value: Any) -> Any:
 
 def _translated(message: str, sql: str) -> StoreError:
     text = message.removeprefix("D1_ERROR: ")
-    subject = f"DB: {' '.join(sql.split())[:80]}"
-    for words, kind in _CONSTRAINTS.items():
-        if words in text:
-            return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", kind)
-    if "SQLITE_CONSTRAINT" in text:
-        return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", "other")
+    subject = subject_of(sql)
+    kind = constraint_kind(text)
+    if kind != "other" or "SQLITE_CONSTRAINT" in text:
+        return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", kind)
     if any(code in message for code in _REFUSED):
         return StoreError(f"{subject}: {text}; nothing of the call was written")
     return StoreUnavailable(f"{subject}: {text}; nothing of the call was written, try again later")
+
+
+class CloudflareClock:
+    """The `Clock` binding.
+
+    Cloudflare's clock stands still between two waits for I/O, as a defence against timing attacks. An isolate's own
+    monotonic clock means nothing to the next isolate. The wall clock there is never set, so it measures durations
+    too: budgets and back-offs continue exactly when an object moves.
+    """
+
+    boot_id = "cloudflare"
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 class WorkersKV:

@@ -1,12 +1,8 @@
-"""Objects on Cloudflare: any of our classes as a Durable Object, and the stubs that call them.
+"""Objects on Cloudflare: any class as a Durable Object, its `ctx` and storage, and the stubs that call it.
 
 Every call goes through one method, `call(method, arguments)`, with one JSON text in each direction: values
-stay exact, and an error keeps its class. Python callers use nothing else; `worker.py` has the methods
-for callers in JavaScript.
-
-`ctx`, which an object's constructor gets.
-
-`ctx.storage`: an object's entries and alarm.
+stay exact, and an error keeps its class. Python callers use nothing else; callers in JavaScript need methods of
+their own.
 
 Entries use Cloudflare's synchronous `storage.kv`, one JSON text each. As on the local platform they take
 effect when called and complete without yielding to the loop. (The asynchronous calls would yield: a promise
@@ -34,7 +30,11 @@ from holdfast.rules import EntryStorage, OpenTransaction, Ready, check_range, in
 from holdfast.types import JSON, AlarmInfo, DurableObject, Logger, StorageTransaction
 from holdfast.values import decode, encode
 
+T = TypeVar("T")
+
 RETRY_START_MS = 60_000
+
+_TASKS: set[asyncio.Task[Any]] = set()  # the loop keeps only weak references to tasks
 
 
 class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no types outside of the runtime
@@ -113,9 +113,6 @@ class CloudflareStub:
             return read_reply(reply)
 
         return call
-
-
-T = TypeVar("T")
 
 
 class CloudflareStorage(EntryStorage):
@@ -224,9 +221,6 @@ def _nothing(_value: Any) -> None:
     return None
 
 
-_TASKS: set[asyncio.Task[Any]] = set()  # the loop keeps only weak references to tasks
-
-
 def keep_alive(ctx: Any, work: Coroutine[Any, Any, None]) -> None:
     """Keep the current event alive until this work is done. The work must report its own errors."""
     finished = javascript.js.Promise.withResolvers()
@@ -330,7 +324,7 @@ class ConsoleLogger:
 
 
 class OwnObject(CloudflareObject):
-    """Base of the class that `wrangler.jsonc` names. `makes` is the class of the object. See docs/objects.md."""
+    """Base of the class that `wrangler.jsonc` names. `makes` is the class of the object."""
 
     makes: ClassVar[type[DurableObject]]
 

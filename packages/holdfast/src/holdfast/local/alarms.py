@@ -1,21 +1,75 @@
-"""Which alarm rings when: an index in memory over the alarms in the store, and one timer.
+"""Alarms: what is stored of one, when it rings, and how a failed run changes it.
 
-The index is built from the store at every start. No alarm rings before its time. Alarms that are more than a
-second overdue (after a downtime, a stopped process, a clock set forward) ring one after the other with a
-small gap, so that they do not all start at once.
+A failed `alarm()` is retried after 2 s, doubling, each wait longer by up to a quarter. Failures of the
+handler itself are counted, and the seventh ends the alarm. Failures before the handler was reached (the
+constructor raised) are not counted and never end it. Count and back-off are part of the stored alarm, so a
+restart neither loses nor repeats them.
+
+`AlarmSchedule` is an index in memory over the alarms in the store, built at every start, with one timer. No
+alarm rings before its time. Alarms that are more than a second overdue (after a downtime, a stopped process, a
+clock set forward) ring one after the other with a small gap, so that they do not all start at once.
 """
 
 import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from holdfast.local.clock import LocalClock
-from holdfast.local.object_store import CLOCK_SLACK_MS, Alarm, Owner, rings_at
+from holdfast.local.object_id import Owner
 
+RETRY_FIRST_MS = 2_000
+RETRY_COUNT_MAX = 6  # seven runs in all
+BACKOFF_MAX = 9  # doublings: 2 s … 1,024 s
+JITTER_MAX = 0.25
+CLOCK_SLACK_MS = 1_000  # a smaller change of the wall clock is not treated as a jump
 OVERDUE_MS = 1_000
 OVERDUE_GAP_S = 0.005
 HEAP_SLACK = 256  # outdated entries allowed in the heap before it is rebuilt
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """`scheduled_at` is the time that was set, `due_at` when it rings next, as decided at `decided_at`.
+
+    The generation distinguishes alarms that were set for the same millisecond.
+    """
+
+    scheduled_at: int
+    due_at: int
+    decided_at: int
+    generation: int
+    retry_count: int = 0
+    backoff: int = 0
+    last_failure_counted: bool = False
+
+
+def after_failure(alarm: Alarm, *, counted: bool, now: int, chance: float) -> Alarm | None:
+    """The alarm after a failed run, or None if its retries are exhausted. 0 <= chance < 1."""
+    if counted and alarm.retry_count >= RETRY_COUNT_MAX:
+        return None
+    backoff = 0 if counted and not alarm.last_failure_counted else alarm.backoff
+    delay_ms = RETRY_FIRST_MS * 2 ** min(backoff, BACKOFF_MAX) * (1 + JITTER_MAX * chance)
+    return replace(
+        alarm,
+        due_at=now + round(delay_ms),
+        decided_at=now,
+        retry_count=alarm.retry_count + counted,
+        backoff=backoff + 1,
+        last_failure_counted=counted,
+    )
+
+
+def rings_at(alarm: Alarm, now: int) -> int:
+    """When the alarm rings by the present clock.
+
+    If the clock was set back since `decided_at`, the alarm would ring late by the same amount. Then its
+    original wait starts again from now, so that no alarm waits longer than it was meant to.
+    """
+    if alarm.decided_at > now + CLOCK_SLACK_MS:
+        return now + (alarm.due_at - alarm.decided_at)
+    return alarm.due_at
 
 
 class AlarmSchedule:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.clock import RealClock
+from holdfast.types import Clock
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 RECHECK_S = 30.0  # how long a jump of the wall clock may go unnoticed where there is no timerfd
@@ -25,14 +25,8 @@ _TFD_NONBLOCK_CLOEXEC = 0o4000 | 0o2000000
 _TFD_ABSTIME_CANCEL_ON_SET = 1 | 2
 
 
-class LocalClock(Protocol):
+class LocalClock(Clock, Protocol):
     """The `Clock` binding, with one timer for the runtime's alarms."""
-
-    @property
-    def boot_id(self) -> str: ...
-    def now(self) -> int: ...
-    def monotonic(self) -> float: ...
-    async def sleep(self, seconds: float) -> None: ...
 
     def ring_at(self, at_ms: int | None) -> None:
         """Call the bell at this wall-clock time; None disarms. Replaces the previous setting."""
@@ -54,12 +48,21 @@ def read_boot_id() -> str:
         return f"minute-{round((time.time() - time.monotonic()) / 60)}"
 
 
-class SystemClock(RealClock):
+class SystemClock:
     """Real time, and a timer on it."""
 
     def __init__(self) -> None:
         self.boot_id = read_boot_id()
         self._timer: _TimerFd | _LoopTimer | None = None
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     def open(self, bell: Callable[[], None]) -> None:
         try:

@@ -18,9 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
-from holdfast.local.gates import output_gate
 from holdfast.local.sqlite_file import SqliteThread, translated
-from holdfast.statements import STATEMENTS_MAX, PreparedStatement, StatementDatabase, Value, first_word
+from holdfast.local.turns import output_gate
+from holdfast.statements import STATEMENTS_MAX, PreparedStatement, StatementDatabase, Value, first_word, subject_of
 from holdfast.types import DBMeta, DBResult
 
 _PLACE = re.compile(r"\?([0-9]*)")
@@ -68,7 +68,7 @@ def _read(connection: sqlite3.Connection, statements: Sequence[PreparedStatement
     try:  # one statement sees one state by itself
         return [_execute_one(connection, statements[0])]
     except sqlite3.Error as error:
-        raise translated(error, _subject(sql)) from error
+        raise translated(error, subject_of(sql)) from error
 
 
 def _execute(connection: sqlite3.Connection, begin: str, statements: Sequence[PreparedStatement]) -> list[DBResult]:
@@ -82,12 +82,8 @@ def _execute(connection: sqlite3.Connection, begin: str, statements: Sequence[Pr
         sql = "transaction"
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise translated(error, _subject(sql)) from error
+        raise translated(error, subject_of(sql)) from error
     return results
-
-
-def _subject(sql: str) -> str:
-    return f"DB: {' '.join(sql.split())[:80]}"
 
 
 def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -> DBResult:

@@ -16,9 +16,8 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from holdfast.errors import UsageError
-from holdfast.local.gates import output_gate
-from holdfast.local.migrations import after_all_with
-from holdfast.local.sqlite_file import SqliteThread, connect, store_errors
+from holdfast.local.sqlite_file import SqliteThread, after_all_with, connect, store_errors
+from holdfast.local.turns import output_gate
 from holdfast.rules import LIST_MAX, check_entry, check_key, check_keys, check_page
 from holdfast.types import Clock, KVList
 

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import ObjectReset, RemoteError
-from holdfast.local.gates import GATE
-from holdfast.local.object_id import LocalObjectId
-from holdfast.local.object_store import Alarm, ObjectStore, Owner
+from holdfast.local.alarms import Alarm, AlarmSchedule
+from holdfast.local.clock import LocalClock
+from holdfast.local.object_id import LocalObjectId, Owner
+from holdfast.local.object_store import ObjectStore
 from holdfast.local.storage import ObjectStorage
-from holdfast.local.turns import ACTIVITY, Activity, ObjectUnwound, Sections, Turns, coroutine
+from holdfast.local.turns import ACTIVITY, GATE, Activity, ObjectUnwound, Sections, Turns, coroutine
 from holdfast.rpc import as_remote, public_method, takes_argument
 from holdfast.types import ALARM_LIMIT_MS, JSON, AlarmInfo, DurableObject, Logger
 from holdfast.values import decode, encode
@@ -31,11 +32,11 @@ IDLE_S = 10.0  # an object without work for this long is evicted
 class ObjectRuntime(Protocol):
     """The runtime, as a live object uses it."""
 
-    store: ObjectStore
+    clock: LocalClock
     logger: Logger
+    store: ObjectStore
+    alarms: AlarmSchedule
 
-    def now(self) -> int: ...
-    def alarm_changed(self, owner: Owner, alarm: Alarm | None) -> None: ...
     def forget(self, live: "LiveObject") -> None: ...
 
 
@@ -173,7 +174,7 @@ class LiveObject:
         return self._error is not None
 
     def now(self) -> int:
-        return self._runtime.now()
+        return self._runtime.clock.now()
 
     def wrote(self) -> None:
         """Note a write. Outside of a turn, schedule its commit."""
@@ -205,7 +206,7 @@ class LiveObject:
             raise ObjectUnwound from error
         self.storage.turn_committed()
         if changes.alarm_changed:
-            self._runtime.alarm_changed(self.owner, changes.alarm)
+            self._runtime.alarms.set(self.owner, changes.alarm)
 
     async def durable(self) -> None:
         """Wait until everything committed so far is on disk."""
@@ -220,15 +221,10 @@ class LiveObject:
         self.end_turn()
         await self.durable()
 
-    def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
-        """Run a critical section. Its failure is raised to the caller."""
+    def enter(self, work: Callable[[], Awaitable[T]], *, fatal: bool = False) -> Awaitable[T]:
+        """Run a critical section. Its failure is raised to the caller or, if it is `fatal`, resets the object."""
         self._check_alive()
-        return self._sections.enter(work, fatal=False)
-
-    def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
-        """Run a critical section. Its failure resets the object."""
-        self._check_alive()
-        return self._sections.enter(work, fatal=True)
+        return self._sections.enter(work, fatal=fatal)
 
     # Reset and eviction
 
@@ -286,10 +282,7 @@ class LiveObject:
         reply.add_done_callback(self._replies.pop)
         self.spawn(work, activity)
 
-    def spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> None:
-        self._start(work, activity)
-
-    def _start(self, work: Coroutine[Any, Any, Any], activity: Activity) -> "asyncio.Task[Any]":
+    def spawn(self, work: Coroutine[Any, Any, Any], activity: Activity) -> "asyncio.Task[Any]":
         context = self._context.copy()
         context.run(ACTIVITY.set, activity)
         # Not create_task: the loop's task factory would make this a child of the calling task.
@@ -303,7 +296,7 @@ class LiveObject:
         task.add_done_callback(self._task_done)
 
     def wait_until(self, work: Awaitable[Any]) -> None:
-        task = self._start(self._wait_until(work), self._sections.activity())
+        task = self.spawn(self._wait_until(work), self._sections.activity())
         if isinstance(work, Coroutine):  # cancelled before its first step, it was never awaited
             task.add_done_callback(lambda _: work.close())
 
@@ -348,7 +341,7 @@ class LocalContext:
         return self._live.storage
 
     def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
-        return self._live.block_concurrency_while(work)
+        return self._live.enter(work, fatal=True)
 
     def wait_until(self, work: Awaitable[Any]) -> None:
         self._live.wait_until(work)

@@ -6,8 +6,6 @@ same directory is the resulting schema: for readers, and for the tests, which co
 
 `check` only reads. It refuses a database that is newer than the code, whose applied migrations were edited,
 or whose tables differ from those that its migrations made.
-
-SQL text: the statements of a script, and a CREATE statement in a form that can be compared.
 """
 
 import hashlib
@@ -23,6 +21,7 @@ from pathlib import Path
 from holdfast.errors import MigrationFailed, SchemaMismatch, UsageError
 from holdfast.statements import SKIPPED, first_word, refuse_reserved
 
+DIFFERENCE_MAX = 20  # lines of a difference in an error message
 PLAIN_CACHED = 256  # a file's statements are mostly those of its migrations
 
 _TOKEN = re.compile(
@@ -32,60 +31,8 @@ _TOKEN = re.compile(
 )
 
 
-def split(script: str) -> list[str]:
-    """The statements of a script. SQLite itself decides where one ends, so triggers stay whole."""
-    statements: list[str] = []
-    rest = ""
-    for piece in script.split(";"):
-        rest += piece
-        if sqlite3.complete_statement(rest + ";"):
-            statements.append(rest.strip())
-            rest = ""
-        else:
-            rest += ";"
-    statements.append(rest.removesuffix(";").strip())
-    return [statement for statement in statements if first_word(statement)]
-
-
-def _tokens(sql: str) -> Iterator[str]:
-    for match in _TOKEN.finditer(sql):
-        if match["text"]:
-            yield match["text"]
-        elif match["quoted"]:
-            yield match["quoted"][1:-1].lower()
-        elif not match["skipped"]:
-            yield match[0].lower()
-
-
-@lru_cache(PLAIN_CACHED)
-def plain(sql: str) -> tuple[str, ...]:
-    """A CREATE statement without comments, case, quotes and layout: its head, then a line per item."""
-    lines = [""]
-    depth = 0
-    for word in _tokens(sql):
-        depth += (word == "(") - (word == ")")
-        opens_or_divides = word in {"(", ","} and depth == 1
-        if opens_or_divides:
-            lines.append("")
-        elif word == ")" and depth == 0:
-            lines.append(")")
-        else:
-            lines[-1] += f" {word}"
-    return tuple(line.strip() for line in lines if line.strip())
-
-
-def after_all_with(prefix: str) -> str | bytes:
-    """The least upper bound of all names with this prefix. UTF-8 sorts like code points."""
-    head = prefix.rstrip("\U0010ffff")
-    if not head:
-        return b""  # SQLite sorts any blob after any text
-    last = ord(head[-1]) + 1
-    return head[:-1] + chr(0xE000 if last == 0xD800 else last)  # valid text has no surrogates
-
-
-DIFFERENCE_MAX = 20  # lines of a difference in an error message
-
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
+# The name of the table is older than this package, and databases have it.
 _RECORDS = """
 CREATE TABLE IF NOT EXISTS tocsin_migrations (
   number INTEGER PRIMARY KEY NOT NULL,
@@ -254,3 +201,45 @@ def difference(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
             lines += [f"missing:    {line}" for line in expected[i1:i2]]
             lines += [f"unexpected: {line}" for line in actual[j1:j2]]
     return lines
+
+
+def split(script: str) -> list[str]:
+    """The statements of a script. SQLite itself decides where one ends, so triggers stay whole."""
+    statements: list[str] = []
+    rest = ""
+    for piece in script.split(";"):
+        rest += piece
+        if sqlite3.complete_statement(rest + ";"):
+            statements.append(rest.strip())
+            rest = ""
+        else:
+            rest += ";"
+    statements.append(rest.removesuffix(";").strip())
+    return [statement for statement in statements if first_word(statement)]
+
+
+def _tokens(sql: str) -> Iterator[str]:
+    for match in _TOKEN.finditer(sql):
+        if match["text"]:
+            yield match["text"]
+        elif match["quoted"]:
+            yield match["quoted"][1:-1].lower()
+        elif not match["skipped"]:
+            yield match[0].lower()
+
+
+@lru_cache(PLAIN_CACHED)
+def plain(sql: str) -> tuple[str, ...]:
+    """A CREATE statement without comments, case, quotes and layout: its head, then a line per item."""
+    lines = [""]
+    depth = 0
+    for word in _tokens(sql):
+        depth += (word == "(") - (word == ")")
+        opens_or_divides = word in {"(", ","} and depth == 1
+        if opens_or_divides:
+            lines.append("")
+        elif word == ")" and depth == 0:
+            lines.append(")")
+        else:
+            lines[-1] += f" {word}"
+    return tuple(line.strip() for line in lines if line.strip())

@@ -31,6 +31,15 @@ class LocalObjectId:
         return self.hex
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The object that data belongs to: its id, and what is needed to construct it when its alarm rings."""
+
+    object: str
+    namespace: str
+    name: str | None
+
+
 class IdFactory:
     """Makes and checks the ids of one namespace."""
 

@@ -1,6 +1,8 @@
-"""Durable objects on a directory of your own, in a few lines. See docs/objects.md."""
+"""Durable objects on a directory of your own, in a few lines."""
 
-from collections.abc import AsyncIterator
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,21 +12,24 @@ from holdfast.local.data_dir import DataDir
 from holdfast.local.migrations import load
 from holdfast.local.object_store import OBJECT_MIGRATIONS
 from holdfast.local.runtime import Runtime
-from holdfast.types import DurableObject, Logger
+from holdfast.types import JSON, DurableObject, Logger
 
 OBJECTS_FILE = "objects.sqlite"
 
 
 @asynccontextmanager
 async def open_objects(
-    directory: Path, *, logger: Logger, **classes: type[DurableObject]
+    directory: str | Path, *, logger: Logger | None = None, **classes: type[DurableObject]
 ) -> AsyncIterator[SimpleNamespace]:
-    """Run these classes. Yields the environment with a binding for each. Alarms ring inside the block."""
-    clock = SystemClock()
-    data = DataDir(directory, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=logger)
+    """Run these classes. Yields the environment with a binding for each. Alarms ring inside the block.
+
+    Without a logger, lines go to the logger "holdfast" of the standard library.
+    """
+    path, clock, logger = Path(directory), SystemClock(), logger or StandardLogger()
+    data = DataDir(path, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=logger)
     try:
         env = SimpleNamespace()
-        runtime = Runtime(directory / OBJECTS_FILE, clock=clock, logger=logger, env=env)
+        runtime = Runtime(path / OBJECTS_FILE, clock=clock, logger=logger, env=env)
         for name, cls in classes.items():
             setattr(env, name, runtime.namespace(name, cls))
         await runtime.open()
@@ -34,3 +39,29 @@ async def open_objects(
             await runtime.close()
     finally:
         data.close()
+
+
+class StandardLogger:
+    """Writes to the `logging` module: the event, then its fields as JSON."""
+
+    def __init__(self, **bound: JSON) -> None:
+        self._bound = bound
+        self._logger = logging.getLogger("holdfast")
+
+    def debug(self, event: str, /, **fields: JSON) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: JSON) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warn(self, event: str, /, **fields: JSON) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, **fields: JSON) -> None:
+        self._write(logging.ERROR, event, fields)
+
+    def bind(self, **fields: JSON) -> "StandardLogger":
+        return StandardLogger(**{**self._bound, **fields})
+
+    def _write(self, level: int, event: str, fields: Mapping[str, JSON]) -> None:
+        self._logger.log(level, "%s %s", event, json.dumps({**self._bound, **fields}))

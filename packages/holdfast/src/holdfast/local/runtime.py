@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import ObjectReset, UsageError, ValueRefused
-from holdfast.local.alarms import AlarmSchedule
+from holdfast.local.alarms import Alarm, AlarmSchedule, after_failure
 from holdfast.local.clock import LocalClock
-from holdfast.local.gates import output_gate
 from holdfast.local.live_object import LiveObject, Ring
-from holdfast.local.object_id import IdFactory, LocalObjectId
-from holdfast.local.object_store import Alarm, Changes, ObjectStore, Owner, after_failure
-from holdfast.local.turns import ACTIVITY, Turns
+from holdfast.local.object_id import IdFactory, LocalObjectId, Owner
+from holdfast.local.object_store import Changes, ObjectStore
+from holdfast.local.turns import ACTIVITY, Turns, output_gate
 from holdfast.types import JSON, DurableObject, Logger
 from holdfast.values import encode
 
@@ -107,12 +106,6 @@ class Runtime:
 
     # For the objects
 
-    def now(self) -> int:
-        return self.clock.now()
-
-    def alarm_changed(self, owner: Owner, alarm: Alarm | None) -> None:
-        self.alarms.set(owner, alarm)
-
     def forget(self, live: LiveObject) -> None:
         if self._live.get(live.owner.object) is live:
             del self._live[live.owner.object]
@@ -185,7 +178,7 @@ class Runtime:
             # A failure of the constructor or the disk is not one of the handler, and is not counted.
             by_platform = isinstance(failure, ObjectReset) and failure.by_platform
             counted = ring.handler_started and not by_platform
-            retry = after_failure(ring.alarm, counted=counted, now=self.now(), chance=self._chance())
+            retry = after_failure(ring.alarm, counted=counted, now=self.clock.now(), chance=self._chance())
         self._reschedule(owner, retry)
         if retry is not None or not ring.retry:
             retry_at = None if retry is None else retry.due_at

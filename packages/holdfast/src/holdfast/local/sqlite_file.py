@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from holdfast.errors import ConstraintKind, ConstraintViolated, StoreError, StoreUnavailable, UsageError
+from holdfast.errors import ConstraintViolated, StoreError, StoreUnavailable, UsageError
+from holdfast.statements import constraint_kind
 
 T = TypeVar("T")
 
@@ -41,12 +42,6 @@ _UNAVAILABLE = frozenset(
         sqlite3.SQLITE_READONLY,
     )
 )
-_CONSTRAINTS: dict[str, ConstraintKind] = {
-    "UNIQUE": "unique",
-    "FOREIGN KEY": "foreign_key",
-    "CHECK": "check",
-    "NOT NULL": "not_null",
-}
 
 
 def create(path: Path) -> None:
@@ -110,6 +105,15 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     """
     mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+
+
+def after_all_with(prefix: str) -> str | bytes:
+    """The least upper bound of all names with this prefix. UTF-8 sorts like code points."""
+    head = prefix.rstrip("\U0010ffff")
+    if not head:
+        return b""  # SQLite sorts any blob after any text
+    last = ord(head[-1]) + 1
+    return head[:-1] + chr(0xE000 if last == 0xD800 else last)  # valid text has no surrogates
 
 
 class SqliteThread:
@@ -176,8 +180,7 @@ def translated(error: sqlite3.Error, subject: str) -> StoreError | UsageError:
         return UsageError(f"{subject}: {text}")
     primary = code & 0xFF
     if primary == sqlite3.SQLITE_CONSTRAINT:
-        kind = _CONSTRAINTS.get(text.partition(" constraint failed")[0], "other")
-        return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", kind)
+        return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", constraint_kind(text))
     if primary in _UNAVAILABLE:
         return StoreUnavailable(f"{subject}: {text}; nothing of the call was written, try again later")
     return StoreError(f"{subject}: {text}; nothing of the call was written")

@@ -13,8 +13,10 @@ from itertools import islice
 from typing import Any, TypeVar, cast
 
 from holdfast.errors import UsageError, ValueRefused
-from holdfast.local.migrations import after_all_with
-from holdfast.local.object_store import Alarm, Changes, ObjectStore, Owner
+from holdfast.local.alarms import Alarm
+from holdfast.local.object_id import Owner
+from holdfast.local.object_store import Changes, ObjectStore
+from holdfast.local.sqlite_file import after_all_with
 from holdfast.local.turns import HostObject
 from holdfast.rules import READY_NONE, EntryStorage, OpenTransaction, Ready, check_range, instant
 from holdfast.types import StorageTransaction

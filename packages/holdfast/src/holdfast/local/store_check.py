@@ -17,7 +17,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -193,7 +193,8 @@ def _pages_in(log: Path, page_bytes: int) -> tuple[set[int], int]:
 def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
     """A connection to the content of the file and its log. It leaves no files."""
     if not _size(log):
-        with _immutable(path) as connection:
+        uri = f"{path.absolute().as_uri()}?immutable=1"
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             yield connection
         return
     index = path.with_name(path.name + "-shm")
@@ -207,11 +208,6 @@ def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
     finally:
         if made and not _size(index):  # not empty: another process has opened the database meanwhile
             index.unlink(missing_ok=True)
-
-
-def _immutable(path: Path) -> AbstractContextManager[sqlite3.Connection]:
-    """A connection to the content of the file without its log. It creates no files."""
-    return closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, isolation_level=None))
 
 
 def _first_bytes(path: Path, count: int) -> bytes:

@@ -1,14 +1,13 @@
-"""Turns and the input gate: how an object's code runs on an asyncio loop.
+"""Turns, gates and critical sections: how an object's code runs on an asyncio loop.
 
 A *turn* is the code between two real suspensions. `Turns` drives a coroutine step by step: when it suspends,
-the turn has ended, and the object commits what it wrote. Before it resumes, the gate must be open. While a
-critical section (`block_concurrency_while`, `transaction`) runs, the gate is closed for all code outside of
-it. Sections nest. Waiting code enters in order of arrival.
+the turn has ended, and the object commits what it wrote. Before it resumes, the input gate must be open.
 
-Critical sections: while one runs, no other code of the object does.
+`block_concurrency_while` and `transaction` are critical sections: while one runs, the input gate is closed for
+all code outside of it. Sections nest. Waiting code enters in order of arrival. A failure of the first resets
+the object, a failure of the second is raised to its caller.
 
-`block_concurrency_while` and `transaction` are both critical sections. A failure of the first resets the
-object, a failure of the second is raised to its caller.
+The output gate holds what leaves an object until its writes are durable: fetch, KV and DB await it before they act.
 """
 
 import asyncio
@@ -21,6 +20,18 @@ from typing import Any, Generic, Protocol, TypeVar
 from holdfast.errors import ObjectReset
 
 T = TypeVar("T")
+
+SECTION_LIMIT_S = 30.0
+
+# Set by the runtime in every task that runs an object's code.
+GATE: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("output_gate", default=None)
+
+
+async def output_gate() -> None:
+    """Wait until the writes of the calling object are durable. Raises if it was reset. Elsewhere it is open."""
+    gate = GATE.get()
+    if gate is not None:
+        await gate()
 
 
 class ObjectUnwound(asyncio.CancelledError):
@@ -70,7 +81,7 @@ class HostObject(Protocol):
     def end_turn(self) -> None: ...
     async def durable(self) -> None: ...
     def enter(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
-    def spawn(self, work: Coroutine[Any, Any, Any], activity: "Activity") -> None: ...
+    def spawn(self, work: Coroutine[Any, Any, Any], activity: "Activity") -> "asyncio.Task[Any]": ...
     def adopt(self, task: "asyncio.Task[Any]") -> None: ...
     def reset(self, error: ObjectReset) -> None: ...
     def time_out(self, what: str, limit_s: float) -> None: ...
@@ -140,9 +151,6 @@ class Turns(Generic[T]):
 async def coroutine(work: Callable[[], Awaitable[T]]) -> T:
     """Any awaitable as a coroutine, which `Turns` can drive."""
     return await work()
-
-
-SECTION_LIMIT_S = 30.0
 
 
 class Sections:

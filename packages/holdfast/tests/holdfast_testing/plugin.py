@@ -1,0 +1,45 @@
+"""For a `conftest.py`: async tests run in virtual time, `async def test_...` waits for hours in milliseconds."""
+
+import inspect
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from holdfast_testing.virtual_time import run_virtual
+
+pytest.register_assert_rewrite("contract.suite")
+
+MEMORY = Path("/dev/shm")
+MEMORY_FREE_MIN = 2 * 1024**3  # a container often has 64 MB there
+
+# The duration of an example depends on the machine and its load.
+settings.register_profile("any_duration", deadline=None)
+settings.load_profile("any_duration")
+
+
+def files_in_memory() -> None:
+    """Keep files in memory where there is enough: most of the time was spent on waiting for a disk."""
+    enough = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_FREE_MIN
+    if enough and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    threads = pyfuncitem.get_closest_marker("real_threads") is not None
+    run_virtual(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}), real_threads=threads)
+    return True
+
+
+@pytest.fixture
+def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects stay in memory. In a test of many hours, most of the time was spent on waking them."""
+    monkeypatch.setattr("holdfast.local.live_object.IDLE_S", 1e9)

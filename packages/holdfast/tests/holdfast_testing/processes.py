@@ -1,0 +1,72 @@
+"""Programs that tests run in a process of its own, and kill.
+
+python -m holdfast_testing.processes hold DIRECTORY [MIGRATIONS...]
+    opens a data directory, prints "open", and holds it until its input ends; MIGRATIONS is `file.sqlite=directory`
+python -m holdfast_testing.processes write DIRECTORY
+    writes to DB and KV, and prints each write that returned
+python -m holdfast_testing.processes count FILE...
+    writes a counter to one SQLite file after the other, again and again
+"""
+
+import asyncio
+import sys
+from itertools import count
+from pathlib import Path
+
+from holdfast.errors import StartError
+from holdfast.local.clock import SystemClock
+from holdfast.local.data_dir import DataDir
+from holdfast.local.database import SqliteDatabase
+from holdfast.local.kv import SqliteKV
+from holdfast.local.migrations import load
+from holdfast.local.sqlite_file import connect
+from holdfast_testing.captured_log import CapturedLog
+
+
+def hold(directory: str, *pairs: str) -> int:
+    schemas = {name: load(Path(where)) for name, _, where in (pair.partition("=") for pair in pairs)}
+    try:
+        data = DataDir(Path(directory), schemas, now=SystemClock().now(), logger=CapturedLog())
+    except StartError as error:
+        print(f"{type(error).__name__}: {error}")
+        return 1
+    print("open", flush=True)
+    sys.stdin.read()
+    data.close()
+    return 0
+
+
+async def write(directory: Path) -> None:
+    database = SqliteDatabase(directory / "db.sqlite")
+    kv = SqliteKV(directory / "kv.sqlite", SystemClock())
+    insert = database.prepare("INSERT INTO pairs (n, half) VALUES (?, ?)")
+    for number in count(1):
+        await database.batch([insert.bind(number, "left"), insert.bind(number, "right")])
+        print(f"db {number}")
+        await kv.put(f"k{number}", "v")
+        print(f"kv {number}", flush=True)
+
+
+def write_counter(*paths: str) -> None:
+    connections = [connect(Path(path)) for path in paths]
+    for connection in connections:
+        connection.execute("PRAGMA synchronous = OFF")  # the process is killed here, not the machine
+    for number in count(1):
+        for connection in connections:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("UPDATE counter SET number = ?", (number,))
+            connection.execute("UPDATE pages SET number = ? WHERE rowid = 400", (number,))  # at the file's other end
+            connection.execute("COMMIT")
+        if number == 1:
+            print("writing", flush=True)
+
+
+if __name__ == "__main__":
+    command, *arguments = sys.argv[1:]
+    match command:
+        case "hold":
+            sys.exit(hold(*arguments))
+        case "write":
+            asyncio.run(write(Path(arguments[0])))
+        case "count":
+            write_counter(*arguments)
