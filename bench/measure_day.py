@@ -121,7 +121,7 @@ class CountingStorage:
         self._day.counts["object rows written"] += 1 if isinstance(key, str) else len(key)
         return self._inner.delete(key)
 
-    def set_alarm(self, at: float) -> Any:
+    def set_alarm(self, at: Any) -> Any:
         self._day.counts["object rows written"] += 1
         return self._inner.set_alarm(at)
 
