@@ -26,9 +26,10 @@ LONG_FIRST = (
     "cloudflare",
     "pages",
     "service",
-    "tasks/test_prices_scheduled.py",
+    "prices/test_scheduled.py",
     "commands/test_cli.py",
-    "competition",
+    "swaps/test_feed.py",
+    "swaps",
     "conformance",
     "commands",
 )

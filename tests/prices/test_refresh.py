@@ -3,26 +3,49 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
 from holdfast.errors import StoreError
-from holdfast_testing.virtual_time import START_MS
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import START_MS, VirtualClock
+from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.rate_limits import TENERO_STARTER, TeneroRateLimit
+from stacks_simulator.tokens import DIKO, FILLER_TOKENS, TRADED_TOKENS, VELAR
+from support.local_store import open_competition
 from support.market import Market
 from support.scripted_fetch import Request, always, response
-from support.task_run import task_bench
+from support.simulated import quiet_simulator
+from support.simulated_fetch import TENERO_URL, SimulatedFetch
+from support.task_run import TaskBench, task_bench
+from support.upstreams import Wired
 from tocsin.errors import RunStopped
 from tocsin.fetch import FetchResponse
 from tocsin.prices.refresh import EMPTY_RESULT, MEMORY_KEY, TokenMemory, refresh_prices_task
-from tocsin.prices.store import CachedPrice, get_cached_token_price, get_cached_token_prices, put_token_price
-from tocsin.prices.tokens import STATIC_TOKENS, supported_tokens
+from tocsin.prices.store import CachedPrice, get_cached_token_price, get_cached_token_prices, prices_of, put_token_price
+from tocsin.prices.tokens import STATIC_TOKENS, supported_tokens, tracked_tokens, traded_tokens
 from tocsin.settings import Settings
-from tocsin.upstream.tenero import token_address
+from tocsin.upstream.budget import Quota
+from tocsin.upstream.client import UpstreamClient
+from tocsin.upstream.tenero import tenero_upstream, token_address
 
 TASK = refresh_prices_task(Settings())
 SBTC, STSTX = STATIC_TOKENS[1:]
 OTHERS = [f"{SBTC.partition('.')[0]}.token-{n}::token" for n in range(9)]
 USDA = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.usda-token::usda"
+HALF_READABLE = [
+    {"address": "SP1.unknown", "price_usd": 1.0, "decimals": 6},
+    {"address": token_address(OTHERS[0]), "price_usd": {}, "decimals": 6},
+    {"address": token_address(OTHERS[1]), "price_usd": 1.0, "decimals": -1},
+    {"price_usd": 1.0},
+]
+PRICED: dict[str, float | None] = {"stx": 0.85, SBTC: 103_420.5, STSTX: 0.97}
+LONE = f"{SBTC.partition('.')[0]}.token-1::token"
+STARTER = Quota(minute=10, month=10_000)
+PAIRS = [(token.id, "stx") for token in TRADED_TOKENS]
 
 
 def static_market(**more: float | None) -> Market:
@@ -104,14 +127,6 @@ async def test_what_the_list_lacks_is_asked_for_singly_and_found_there_again(tmp
         found = await get_cached_token_price(bench.kv, OTHERS[0])
         assert found is not None
         assert found.price_usd == 2.6
-
-
-HALF_READABLE = [
-    {"address": "SP1.unknown", "price_usd": 1.0, "decimals": 6},
-    {"address": token_address(OTHERS[0]), "price_usd": {}, "decimals": 6},
-    {"address": token_address(OTHERS[1]), "price_usd": 1.0, "decimals": -1},
-    {"price_usd": 1.0},
-]
 
 
 @pytest.mark.parametrize("rows", [HALF_READABLE, HALF_READABLE[:3], HALF_READABLE[:1]])
@@ -396,3 +411,181 @@ async def test_prices_of_tokens_no_longer_traded_are_left_alone(tmp_path: Path) 
         await bench.run(TASK)
         assert await get_cached_token_price(bench.kv, OTHERS[5])
         assert OTHERS[5] not in json.loads(await bench.kv.get(MEMORY_KEY) or "")
+
+
+def test_before_the_first_refresh_nothing_is_counted() -> None:
+    """The status shows these until a run has ended."""
+    assert TASK.empty_result == {
+        "tokensAttempted": 0,
+        "succeeded": 0,
+        "failed": 0,
+        "withoutPrice": 0,
+        "heldBack": 0,
+        "unasked": 0,
+        "written": 0,
+        "calls": 0,
+        "rateLimitRemaining": {"minute": None, "month": None},
+        "unpricedTokens": [],
+    }
+
+
+async def test_a_refresh_that_waits_counts_the_time(tmp_path: Path) -> None:
+    """In milliseconds, from its first call to its last answer."""
+    market = Market([PRICED])
+    async with task_bench(tmp_path, market) as bench:
+        await bench.wired.clock.sleep(100)
+        client = bench.wired.tenero.client
+        whole = client.get
+
+        async def slow(*arguments: Any) -> Any:
+            await bench.wired.clock.sleep(2.5)
+            return await whole(*arguments)
+
+        client.get = slow  # type: ignore[method-assign, assignment]  # the same, later
+        result = await bench.run(TASK)
+
+    assert result.counters["durationMs"] == 2_500
+
+
+async def test_the_log_says_whether_a_refresh_goes_on(tmp_path: Path) -> None:
+    """After a token without an answer it does; after a 429 it does not."""
+    other = f"{SBTC.partition('.')[0]}.token::token"
+    lines = []
+    for status in (500, 429):
+
+        def broken(request: Request, status: int = status) -> FetchResponse | None:
+            return response({"message": "no"}, status=status) if ".token" in request.url else None
+
+        market = Market([PRICED], broken=broken)
+        directory = tmp_path / str(status)
+        directory.mkdir()
+        async with task_bench(directory, market) as bench:
+            await bench.traded((other, "stx"))
+            await bench.run(TASK)
+            [line] = bench.wired.log.of("prices.asking_failed")
+            lines.append((line.fields["first"], line.fields["goes_on"]))
+
+    assert lines == [(other, True), (other, False)]
+
+
+@pytest.mark.parametrize("stored", ["[", "[]", '{"stx": {"askedAt": "now"}}'])
+async def test_a_memory_that_cannot_be_read_is_begun_again(stored: str, tmp_path: Path) -> None:
+    """With a line in the log."""
+    async with task_bench(tmp_path, Market([PRICED])) as bench:
+        await bench.kv.put(MEMORY_KEY, stored)
+
+        result = await bench.run(TASK)
+
+        assert result.error is None
+        assert len(bench.wired.log.of("prices.memory_unreadable")) == 1
+        assert list(json.loads(await bench.kv.get(MEMORY_KEY) or "")) == list(STATIC_TOKENS)
+
+
+def limited(request: Request) -> FetchResponse | None:
+    """Single tokens are limited; the list is not."""
+    if "/tokens?" in request.url:
+        return None
+    return response({"message": "too many calls"}, status=429, headers={"retry-after": "600"})
+
+
+async def test_after_a_429_of_a_single_token_the_list_is_not_asked(tmp_path: Path) -> None:
+    """It waited longest, so it is requested first; the 429 is for all of Tenero."""
+    market = Market([{"stx": 0.85, SBTC: 103_420.5, STSTX: 0.97}], broken=limited)
+    waited = TokenMemory(asked_at=START_MS - 600_000, missed_at=START_MS - 600_000, unlisted=True)
+    recent = TokenMemory(asked_at=START_MS - 1_000)
+    memory = {LONE: waited, **dict.fromkeys(STATIC_TOKENS, recent)}
+    async with task_bench(tmp_path, market) as bench:
+        await bench.traded((LONE, "stx"))
+        await bench.kv.put(MEMORY_KEY, json.dumps({name: each.to_json() for name, each in memory.items()}))
+
+        result = await bench.run(TASK)
+
+    assert market.asked == [f"/{LONE.partition('::')[0]}"]
+    assert result.limited_until == START_MS + 600_000
+    assert result.incomplete is not None
+    assert (result.counters["succeeded"], result.counters["failed"], result.counters["unasked"]) == (0, 1, 3)
+
+
+# Against the simulated Tenero
+
+
+def wired_to_simulator(quota: Quota) -> tuple[Wired, SimulatedFetch]:
+    clock, log, random = VirtualClock(), CapturedLog(), Random(3).random
+    fetch = SimulatedFetch(quiet_simulator(clock), latency_s=0.06)
+    wired = Wired(tenero_upstream(TENERO_URL, None), always(response({})), quota, clock=clock, log=log)
+    wired.client = UpstreamClient(wired.upstream, fetch, wired.limiter, clock, random)
+    return wired, fetch
+
+
+async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -> None:
+    """Numbers, strings, zero, null, unlisted and unknown tokens: all are priced except the one without a price."""
+    wired, _ = wired_to_simulator(STARTER)
+    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
+        bench = TaskBench(db, kv, wired)
+        await bench.traded(*PAIRS)
+
+        result = await bench.run(TASK)
+
+        assert result.error is None
+        assert result.counters["unpricedTokens"] == [VELAR.id]
+        found = await prices_of(kv, tracked_tokens(await traded_tokens(db)), wired.clock.now())
+        assert {token_id for token_id, price in found.items() if price.price_usd is None} == {VELAR.id}
+        assert {price.decimals for price in found.values()} == {6, 8, 18}
+        assert found[DIKO.id].price_usd is not None
+
+
+@pytest.mark.slow
+async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -> None:
+    """53 tokens on all pages of the list, 10 calls a minute: never refused, and no price grows stale."""
+    wired, fetch = wired_to_simulator(STARTER)
+    fetch._simulator.tenero_rate_limit = TeneroRateLimit(TENERO_STARTER, TENERO_STARTER)
+    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
+        bench = TaskBench(db, kv, wired)
+        await bench.traded(*PAIRS, *[(token.id, "stx") for token in FILLER_TOKENS[::6]])
+        ends = wired.clock.now() + 8 * 3_600_000
+        while wired.clock.now() < ends:
+            due_at = wired.clock.now() + 300_000
+            result = await bench.run(TASK)
+            await wired.clock.sleep((max(result.limited_until or 0, due_at) - wired.clock.now()) / 1000)
+
+        found = await prices_of(kv, tracked_tokens(await traded_tokens(db)), wired.clock.now())
+        assert len(found) == len(TRADED_TOKENS) + len(FILLER_TOKENS[::6])
+        assert [token_id for token_id, price in found.items() if price.stale] == []
+        assert wired.log.of("upstream.attempt_failed") == []
+
+
+async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> None:
+    """Others use up the shared limit: it is a failure with log lines, and the next refresh works."""
+    wired, fetch = wired_to_simulator(Quota(minute=100, month=50_000))
+    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
+        bench = TaskBench(db, kv, wired)
+        await bench.run(TASK)
+        fetch._simulator.faults.add(SimulatedFault(kind="limited", upstream="tenero", times=50, retry_after=None))
+
+        during = await bench.run(TASK)
+        fetch._simulator.faults.clear()
+        await wired.clock.sleep(3_600)
+        after = await bench.run(TASK)
+
+        assert during.incomplete is not None
+        assert not during.progressed
+        assert during.limited_until is not None
+        assert wired.log.of("upstream.attempt_failed")
+        assert wired.log.of("prices.asking_failed")
+        assert (after.error, after.limited_until, after.counters["succeeded"]) == (None, None, 3)
+
+
+async def test_a_price_is_as_old_as_its_own_page(tmp_path: Path) -> None:
+    """The second page is slow: the prices of the first are not called newer than they are."""
+    wired, fetch = wired_to_simulator(STARTER)
+    began_at = wired.clock.now()
+    fetch._simulator.faults.add(SimulatedFault(kind="delay", path="/tokens", seconds=6.0, from_ms=began_at + 100))
+    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
+        bench = TaskBench(db, kv, wired)
+        await bench.traded(*PAIRS)
+
+        await bench.run(TASK)
+
+        found = await prices_of(kv, ["stx", DIKO.id], wired.clock.now())
+        assert found["stx"].fetched_at == began_at + 60
+        assert wired.clock.now() - began_at > 6_000

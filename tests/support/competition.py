@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.types import Clock, Database
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.virtual_time import VirtualClock
+from stacks_simulator.chain import Chain
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.truth import TrueSwap
 from stacks_simulator.wallets import Wallet
@@ -28,6 +29,7 @@ from tocsin.shape import FreeForm
 from tocsin.swaps.codes import Code
 from tocsin.swaps.feed import follow_network_tasks
 from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.submit import SubmissionLane, submit
 from tocsin.swaps.sweep import sweep_task
 from tocsin.swaps.types import SubmitAnswer
 from tocsin.upstream.budget import Quota
@@ -71,6 +73,15 @@ class World:
     def request(self) -> WorkContext:
         """A context for one visitor's request."""
         return WorkContext(self._bindings(), request_session(self.log))
+
+    async def submit(self, txid: str, rules: Rules | None = None) -> SubmitAnswer:
+        """Submit a trade, as the only client."""
+        return await submit(self.request(), rules or self.rules, {"txid": txid}, SubmissionLane())
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass for the clock and the chain."""
+        await self.clock.sleep(seconds)
+        self.simulator.advance()
 
     def _bindings(self) -> ContextBindings:
         return ContextBindings(self.clock, {"hiro": self.hiro}, self.db, in_hand=self.in_hand)
@@ -121,6 +132,24 @@ async def open_world(
         await register(db, simulator.chain.wallets)
         rules = rules or Rules(built_in(), simulator.chain.campaign.start_s, simulator.chain.campaign.end_s)
         yield World(wrap(db), simulator, simulator.clock, rules, HiroClient(client), log)
+
+
+@asynccontextmanager
+async def trading(
+    directory: Path, chain: Simulator | int | None = None, **options: Any
+) -> AsyncIterator[tuple[World, Chain]]:
+    """Open a world with its chain: a given one, a quiet one with this many eligible wallets, or the default."""
+    simulator = chain_of(chain) if isinstance(chain, int) else chain
+    async with open_world(directory, simulator, **options) as world:
+        yield world, world.simulator.chain
+
+
+@asynccontextmanager
+async def followed(directory: Path, chain: Simulator | int, **options: Any) -> AsyncIterator[tuple[World, Chain]]:
+    """Open a world in which the feed has begun and the sweep has read everything once."""
+    async with trading(directory, chain, **options) as (world, made):
+        await started(world)
+        yield world, made
 
 
 async def register(db: Database, wallets: Iterable[Wallet]) -> None:
@@ -227,5 +256,4 @@ async def started(world: World) -> None:
     world.simulator.chain.mine()
     await feed(world)
     await sweep(world)
-    await world.clock.sleep(120)
-    world.simulator.advance()
+    await world.wait(120)

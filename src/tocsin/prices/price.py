@@ -1,8 +1,4 @@
-"""Token prices as visitors see them.
-
-The price of a token over time.
-
-Decides which tokens are *thin*: their pools hold or trade too little for their price to count. Pure.
+"""Prices as visitors see them, and which tokens are *thin*: their pools hold or trade too little for a price to count.
 
 Tenero does not report everything about every token. Unknown liquidity counts as too little, except for the core
 tokens, which everybody trades: a source that omits them must not empty the board. An unknown volume does not matter.
@@ -16,8 +12,14 @@ from tocsin.settings import Settings
 from tocsin.shape import Shape
 
 PriceSource: TypeAlias = Literal["tenero", "peg"]
-
+PricePeriod: TypeAlias = Literal["24h", "7d", "30d"]
 _CONSTRAINTS = {"price_usd": {"exclusiveMinimum": 0}, "decimals": {"minimum": 0, "maximum": 38}}
+
+CORE_TOKENS = (
+    "stx",
+    "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token",
+    "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,6 @@ class OnePrice(Shape):
         return json
 
 
-PricePeriod: TypeAlias = Literal["24h", "7d", "30d"]
-
-
 @dataclass(frozen=True, slots=True)
 class PastPrice(Shape):
     """A price and the time when it was seen (unix ms); null: the source had none then."""
@@ -87,13 +86,6 @@ class PriceHistory(Shape):
     period: PricePeriod
     as_of: int
     points: list[PastPrice]
-
-
-CORE_TOKENS = (
-    "stx",
-    "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token",
-    "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx",
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,22 @@
-"""One refresh writes the price of every tracked token into KV. `prices/refresh.py` makes it a task.
+"""The task `tenero`: one refresh writes the price of every tracked token into KV and appends it to the price series.
 
-Accepted prices are also added to the price series.
-
-A refresh first reads the list, a hundred tokens per call, then makes a few single calls for tokens that the list
+A refresh reads the source's list, a hundred tokens per call, then makes a few single calls for tokens that the list
 lacks. Stablecoins with a peg need no call. Results are written at once, so a refresh that is cut off keeps them.
+
+No token starves. Tokens that a complete list lacked get single calls, and are searched in the list again once a day; if
+they outnumber the pages of the list, in every refresh, because that is cheaper. Tokens that a list did not reach,
+because it was cut short or partly unreadable, get one single call before the list is tried again. The tokens that a
+refresh did not reach have waited longest, and come first in the next one.
+
+A missing price never overwrites a good one, and an unchanged price is not rewritten within an hour. A jump by more than
+a factor, up or down, or a change of decimals, is held back until the next refresh sees it again and the token's pools
+hold enough to make it plausible.
 
 A token without a price is not a failure. A refresh in which no token has one is a failure, and so is a failed list. A
 refresh in which some tokens had no answer is not complete.
 
 Emits `prices.refreshed`, `prices.asking_failed`, `price.jump_held`, `price.jump_believed`, `price.gone_missing`,
 `prices.memory_unreadable`.
-
-Plans which tokens a refresh asks for, and in which order, so that none starves. Pure.
-
-Most tokens are in the source's list, which has a hundred per call. Tokens that a complete list lacked get single calls,
-a few in each refresh, and are searched in the list again once a day. If they outnumber the pages of the list, they are
-searched in every refresh, because that is cheaper. Tokens that a list did not reach, because it was cut short or partly
-unreadable, get one single call before the list is tried again. If a refresh is cut short (a limit, a pause), the tokens
-that it did not reach have waited longest, and come first in the next one.
-
-Decides whether a new price from the source is written, skipped, or held back. Pure.
-
-- A missing price never overwrites a good one.
-- An unchanged price is not rewritten within an hour.
-- A jump by more than a factor, up or down, or a change of decimals, is held back until the next refresh sees it again
-  and the token's pools hold enough to make it plausible.
-
-The task `tenero` refreshes the price of every tracked token.
 """
 
 import json
@@ -48,7 +38,30 @@ from tocsin.text import long_duration
 from tocsin.upstream.answer import BadRequest, Failure, Gone, Limited, Unauthorised
 from tocsin.upstream.tenero import TeneroClient
 
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
 RELIST_MS = 86_400_000
+LONG_MONTH_MS = 31 * 86_400_000
+
+# priced: accepted. unpriced: the source has no price. held: a jump, held back for now.
+PriceKind: TypeAlias = Literal["priced", "unpriced", "held"]
+
+MEMORY_KEY = "tenero:memory"
+
+# A single call may wait this long for its permit and its answer; with less time left, no call is begun.
+SINGLE_S = 80.0
+EMPTY_RESULT: FreeForm = {
+    "tokensAttempted": 0,
+    "succeeded": 0,
+    "failed": 0,
+    "withoutPrice": 0,
+    "heldBack": 0,
+    "unasked": 0,
+    "written": 0,
+    "calls": 0,
+    "rateLimitRemaining": {"minute": None, "month": None},
+    "unpricedTokens": [],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +136,6 @@ def memory_from_json(stored: JSON, token_ids: Iterable[str]) -> dict[str, TokenM
     return {token_id: TokenMemory.from_json(stored[token_id]) for token_id in token_ids if token_id in stored}
 
 
-REWRITE_AFTER_MS = 3_600_000
-
-# priced: accepted. unpriced: the source has no price. held: a jump, held back for now.
-PriceKind: TypeAlias = Literal["priced", "unpriced", "held"]
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`entry` is what to write; None if the cache stays as it is.
@@ -191,7 +198,7 @@ def _is_same(token_id: str, entry: CachedPrice, cached: CachedPrice | None, floo
         and (cached.price_usd, cached.decimals) == (entry.price_usd, entry.decimals)
         and floors.is_thin(token_id, cached.liquidity_usd, cached.volume_usd)
         == floors.is_thin(token_id, entry.liquidity_usd, entry.volume_usd)
-        and 0 <= entry.fetched_at - cached.fetched_at < REWRITE_AFTER_MS
+        and 0 <= entry.fetched_at - cached.fetched_at < HOUR_MS
     )
 
 
@@ -202,26 +209,6 @@ def _is_jump(known: CachedPrice | TokenPrice, seen: TokenPrice, factor: float) -
         return True
     low, high = sorted((known.price_usd, seen.price_usd))
     return high > low * factor
-
-
-MEMORY_KEY = "tenero:memory"
-
-# A single call may wait this long for its permit and its answer; with less time left, no call is begun.
-SINGLE_S = 80.0
-EMPTY_RESULT: FreeForm = {
-    "tokensAttempted": 0,
-    "succeeded": 0,
-    "failed": 0,
-    "withoutPrice": 0,
-    "heldBack": 0,
-    "unasked": 0,
-    "written": 0,
-    "calls": 0,
-    "rateLimitRemaining": {"minute": None, "month": None},
-    "unpricedTokens": [],
-}
-MINUTE_MS = 60_000
-HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +273,9 @@ class _Refresh:
             await self._ask_list(plan.listed)
         else:
             unlisted = await self._ask_list(plan.listed)
-            await self._ask_singly(sorted([*plan.single, *unlisted], key=self._asked_at))
+            await self._ask_singly(
+                sorted([*plan.single, *unlisted], key=lambda token_id: self._remembered(token_id).asked_at)
+            )
 
     async def _ask_list(self, token_ids: Sequence[str]) -> Sequence[str]:
         """Take the prices of the list; returns the tokens that it lacks."""
@@ -473,9 +462,6 @@ class _Refresh:
     def _remembered(self, token_id: str) -> TokenMemory:
         return self.memory.get(token_id, NEW)
 
-    def _asked_at(self, token_id: str) -> int:
-        return self._remembered(token_id).asked_at
-
 
 async def _read_memory(kv: KV, token_ids: Sequence[str], logger: Logger) -> dict[str, TokenMemory]:
     text = await kv.get(MEMORY_KEY)
@@ -488,10 +474,8 @@ async def _read_memory(kv: KV, token_ids: Sequence[str], logger: Logger) -> dict
         return {}
 
 
-LONG_MONTH_MS = 31 * 86_400_000
-
-
 def refresh_prices_task(settings: Settings) -> Task:
+    cadence_ms = settings.tenero_cadence
     options = RefreshOptions(settings.price_jump_factor, settings.tenero_slice, floors_of(settings))
 
     async def run(context: TaskContext) -> TaskResult:
@@ -501,19 +485,15 @@ def refresh_prices_task(settings: Settings) -> Task:
     return Task(
         name="tenero",
         upstream="tenero",
-        cadence_ms=settings.tenero_cadence,
+        cadence_ms=cadence_ms,
         slice_ms=settings.tenero_slice,
         calls_per_run=1.0,  # one page of the list; the calls for tokens it lacks are measured
         calls_per_run_max=options.pages_max + options.singles_max,
         run=run,
         enabled=settings.tenero_enabled,
         empty_result=EMPTY_RESULT,
-        why=_why(settings.tenero_cadence),
-    )
-
-
-def _why(cadence_ms: int) -> str:
-    return (
-        f"a price on the board may be {long_duration(cadence_ms)} old; one page of Tenero's list per run is"
-        f" {LONG_MONTH_MS // cadence_ms:,} calls in a month of 31 days"
+        why=(
+            f"a price on the board may be {long_duration(cadence_ms)} old; one page of Tenero's list per run is"
+            f" {LONG_MONTH_MS // cadence_ms:,} calls in a month of 31 days"
+        ),
     )

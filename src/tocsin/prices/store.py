@@ -1,19 +1,13 @@
-"""`tenero:price:{tokenId}` in KV: `{priceUsd, decimals, fetchedAt, rateLimit, liquidityUsd, volumeUsd}`.
+"""Prices by token: cached ones in KV, pegs, and the series of all accepted prices in the database.
 
-A null price means that the source has none. A missing entry means that the price was never requested, or a week has
-passed. `verdict.py` decides when a new price replaces the cached one.
+- `tenero:price:{tokenId}` in KV is `{priceUsd, decimals, fetchedAt, rateLimit, liquidityUsd, volumeUsd}`. A null price
+  means that the source has none; a missing entry, that the price was never requested or a week has passed. To change
+  the shape, change `CachedPrice`: entries of an older shape count as missing until the next refresh.
+- A peg is a fixed price. It is always in force and not in the series.
+- The price *in force* at a time is the newest point of the series (`price_points`) at or before it, unless that is
+  stale. Gaps stay gaps: nothing is interpolated.
 
-To change the shape of an entry, change `CachedPrice`. Entries of an older shape count as missing until the next refresh
-writes them again, which is fine for a cache.
-
-The price of a token: the cached price, or a peg, or none. Pure.
-
-Every reader (the API, the board) uses this module, so all of them show the same price.
-
-The price series: every accepted price with its time, in `price_points`. Gaps stay gaps: nothing is interpolated.
-
-The price *in force* at a time is the newest point at or before it, unless that is stale. Pegs are not in the series:
-they are always in force.
+Every reader (the API, the board) takes prices from here, so all of them show the same ones.
 """
 
 import json
@@ -32,12 +26,34 @@ from tocsin.text import decimal_of_float, decimal_text
 
 # Longer than any back-off of an upstream: the last good price outlives an outage, and its age is shown with it.
 PRICE_TTL_S = 7 * 86_400
-
-TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
-
 PRICE_PREFIX = "tenero:price:"
-
+SOURCE = "tenero"
+TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 _MANY = 100  # keys that KV accepts at once
+# An unchanged price is written only once an hour, so an entry may be that old and still be correct.
+STALE_AFTER_MS = 2 * 3_600_000
+
+_ADD_TOKENS = """
+INSERT INTO price_tokens (token) SELECT json_extract(value, '$[0]') FROM json_each(?) WHERE true
+ON CONFLICT (token) DO NOTHING"""
+_ADD_POINTS = """
+INSERT INTO price_points (token, at, price_usd, decimals, source, liquidity_usd, volume_usd)
+SELECT t.id, json_extract(p.value, '$[1]'), json_extract(p.value, '$[2]'), json_extract(p.value, '$[3]'),
+  json_extract(p.value, '$[4]'), json_extract(p.value, '$[5]'), json_extract(p.value, '$[6]')
+FROM json_each(?) p
+JOIN price_tokens t ON t.token = json_extract(p.value, '$[0]')
+WHERE true
+ON CONFLICT (token, at) DO NOTHING"""
+# CROSS JOIN keeps this order: first the requested tokens, then their points by the primary key.
+_BETWEEN = """
+SELECT t.token AS token_id, p.at, p.price_usd, p.decimals, p.source, p.liquidity_usd, p.volume_usd
+FROM json_each(?) asked
+CROSS JOIN price_tokens t ON t.token = CAST(asked.value AS TEXT)
+CROSS JOIN price_points p ON p.token = t.id AND p.at >= ? AND p.at <= ?
+ORDER BY p.token, p.at"""
+_NEWEST_DECIMALS = """
+SELECT p.decimals FROM price_tokens t JOIN price_points p ON p.token = t.id
+WHERE t.token = ? AND p.decimals IS NOT NULL ORDER BY p.at DESC LIMIT 1"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +135,6 @@ def _is_plausible(price: CachedPrice) -> bool:
     return (usd is None or PRICE_USD_MIN <= usd <= PRICE_USD_MAX) and 0 <= price.fetched_at <= TIME_MAX_MS
 
 
-# An unchanged price is written only once an hour, so an entry may be that old and still be correct.
-STALE_AFTER_MS = 2 * 3_600_000
-
-
 @dataclass(frozen=True, slots=True)
 class Peg:
     """A fixed price, for stablecoins that the source prices wrongly or not at all."""
@@ -170,32 +182,6 @@ async def prices_of(kv: KV, token_ids: Sequence[str], now: int) -> dict[str, Pri
     return {token_id: price for token_id, price in prices.items() if price is not None}
 
 
-SOURCE = "tenero"
-
-_ADD_TOKENS = """
-INSERT INTO price_tokens (token) SELECT json_extract(value, '$[0]') FROM json_each(?) WHERE true
-ON CONFLICT (token) DO NOTHING"""
-_ADD_POINTS = """
-INSERT INTO price_points (token, at, price_usd, decimals, source, liquidity_usd, volume_usd)
-SELECT t.id, json_extract(p.value, '$[1]'), json_extract(p.value, '$[2]'), json_extract(p.value, '$[3]'),
-  json_extract(p.value, '$[4]'), json_extract(p.value, '$[5]'), json_extract(p.value, '$[6]')
-FROM json_each(?) p
-JOIN price_tokens t ON t.token = json_extract(p.value, '$[0]')
-WHERE true
-ON CONFLICT (token, at) DO NOTHING"""
-# CROSS JOIN keeps this order: first the requested tokens, then their points by the primary key.
-_BETWEEN = """
-SELECT t.token AS token_id, p.at, p.price_usd, p.decimals, p.source, p.liquidity_usd, p.volume_usd
-FROM json_each(?) asked
-CROSS JOIN price_tokens t ON t.token = CAST(asked.value AS TEXT)
-CROSS JOIN price_points p ON p.token = t.id AND p.at >= ? AND p.at <= ?
-ORDER BY p.token, p.at"""
-
-_NEWEST_DECIMALS = """
-SELECT p.decimals FROM price_tokens t JOIN price_points p ON p.token = t.id
-WHERE t.token = ? AND p.decimals IS NOT NULL ORDER BY p.at DESC LIMIT 1"""
-
-
 @dataclass(frozen=True, slots=True)
 class PricePoint:
     """A price and when it was seen (unix ms). Numbers are exact decimal text; None: the source had no price then."""
@@ -234,7 +220,7 @@ def points_of(rows: Iterable[Row]) -> dict[str, list[PricePoint]]:
     """The points of each token, oldest first; a token without one is left out."""
     found: dict[str, list[PricePoint]] = {}
     for row in rows:
-        found.setdefault(row["token_id"], []).append(_point(row))
+        found.setdefault(row["token_id"], []).append(PricePoint(**row))
     return found
 
 
@@ -257,10 +243,6 @@ def in_force(points: Sequence[PricePoint], at: int) -> PricePoint | None:
     if not index or at - points[index - 1].at > STALE_AFTER_MS:
         return None
     return points[index - 1]
-
-
-def _point(row: Row) -> PricePoint:
-    return PricePoint(**row)
 
 
 def _cents(usd: float | None) -> str | None:

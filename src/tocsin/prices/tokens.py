@@ -17,6 +17,9 @@ STATIC_TOKENS: tuple[str, ...] = tuple(
     json.loads(files("tocsin.prices").joinpath("static_tokens.json").read_text())["tokens"]
 )
 
+_TRADED_READ_MAX = 200  # more than are ever priced: some rows may not be token ids
+_TRADED = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT ?"
+
 
 def tracked_tokens(traded: Iterable[str]) -> tuple[str, ...]:
     """The static tokens, then the traded ones, most traded first. Anything else is left out."""
@@ -41,10 +44,6 @@ async def supported_tokens(kv: KV) -> tuple[str, ...]:
     """The tokens of the newest refresh; before the first one, the static tokens."""
     published = await published_tokens(kv)
     return STATIC_TOKENS if published is None else published
-
-
-_TRADED_READ_MAX = 200  # more than are ever priced: some rows may not be token ids
-_TRADED = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT ?"
 
 
 async def traded_tokens(db: Database) -> list[str]:

@@ -60,6 +60,48 @@ COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
 
 _BTC_ADDRESS = re.compile(r"[!-~]{1,128}")
 
+# The SQL of an import, for a connection that has temporary tables.
+INCOMING = """
+CREATE TEMP TABLE incoming (line INTEGER, kind TEXT, btc_address TEXT, stx_address TEXT, fields TEXT)"""
+STAGE = "INSERT INTO incoming VALUES (?, ?, ?, ?, ?)"
+INDEX = "CREATE INDEX temp.incoming_by_address ON incoming (kind, btc_address)"
+# Rows that are valid by themselves, but conflict with each other …
+CONFLICTS_WITHIN = """
+SELECT line, btc_address || iif(kind = 'claims', ' has a claim', ' is') || ' on {unit} ' || first || ' already'
+FROM (
+  SELECT line, kind, btc_address, first_value(line) OVER w AS first, row_number() OVER w AS nth FROM incoming
+  WINDOW w AS (PARTITION BY kind, btc_address ORDER BY rowid)
+) WHERE nth > 1
+UNION ALL
+SELECT line, 'stx_address ' || stx_address || ' is on {unit} ' || first || ' already'
+FROM (
+  SELECT line, btc_address, stx_address,
+    first_value(line) OVER w AS first, first_value(btc_address) OVER w AS whose
+  FROM incoming WHERE stx_address IS NOT NULL
+  WINDOW w AS (PARTITION BY stx_address ORDER BY rowid)
+) WHERE whose <> btc_address
+ORDER BY 1"""
+# … or with registered agents.
+CONFLICTS_REGISTERED = """
+SELECT i.line, 'stx_address ' || i.stx_address || ' is that of the registered agent ' || a.btc_address
+FROM incoming i JOIN agents a ON a.stx_address = i.stx_address AND a.btc_address <> i.btc_address
+UNION ALL
+SELECT i.line, 'stx_address: ' || i.btc_address || ' has swaps recorded as ' || a.stx_address
+  || ', so its address cannot become ' || i.stx_address || '; register the new one as an agent of its own'
+FROM incoming i JOIN agents a ON a.btc_address = i.btc_address AND a.stx_address <> i.stx_address
+WHERE EXISTS (SELECT 1 FROM swaps s WHERE s.sender = a.stx_address)
+UNION ALL
+SELECT i.line, 'no agent ' || i.btc_address || ' is in this file, and none is registered'
+FROM incoming i
+WHERE i.kind = 'claims'
+  AND NOT EXISTS (SELECT 1 FROM incoming o WHERE o.kind = 'agents' AND o.btc_address = i.btc_address)
+  AND NOT EXISTS (SELECT 1 FROM agents a WHERE a.btc_address = i.btc_address)
+ORDER BY 1"""
+
+# Wrangler searches for these even inside quotes, and deletes transaction statements wherever it finds them.
+_CUT_BY_WRANGLER = re.compile(r"(?<=BEGIN) (?=TRANSACTION)|[;']")
+_ONE_ROW = "(SELECT value AS fields, json_extract(value, '$.btc_address') AS btc_address FROM json_each('[{row}]'))"
+
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
@@ -224,46 +266,6 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-# The SQL that imports rows, for a connection that has temporary tables.
-
-INCOMING = """
-CREATE TEMP TABLE incoming (line INTEGER, kind TEXT, btc_address TEXT, stx_address TEXT, fields TEXT)"""
-STAGE = "INSERT INTO incoming VALUES (?, ?, ?, ?, ?)"
-INDEX = "CREATE INDEX temp.incoming_by_address ON incoming (kind, btc_address)"
-# Rows that are valid by themselves, but conflict with each other …
-CONFLICTS_WITHIN = """
-SELECT line, btc_address || iif(kind = 'claims', ' has a claim', ' is') || ' on {unit} ' || first || ' already'
-FROM (
-  SELECT line, kind, btc_address, first_value(line) OVER w AS first, row_number() OVER w AS nth FROM incoming
-  WINDOW w AS (PARTITION BY kind, btc_address ORDER BY rowid)
-) WHERE nth > 1
-UNION ALL
-SELECT line, 'stx_address ' || stx_address || ' is on {unit} ' || first || ' already'
-FROM (
-  SELECT line, btc_address, stx_address,
-    first_value(line) OVER w AS first, first_value(btc_address) OVER w AS whose
-  FROM incoming WHERE stx_address IS NOT NULL
-  WINDOW w AS (PARTITION BY stx_address ORDER BY rowid)
-) WHERE whose <> btc_address
-ORDER BY 1"""
-# … or with registered agents.
-CONFLICTS_REGISTERED = """
-SELECT i.line, 'stx_address ' || i.stx_address || ' is that of the registered agent ' || a.btc_address
-FROM incoming i JOIN agents a ON a.stx_address = i.stx_address AND a.btc_address <> i.btc_address
-UNION ALL
-SELECT i.line, 'stx_address: ' || i.btc_address || ' has swaps recorded as ' || a.stx_address
-  || ', so its address cannot become ' || i.stx_address || '; register the new one as an agent of its own'
-FROM incoming i JOIN agents a ON a.btc_address = i.btc_address AND a.stx_address <> i.stx_address
-WHERE EXISTS (SELECT 1 FROM swaps s WHERE s.sender = a.stx_address)
-UNION ALL
-SELECT i.line, 'no agent ' || i.btc_address || ' is in this file, and none is registered'
-FROM incoming i
-WHERE i.kind = 'claims'
-  AND NOT EXISTS (SELECT 1 FROM incoming o WHERE o.kind = 'agents' AND o.btc_address = i.btc_address)
-  AND NOT EXISTS (SELECT 1 FROM agents a WHERE a.btc_address = i.btc_address)
-ORDER BY 1"""
-
-
 def incoming(table: Table) -> str:
     """SQL: the rows of a file for a table."""
     return f"(SELECT btc_address, fields FROM incoming WHERE kind = '{table}')"  # noqa: S608 - names of our own
@@ -295,11 +297,6 @@ def _merged(name: str) -> str:
     """
     path = f"i.fields, '$.{name}'"
     return f"iif(json_type({path}) IS NULL, t.{name}, json_extract({path}))"
-
-
-# Wrangler searches for these even inside quotes, and deletes transaction statements wherever it finds them.
-_CUT_BY_WRANGLER = re.compile(r"(?<=BEGIN) (?=TRANSACTION)|[;']")
-_ONE_ROW = "(SELECT value AS fields, json_extract(value, '$.btc_address') AS btc_address FROM json_each('[{row}]'))"
 
 
 def d1_statement(table: Table, fields: Mapping[str, JSON]) -> str:

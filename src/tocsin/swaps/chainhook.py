@@ -1,4 +1,4 @@
-"""Pushes from Hiro's Chainhook: a third source of transactions, after agents and the sweep.
+"""Chainhook: Hiro pushes transactions to us, a third source after agents and our lists; and the task `chainhook`.
 
 A push is a hint, not a fact: its transactions are queued and verified like all others. So a push that arrives twice,
 late or out of order does no harm. Transactions of a rollback are verified again, and the chain's answer decides. Both
@@ -8,16 +8,12 @@ looks at the network's list at once, or the sweep if the feed is switched off.
 The queue has limited room for pushed transactions. The answer counts those refused for lack of room; if they are real,
 our lists show them.
 
-Emits `chainhook.received`, `chainhook.too_large`, `chainhook.ids_unusable`, `queue.full`.
+Hiro interrupts a hook silently after failed deliveries. The task exists if the settings name a hook, and watches it. A
+hook that is not streaming makes the run incomplete: the status shows it at once, and the service is not ready if that
+lasts for two cadences. Nothing is lost in the meantime: the feed and the sweep find what no push reports.
 
-Watches our hook at Hiro, which interrupts a hook silently after failed deliveries.
-
-Nothing is lost in the meantime: the sweep finds what no push reports, only later. A hook that is not streaming makes
-the run incomplete. The status shows it at once, and the service is not ready if that lasts for two cadences.
-
-Emits `chainhook.interrupted`, `chainhook.reenabled`.
-
-The task `chainhook` watches our hook at Hiro. It exists if the settings name a hook.
+Emits `chainhook.received`, `chainhook.too_large`, `chainhook.ids_unusable`, `queue.full`, `chainhook.interrupted`,
+`chainhook.reenabled`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,6 +41,9 @@ READ_MAX = 8 * 1024 * 1024  # bytes
 VALUES_MAX = 400_000  # JSON values; 8 MiB of real transactions have about as many
 APPLY, ROLLBACK = "apply", "rollback"
 OURS = {"network": "mainnet", "chain": "stacks"}  # required in a push that names them
+WATCH_EVERY_MS = 3_600_000
+LONGEST_RUN_MS = 120_000
+EMPTY_RESULT: FreeForm = {"hook": None, "enabled": None, "lastBlock": None, "occurrences": None, "reenabled": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +216,6 @@ def _misfit(place: str, wanted: str) -> UsageError:
     return UsageError(f"{place} is not {wanted}; nothing of the push was stored.")
 
 
-EMPTY_RESULT: FreeForm = {"hook": None, "enabled": None, "lastBlock": None, "occurrences": None, "reenabled": False}
-
-
 def problem_of(hook: HookStatus) -> str | None:
     """Return why no pushes arrive, with the fix; None if they do."""
     if hook.state == "interrupted":
@@ -277,10 +273,6 @@ def _without_answer(counters: FreeForm, failure: Failure) -> TaskResult:
             progressed=False,
         )
     return TaskResult(counters, error=failure.reason, error_kind=type(failure).__name__)
-
-
-WATCH_EVERY_MS = 3_600_000
-LONGEST_RUN_MS = 120_000
 
 
 def watch_chainhook_tasks(settings: Settings) -> tuple[Task, ...]:

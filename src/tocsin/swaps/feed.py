@@ -1,8 +1,7 @@
-"""Follows the network's list of all transactions: one list shows everybody's swaps.
+"""The task `feed` follows the network's list of all transactions: one list shows everybody's swaps.
 
-`swaps/feed.py` makes it a task. A run first verifies what is queued. Then it reads the list from its head
-down to where it was read before. It queues the transactions that may count in the same batch as the new mark, and
-verifies them in the same run.
+A run first verifies what is queued. Then it reads the list from its head down to where it was read before. It queues
+the transactions that may count in the same batch as the new mark, and verifies them in the same run.
 
 A page that breaks Hiro's contract must not stop it: a gap that leads nowhere is dropped and read again from the head.
 If the newest block of the list is old, Hiro has stopped or lags. The run is then incomplete, whatever it has read.
@@ -11,10 +10,6 @@ If a nonce of a wallet is missing, the list did not show one of its transactions
 
 Emits `feed.restarted`, `feed.gap_dropped`, `feed.way_changed`, `wallet.nonce_missing`, and the events of reading,
 verifying and the pool.
-
-What a run of the feed did, and how it ended. Pure.
-
-The task `feed` follows the network's list of transactions. It exists unless the settings switch it off.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -27,7 +22,7 @@ from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.stacks import Page, Transaction
-from tocsin.swaps import lists as nonces
+from tocsin.swaps import nonces
 from tocsin.swaps.codes import Code
 from tocsin.swaps.feed_state import (
     ASK_AGAIN_MS,
@@ -52,27 +47,21 @@ from tocsin.text import long_duration, short_duration
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
-LASTING = ("Unauthorised", "Gone")  # answers that do not change by themselves
+MONTH_MS = 30 * 86_400_000
+LONGEST_RUN_MS = 240_000
+OVERDUE_SWEEPS = 2  # by then a swap is as late as it would be without the feed
+LOOK_MS = 300_000  # how often the head is read while a gap is left and a run can afford only one call
+PAGES_MAX = 40  # per run: two thousand transactions; a longer stretch is read over several runs
+GAPS_MAX = 8  # more are joined, and what was read between them is read again
+VISITS_MAX = 5  # wallets with a missing nonce, per run
+VISIT_PAGES_MAX = 5
 
-EMPTY_RESULT: FreeForm = {
-    "way": "network",
-    "reason": "",
-    "pages": 0,
-    "transactions": 0,
-    "found": 0,
-    "inserted": 0,
-    "alreadyKnown": 0,
-    "pending": 0,
-    "withdrawn": 0,
-    "rejected": 0,
-    "rejectionReasons": {},
-    "failed": 0,
-    "visited": 0,
-    "missingNonces": 0,
-    "completeUntilBlock": None,
-    "blocksBehind": 0,
-    "transactionsPerDay": None,
-}
+LASTING = ("Unauthorised", "Gone")  # answers that do not change by themselves
+THE_LIST = "the network's list"
+MISSING = "Hiro does not have the list of all transactions"
+
+_IN_STRETCH = """
+SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
 
 
 @dataclass(slots=True)
@@ -125,6 +114,9 @@ def blocks_behind(state: FeedState) -> int:
     return 0 if state.way != "network" or top is None or complete is None else top - complete
 
 
+EMPTY_RESULT = feed_counters(FeedCounts(), FeedState(), Tally(), 0)
+
+
 def feed_result(
     counts: FeedCounts, counters: FreeForm, state: FeedState, stop: StopReason | None, first_failure: str | None
 ) -> TaskResult:
@@ -161,33 +153,12 @@ def _undone(counts: FeedCounts, state: FeedState) -> str:
     return ", ".join(parts)
 
 
-LOOK_MS = 300_000  # how often the head is read while a gap is left and a run can afford only one call
-PAGES_MAX = 40  # per run: two thousand transactions; a longer stretch is read over several runs
-GAPS_MAX = 8  # more are joined, and what was read between them is read again
-VISITS_MAX = 5  # wallets with a missing nonce, per run
-VISIT_PAGES_MAX = 5
-
-THE_LIST = "the network's list"
-MISSING = "Hiro does not have the list of all transactions"
-
-_IN_STRETCH = """
-SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
-
-
-async def follow_network(context: TaskContext, rules: Rules, *, sweep_ms: int, block_age_max_ms: int) -> TaskResult:
-    """Do one run and return its result. Costs are compared at the sweep's cadence, `sweep_ms`."""
-    state = await load_state(context.db)
-    feed = Feed(context, rules, state, sweep_ms=sweep_ms, block_age_max_ms=block_age_max_ms)
-    await feed.run()
-    return feed.result()
-
-
 class _ListMissing(Exception):
     """The server does not have the network's list."""
 
 
 class Feed:
-    """One run."""
+    """One run. The costs of the ways to find swaps are compared at the sweep's cadence, `sweep_ms`."""
 
     def __init__(
         self, context: TaskContext, rules: Rules, state: FeedState, *, sweep_ms: int, block_age_max_ms: int
@@ -217,9 +188,7 @@ class Feed:
         if self.state.way == "network":
             await self._prove()
         if self._pool.stop is not None and self._pool.stop.limited_until is not None:
-            now = self._context.clock.now()
-            self.state = replace(self.state, limited_at=now)
-            await save_state(self._context.db, self.state, now).run()
+            await self._save(replace(self.state, limited_at=self._context.clock.now()))
         self._report()
 
     def result(self) -> TaskResult:
@@ -239,6 +208,10 @@ class Feed:
         if state.way == "contracts":
             return state.asked_at is None or now - state.asked_at >= ASK_AGAIN_MS or self._context.by_hand
         return True
+
+    async def _save(self, state: FeedState) -> None:
+        self.state = state
+        await save_state(self._context.db, state, self._context.clock.now()).run()
 
     async def _in_pool(self, unit: str, work: Callable[[str], Awaitable[None]]) -> None:
         async with aclosing(self._pool.run([unit], work)) as results:
@@ -314,8 +287,7 @@ class Feed:
         """
         if gap is None:
             return NoAnswer(Malformed(why))
-        self.state = replace(self.state, mark=self.state.mark.without(gap), looked_at=None)
-        await save_state(self._context.db, self.state, self._context.clock.now()).run()
+        await self._save(replace(self.state, mark=self.state.mark.without(gap), looked_at=None))
         self._context.logger.warn("feed.gap_dropped", block=gap.bottom[0], reason=why)
         return NoAnswer(Malformed(f"{why}: the list is read from its head again"))
 
@@ -370,13 +342,11 @@ class Feed:
     async def _ask_for_traffic(self) -> None:
         """Make one call to learn whether the network's list exists and what it would cost."""
         now = self._context.clock.now()
-        self.state = replace(self.state, asked_at=now)  # answered or not: nothing is late in the meantime
-        await save_state(self._context.db, self.state, now).run()
+        await self._save(replace(self.state, asked_at=now))  # answered or not: nothing is late in the meantime
         answer = await self._hiro.network_transactions(self._context.session)
         self.counts.pages += 1
         if _is_missing(answer):
-            self.state = replace(self.state, traffic=None, reason=MISSING)
-            await save_state(self._context.db, self.state, now).run()
+            await self._save(replace(self.state, traffic=None, reason=MISSING))
             return
         page = value_or_raise(answer)
         if page is not None and page.total:
@@ -384,9 +354,8 @@ class Feed:
         way, reason = self._choice()
         if way == "network":
             await self._change_way(way, reason)
-            return
-        self.state = replace(self.state, reason=reason)
-        await save_state(self._context.db, self.state, now).run()
+        else:
+            await self._save(replace(self.state, reason=reason))
 
     def _choice(self) -> tuple[Way, str]:
         per_day = None if self.state.traffic is None else self.state.traffic.per_day
@@ -395,8 +364,7 @@ class Feed:
     async def _change_way(self, way: Way, reason: str) -> None:
         """Find swaps the other way from now on. When the network's list is followed again, it starts at its head."""
         now = self._context.clock.now()
-        self.state = FeedState(way=way, reason=reason, asked_at=now, traffic=self.state.traffic)
-        await save_state(self._context.db, self.state, now).run()
+        await self._save(FeedState(way=way, reason=reason, asked_at=now, traffic=self.state.traffic))
         self._context.logger.warn("feed.way_changed", way=way, reason=reason)
 
     # Wallets
@@ -441,8 +409,7 @@ class Feed:
         if state.started_at is not None and state.rests_on != self._rules.version:
             read = await self._read_since(state.started_at)
             if read >= self._rules.allowlist.contracts.keys():
-                self.state = replace(state, rests_on=self._rules.version)
-                await save_state(db, self.state, self._context.clock.now()).run()
+                await self._save(replace(state, rests_on=self._rules.version))
         self.counts.facts = await load_facts(db, self.state, self._rules)
 
     async def _read_since(self, since: int) -> set[str]:
@@ -495,11 +462,6 @@ def _wrong(taken: FeedStep, page: Page[Transaction], gap: FeedGap | None) -> str
     return None
 
 
-MONTH_MS = 30 * 86_400_000
-LONGEST_RUN_MS = 240_000
-OVERDUE_SWEEPS = 2  # by then a swap is as late as it would be without the feed
-
-
 def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tuple[Task, ...]:
     """The task under the rules of the settings, or under the given rules; empty if it is switched off."""
     if not (settings.feed_enabled and settings.sweep_enabled):
@@ -508,7 +470,10 @@ def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tupl
     cadence_ms, sweep_ms = settings.feed_cadence, settings.sweep_cadence
 
     async def run(context: TaskContext) -> TaskResult:
-        return await follow_network(context, in_force, sweep_ms=sweep_ms, block_age_max_ms=settings.block_age_max)
+        state = await load_state(context.db)
+        feed = Feed(context, in_force, state, sweep_ms=sweep_ms, block_age_max_ms=settings.block_age_max)
+        await feed.run()
+        return feed.result()
 
     task = Task(
         name="feed",
@@ -520,13 +485,9 @@ def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tupl
         run=run,
         overdue_after_ms=OVERDUE_SWEEPS * sweep_ms,
         empty_result=EMPTY_RESULT,
-        why=_why(cadence_ms),
+        why=(
+            f"a swap is on the board within {long_duration(cadence_ms)} of its block; one page of the network's"
+            f" list per run is at most {MONTH_MS // cadence_ms:,} calls in 30 days, and more only for swaps"
+        ),
     )
     return (task,)
-
-
-def _why(cadence_ms: int) -> str:
-    return (
-        f"a swap is on the board within {long_duration(cadence_ms)} of its block; one page of the network's"
-        f" list per run is at most {MONTH_MS // cadence_ms:,} calls in 30 days, and more only for swaps"
-    )

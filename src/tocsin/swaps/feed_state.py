@@ -1,24 +1,19 @@
-"""The state of the network's list that is kept between runs, as one value in the database.
+"""The state of the network's list between runs: how far it was read, which way finds swaps, and how busy it is. Pure.
 
-Chooses the way in which swaps are found: by the network's list, or by the lists of the contracts. Pure.
+The list is read from its head down to an anchor: a transaction that is still in the block in which it was seen. A
+block's hash fixes everything before it, so nothing has changed below an anchor. The first row of the head, and of the
+first whole block of every other page, becomes an anchor. Few anchors are kept, fewer further down, so the cost of a
+reorg is proportional to its depth. If a reorg is deeper than all anchors, or nothing was read yet, the list is followed
+from its head on (`restarted`), and the lists of contracts and wallets cover what is below. A look that does not reach
+an anchor leaves a gap, and the next look begins at the head again: the newest transactions come first, and gaps are
+filled after them. If there are too many gaps, the lowest are joined.
 
 The network's list costs one call for fifty transactions of anybody, however many contracts and wallets there are. The
 contracts' lists cost one call for each contract in every sweep, however busy the network is. The cheaper way is used.
 Both costs are compared at the cadence of the sweep; two thresholds keep the choice from flapping. If the server does
 not have the network's list, there is no choice, and Tocsin asks again from time to time.
 
-How far the network's list was read: anchors and gaps. Pure.
-
-The list is read from its head down to an anchor: a transaction that is still in the block in which it was seen. A
-block's hash fixes everything before it, so nothing has changed below an anchor. The first row of the head, and of the
-first whole block of every other page, becomes an anchor. Few anchors are kept, fewer further down, so the cost of a
-reorg is proportional to its depth. If a reorg is deeper than all anchors, or nothing was read yet, the list is followed
-from its head on (`restarted`), and the lists of contracts and wallets cover what is below.
-
-A look that does not reach an anchor leaves a gap, and the next look begins at the head again: the newest transactions
-come first, and gaps are filled after them. If there are too many gaps, the lowest are joined.
-
-Single values that outlive a run, in the table `competition_state`.
+The state is one of the single values that outlive a run, in the table `competition_state`.
 """
 
 import json
@@ -41,6 +36,16 @@ RETURN_AT = 0.8  # and return to it at this
 FIRST_MEASURE_MS = 600_000
 MEASURE_MS = 3_600_000
 ASK_AGAIN_MS = 3_600_000  # how often one call asks for the network's list while the other way is used
+TRUSTED_SWEEPS = 2  # if incomplete for this many of its cadences, the sweep reads the contracts' lists itself
+TRUSTED_MIN_MS = 180_000  # several looks of the default cadence, however short the sweep's cadence is
+KEY = "competition_feed"
+
+_GET = "SELECT value FROM competition_state WHERE key = ?"
+_GET_MANY = "SELECT key, value FROM competition_state WHERE key IN (SELECT value FROM json_each(?))"
+_SET = """
+INSERT INTO competition_state (key, value, updated_at) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
+_CLEAR = "DELETE FROM competition_state WHERE key = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +212,6 @@ def _below(anchors: Sequence[Anchor], position: Position) -> int:
     return next((at for at, anchor in enumerate(anchors) if anchor.position < position), -1)
 
 
-_GET = "SELECT value FROM competition_state WHERE key = ?"
-_GET_MANY = "SELECT key, value FROM competition_state WHERE key IN (SELECT value FROM json_each(?))"
-_SET = """
-INSERT INTO competition_state (key, value, updated_at) VALUES (?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
-_CLEAR = "DELETE FROM competition_state WHERE key = ?"
-
-
 async def get_value(db: Database, key: str) -> str | None:
     row = await db.prepare(_GET).bind(key).first()
     return None if row is None else row["value"]
@@ -231,11 +228,6 @@ def set_value(db: Database, key: str, value: str, now: int) -> Statement:
 
 def clear_value(db: Database, key: str) -> Statement:
     return db.prepare(_CLEAR).bind(key)
-
-
-KEY = "competition_feed"
-TRUSTED_SWEEPS = 2  # if incomplete for this many of its cadences, the sweep reads the contracts' lists itself
-TRUSTED_MIN_MS = 180_000  # several looks of the default cadence, however short the sweep's cadence is
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,14 @@
-"""Runs units of work a few at a time: units go in, results come out.
+"""Runs units of work a few at a time, and verifies the queue with it.
 
 A failing unit does not affect the others. A problem that every unit would meet (a 429, a refused key, an upstream that
 no longer answers) stops the pool: `stop` holds the reason, and units that have not started are left out. A pause, the
 end of the time slice or a broken store is raised after all units under way have ended.
 
+Queued transactions that are due are verified twenty at a time, each once per run: those from our lists first, then
+those submitted by agents. Those that were only pushed get one call per run: if they are real, the lists show them too.
+Two runs of the object may verify the queue at the same time; each leaves alone what the other is working on.
+
 Emits `sweep.unit_failed` when an upstream had no answer for a unit, `sweep.unit_threw` when our own code failed.
-
-Verifies the queued transactions that are due, twenty at a time and each once per run.
-
-Those from our lists come first, then those submitted by agents. Those that were only pushed get one call per run: if
-they are real, the lists show them too.
-
-Two runs of the object may verify the queue at the same time. Each leaves alone what the other is working on.
 """
 
 import asyncio
@@ -38,6 +35,8 @@ UnitEnd: TypeAlias = Literal["done", "unanswered", "broken"]
 
 FAILURE_MAX = 200  # characters kept of the first failure
 IN_FLIGHT_MAX = 6  # Cloudflare allows six requests of an invocation to wait for their headers
+QUEUE_PART = 1_000  # candidates taken from the queue at once
+PUSHED_PER_RUN = EVENTS_TXIDS_MAX  # nobody but the sender of a push vouches for them: one call per run is enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +149,6 @@ def _label(unit: object) -> str:
     """Return a unit as the log shows it: an address, or the first transaction of a group."""
     first = unit[0] if isinstance(unit, list | tuple) and unit else unit
     return str(getattr(first, "txid", first))[:200]
-
-
-QUEUE_PART = 1_000  # candidates taken from the queue at once
-PUSHED_PER_RUN = EVENTS_TXIDS_MAX  # nobody but the sender of a push vouches for them: one call per run is enough
 
 
 class QueueVerifier:

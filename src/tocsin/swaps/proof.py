@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast.types import Database, DBResult, Statement
 from tocsin.scheduler.types import Completeness
-from tocsin.swaps import lists as nonces
+from tocsin.swaps import nonces
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.feed_state import FeedState, load_state
 from tocsin.swaps.rules import Rules

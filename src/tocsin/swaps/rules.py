@@ -1,14 +1,12 @@
-"""Decides whether a transaction may count from its status, time, kind, sender and contract. Pure.
+"""What counts: the allow-list of contracts, the tiers of senders, the campaign, and the checks that apply them.
 
-The order is part of the public API contract: the first failed check is the reported reason. The tokens are checked
-last, because only that costs another call (`swap.py`).
+The allow-list is data, not code: operators extend it with a file of the same form. Its version is a digest of its
+entries; transactions that were refused under another version are verified again. The view `agent_tiers` defines the
+tiers; the board reads the same view.
 
-Which contracts and functions count. The list is data, not code: operators extend it with a file of the same form.
-
-The version is a digest of the entries, so it changes exactly when the list does. Transactions that were refused under
-another version are verified again.
-
-Whose swaps count. The view `agent_tiers` defines it; the board reads the same view.
+The checks are pure. They decide from status, time, kind, sender and contract, and their order is part of the public
+API contract: the first failed check is the reported reason. The tokens are checked last, because only that costs
+another call (`swap.py`).
 """
 
 import hashlib
@@ -34,8 +32,34 @@ _FUNCTION = re.compile(r"[a-zA-Z][a-zA-Z0-9\-_!?+<>=/*]{0,127}")
 _PROTOCOL = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _FIELDS = ("contracts", "protocol", "provider_address", "provider_attribution_contracts")
 _EXAMPLE = '{"protocol": "alex", "contracts": {"SP….router-v-1-1": ["swap-helper-a"]}}'
-
 UNNAMED_PROTOCOL = "other"  # for a file that does not name one
+
+Tier: TypeAlias = Literal["eligible", "genesis", "registered", "not_registered"]
+
+# Why a sender's swaps do not count. A missing identity has the code of a missing registration, because the public
+# API contract has no other code; the sentences differ.
+REFUSED: Mapping[Tier, tuple[Code, str]] = {
+    "not_registered": (Code.SENDER_NOT_REGISTERED, "the sender is not a registered agent"),
+    "registered": (Code.SENDER_NOT_GENESIS, "the sender's claim is not verified"),
+    "genesis": (Code.SENDER_NOT_REGISTERED, "the sender has no on-chain identity (ERC-8004) yet"),
+}
+
+TIER = "SELECT tier FROM agent_tiers WHERE stx_address = ?"
+_TIERS = "SELECT stx_address, tier FROM agent_tiers"
+_TIERS_OF = """
+SELECT stx_address, tier FROM agent_tiers WHERE stx_address IN (SELECT value FROM json_each(?))"""
+
+DATE_MAX_S = 253_402_300_799  # the year 9999; an upstream may send anything
+DROPPED = frozenset(
+    (
+        "dropped_replace_by_fee",
+        "dropped_replace_across_fork",
+        "dropped_too_expensive",
+        "dropped_stale_garbage_collect",
+        "dropped_problematic",
+    )
+)
+FAILED = frozenset(("abort_by_response", "abort_by_post_condition", "problematic_skipped"))
 
 
 @dataclass(frozen=True)
@@ -159,22 +183,6 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-Tier: TypeAlias = Literal["eligible", "genesis", "registered", "not_registered"]
-
-# Why a sender's swaps do not count. A missing identity has the code of a missing registration, because the public
-# API contract has no other code; the sentences differ.
-REFUSED: Mapping[Tier, tuple[Code, str]] = {
-    "not_registered": (Code.SENDER_NOT_REGISTERED, "the sender is not a registered agent"),
-    "registered": (Code.SENDER_NOT_GENESIS, "the sender's claim is not verified"),
-    "genesis": (Code.SENDER_NOT_REGISTERED, "the sender has no on-chain identity (ERC-8004) yet"),
-}
-
-TIER = "SELECT tier FROM agent_tiers WHERE stx_address = ?"
-_TIERS = "SELECT stx_address, tier FROM agent_tiers"
-_TIERS_OF = """
-SELECT stx_address, tier FROM agent_tiers WHERE stx_address IN (SELECT value FROM json_each(?))"""
-
-
 async def tier_of(db: Database, address: str) -> Tier:
     row = await db.prepare(TIER).bind(address).first()
     return "not_registered" if row is None else row["tier"]
@@ -192,20 +200,6 @@ async def tiers_of(db: Database, addresses: Iterable[str]) -> dict[str, Tier]:
 async def tiers(db: Database) -> dict[str, Tier]:
     """The tiers of all registered wallets."""
     return {row["stx_address"]: row["tier"] for row in (await db.prepare(_TIERS).all()).results}
-
-
-DATE_MAX_S = 253_402_300_799  # the year 9999; an upstream may send anything
-
-DROPPED = frozenset(
-    (
-        "dropped_replace_by_fee",
-        "dropped_replace_across_fork",
-        "dropped_too_expensive",
-        "dropped_stale_garbage_collect",
-        "dropped_problematic",
-    )
-)
-FAILED = frozenset(("abort_by_response", "abort_by_post_condition", "problematic_skipped"))
 
 
 @dataclass(frozen=True)

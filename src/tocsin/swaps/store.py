@@ -1,4 +1,4 @@
-"""The tables of transactions: swaps, refusals, and candidates that wait to be verified.
+"""The tables of transactions: swaps, refusals, candidates that wait to be verified, and totals.
 
 Every write returns statements that the caller batches, so a unit of work is written whole or not at all. A list is
 bound as JSON, so a batch has few statements, however long the list is.
@@ -6,11 +6,8 @@ bound as JSON, so a batch has few statements, however long the list is.
 The object is the only writer. Even so, every write may be repeated: inserting a recorded swap changes nothing, and the
 first to report a transaction stays its `source`.
 
-The size of the record, for the metrics: swaps, and transactions that wait to be verified.
-
-Totals per agent, pair and token. Triggers update them in the same transaction as the rows that they count.
-
-So no forgotten update can make a total drift. This module reads, compares and rebuilds them.
+Triggers update the totals per agent, pair and token in the same transaction as the rows that they count, so no
+forgotten update can make a total drift. This module reads, compares and rebuilds them.
 """
 
 import json
@@ -115,6 +112,25 @@ WHERE block_height IS NOT NULL AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txi
 _QUEUED = "SELECT txid FROM candidates WHERE txid IN (SELECT value FROM json_each(?))"
 _COUNT = "SELECT count(*) AS n FROM candidates WHERE rank = ?"
 
+# From totals: one row per agent, however many swaps there are.
+_SWAPS = "SELECT coalesce(sum(trades), 0) AS swaps FROM sender_totals"
+_QUEUE = "SELECT count(*) AS length, min(added_at) AS oldest_at FROM candidates"
+
+LIMB = 10**10  # an amount is four numbers of ten digits; see pair_totals in the schema
+_TOTALS = ("pair_totals", "sender_totals", "token_totals", "sender_values")
+_DRIFT = [
+    f"""SELECT '{name}' AS totals, count(*) AS rows FROM (
+      SELECT * FROM (SELECT * FROM {name} EXCEPT SELECT * FROM {name}_recounted)
+      UNION ALL SELECT * FROM (SELECT * FROM {name}_recounted EXCEPT SELECT * FROM {name}))"""  # noqa: S608 - our own names
+    for name in _TOTALS
+]
+_REBUILD = [
+    statement
+    for name in _TOTALS
+    for statement in (f"DELETE FROM {name}", f"INSERT INTO {name} SELECT * FROM {name}_recounted")  # noqa: S608 - same
+]
+_RESET_OUTLAYS = "DELETE FROM outlays"  # the next runs compute them again from the swaps
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -205,24 +221,28 @@ async def outdated(db: Database, rules: Rules, limit: int) -> list[Refusal]:
 
 
 def _refusal_of(swap: Row, rules: Rules) -> Refusal:
-    mined = MinedAt(swap["block_height"], swap["block_hash"], swap["tx_index"], swap["burn_block_time"])
-    call = ContractCall(swap["contract_id"], swap["function_name"])
-    transaction = Transaction(
-        tx_id=swap["txid"],
-        sender=swap["sender"],
-        sponsored=False,
-        fee=0,
-        status="success",
-        type="contract_call",
-        contract_call=call,
-        mined=mined,
-        canonical=True,
-        event_count=None,
-    )
+    transaction = stored_transaction(swap)
     check = judge(transaction, "eligible", rules)
     assert check is not None, "only swaps that do not count are selected"
     assert check.code is not None, "a failed check has its code"
     return Refusal(transaction, check.code, check.detail, swap["source"])
+
+
+def stored_transaction(row: Row) -> Transaction:
+    """Rebuild the transaction of a row of swaps or refusals, as far as it is stored."""
+    call = None if row["contract_id"] is None else ContractCall(row["contract_id"], row["function_name"])
+    return Transaction(
+        tx_id=row["txid"],
+        sender=row["sender"],
+        sponsored=False,
+        fee=0,
+        status="success",
+        type="contract_call" if call is not None else "transaction of another kind",
+        contract_call=call,
+        mined=MinedAt(row["block_height"], row["block_hash"], row.get("tx_index", 0), row["burn_block_time"]),
+        canonical=True,
+        event_count=None,
+    )
 
 
 def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Statement]:
@@ -336,11 +356,6 @@ def _facts(transaction: Transaction) -> dict[str, Any]:
     }
 
 
-# From totals: one row per agent, however many swaps there are.
-_SWAPS = "SELECT coalesce(sum(trades), 0) AS swaps FROM sender_totals"
-_QUEUE = "SELECT count(*) AS length, min(added_at) AS oldest_at FROM candidates"
-
-
 @dataclass(frozen=True, slots=True)
 class RecordSize:
     """`queue_oldest_at` is when the oldest waiting transaction was queued (unix ms); None when none waits."""
@@ -354,34 +369,6 @@ async def record_size(db: Database) -> RecordSize:
     swaps, queue = await db.batch([db.prepare(_SWAPS), db.prepare(_QUEUE)])
     waiting = queue.results[0]
     return RecordSize(swaps.results[0]["swaps"], waiting["length"], waiting["oldest_at"])
-
-
-LIMB = 10**10  # an amount is four numbers of ten digits; see pair_totals in the schema
-_DRIFT = (
-    """SELECT 'pair_totals' AS totals, count(*) AS rows FROM (
-      SELECT * FROM (SELECT * FROM pair_totals EXCEPT SELECT * FROM pair_totals_recounted)
-      UNION ALL SELECT * FROM (SELECT * FROM pair_totals_recounted EXCEPT SELECT * FROM pair_totals))""",
-    """SELECT 'sender_totals' AS totals, count(*) AS rows FROM (
-      SELECT * FROM (SELECT * FROM sender_totals EXCEPT SELECT * FROM sender_totals_recounted)
-      UNION ALL SELECT * FROM (SELECT * FROM sender_totals_recounted EXCEPT SELECT * FROM sender_totals))""",
-    """SELECT 'token_totals' AS totals, count(*) AS rows FROM (
-      SELECT * FROM (SELECT * FROM token_totals EXCEPT SELECT * FROM token_totals_recounted)
-      UNION ALL SELECT * FROM (SELECT * FROM token_totals_recounted EXCEPT SELECT * FROM token_totals))""",
-    """SELECT 'sender_values' AS totals, count(*) AS rows FROM (
-      SELECT * FROM (SELECT * FROM sender_values EXCEPT SELECT * FROM sender_values_recounted)
-      UNION ALL SELECT * FROM (SELECT * FROM sender_values_recounted EXCEPT SELECT * FROM sender_values))""",
-)
-_REBUILD = (
-    "DELETE FROM pair_totals",
-    "INSERT INTO pair_totals SELECT * FROM pair_totals_recounted",
-    "DELETE FROM sender_totals",
-    "INSERT INTO sender_totals SELECT * FROM sender_totals_recounted",
-    "DELETE FROM token_totals",
-    "INSERT INTO token_totals SELECT * FROM token_totals_recounted",
-    "DELETE FROM sender_values",
-    "INSERT INTO sender_values SELECT * FROM sender_values_recounted",
-    "DELETE FROM outlays",  # the next runs compute them again from the swaps
-)
 
 
 def amount(row: Mapping[str, Any], side: str) -> int:
@@ -401,4 +388,4 @@ async def drift(db: Database) -> dict[str, int]:
 
 async def rebuild(db: Database) -> None:
     """Compute all totals again, in one transaction."""
-    await db.batch([db.prepare(sql) for sql in _REBUILD])
+    await db.batch([db.prepare(sql) for sql in (*_REBUILD, _RESET_OUTLAYS)])

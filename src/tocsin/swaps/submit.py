@@ -1,42 +1,30 @@
-"""Verifies a trade that an agent submits, while the agent waits, in the request lane of the budget.
+"""Handles trades that agents submit, and the other request jobs of the competition.
 
-This runs inside the object, so there is one writer. Cheap answers come first: a recorded swap or a final refusal needs
-no call. A pending trade that would count is queued, and the sweep verifies it later.
+They run inside the object, which owns the budget and is the only writer, while the caller waits. Cheap answers come
+first: a recorded swap or a final refusal needs no call. A pending trade that would count is queued, and the sweep
+verifies it later. A verdict explains whether a transaction counts, from the record, else from the chain; it stores
+nothing.
 
-Emits `queue.full`, `trade.submit_failed`.
+Calls to Hiro are made in the request lane of the budget and are shared fairly:
 
-Limits the calls of submissions to Hiro: shares of the request lane, gathered calls, and remembered answers.
-
-A client that submits at full speed uses up only its own share. An id that Hiro does not know is remembered for a
-minute: asking for it again costs nothing.
+- In about a day, a client may use a twentieth of the calls that the lane has left; a whole IPv6 /48 may use a tenth.
+  The more clients are greedy, the less is left and the less each of them gets, so some calls always remain for a client
+  that has used none. Past use decays exponentially: after a day about a third of it still counts. The cost of a
+  submission that is a swap is given back, so an agent that only trades is never held up.
+- Up to twenty transactions take one call. The first is requested at once. Those that arrive within a second of it are
+  requested together, so there is about one call a second, however many submit. Each waiter gets its own answer and pays
+  an equal part of the cost.
+- An id that Hiro does not know is remembered for a minute: asking for it again costs nothing.
 
 This state lives as long as the process; after a restart every client begins with a full share.
 
-Limits how many of the calls for submissions one client may use. Pure.
-
-In about a day, a client may use a twentieth of the calls that the request lane has left; a whole IPv6 /48 may use a
-tenth. The more clients are greedy, the less is left and the less each of them gets, so some calls always remain for a
-client that has used none. Past use decays exponentially: after a day about a third of it still counts.
-
-The cost of a submission that is a swap is given back, so an agent that only trades is never held up.
-
-Asks Hiro for transactions that several submitters wait for: up to twenty in one call.
-
-The first is requested at once. Those that arrive within a second of it are gathered and requested together, so there
-is about one call a second, however many submit. Each waiter gets its own answer and pays an equal part of the cost.
-
-Answers whether a transaction counts: from the record, else from the chain. Nothing is stored.
-
-Like a submission, a call to the chain uses part of the client's share of the request lane.
-
-The request jobs of the competition. They run in the object because it owns the budget and is the only writer.
-
-Emits `queue.verify_failed` when Hiro has no answer or the hook has used its share; the next sweep verifies the queue.
+Emits `queue.full`, `trade.submit_failed`, and `queue.verify_failed` when Hiro has no answer or the hook has used its
+share; the next sweep verifies the queue.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, exp, log
 from typing import Literal, TypeAlias
@@ -45,13 +33,14 @@ from holdfast.errors import ObjectReset, StoreError, UsageError
 from holdfast.types import JSON, Database, Row
 from tocsin.errors import NoAnswer, ShareUsed
 from tocsin.scheduler.task import RequestJob, WorkContext
-from tocsin.stacks import ContractCall, MinedAt, Transaction, TransactionWithEvents, canonical_txid
+from tocsin.shape import Shape
+from tocsin.stacks import Transaction, TransactionWithEvents, canonical_txid
 from tocsin.swaps import chainhook, trades
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.explain import explain, explain_check, explain_refusal, explain_stored_swap
 from tocsin.swaps.rules import Check, Rules, Tier, checks, judge, still_refused, tier_of
-from tocsin.swaps.store import SUBMITTED, Candidate
+from tocsin.swaps.store import SUBMITTED, Candidate, stored_transaction
 from tocsin.swaps.swap import recorded_legs
 from tocsin.swaps.types import Explanation, KnownFrom, SubmitAnswer, TradeVerdict, VerdictAnswer
 from tocsin.swaps.verify import Verifier, is_final, moves_if_needed
@@ -60,11 +49,27 @@ from tocsin.upstream.budget import Lane
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX, HiroClient
 from tocsin.upstream.limiter import request_session
 
+SUBMIT, RECHECK, RECEIVE, VERIFY_QUEUED = "submit", "recheck", "receive", "verify_queued"  # the jobs
+VERDICT = "verdict"
+
 SHARES = (1 / 20, 1 / 10)  # of a client, of its /48
 FORGET_S = 86_400.0
 WAIT_MAX_S = 86_400.0
 CLIENTS_MAX = 10_000  # remembered at once; the one that was idle longest is forgotten first
 NEGLIGIBLE = 1e-6
+GATHER_S = 1.0
+NOT_FOUND_S = 60.0
+NOT_FOUND_MAX = 10_000  # remembered at once
+HOOK = ("chainhook",)  # as a client of the request lane
+
+Queued: TypeAlias = Literal["new", "again", "full"]
+
+QUEUE_FULL = "the queue of submitted trades is full; once mined, this trade is found without a submission"
+QUEUED = "it is queued, and will be verified by the next run that can afford it"
+STEP_OF = {
+    Code.TX_FAILED: "status",
+    Code.MALFORMED_TX: "kind",
+}  # the other codes are derived again, or concern the tokens
 
 
 class ClientShares:
@@ -100,9 +105,6 @@ class ClientShares:
     def _used_by(self, network: str, now_s: float) -> float:
         used, then = self._used.get(network, (0.0, now_s))
         return used * exp(-max(0.0, now_s - then) / FORGET_S)
-
-
-GATHER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +208,6 @@ def _retrieved(lookup: "asyncio.Future[Lookup]") -> None:
         lookup.exception()
 
 
-NOT_FOUND_S = 60.0
-NOT_FOUND_MAX = 10_000  # remembered at once
-
-
 class SubmissionLane:
     """Handles all submissions of one object. A client is given by its networks; an operator has none and no share."""
 
@@ -243,11 +241,6 @@ class SubmissionLane:
             while len(self._not_found) > NOT_FOUND_MAX:
                 self._not_found.popitem(last=False)
         return lookup
-
-
-QUEUE_FULL = "the queue of submitted trades is full; once mined, this trade is found without a submission"
-
-Queued: TypeAlias = Literal["new", "again", "full"]
 
 
 async def submit(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
@@ -287,16 +280,8 @@ def recorded(row: Row, *, new: bool) -> SubmitAnswer:
     """Return the answer for a trade that counts: recorded now or before."""
     if new:
         return SubmitAnswer(200, None, "", "recorded", trade=trades.trade_of(row), legs=recorded_legs(row))
-    meaning = MEANINGS[Code.TXID_ALREADY_VERIFIED]
-    return SubmitAnswer(
-        http_status=meaning.status,
-        code=str(Code.TXID_ALREADY_VERIFIED),
-        sentence=meaning.sentence,
-        reason="already recorded",
-        retryable=meaning.retryable,
-        trade=trades.trade_of(row),
-        legs=recorded_legs(row),
-    )
+    answer = refused(Code.TXID_ALREADY_VERIFIED, "already recorded")
+    return replace(answer, trade=trades.trade_of(row), legs=recorded_legs(row))
 
 
 def refused(code: Code, reason: str, *, retry_at: int | None = None, obstacle: str | None = None) -> SubmitAnswer:
@@ -402,13 +387,6 @@ def client_of(argument: JSON) -> tuple[str, ...]:
     return tuple(str(network) for network in client) if isinstance(client, list) else ()
 
 
-QUEUED = "it is queued, and will be verified by the next run that can afford it"
-STEP_OF = {
-    Code.TX_FAILED: "status",
-    Code.MALFORMED_TX: "kind",
-}  # the other codes are derived again, or concern the tokens
-
-
 async def verdict(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> VerdictAnswer:
     """Return the verdict on `{"txid": …, "client": […]}`; a call to the chain counts against the client."""
     try:
@@ -433,13 +411,13 @@ async def known_verdict(db: Database, txid: str, rules: Rules) -> TradeVerdict |
     swap = await trades.find_swap(db, txid)
     if swap is not None:
         tier = await tier_of(db, swap["sender"])
-        return _verdict(txid, explain_stored_swap(_transaction(swap), swap, tier, rules), "record", swap)
+        return _verdict(txid, explain_stored_swap(stored_transaction(swap), swap, tier, rules), "record", swap)
     refusal = await trades.find_refusal(db, txid)
     if refusal is not None:
         tier = await tier_of(db, refusal["sender"])
         if still_refused(refusal, tier, rules):
             check = Check(STEP_OF.get(Code(refusal["code"]), "tokens"), refusal["reason"], Code(refusal["code"]))
-            return _verdict(txid, explain_refusal(_transaction(refusal), check, tier, rules), "refusal")
+            return _verdict(txid, explain_refusal(stored_transaction(refusal), check, tier, rules), "refusal")
     if refusal is not None or await swap_store.queued(db, [txid]):
         return _verdict(txid, explain_check(Check("queue", QUEUED, Code.PENDING)), "queue")
     return None
@@ -466,25 +444,6 @@ async def _asked(
     return VerdictAnswer(None, str(Code.TX_NOT_FOUND), "Hiro does not know it", retry_at)
 
 
-def _transaction(row: Row) -> Transaction:
-    """Rebuild the transaction of a row of swaps or refusals, as far as it is stored."""
-    call = None
-    if row["contract_id"] is not None:
-        call = ContractCall(row["contract_id"], row["function_name"])
-    return Transaction(
-        tx_id=row["txid"],
-        sender=row["sender"],
-        sponsored=False,
-        fee=0,
-        status="success",
-        type="contract_call" if call is not None else "transaction of another kind",
-        contract_call=call,
-        mined=MinedAt(row["block_height"], row["block_hash"], 0, row["burn_block_time"]),
-        canonical=True,
-        event_count=None,
-    )
-
-
 def _verdict(txid: str, explanation: Explanation, known_from: KnownFrom, swap: Row | None = None) -> TradeVerdict:
     status = explanation.status
     assert status != "unknown"  # only a saved file can have that status
@@ -502,38 +461,32 @@ def _verdict(txid: str, explanation: Explanation, known_from: KnownFrom, swap: R
     )
 
 
-SUBMIT, RECHECK, RECEIVE, VERIFY_QUEUED = "submit", "recheck", "receive", "verify_queued"
-VERDICT = "verdict"
-
-HOOK = ("chainhook",)  # as a client of the request lane
-
-
 def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
     """Return the jobs by name; `verify_queued` verifies the queue without waiting for the next sweep."""
     lane = SubmissionLane()
 
-    async def submit_trade(context: WorkContext, argument: JSON) -> JSON:
-        return (await submit(context, rules, argument, lane)).to_json()
-
-    async def recheck_trade(context: WorkContext, argument: JSON) -> JSON:
-        return (await recheck(context, rules, argument, lane)).to_json()
-
-    async def receive_push(context: WorkContext, argument: JSON) -> JSON:
+    async def receive(context: WorkContext, argument: JSON) -> JSON:
         return (await chainhook.receive(context, rules, argument)).to_json()
 
     async def verify_queued(context: WorkContext, _argument: JSON) -> JSON:
         return await _verify_queued(context, rules, lane)
 
-    async def verdict_on_trade(context: WorkContext, argument: JSON) -> JSON:
-        return (await verdict(context, rules, argument, lane)).to_json()
-
     return {
-        SUBMIT: submit_trade,
-        RECHECK: recheck_trade,
-        RECEIVE: receive_push,
+        SUBMIT: _job(submit, rules, lane),
+        RECHECK: _job(recheck, rules, lane),
+        RECEIVE: receive,
         VERIFY_QUEUED: verify_queued,
-        VERDICT: verdict_on_trade,
+        VERDICT: _job(verdict, rules, lane),
     }
+
+
+def _job(
+    answer: Callable[[WorkContext, Rules, JSON, SubmissionLane], Awaitable[Shape]], rules: Rules, lane: SubmissionLane
+) -> RequestJob:
+    async def job(context: WorkContext, argument: JSON) -> JSON:
+        return (await answer(context, rules, argument, lane)).to_json()
+
+    return job
 
 
 async def _verify_queued(context: WorkContext, rules: Rules, lane: SubmissionLane) -> JSON:

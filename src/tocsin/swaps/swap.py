@@ -8,10 +8,8 @@ If the sender has less of several assets, it is still a swap when all but one of
 gives nothing: an asset is a fee if nobody who received it from the sender sends a token to anybody in the whole
 transaction.
 
-The legs of a swap: what the sender gave, got, and paid as fees. Pure.
-
-A recorded swap keeps them in the form of the site's `raw_event_json`, so a dispute can be settled without asking Hiro.
-Amounts are net and exact, as strings; fee legs are marked.
+A recorded swap keeps its legs (what the sender gave, got, and paid as fees) in the form of the site's
+`raw_event_json`, so a dispute can be settled without asking Hiro. Amounts are net and exact, as strings.
 """
 
 import json

@@ -1,10 +1,8 @@
-"""One sweep: finds every swap of every agent, however unreliable Hiro is.
-
-`swaps/sweep.py` makes it a task.
+"""The task `sweep` finds every swap of every agent, however unreliable Hiro is.
 
 The task `feed` finds swaps in the network's list; the sweep proves that nothing was missed. It reads the lists of newly
 listed contracts and newly eligible agents back to the start at once, and all others in turn. Where the feed does not
-find them (see `feed_choice.py`), and when an operator starts it, a sweep reads the list of every allow-listed contract:
+find them (see `feed_state.py`), and when an operator starts it, a sweep reads the list of every allow-listed contract:
 contracts are principals, and their lists name the swaps of all senders.
 
 Reading a list only finds candidates. They are queued together with the mark, which records how far the list was read,
@@ -14,10 +12,6 @@ However few calls there are, every sweep makes progress: it verifies the queue b
 lists that have waited longest first.
 
 Emits `refusals.reopened`, `swaps.retracted`, and the events of reading, verifying and the pool.
-
-What a sweep did, and how it ended: complete, partial, limited or failed. Pure.
-
-The task `sweep` finds and verifies the competition's swaps.
 """
 
 from collections import Counter
@@ -51,27 +45,33 @@ from tocsin.swaps.walk import (
 )
 from tocsin.text import long_duration
 
-EMPTY_RESULT: FreeForm = {
-    "way": "contracts",
-    "scanned": 0,
-    "contracts": 0,
-    "contractsScanned": 0,
-    "contractsRead": 0,
-    "found": 0,
-    "foundByWallets": 0,
-    "inserted": 0,
-    "alreadyKnown": 0,
-    "pending": 0,
-    "withdrawn": 0,
-    "rejected": 0,
-    "rejectionReasons": {},
-    "failed": 0,
-    "failedContracts": 0,
-    "failedWallets": 0,
-    "cursor": None,
-}
+MONTH_MS = 30 * 86_400_000
+OTHER_CALLS = 6.0  # per run, in addition to one per contract: wallets' lists, new and pending swaps
+DAILY_PASS_MS = 24 * 3_600_000  # every wallet's own list is read about once a day
+URGENT_MAX = 100  # wallets that were never read or failed, per sweep
+WALLET_PAGES_MAX = 20  # per visit: a thousand transactions; a flood of dust takes several visits
+RETRACTED_MAX = 2_000  # swaps that one sweep removes because the rules have changed
+RECHECK_DAYS = 3  # for how many days a doubtful refusal is verified again, once a day
+LISTS_PER_TURN = 60  # after which their candidates are verified
+PAGES_PER_TURN = 5  # of one list, before the others have their turn
+AGAIN_MS = 60_000  # until the sweep that the first proof needs
 
 IN_THE_LOG = "the log has the reason"
+CURSOR = "competition_scheduler_cursor"
+RECHECKED = "competition_rechecked_at"
+RULES = "competition_rules"
+# When the newest complete sweep of all contracts' lists began, under those rules.
+SWEPT_AT = "competition_swept_at"
+
+_NOW_ELIGIBLE = """
+SELECT r.* FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender
+WHERE r.code IN ('sender_not_registered', 'sender_not_genesis') AND t.tier = 'eligible'"""
+_BY_RULES = """
+SELECT * FROM refusals WHERE code IN ('contract_not_allowlisted', 'before_comp_start', 'after_comp_end')"""
+_DOUBTFUL = """
+SELECT txid, source FROM refusals
+WHERE burn_block_time > ? AND code = 'incomplete_events' AND legs_json = '{}' LIMIT ?"""
+_UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(slots=True)
@@ -141,6 +141,9 @@ def counters_of(counts: SweepCounts, contracts: int, threw: int) -> FreeForm:
     }
 
 
+EMPTY_RESULT: FreeForm = {"way": "contracts", **counters_of(SweepCounts(), 0, 0)}
+
+
 def _unread(counts: SweepCounts, contracts: int) -> str:
     """Describe what the sweep left undone; empty if it did everything."""
     parts = []
@@ -152,33 +155,6 @@ def _unread(counts: SweepCounts, contracts: int) -> str:
     if counts.unverified:
         parts.append(f"transactions that could not be verified: {counts.unverified}")
     return ", ".join(parts)
-
-
-DAILY_PASS_MS = 24 * 3_600_000  # every wallet's own list is read about once a day
-URGENT_MAX = 100  # wallets that were never read or failed, per sweep
-WALLET_PAGES_MAX = 20  # per visit: a thousand transactions; a flood of dust takes several visits
-RETRACTED_MAX = 2_000  # swaps that one sweep removes because the rules have changed
-
-RECHECK_DAYS = 3  # for how many days a doubtful refusal is verified again, once a day
-LISTS_PER_TURN = 60  # after which their candidates are verified
-PAGES_PER_TURN = 5  # of one list, before the others have their turn
-AGAIN_MS = 60_000  # until the sweep that the first proof needs
-
-CURSOR = "competition_scheduler_cursor"
-RECHECKED = "competition_rechecked_at"
-RULES = "competition_rules"
-# When the newest complete sweep of all contracts' lists began, under those rules.
-SWEPT_AT = "competition_swept_at"
-
-_NOW_ELIGIBLE = """
-SELECT r.* FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender
-WHERE r.code IN ('sender_not_registered', 'sender_not_genesis') AND t.tier = 'eligible'"""
-_BY_RULES = """
-SELECT * FROM refusals WHERE code IN ('contract_not_allowlisted', 'before_comp_start', 'after_comp_end')"""
-_DOUBTFUL = """
-SELECT txid, source FROM refusals
-WHERE burn_block_time > ? AND code = 'incomplete_events' AND legs_json = '{}' LIMIT ?"""
-_UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))"
 
 
 async def sweep(context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None) -> TaskResult:
@@ -458,10 +434,6 @@ class _DailyPass:
 
 def is_contract(principal: str) -> bool:
     return "." in principal
-
-
-MONTH_MS = 30 * 86_400_000
-OTHER_CALLS = 6.0  # per run, in addition to one per contract: wallets' lists, new and pending swaps
 
 
 def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:

@@ -1,14 +1,13 @@
-"""What an agent can see of its trades: its swaps page by page, its counts, and its refusals.
+"""What an agent can see of its trades: its swaps page by page, its counts, and its refusals. Operators see all.
 
-Where a page ended, as an opaque string that callers send back. Pure.
-
-Lists refusals, newest first: all of them for operators, and an agent's own for that agent.
+Where a page ended is an opaque string that callers send back.
 """
 
 import base64
 import binascii
 import json
 import re
+from collections.abc import Sequence
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON, Database, Row
@@ -19,6 +18,43 @@ from tocsin.swaps.values import stored_excess
 
 LENGTH_MAX = 400
 PATTERN = "^([A-Za-z0-9_-]{4,400})?$"  # an empty one counts as absent
+
+PAGE_MAX = 200
+PAGE_DEFAULT = 50
+REFUSALS_MAX = 500
+REFUSALS_DEFAULT = 50
+
+_TXID = re.compile(r"0x[0-9a-f]{64}")
+_HEIGHT_MAX = _REFUSED_AT_MAX = 2**53 - 1
+_TIME_MAX = 10**15  # older releases recorded times up to this; trades with such a time are listed first
+
+_SWAP = """*, (SELECT json_object('txid', txid, 'given_usd', given_usd, 'given_liquidity_usd', given_liquidity_usd,
+    'received_usd', received_usd, 'received_liquidity_usd', received_liquidity_usd)
+  FROM excess_swaps e WHERE e.txid = swaps.txid) AS excess_json"""
+SWAP = f"SELECT {_SWAP} FROM swaps WHERE txid = ?"  # noqa: S608 - a constant, as the next two
+# Without the hint, SQLite would read all refusals in the order of their codes.
+_REFUSED_SINCE = """
+SELECT code, count(*) AS n FROM refusals INDEXED BY refusals_by_time
+WHERE refused_at >= ? GROUP BY code ORDER BY n DESC, code"""
+_PAGE = f"""
+SELECT {_SWAP} FROM swaps WHERE sender = ? AND (burn_block_time, txid) < (?, ?)
+ORDER BY burn_block_time DESC, txid DESC LIMIT ?"""  # noqa: S608
+_NEWEST = f"""
+SELECT {_SWAP} FROM swaps WHERE (block_height, tx_index) < (?, ?)
+ORDER BY block_height DESC, tx_index DESC LIMIT ?"""  # noqa: S608
+_STATUS = """
+SELECT a.erc8004_agent_id AS agent_id, t.trades, t.first_trade_at, t.last_trade_at
+FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address WHERE a.stx_address = ?"""
+# One statement for each index that can answer it: by time, by code (few of each are read), by sender.
+_OF_ALL = """
+SELECT * FROM refusals INDEXED BY refusals_by_time
+WHERE (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
+_OF_CODE = """
+SELECT * FROM refusals INDEXED BY refusals_by_time
+WHERE code = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
+_OF_SENDER = """
+SELECT * FROM refusals INDEXED BY refusals_by_sender
+WHERE sender = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
 
 
 def write(value: JSON) -> str:
@@ -37,31 +73,7 @@ def read(cursor: str) -> JSON:
     return value
 
 
-PAGE_MAX = 200
-PAGE_DEFAULT = 50
-
-_TXID = re.compile(r"0x[0-9a-f]{64}")
-_HEIGHT_MAX = 2**53 - 1
-_TIME_MAX = 10**15  # older releases recorded times up to this; trades with such a time are listed first
-
-_SWAP = """*, (SELECT json_object('txid', txid, 'given_usd', given_usd, 'given_liquidity_usd', given_liquidity_usd,
-    'received_usd', received_usd, 'received_liquidity_usd', received_liquidity_usd)
-  FROM excess_swaps e WHERE e.txid = swaps.txid) AS excess_json"""
-SWAP = f"SELECT {_SWAP} FROM swaps WHERE txid = ?"  # noqa: S608 - a constant, as the next two
 _REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
-# Without the hint, SQLite would read all refusals in the order of their codes.
-_REFUSED_SINCE = """
-SELECT code, count(*) AS n FROM refusals INDEXED BY refusals_by_time
-WHERE refused_at >= ? GROUP BY code ORDER BY n DESC, code"""
-_PAGE = f"""
-SELECT {_SWAP} FROM swaps WHERE sender = ? AND (burn_block_time, txid) < (?, ?)
-ORDER BY burn_block_time DESC, txid DESC LIMIT ?"""  # noqa: S608
-_NEWEST = f"""
-SELECT {_SWAP} FROM swaps WHERE (block_height, tx_index) < (?, ?)
-ORDER BY block_height DESC, tx_index DESC LIMIT ?"""  # noqa: S608
-_STATUS = """
-SELECT a.erc8004_agent_id AS agent_id, t.trades, t.first_trade_at, t.last_trade_at
-FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address WHERE a.stx_address = ?"""
 
 
 async def find_swap(db: Database, txid: str) -> Row | None:
@@ -105,22 +117,14 @@ async def trades_of(db: Database, address: str, *, limit: int = PAGE_DEFAULT, af
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
     before = (_TIME_MAX + 1, "") if after is None else _read_cursor(after)
     rows = (await db.prepare(_PAGE).bind(address, *before, limit + 1).all()).results
-    cursor = None
-    if len(rows) > limit:
-        last = rows[limit - 1]
-        cursor = write({"t": last["burn_block_time"], "x": last["txid"]})
-    return TradePage([trade_of(row) for row in rows[:limit]], cursor)
+    return TradePage([trade_of(row) for row in rows[:limit]], _next(rows, limit, t="burn_block_time", x="txid"))
 
 
 async def newest_trades(db: Database, *, limit: int = PAGE_DEFAULT, after: str | None = None) -> TradePage:
     """Return the page of everybody's swaps at the cursor `after`, newest first."""
     before = (_HEIGHT_MAX, 0) if after is None else _read_position(after)
     rows = (await db.prepare(_NEWEST).bind(*before, limit + 1).all()).results
-    cursor = None
-    if len(rows) > limit:
-        last = rows[limit - 1]
-        cursor = write({"h": last["block_height"], "i": last["tx_index"]})
-    return TradePage([trade_of(row) for row in rows[:limit]], cursor)
+    return TradePage([trade_of(row) for row in rows[:limit]], _next(rows, limit, h="block_height", i="tx_index"))
 
 
 async def trade_counts(db: Database, address: str) -> TradeCounts:
@@ -147,6 +151,11 @@ def check_address(address: str) -> None:
         raise UsageError(f"address must be a Stacks mainnet address, SP… or SM…; {address[:60]!a} {error}.") from None
 
 
+def _next(rows: Sequence[Row], limit: int, **columns: str) -> str | None:
+    """Return the cursor after a full page, with these columns of its last row; None if there is no other page."""
+    return write({key: rows[limit - 1][column] for key, column in columns.items()}) if len(rows) > limit else None
+
+
 def _read_cursor(text: str) -> tuple[int, str]:
     match read(text):
         case {"t": int(time), "x": str(txid)} if 0 <= time <= _TIME_MAX and _TXID.fullmatch(txid):
@@ -159,22 +168,6 @@ def _read_position(text: str) -> tuple[int, int]:
         case {"h": int(height), "i": int(index)} if 0 <= height <= _HEIGHT_MAX and 0 <= index <= _HEIGHT_MAX:
             return height, index
     raise UsageError("cursor must be next_cursor of the previous page, also of everybody's trades.")
-
-
-REFUSALS_MAX = 500
-REFUSALS_DEFAULT = 50
-
-_REFUSED_AT_MAX = 2**53 - 1
-# One statement for each index that can answer it: by time, by code (few of each are read), by sender.
-_OF_ALL = """
-SELECT * FROM refusals INDEXED BY refusals_by_time
-WHERE (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
-_OF_CODE = """
-SELECT * FROM refusals INDEXED BY refusals_by_time
-WHERE code = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
-_OF_SENDER = """
-SELECT * FROM refusals INDEXED BY refusals_by_sender
-WHERE sender = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
 
 
 async def refusals(
@@ -200,11 +193,7 @@ async def refusals(
     else:
         statement = db.prepare(_OF_ALL).bind(*before, limit + 1)
     rows = (await statement.all()).results
-    cursor = None
-    if len(rows) > limit:
-        last = rows[limit - 1]
-        cursor = write({"t": last["refused_at"], "x": last["txid"]})
-    return RefusalPage([refusal_of(row) for row in rows[:limit]], cursor)
+    return RefusalPage([refusal_of(row) for row in rows[:limit]], _next(rows, limit, t="refused_at", x="txid"))
 
 
 def refusal_of(row: Row) -> RecentRefusal:

@@ -11,6 +11,8 @@ Amount: TypeAlias = str  # digits: exact, in the token's smallest unit
 
 _AMOUNTS = {"amount_in": {"pattern": "^[0-9]+$"}, "amount_out": {"pattern": "^[0-9]+$"}}
 
+KnownFrom: TypeAlias = Literal["record", "refusal", "queue", "chain"]
+
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress(Shape):
@@ -222,9 +224,6 @@ class Explanation(SnakeShape):
     steps: list[ExplainStep]
     swap: SwapAmounts | None
     legs: list[Leg] | None
-
-
-KnownFrom: TypeAlias = Literal["record", "refusal", "queue", "chain"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,14 @@
 
 If no price was in force, the first one in the next hour is used. If there is none either, the value of that side is
 unknown, and the swap is marked accordingly. A token that was thin then has no known value. Values have six decimals.
-An excessive swap (see `swap_excess`) has no value; that a token was thin does not matter for this.
+
+A swap is *excessive* if it was worth more than a pool can pay, at the prices of its own time. The owner of a token's
+contract can mint any amount for a trader while a pool swaps a little of it. No pool takes or pays more than it holds,
+and no pool pays several times what it gets. Such a swap is recorded, but it has no value: neither on the board nor in
+a round. What is not known is not excessive, and that a token was thin does not matter for this.
 
 A trigger queues every recorded swap, and another removes the value together with the swap. So a run finds its work
 without reading other swaps, and repeats nothing.
-
-Decides which swaps are *excessive*: worth more than a pool can pay, at the prices of their own time. Pure.
-
-The owner of a token's contract can mint any amount for a trader while a pool swaps a little of it. No pool takes or
-pays more than it holds, and no pool pays several times what it gets. Such a swap is recorded, but it has no value:
-neither on the board nor in a round. What is not known is not excessive.
 """
 
 import json
@@ -27,6 +25,59 @@ from tocsin.text import EXACT, TEXT_MAX, decimal_of_float, decimal_text, read_de
 
 # The price of a token may move by this factor between two refreshes before it is doubted: `TOCSIN_PRICE_JUMP_FACTOR`.
 EXCESS_FACTOR = 5
+BATCH = 500
+BATCHES_MAX = 4  # per call
+AFTER_MS = 3_600_000  # how long after a swap a first price is accepted
+RETRY_MS = 300_000
+_LAST_DIGIT, _ROUNDING = Decimal("1e-30"), Context(prec=EXACT.prec, rounding=ROUND_HALF_EVEN)
+MICROS_MAX = 10**15  # a swap of more than a billion dollars has a wrong price or amount
+
+_PRICES = """\
+  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
+   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
+   WHERE t.token = s.token_{side} AND p.at <= s.at AND p.at >= s.at - s.stale_after
+   ORDER BY p.at DESC LIMIT 1) AS {side}_before,
+  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
+   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
+   WHERE t.token = s.token_{side} AND p.price_usd IS NOT NULL AND p.at > s.at AND p.at <= s.at + s.first_within
+   ORDER BY p.at LIMIT 1) AS {side}_after"""
+_WORK = f"""
+WITH due AS MATERIALIZED (
+  SELECT due_at, txid FROM swaps_to_value WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?
+),
+s AS MATERIALIZED (
+  SELECT d.due_at, d.txid, s.block_hash, s.token_in, s.amount_in, s.token_out, s.amount_out,
+    s.burn_block_time * 1000 AS at, ? AS stale_after, ? AS first_within
+  FROM due d LEFT JOIN swaps s ON s.txid = d.txid
+)
+SELECT s.*,
+{_PRICES.format(side="in")},
+{_PRICES.format(side="out")}
+FROM s"""  # noqa: S608 - constants of this module
+# Only for the swap that was read: in between it may have been removed, or moved to another block.
+_VALUE = """
+INSERT INTO swap_values (txid, sender, given_micros, received_micros)
+SELECT s.txid, s.sender, json_extract(v.value, '$[2]'), json_extract(v.value, '$[3]')
+FROM json_each(?) v
+JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')
+WHERE true
+ON CONFLICT (txid) DO NOTHING"""
+_EXCESS = """
+INSERT INTO excess_swaps
+SELECT s.txid, s.sender, s.token_in, s.amount_in, s.token_out, s.amount_out, s.burn_block_time,
+  json_extract(v.value, '$[2].given_usd'), json_extract(v.value, '$[2].given_liquidity_usd'),
+  json_extract(v.value, '$[2].received_usd'), json_extract(v.value, '$[2].received_liquidity_usd')
+FROM json_each(?) v
+JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')
+WHERE true
+ON CONFLICT (txid) DO NOTHING"""
+_DONE = """
+DELETE FROM swaps_to_value
+WHERE (due_at, txid) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"""
+_LATER = """
+INSERT INTO swaps_to_value (due_at, txid)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?) WHERE true
+ON CONFLICT DO NOTHING"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,66 +122,6 @@ def _figures(worth: SwapWorth) -> list[Decimal | None]:
 
 def _usd(value: Decimal) -> str:
     return f"{value:,.2f} USD"
-
-
-BATCH = 500
-BATCHES_MAX = 4  # per call
-AFTER_MS = 3_600_000  # how long after a swap a first price is accepted
-RETRY_MS = 300_000
-_LAST_DIGIT, _ROUNDING = Decimal("1e-30"), Context(prec=EXACT.prec, rounding=ROUND_HALF_EVEN)
-MICROS_MAX = 10**15  # a swap of more than a billion dollars has a wrong price or amount
-
-_WORK = """
-WITH due AS MATERIALIZED (
-  SELECT due_at, txid FROM swaps_to_value WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?
-),
-s AS MATERIALIZED (
-  SELECT d.due_at, d.txid, s.block_hash, s.token_in, s.amount_in, s.token_out, s.amount_out,
-    s.burn_block_time * 1000 AS at, ? AS stale_after, ? AS first_within
-  FROM due d LEFT JOIN swaps s ON s.txid = d.txid
-)
-SELECT s.*,
-  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
-   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
-   WHERE t.token = s.token_in AND p.at <= s.at AND p.at >= s.at - s.stale_after
-   ORDER BY p.at DESC LIMIT 1) AS in_before,
-  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
-   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
-   WHERE t.token = s.token_in AND p.price_usd IS NOT NULL AND p.at > s.at AND p.at <= s.at + s.first_within
-   ORDER BY p.at LIMIT 1) AS in_after,
-  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
-   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
-   WHERE t.token = s.token_out AND p.at <= s.at AND p.at >= s.at - s.stale_after
-   ORDER BY p.at DESC LIMIT 1) AS out_before,
-  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
-   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
-   WHERE t.token = s.token_out AND p.price_usd IS NOT NULL AND p.at > s.at AND p.at <= s.at + s.first_within
-   ORDER BY p.at LIMIT 1) AS out_after
-FROM s"""
-# Only for the swap that was read: in between it may have been removed, or moved to another block.
-_VALUE = """
-INSERT INTO swap_values (txid, sender, given_micros, received_micros)
-SELECT s.txid, s.sender, json_extract(v.value, '$[2]'), json_extract(v.value, '$[3]')
-FROM json_each(?) v
-JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')
-WHERE true
-ON CONFLICT (txid) DO NOTHING"""
-_EXCESS = """
-INSERT INTO excess_swaps
-SELECT s.txid, s.sender, s.token_in, s.amount_in, s.token_out, s.amount_out, s.burn_block_time,
-  json_extract(v.value, '$[2].given_usd'), json_extract(v.value, '$[2].given_liquidity_usd'),
-  json_extract(v.value, '$[2].received_usd'), json_extract(v.value, '$[2].received_liquidity_usd')
-FROM json_each(?) v
-JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')
-WHERE true
-ON CONFLICT (txid) DO NOTHING"""
-_DONE = """
-DELETE FROM swaps_to_value
-WHERE (due_at, txid) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"""
-_LATER = """
-INSERT INTO swaps_to_value (due_at, txid)
-SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?) WHERE true
-ON CONFLICT DO NOTHING"""
 
 
 @dataclass(frozen=True, slots=True)

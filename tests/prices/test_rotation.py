@@ -1,0 +1,223 @@
+"""Which tokens a refresh asks for, so that none starves."""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.virtual_time import START_MS, run_virtual
+
+from holdfast.types import JSON
+from stacks_simulator.addresses import address_of
+from support.market import Market
+from support.scripted_fetch import Request, response
+from support.task_run import task_bench
+from tocsin.errors import MalformedShape
+from tocsin.fetch import FetchResponse
+from tocsin.prices import refresh as rotation
+from tocsin.prices.refresh import (
+    HeldPrice,
+    RefreshPlan,
+    TokenMemory,
+    memory_from_json,
+    memory_to_json,
+    refresh_prices_task,
+)
+from tocsin.prices.store import get_cached_token_prices
+from tocsin.prices.tokens import STATIC_TOKENS
+from tocsin.settings import Settings
+from tocsin.stacks import TokenPrice
+
+NOW = START_MS
+DAY_MS = 86_400_000
+TASK = refresh_prices_task(Settings())
+TOKENS = [f"{address_of('deployer')}.token-{n}::token" for n in range(8)]
+PAGES = 3  # what a refresh reads at most; on the fourth "page" are the tokens that no list has
+
+
+def plan_refresh(token_ids: Iterable[str], memory: Mapping[str, TokenMemory], now: int) -> RefreshPlan:
+    return rotation.plan_refresh(token_ids, memory, now, pages_max=3)
+
+
+def unlisted(asked_at: int, missed_at: int) -> TokenMemory:
+    return TokenMemory(asked_at, missed_at, unlisted=True)
+
+
+def test_tokens_never_asked_for_are_looked_for_in_the_list_in_the_order_given() -> None:
+    """Static tokens and then the most traded ones, as the tracked set has them."""
+    assert plan_refresh(["a", "b"], {}, NOW) == RefreshPlan(("a", "b"), (), single_first=False)
+
+
+def test_the_longest_unasked_come_first() -> None:
+    """In the list and among the single ones alike."""
+    memory = {
+        "a": TokenMemory(asked_at=NOW - 1),
+        "b": TokenMemory(asked_at=NOW - 9),
+        "c": unlisted(NOW - 2, NOW - 99),
+        "d": unlisted(NOW - 3, NOW - 99),
+    }
+    assert plan_refresh("abcd", memory, NOW) == RefreshPlan(("b", "a"), ("d", "c"), single_first=False)
+
+
+def test_single_tokens_go_before_the_list_when_they_waited_longer() -> None:
+    """A list that uses up the budget cannot starve them."""
+    memory = {"a": TokenMemory(asked_at=NOW - 1), "b": unlisted(NOW - 2, NOW - 5)}
+    assert plan_refresh("ab", memory, NOW).single_first
+
+
+@pytest.mark.parametrize("missed_at", [NOW - DAY_MS, NOW + 1])
+def test_once_a_day_all_are_looked_for_in_the_list(missed_at: int) -> None:
+    """When the pages are read for one of them, they are read for all; a clock set back does no harm."""
+    memory = {"a": unlisted(NOW, missed_at), "b": unlisted(NOW - 1, NOW - 5), "c": TokenMemory(NOW - 2)}
+    assert plan_refresh("abc", memory, NOW) == RefreshPlan(("c", "b", "a"), (), single_first=False)
+
+
+@pytest.mark.parametrize("missed_at", [NOW - DAY_MS + 1, NOW])
+def test_within_a_day_the_list_is_not_searched_for_what_it_lacked(missed_at: int) -> None:
+    """No other token waits in the list, so the order does not matter."""
+    memory = {"a": unlisted(NOW - 3, missed_at)}
+    assert plan_refresh("a", memory, NOW) == RefreshPlan((), ("a",), single_first=False)
+
+
+def test_who_waited_as_long_as_the_list_comes_after_it() -> None:
+    memory = {"a": TokenMemory(NOW - 5), "b": unlisted(NOW - 5, NOW - 9)}
+    assert plan_refresh("ab", memory, NOW) == RefreshPlan(("a",), ("b",), single_first=False)
+
+
+@pytest.mark.parametrize(("asked_at", "singles"), [(NOW - 4, ("b",)), (NOW - 3, ()), (NOW - 2, ())])
+def test_a_token_that_was_asked_for_since_it_was_missed_waits_for_the_list(
+    asked_at: int, singles: tuple[str, ...]
+) -> None:
+    memory = {"b": TokenMemory(asked_at, missed_at=NOW - 3)}
+    assert plan_refresh("b", memory, NOW) == RefreshPlan(("b",), singles, single_first=bool(singles))
+
+
+def test_the_single_token_that_waited_longest_decides_who_is_first() -> None:
+    memory = {"a": TokenMemory(NOW - 3), "b": unlisted(NOW - 5, NOW - 9), "c": unlisted(NOW - 1, NOW - 9)}
+    assert plan_refresh("abc", memory, NOW) == RefreshPlan(("a",), ("b", "c"), single_first=True)
+    missed = {"b": TokenMemory(NOW - 5, missed_at=NOW - 4), "c": TokenMemory(NOW - 1, missed_at=NOW - 9)}
+    assert plan_refresh("bc", missed, NOW) == RefreshPlan(("b", "c"), ("b", "c"), single_first=True)
+
+
+def test_a_held_price_is_a_price_of_its_token() -> None:
+    assert TokenMemory(held=HeldPrice(2.5, 6)).held_price("a") == TokenPrice("a", 2.5, 6)
+    assert TokenMemory().held_price("a") is None
+
+
+def test_more_single_tokens_than_pages_are_looked_for_in_the_list_too() -> None:
+    """A list that seemed to lack many is read again at once; tokens that waited are requested before it."""
+    memory = {"a": TokenMemory(NOW - 1), **{name: unlisted(NOW - 5, NOW - 9) for name in "bcde"}}
+
+    assert plan_refresh("abcd", memory, NOW) == RefreshPlan(("a",), ("b", "c", "d"), single_first=True)
+    assert plan_refresh("abcde", memory, NOW) == RefreshPlan(
+        ("b", "c", "d", "e", "a"), ("b", "c", "d", "e"), single_first=True
+    )
+
+
+def test_a_token_that_the_list_did_not_reach_is_asked_for_once_by_itself() -> None:
+    """It comes first, and the list is still searched for it: no list has shown that it lacks it."""
+    memory = {"a": TokenMemory(NOW - 1), "b": TokenMemory(NOW - 5, missed_at=NOW - 2)}
+
+    assert plan_refresh("ab", memory, NOW) == RefreshPlan(("b", "a"), ("b",), single_first=True)
+
+
+@pytest.mark.slow
+@given(
+    st.dictionaries(
+        st.sampled_from("abcdefgh"),
+        st.builds(
+            TokenMemory,
+            st.integers(0, NOW + 9),
+            st.none() | st.integers(0, NOW + 9),
+            st.booleans(),
+            st.none() | st.builds(HeldPrice, st.floats(1e-9, 1e9), st.none() | st.integers(0, 38)),
+        ),
+    )
+)
+def test_no_token_is_forgotten_and_the_memory_survives_being_stored(memory: dict[str, TokenMemory]) -> None:
+    """Whatever is remembered of it; only single tokens that go first may be looked for in the list as well."""
+    plan = plan_refresh("abcdefgh", memory, NOW)
+    assert {*plan.listed, *plan.single} == set("abcdefgh")
+    assert plan.single_first or not {*plan.listed} & {*plan.single}
+
+    stored = json.loads(json.dumps(memory_to_json(memory)))
+
+    assert memory_from_json(stored, "abcdefgh") == memory
+    assert plan_refresh("abcdefgh", memory_from_json(stored, "abcdefgh"), NOW) == plan
+
+
+@pytest.mark.parametrize(
+    "stored", [None, 7, {"a": 1}, {"a": [1, 2]}, {"a": ["x", None, False, None]}, {"a": {"askedAt": "x"}}]
+)
+def test_a_memory_of_another_shape_is_refused(stored: JSON) -> None:
+    """The refresh then starts with an empty one, and logs it."""
+    with pytest.raises(MalformedShape):
+        memory_from_json(stored, ["a"])
+
+
+# However few calls a refresh gets
+
+
+class CallAllowance:
+    """Lets a number of calls through, then answers 429 until it is reset."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self.left = calls
+
+    def __call__(self, _request: Request) -> FetchResponse | None:
+        self.left -= 1
+        return None if self.left >= 0 else response({}, status=429, headers={"retry-after": "900"})
+
+
+async def refreshes_until_all_are_priced(directory: Path, places: list[int], calls: int) -> int:
+    """`places` gives the page of each token."""
+    pages: list[dict[str, float | None]] = [{}, {}, {}, {}]
+    where = dict(zip([*STATIC_TOKENS, *TOKENS], places, strict=True))
+    for token_id, place in where.items():
+        pages[place][token_id] = 1.5
+    market = Market(pages[:PAGES], unlisted={token_id: 1.5 for page in pages for token_id in page})
+    allowance = market.broken = CallAllowance(calls)
+    async with task_bench(directory, market) as bench:
+        await bench.traded(*[(token_id, "stx") for token_id in TOKENS])
+        for number in range(1, 40):
+            allowance.left = allowance.calls
+            await bench.run(TASK)
+            await bench.wired.clock.sleep(3_600)
+            if len(await get_cached_token_prices(bench.kv, list(where))) == len(where):
+                return number
+    raise AssertionError(f"after 40 refreshes of {calls} calls some token is still without a price")
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=11, max_size=11), st.integers(1, 5))
+@example([1] * 11, 1)
+def test_every_token_is_priced_however_few_calls_a_refresh_gets(places: list[int], calls: int) -> None:
+    """Even one call per refresh is eventually enough, wherever the tokens are."""
+    with tempfile.TemporaryDirectory() as directory:
+        assert run_virtual(refreshes_until_all_are_priced(Path(directory), places, calls)) <= 39
+
+
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None)
+@given(st.permutations(TOKENS), st.integers(1, 4))
+def test_tokens_that_always_fail_do_not_hold_up_the_others(order: list[str], bad: int) -> None:
+    """A token whose answer is always broken is asked for in its turn, not in every turn."""
+
+    async def scenario(directory: Path) -> int:
+        poison = {token_id.partition("::")[0] for token_id in order[:bad]}
+        market = Market([dict.fromkeys(STATIC_TOKENS, 1.5)], unlisted=dict.fromkeys(order[bad:], 1.5))
+        market.broken = lambda request: response("broken") if request.url.rpartition("/")[2] in poison else None
+        async with task_bench(directory, market) as bench:
+            await bench.traded(*[(token_id, "stx") for token_id in order])
+            for _ in range(2):
+                await bench.run(TASK)
+                await bench.wired.clock.sleep(300)
+            return len(await get_cached_token_prices(bench.kv, order))
+
+    with tempfile.TemporaryDirectory() as directory:
+        assert run_virtual(scenario(Path(directory))) == len(TOKENS) - bad

@@ -1,0 +1,196 @@
+"""What an agent sees of its trades: pages that neither skip nor repeat, counts, and refusals."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import UsageError
+from holdfast.types import Database
+from stacks_simulator.addresses import address_of
+from support.competition import open_world, trading
+from support.local_store import open_competition
+from tocsin.swaps import trades as page_token
+from tocsin.swaps import trades as refusal_list
+from tocsin.swaps.trades import trade_counts, trades_of
+from tocsin.swaps.types import TradeCounts, TradePage
+
+NOW = 1_778_700_600_000
+WALLET, OTHER = address_of("wallet"), address_of("other")
+# Pages of refusals, and news
+_REFUSAL = """
+INSERT INTO refusals (txid, code, reason, sender, burn_block_time, block_height, block_hash, source, allowlist_version,
+  refused_at) VALUES (?, ?, 'why', ?, 1, 1, '0x', 'cron', '1', ?)"""
+
+
+async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
+    """Whatever the page size, the pages add up to the wallet's swaps, including those of equal time."""
+    async with trading(tmp_path) as (world, chain):
+        wallet = chain.wallets[0].address
+        sent = [chain.swap(sender) for sender in (wallet, chain.wallets[1].address) for _ in range(7)]
+        chain.mine()
+        for tx in sent:
+            await world.submit(tx.tx_id)
+        expected = sorted((tx.tx_id for tx in sent[:7]), reverse=True)
+        for limit in (1, 3, 7, 200):
+            txids: list[str] = []
+            cursor = None
+            while True:
+                page = await trades_of(world.db, wallet, limit=limit, after=cursor)
+                assert len(page.trades) <= limit
+                txids += [trade.txid for trade in page.trades]
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+            assert txids == expected
+
+        counts = await trade_counts(world.db, wallet)
+
+    burn_time = sent[0].block.burn_time_s if sent[0].block else 0
+    assert counts == TradeCounts(
+        address=wallet,
+        agent_id=1,
+        registered=True,
+        trade_count=7,
+        verified_trade_count=7,
+        first_trade_at=burn_time,
+        last_trade_at=burn_time,
+    )
+
+
+async def test_an_unknown_wallet_has_nothing(tmp_path: Path) -> None:
+    """Its counts are zeros, it is not registered, and its list is empty."""
+    async with open_world(tmp_path) as world:
+        stranger = world.simulator.chain.strangers[0].address
+        counts = await trade_counts(world.db, stranger)
+        page = await trades_of(world.db, stranger)
+
+    assert (counts.registered, counts.trade_count, counts.agent_id) == (False, 0, None)
+    assert page == TradePage(trades=[], next_cursor=None)
+
+
+async def test_an_address_of_39_characters_is_one_and_a_wrong_character_is_told(tmp_path: Path) -> None:
+    """The checksum is part of the address: a typing error is reported, not answered with zeros."""
+    short = "SPG4A1SAV4F6E9GJYPNVH1NDC28STBW9DRHBN37"
+    async with open_world(tmp_path) as world:
+        assert (await trade_counts(world.db, short)).trade_count == 0
+        assert (await trades_of(world.db, short)).trades == []
+        with pytest.raises(UsageError, match="has a wrong checksum"):
+            await trade_counts(world.db, short.replace("V4F6", "VF46"))
+
+
+@pytest.mark.parametrize("address", ["", "SP", "bc1qxy", "ST" + "0" * 39, "SP" + "a" * 39, "SP" + "0" * 41])
+async def test_what_is_not_an_address_is_refused(address: str, tmp_path: Path) -> None:
+    """The sentence says what an address looks like."""
+    async with open_world(tmp_path) as world:
+        with pytest.raises(UsageError, match="SP or SM"):
+            await trades_of(world.db, address)
+        with pytest.raises(UsageError, match="SP or SM"):
+            await trade_counts(world.db, address)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "====",
+        "é",
+        "bnVsbA",
+        "W10",
+        "eyJ0IjoxfQ",
+        "eyJ0IjoiMSIsIngiOiIweCJ9",
+        "eyJ0IjoxLCJ4IjoiMHgifQ",
+        "A" * 100_000,
+    ],
+)
+async def test_what_is_not_a_cursor_is_refused(cursor: str, tmp_path: Path) -> None:
+    """Only the cursor of a page leads to the next one."""
+    async with open_world(tmp_path) as world:
+        with pytest.raises(UsageError, match="next_cursor"):
+            await trades_of(world.db, world.simulator.chain.wallets[0].address, after=cursor)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 201])
+async def test_a_limit_out_of_range_is_refused(limit: int, tmp_path: Path) -> None:
+    """A page has 1 to 200 rows."""
+    async with open_world(tmp_path) as world:
+        with pytest.raises(UsageError, match="limit is 1 to 200"):
+            await trades_of(world.db, world.simulator.chain.wallets[0].address, limit=limit)
+
+
+# Cursors
+
+
+@pytest.mark.parametrize("value", [[], ["pnl:desc", 50], {"t": 1, "x": "0x"}, "ü?>~", None, 7])
+def test_a_cursor_comes_back_as_it_went(value: Any) -> None:
+    """In letters that an address may have."""
+    text = page_token.write(value)
+
+    assert page_token.read(text) == value
+    assert "=" not in text
+    assert text.replace("-", "").replace("_", "").isalnum()
+
+
+@pytest.mark.parametrize("text", ["", "!", "W10=x", "W1!0", "\u00fc", "W1 0", "x" * 5_000, "W" * 401])
+def test_anything_else_is_no_cursor(text: str) -> None:
+    """It is not an error: callers may send anything."""
+    assert page_token.read(text) is None
+
+
+def test_a_long_cursor_is_read_up_to_its_bound() -> None:
+    """Four hundred characters."""
+    fits, longer = page_token.write("x" * 298), page_token.write("x" * 299)
+
+    assert (len(fits), page_token.read(fits)) == (400, "x" * 298)
+    assert (len(longer) > 400, page_token.read(longer)) == (True, None)
+
+
+# Refusals
+
+
+async def refuse(db: Database, number: int, code: str = "tx_failed", sender: str = WALLET, at: int = NOW) -> None:
+    await db.prepare(_REFUSAL).bind(f"0x{number:064x}", code, sender, at).run()
+
+
+def numbers(page: Any) -> list[int]:
+    return [int(each.txid, 16) for each in page.refusals]
+
+
+async def test_refusals_are_shown_newest_first_page_by_page(tmp_path: Path) -> None:
+    """Each once, also those of one millisecond; of a code or of a sender."""
+    async with open_competition(tmp_path) as db:
+        for number in range(1, 8):
+            code = "malformed_tx" if number % 3 == 0 else "tx_failed"
+            await refuse(db, number, code, OTHER if number == 5 else WALLET, NOW + number // 3)
+        pages, cursor = list[list[int]](), None
+        while True:
+            page = await refusal_list.refusals(db, limit=3, after=cursor)
+            pages.append(numbers(page))
+            cursor = page.next
+            if cursor is None:
+                break
+        of_code = await refusal_list.refusals(db, code="malformed_tx", limit=1)
+        rest = await refusal_list.refusals(db, code="malformed_tx", limit=1, after=of_code.next)
+        of_sender = await refusal_list.refusals(db, sender=OTHER)
+        exact = await refusal_list.refusals(db, limit=7)
+
+    assert pages == [[7, 6, 5], [4, 3, 2], [1]]
+    assert (numbers(of_code), numbers(rest), rest.next) == ([6], [3], None)
+    assert (numbers(of_sender), exact.next) == ([5], None)
+    assert exact.refusals[0].sentence.startswith("The transaction did not succeed")
+
+
+async def test_a_question_for_refusals_that_cannot_be_answered_says_what_can(tmp_path: Path) -> None:
+    """Codes that are stored, one filter at a time, and cursors of ours."""
+    async with open_competition(tmp_path) as db:
+        with pytest.raises(UsageError, match="Give code or sender, not both"):
+            await refusal_list.refusals(db, code="tx_failed", sender=WALLET)
+        for code in ("pending", "x" * 50):
+            with pytest.raises(UsageError, match=rf"^code is one of .*, not {code[:40]!r}\.$"):
+                await refusal_list.refusals(db, code=code)
+        for cursor in ("x", page_token.write({"t": -1, "x": f"0x{1:064x}"}), page_token.write({"t": 1, "x": "0xA"})):
+            with pytest.raises(UsageError):
+                await refusal_list.refusals(db, after=cursor)
+        assert (await refusal_list.refusals(db)).refusals == []
