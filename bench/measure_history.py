@@ -20,7 +20,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
-
 from holdfast.local import sqlite_file
 from holdfast.local.database import SqliteDatabase
 from holdfast.types import Database
@@ -34,7 +33,6 @@ from support.task_run import task_bench
 from tocsin.app import tasks
 from tocsin.board import capital as outlays
 from tocsin.board import history as agent_days
-from tocsin.board import history as retention
 from tocsin.board import publish as publish_board
 from tocsin.board.publish import publishing
 from tocsin.prices import store as series
@@ -46,6 +44,9 @@ from tocsin.swaps import COMPETITION_MIGRATIONS
 from tocsin.swaps.sweep import sweep_task
 from tocsin.swaps.values import value_swaps
 from tocsin.upstream.limiter import task_session
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from tocsin.board.curves import curves_at
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -109,7 +110,7 @@ async def bytes_and_rows(agents: int) -> None:
 
         async def old_days(db: SqliteDatabase) -> None:
             await fill_days(db, some, 0, days)
-            while (await retention.thin_out(db, (FIRST_DAY + days + 1) * DAY_MS, 1)).days:
+            while (await agent_days.thin_out(db, (FIRST_DAY + days + 1) * DAY_MS, 1))[0]:
                 pass
 
         hourly = await grown(directory, "hourly", lambda db: fill_days(db, some, 0, days)) / (some * days)
@@ -254,7 +255,7 @@ async def curves(agents: int, days: int) -> None:
         await fill_days(db, agents, 0, days)
         first, last = FIRST_DAY * DAY_MS, (FIRST_DAY + days) * DAY_MS
         base = await timed(lambda: db.prepare("SELECT day, agent_id, last_point FROM agent_days").all())
-        everybody = await timed(lambda: agent_days.history_of_all(db, first, last))
+        everybody = await timed(lambda: curves_at(db, [], last))
         one = await timed(lambda: agent_days.history_of(db, 12, first, last))
         await db.close()
     print(f"a curve of {agents:,} agents over {days} days: {everybody * 1000:.0f} ms, {everybody / base:.1f} times")

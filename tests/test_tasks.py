@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.virtual_time import VirtualClock
 
-from support.local_store import open_competition, open_kv
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import VirtualClock
+from support.local_store import open_competition
 from support.scheduler import Job, scheduler
 from tocsin.app import tasks
 from tocsin.scheduler.task import Task

@@ -24,7 +24,7 @@ from tocsin.prices.refresh import refresh_prices_task
 from tocsin.rounds.actions import round_jobs
 from tocsin.rounds.task import feed_runs, rounds_task
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import SchedulerEnv, UpstreamSource, scheduler_config
+from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.scheduler.types import Reloaded
@@ -35,6 +35,7 @@ from tocsin.swaps.feed import follow_network_tasks
 from tocsin.swaps.rules import Rules, rules_of
 from tocsin.swaps.submit import RECHECK, SUBMIT, VERIFY_QUEUED, competition_jobs
 from tocsin.swaps.sweep import sweep_task
+from tocsin.upstream.client import Upstream
 from tocsin.upstream.registry import upstreams
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, WebDeps, keys_of
@@ -81,7 +82,7 @@ class Parts:
 
     tasks: Callable[[Settings], Sequence[Task]] = tasks
     request_jobs: Callable[[Settings], Mapping[str, RequestJob]] = request_jobs
-    upstreams: Callable[[Settings], Mapping[str, UpstreamSource]] = upstreams
+    upstreams: Callable[[Settings], Mapping[str, Upstream]] = upstreams
 
 
 @dataclass(frozen=True, slots=True)

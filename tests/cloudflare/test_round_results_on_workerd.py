@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast_testing.virtual_time import run_virtual
-from support.round_changes import PREPARE_S, made, populate, published
-from support.round_world import AGENTS, GRACE_S, ROUND_ID, START_S, STSTX, RoundWorld, round_world
+from support.round_world import AGENTS, GRACE_S, PREPARE_S, ROUND_ID, START_S, STSTX, RoundWorld, round_world
 from support.workerd import Workerd, require_workerd, running
 from tocsin.settings import Settings
 from tocsin.swaps.rules import rules_of
@@ -21,8 +20,8 @@ LATE = 62  # a swap of the round that is found after its result was prepared
 
 async def run_locally(directory: Path, *, late: bool) -> dict[str, Any]:
     """The rows before the preparation, those that are added after it, and what is published."""
-    async with round_world(made(directory)) as world:
-        await populate(world)
+    async with round_world(directory) as world:
+        await world.populate()
         before = await rows_of(world, INPUTS)
         await world.run(PREPARE_S)
         if late:
@@ -34,7 +33,7 @@ async def run_locally(directory: Path, *, late: bool) -> dict[str, Any]:
         return {
             "before": before,
             "after": {**after, "swaps": [row for row in after["swaps"] if row not in before["swaps"]]},
-            "published": await published(world),
+            "published": await world.published(),
             "prepared": finalized["prepared"],
         }
 

@@ -20,9 +20,10 @@ from tocsin.app import Parts
 from tocsin.cloudflare.fetch import CloudflareFetch
 from tocsin.rounds.file import file_lines, lines_of, parts_of, read_round_file
 from tocsin.rounds.score import score
-from tocsin.scheduler.history import DAY_MS, day_of, run_key
+from tocsin.scheduler.history import day_of, run_key
 from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
+from tocsin.upstream.moments import DAY_MS
 from tocsin.worker import Entry, SchedulerObject, open_database, open_env_logger, open_kv
 
 __all__ = ["ContractDO", "Default", "HeartDO", "SchedulerDO"]

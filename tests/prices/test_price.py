@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.virtual_time import VirtualClock
 
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.addresses import SINGLE_SIG, address_of, encode_address
 from support.examples import example
-from support.local_store import open_competition, open_kv
+from support.local_store import open_competition
 from support.scripted_fetch import always, response
 from support.task_run import task_bench
 from tocsin.prices.price import CORE_TOKENS, NO_FLOORS, PoolFloors

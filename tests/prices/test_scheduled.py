@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.virtual_time import START_MS, VirtualClock
 
 from holdfast.types import KV, Database
-from support.local_store import open_competition, open_kv
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import START_MS, VirtualClock
+from support.local_store import open_competition
 from support.market import Market
 from support.scheduler import Scheduler, scheduler
 from support.scripted_fetch import Handler, Request, ScriptedFetch, response

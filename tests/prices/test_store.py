@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.virtual_time import START_MS, VirtualClock
 
 from holdfast.types import Database
+from holdfast_testing.stores import open_kv
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.addresses import address_of
 from support.examples import example
-from support.local_store import open_competition, open_kv
+from support.local_store import open_competition
 from support.market import Market
 from support.task_run import task_bench
 from tocsin.prices.price import Price

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.virtual_time import START_MS
 
+from holdfast_testing.virtual_time import START_MS
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.refresh import Verdict, judge
 from tocsin.prices.store import CachedPrice, RemainingCalls

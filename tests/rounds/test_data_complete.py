@@ -16,10 +16,19 @@ from tocsin.swaps.rules import Rules
 FOLLOWED = FeedState(started_at=1, looked_at=1, complete_at=GRACE_S * 1000, rests_on=RULES.version)
 
 
+ROUND = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
+CHANGED = "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
+UNREAD_WALLET = "wallets that have become eligible, and whose lists were not read yet: 1"
+LATE = "SP3D3AMACPMMA62DD0BT1SDFQSRWS9G0VBQ0V6JXF"
+OUTSIDE_S = 7_200  # burn block times are at most this much out of order
+REFUSED = """
+INSERT INTO refusals (txid, sender, code, burn_block_time, reason, source, refused_at, allowlist_version, block_height,
+  block_hash) VALUES (?, ?, ?, ?, 'why', 'cron', 0, 'v', 1005, '0x')"""
+
+
 async def read_wallets(world: RoundWorld, *wallets: str) -> None:
     for wallet in wallets:
-        mark = "INSERT INTO marks (principal, rules, walked_at) VALUES (?, 'r', 1)"
-        await world.db.prepare(mark).bind(wallet).run()
+        await world.execute("INSERT INTO marks (principal, rules, walked_at) VALUES (?, 'r', 1)", wallet)
 
 
 async def reason(
@@ -61,25 +70,19 @@ async def test_times_of_a_clock_that_was_ahead_show_nothing(tmp_path: Path) -> N
 async def test_a_wallet_that_has_become_eligible_is_named_as_the_reason(tmp_path: Path) -> None:
     """The chain was read, but not the new wallet's past. A complete sweep of all contracts also shows that."""
     async with round_world(tmp_path) as world:
-        failed = "UPDATE claims SET status = ? WHERE btc_address = 'bc1q2'"
-        await world.db.prepare(failed).bind("failed").run()
+        await world.claim(2, "failed")
         await read_wallets(world, *AGENTS[:2])
         assert await reason(world, FOLLOWED) is None
 
-        await world.db.prepare(failed).bind("verified").run()
-        assert await reason(world, FOLLOWED) == (
-            "wallets that have become eligible, and whose lists were not read yet: 1"
-        )
+        await world.claim(2, "verified")
+        assert await reason(world, FOLLOWED) == UNREAD_WALLET
         await world.swept(GRACE_S)
         assert await reason(world, FOLLOWED) is None
 
 
 @pytest.mark.parametrize(
     ("rests_on", "expected"),
-    [
-        ("another", "the allow-list or the dates have changed, and the contracts' lists were not read again yet"),
-        (None, "not all contracts' lists were read since the network's list is followed"),
-    ],
+    [("another", CHANGED), (None, "not all contracts' lists were read since the network's list is followed")],
 )
 async def test_contracts_that_were_not_read_are_named_as_the_reason(
     tmp_path: Path, rests_on: str | None, expected: str
@@ -93,15 +96,9 @@ async def test_a_sweep_must_have_applied_the_rules_in_force(tmp_path: Path) -> N
     """A contract that was taken off the list has swaps that count until then, also where all lists were read."""
     async with round_world(tmp_path) as world:
         await read_wallets(world, *AGENTS)
-        changed = "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
-        assert await reason(world, FOLLOWED, applied="another") == changed
+        assert await reason(world, FOLLOWED, applied="another") == CHANGED
         await world.swept(GRACE_S)
-        assert await reason(world, FOLLOWED, applied="another") == changed
-
-
-REFUSED = """
-INSERT INTO refusals (txid, sender, code, burn_block_time, reason, source, refused_at, allowlist_version, block_height,
-  block_hash) VALUES (?, ?, ?, ?, 'why', 'cron', 0, 'v', 1005, '0x')"""
+        assert await reason(world, FOLLOWED, applied="another") == CHANGED
 
 
 @pytest.mark.parametrize(
@@ -120,56 +117,43 @@ async def test_what_counts_now_that_its_sender_is_eligible_holds_a_round_up(
     """It was refused, and the next sweep verifies it, if it lies within the round."""
     async with round_world(tmp_path) as world:
         await world.swept(GRACE_S)
-        await world.db.prepare(REFUSED).bind(txid(77), AGENTS[0], code, at_s).run()
+        await world.execute(REFUSED, txid(77), AGENTS[0], code, at_s)
         found = await reason(world, FOLLOWED)
-        await world.db.prepare("UPDATE claims SET status = 'failed' WHERE btc_address = 'bc1q0'").run()
+        await world.claim(0, "failed")
         ineligible = await reason(world, FOLLOWED)
 
     assert (found, ineligible) == ("transactions that wait to be verified: 1" if waits else None, None)
 
 
-LATE = "SP3D3AMACPMMA62DD0BT1SDFQSRWS9G0VBQ0V6JXF"
-
-
 async def test_a_reopened_round_waits_for_the_lists_of_new_wallets(tmp_path: Path) -> None:
     """It was complete once. The past of a wallet registered since is found only when its list is read."""
     async with round_world(tmp_path) as world:
-        await world.swept(GRACE_S)
-        await world.run(GRACE_S)
+        await world.finalized()
         agent = "INSERT INTO agents (btc_address, stx_address, erc8004_agent_id, display_name) VALUES ('b', ?, 99, '')"
-        await world.db.prepare(agent).bind(LATE).run()
-        await world.db.prepare("INSERT INTO claims (btc_address, status) VALUES ('b', 'verified')").run()
+        await world.execute(agent, LATE)
+        await world.execute("INSERT INTO claims (btc_address, status) VALUES ('b', 'verified')")
         world.clock.at_s = GRACE_S + 86_400
         await world.act("reopen", roundId=ROUND_ID, reason="agent 99 was registered late")
         waits = await world.run()
         await world.swept(GRACE_S + 86_400 + 600)
         done = await world.run(GRACE_S + 86_400 + 900)
 
-    assert waits.counters["waiting"] == {
-        ROUND_ID: "wallets that have become eligible, and whose lists were not read yet: 1"
-    }
+    assert waits.counters["waiting"] == {ROUND_ID: UNREAD_WALLET}
     assert (waits.counters["captured"], done.counters["finalized"]) == (0, 1)
 
 
 async def test_a_reopened_round_waits_for_a_sweep_under_new_rules(tmp_path: Path) -> None:
     """The allow-list has changed since the last complete sweep; the sweep that applies it forgets that one."""
     async with round_world(tmp_path) as world:
-        await world.swept(GRACE_S)
-        await world.run(GRACE_S)
+        await world.finalized()
         await world.act("reopen", roundId=ROUND_ID, reason="a contract was added")
         await set_value(world.db, "competition_rules", "older", 1).run()
         waits = await world.run(GRACE_S + 300)
         await world.swept(GRACE_S + 600)
         done = await world.run(GRACE_S + 900)
 
-    assert waits.counters["waiting"] == {
-        ROUND_ID: "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
-    }
+    assert waits.counters["waiting"] == {ROUND_ID: CHANGED}
     assert done.counters["finalized"] == 1
-
-
-CANDIDATE = "INSERT INTO candidates (txid, source, added_at, due_at, block_height) VALUES (?, 'cron', 0, 0, ?)"
-OUTSIDE_S = 7_200  # burn block times are at most this much out of order
 
 
 @pytest.mark.parametrize(
@@ -194,8 +178,7 @@ async def test_what_may_lie_within_the_round_holds_it_up(tmp_path: Path, at_s: i
     async with round_world(tmp_path) as world:
         await world.swept(GRACE_S)
         await world.swap(4_000, 0, ("stx", 1), (STSTX, 1), at_s)
-        await world.db.prepare(CANDIDATE).bind(txid(77), height).run()
-
+        await world.candidate(77, height)
         found = await reason(world, FOLLOWED)
 
     assert found == ("transactions that wait to be verified: 1" if waits else None)
@@ -206,9 +189,9 @@ async def test_a_candidate_whose_block_is_unknown_holds_every_round_up(tmp_path:
     async with round_world(tmp_path) as world:
         await world.swept(GRACE_S)
         await world.swap(4_000, 0, ("stx", 1), (STSTX, 1), START_S - OUTSIDE_S - 1)
-        await world.db.prepare(CANDIDATE).bind(txid(4_000), 0).run()
+        await world.candidate(4_000, 0)
         recorded = await reason(world, FOLLOWED)
-        await world.db.prepare(CANDIDATE).bind(txid(77), 0).run()
+        await world.candidate(77, 0)
         unknown = await reason(world, FOLLOWED)
 
     assert (recorded, unknown) == (None, "transactions that wait to be verified: 1")
@@ -222,13 +205,12 @@ def test_a_missing_nonce_after_the_round_does_not_hold_it_up(
     nonces_until: int | None, block_after: int | None, waits: bool
 ) -> None:
     """Block 1,000 lies after the round, so what is missing must lie in it or above it."""
-    round_ = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
     proof = ProofFacts(rests=True, missing_nonces=2, nonces_until=nonces_until, unverified=0, verified_until=None)
     version = RULES.version
-    facts = RecordFacts(FOLLOWED, proof, None, 0, block_after, 0, version, version)
+    facts = RecordFacts(LastRead(FOLLOWED, None), proof, 0, block_after, 0, version, version)
 
     expected = "transactions of eligible wallets that no list has shown: 2" if waits else None
-    assert incomplete_because(round_, facts) == expected
+    assert incomplete_because(ROUND, facts) == expected
 
 
 @pytest.mark.parametrize(
@@ -236,18 +218,16 @@ def test_a_missing_nonce_after_the_round_does_not_hold_it_up(
 )
 def test_the_list_must_show_a_block_from_after_the_grace(newest_s: int | None, is_read: bool) -> None:
     """A list that lags looks complete; an empty one has nothing to show."""
-    round_ = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
     read = LastRead(replace(FOLLOWED, newest_s=newest_s), swept_at=None)
 
-    assert (unread_because(round_, read) is None) == is_read
+    assert (unread_because(ROUND, read) is None) == is_read
 
 
 @pytest.mark.parametrize(("late_ms", "is_read"), [(-1, False), (0, True), (1, True)])
 @pytest.mark.parametrize("by", ["feed", "sweep"])
 def test_the_chain_is_read_from_the_instant_at_which_the_grace_ends(by: str, late_ms: int, is_read: bool) -> None:
-    round_ = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
     at = GRACE_S * 1000 + late_ms
     followed = replace(FOLLOWED, complete_at=at if by == "feed" else None)
     read = LastRead(followed, swept_at=at if by == "sweep" else None)
 
-    assert (unread_because(round_, read) is None) == is_read
+    assert (unread_because(ROUND, read) is None) == is_read

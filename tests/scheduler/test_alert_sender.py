@@ -12,10 +12,11 @@ import pytest
 
 from holdfast_testing.virtual_time import VirtualClock
 from support.loopback import Request, http, serving
-from support.scheduler import MINUTE, Job, Scheduler, scheduler, store_entries
+from support.scheduler import MINUTE, Job, Scheduler, doing, prices, scheduler, store_entries
 from tocsin.errors import FetchFailed, FetchTimeout
 from tocsin.fetch import FetchResponse
 from tocsin.local.fetch import HttpFetch
+from tocsin.scheduler.alert_sender import exchange
 from tocsin.scheduler.config import AlertTarget, SchedulerConfig, scheduler_config
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.settings import Settings
@@ -27,14 +28,17 @@ TARGET = AlertTarget(ALERT_URL)
 
 @dataclass
 class Receiver:
-    """What arrived, and when. `answer` gives a status, or raises."""
+    """What arrived, and when. It answers with `statuses` first; then `answer` gives a status, or raises."""
 
-    clock: VirtualClock
+    clock: VirtualClock = field(default_factory=VirtualClock)
     answer: Callable[[], int] = lambda: 200
+    statuses: list[int] = field(default_factory=list)
     alerts: list[dict[str, Any]] = field(default_factory=list)
     alerts_at: list[int] = field(default_factory=list)
     beats_at: list[int] = field(default_factory=list)
     takes_s: float = 0.0
+    at_once: int = 0
+    at_once_max: int = 0
 
     async def __call__(
         self,
@@ -54,8 +58,11 @@ class Receiver:
             assert (method, url) == ("POST", ALERT_URL)
             self.alerts.append(json.loads(body or b""))
             self.alerts_at.append(self.clock.now())
+        self.at_once += 1
+        self.at_once_max = max(self.at_once_max, self.at_once)
         await asyncio.sleep(self.takes_s)
-        return FetchResponse(self.answer(), {}, b"")
+        self.at_once -= 1
+        return FetchResponse(self.statuses.pop(0) if self.statuses else self.answer(), {}, b"")
 
     def events(self) -> list[str]:
         return [alert["event"] for alert in self.alerts]
@@ -72,7 +79,7 @@ class Health:
 
 
 def job(health: Health, **options: Any) -> Job:
-    return Job("tenero", 5 * MINUTE, upstream=None, calls_per_run=0, run=health.run, **options)
+    return prices(upstream=None, calls_per_run=0, run=health.run, **options)
 
 
 async def until(scheduler: Scheduler, condition: Callable[[], bool], seconds: float = 6 * HOUR_S) -> None:
@@ -226,7 +233,7 @@ async def test_flapping_is_damped(tmp_path: Path) -> None:
         await asyncio.sleep(5 * HOUR_S)
         work.run = Health().run
         await asyncio.sleep(2 * HOUR_S)
-        assert (await made.client().status()).tasks["tenero"].problem is None
+        assert (await made.status()).tasks["tenero"].problem is None
 
     assert 6 < len(receiver.alerts) <= 6 * 7
     for first, seventh in zip(receiver.alerts_at, receiver.alerts_at[6:], strict=False):
@@ -285,7 +292,7 @@ async def test_a_failed_heartbeat_is_logged_once_and_harms_nothing(tmp_path: Pat
         await asyncio.sleep(HOUR_S)
         down[0] = False
         await asyncio.sleep(HOUR_S - 1)
-        runs = (await made.client().runs(None, 500)).runs
+        runs = await made.runs(limit=500)
 
     assert {run.outcome for run in runs} == {"ok"}
     assert [line["reason"] for line in made.log.named("heartbeat.failed")] == [
@@ -321,11 +328,7 @@ async def test_a_secret_in_a_reason_is_masked(tmp_path: Path) -> None:
     """A task's error may quote anything."""
     clock = VirtualClock()
     receiver = Receiver(clock)
-
-    async def leak(_context: TaskContext) -> TaskResult:
-        raise ValueError("refused key-1234")
-
-    work = Job("tenero", 5 * MINUTE, upstream=None, calls_per_run=0, run=leak)
+    work = prices(upstream=None, calls_per_run=0, run=doing(ValueError("refused key-1234")))
     async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET) as made:
         made.env.mask = lambda text: text.replace("key-1234", "[redacted]")
         await until(made, lambda: bool(receiver.alerts))
@@ -366,3 +369,78 @@ def test_the_settings_name_the_target() -> None:
     assert scheduler_config(Settings()) == SchedulerConfig()
     assert scheduler_config(settings).alert_target == AlertTarget(ALERT_URL, "slack", None, "x")
     assert "s3cret" not in repr(scheduler_config(settings))
+
+
+@pytest.mark.parametrize(
+    ("status", "taken"), [(199, False), (200, True), (204, True), (299, True), (300, False), (500, False)]
+)
+async def test_an_answer_of_the_two_hundreds_takes_an_alert(status: int, *, taken: bool) -> None:
+    """A redirect is none of them: nobody has read the alert."""
+
+    async def fetch(url: str, **_options: Any) -> FetchResponse:
+        return FetchResponse(status, {}, b"")
+
+    problem = await exchange(fetch, "https://alerts.test")
+
+    assert problem == (None if taken else f"the receiver answered {status}")
+
+
+async def test_runs_that_end_while_an_alert_is_sent_send_no_second_one(tmp_path: Path) -> None:
+    """The receiver needs nine seconds; three more failures in the meantime are the same news."""
+    receiver, work = Receiver(statuses=[500], takes_s=9), job(Health(well=False))
+    async with scheduler(tmp_path, work, fetch=receiver, alert_target=TARGET, failing_after=1) as made:
+        await asyncio.sleep(1)
+        for _ in range(3):
+            await made.client().refresh("tenero")
+            await asyncio.sleep(1)
+        while_sent = len(receiver.alerts)
+        await asyncio.sleep(120)
+
+    assert while_sent == 1
+    assert (len(receiver.alerts), receiver.at_once_max) == (2, 1)
+    assert [line["attempts"] for line in made.log.named("alert.send_failed")] == [1]
+    assert [line["attempts"] for line in made.log.named("alert.sent")] == [2]
+
+
+async def test_a_change_while_an_alert_is_sent_is_sent_after_it(tmp_path: Path) -> None:
+    """Never two at a time: the receiver might take the older one for the newer."""
+    receiver, health = Receiver(takes_s=9), Health(well=False)
+    async with scheduler(tmp_path, job(health), fetch=receiver, alert_target=TARGET, failing_after=1) as made:
+        await asyncio.sleep(1)
+        health.well = True
+        await made.client().refresh("tenero")
+        await asyncio.sleep(30)
+        sent = [line["ready"] for line in made.log.named("alert.sent")]
+        rung = made.runtime.metrics.alarms_rung
+
+    assert sent == [False, True]
+    assert rung <= 3  # it is due but cannot be sent yet: the alarm does not ring every millisecond
+    assert (len(receiver.alerts), receiver.at_once_max) == (2, 1)
+
+
+async def test_a_scheduler_that_was_never_armed_can_be_refreshed(tmp_path: Path) -> None:
+    """Even with alerts on: what was never set up is not overdue, and nothing is sent."""
+    receiver = Receiver()
+    async with scheduler(tmp_path, job(Health()), fetch=receiver, alert_target=TARGET, arm=False) as made:
+        result = await made.client().refresh("tenero")
+        status = await made.status()
+
+    assert (result.run.outcome, len(receiver.alerts)) == ("ok", 0)
+    assert status.tasks["tenero"].overdue is False
+    assert status.next_alarm_at is not None
+    assert made.log.of("wait_until.failed") == []
+
+
+async def test_a_change_during_a_slow_exchange_rings_no_storm(tmp_path: Path) -> None:
+    """The next alert waits for the exchange under way; the alarm does not ring repeatedly in the meantime."""
+    receiver, health = Receiver(takes_s=9.9), Health(well=False)
+    async with scheduler(tmp_path, job(health), fetch=receiver, alert_target=TARGET, failing_after=1) as made:
+        await until(made, lambda: bool(receiver.alerts))
+        health.well = True
+        rung = made.runtime.metrics.alarms_rung
+        await made.client().refresh("tenero")
+        await asyncio.sleep(30)
+        assert made.runtime.metrics.alarms_rung - rung < 10
+
+    assert len(receiver.alerts_at) == 2
+    assert receiver.alerts_at[1] - receiver.alerts_at[0] < 11_000

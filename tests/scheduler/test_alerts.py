@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.scheduler import MINUTE
 from tocsin import __version__
 from tocsin.scheduler import alerts
 from tocsin.scheduler.alert_sender import message
 from tocsin.scheduler.alerts import (
     ALERTS_PER_HOUR_MAX,
-    HOUR_MS,
-    MINUTE_MS,
     Alert,
     AlertState,
     HeartbeatState,
@@ -31,20 +30,21 @@ from tocsin.scheduler.alerts import (
 from tocsin.scheduler.config import AlertTarget
 from tocsin.scheduler.health import TaskFacts, TaskHealth, is_overdue
 from tocsin.scheduler.types import Health
+from tocsin.upstream.moments import HOUR_MS, MINUTE_MS
 
 NOW = 1_778_700_600_000
 READY = Health(ready=True, state="ready", reasons=[], notes=[])
 TROUBLE = Health(ready=False, state="overdue", reasons=["sweep is overdue"], notes=[])
-
-
-def health(*, ready: bool) -> Health:
-    return READY if ready else TROUBLE
-
-
 OK = TaskHealth("ok", "complete 5 s ago")
 PARTIAL = TaskHealth("partial", "not complete")
 OVERDUE = TaskHealth("overdue", "late", not_ready=True)
 FAILING = TaskHealth("failing", "fails", not_ready=True)
+TROUBLED = Alert(ready=False, state="failing", reasons=["sweep fails: <a & b>"], at=NOW, try_at=NOW)
+WELL = Alert(ready=True, state="ready", reasons=[], at=NOW, try_at=NOW)
+
+
+def health(*, ready: bool) -> Health:
+    return READY if ready else TROUBLE
 
 
 def sent(state: AlertState, now: int) -> AlertState:
@@ -245,10 +245,6 @@ def test_no_alarm_is_needed_for_a_task_that_cannot_change_by_waiting() -> None:
     assert ring_at(AlertState(), [replace(facts, complete_ago_ms=None, armed_ago_ms=None)], NOW) is None
 
 
-TROUBLED = Alert(ready=False, state="failing", reasons=["sweep fails: <a & b>"], at=NOW, try_at=NOW)
-WELL = Alert(ready=True, state="ready", reasons=[], at=NOW, try_at=NOW)
-
-
 def body(target: AlertTarget, alert: Alert) -> Any:
     return json.loads(message(target, alert, "v1").body)
 
@@ -306,3 +302,65 @@ def test_a_body_is_small_and_a_target_shows_no_secret(format_: str) -> None:
 
     assert len(message(target, longest, "v1").body) < 64_000
     assert "s3cret" not in repr(target) + repr(message(target, longest, "v1"))
+
+
+def pending(at: int, attempts: int = 0) -> Alert:
+    return Alert(ready=False, state="failing", reasons=[], at=NOW, try_at=at, attempts=attempts)
+
+
+def test_the_seventh_alert_of_an_hour_waits_until_the_first_is_an_hour_old() -> None:
+    """Six changes, a minute apart, are sent at once; the seventh at the very end of that hour, then the eighth."""
+    state, health = AlertState(), READY
+    for minute in range(7):
+        health = TROUBLE if health is READY else READY
+        now = NOW + minute * MINUTE
+        state = observed(state, health, now)
+        if minute < 6:
+            alert = due(state, now)
+            assert alert is not None
+            state = attempted(state, alert, now)
+    now = NOW + 6 * MINUTE
+
+    assert send_at(state, now) == NOW + HOUR_MS
+    assert due(state, NOW + HOUR_MS - 1) is None
+    seventh = due(state, NOW + HOUR_MS)
+    assert seventh is not None
+    later = observed(attempted(state, seventh, NOW + HOUR_MS), READY, NOW + HOUR_MS + 1)
+    assert send_at(later, NOW + HOUR_MS + 1) == NOW + MINUTE + HOUR_MS
+
+
+def test_an_alert_that_was_tried_waits_for_its_next_attempt_only() -> None:
+    """Six others in the hour do not delay it further: it was counted when it was sent first."""
+    sent_at = [NOW - n * MINUTE for n in range(6, 0, -1)]
+
+    assert send_at(AlertState(pending=pending(NOW + MINUTE, attempts=1), sent_at=sent_at), NOW) == NOW + MINUTE
+    assert send_at(AlertState(pending=pending(NOW), sent_at=sent_at), NOW) == NOW + 54 * MINUTE
+    assert send_at(AlertState(pending=pending(NOW), sent_at=sent_at[1:]), NOW) == NOW
+
+
+@pytest.mark.parametrize(
+    ("oldest", "expected"),
+    [(NOW - HOUR_MS, NOW), (NOW - HOUR_MS + 1, NOW + 1), (NOW, NOW + HOUR_MS - 5 * MINUTE), (NOW + 1, NOW)],
+)
+def test_only_alerts_of_the_last_hour_count(oldest: int, expected: int) -> None:
+    """One that is exactly an hour old does not count, nor one in the future, left by a clock that was set back."""
+    sent_at = sorted([oldest, *(NOW - n * MINUTE for n in range(5, 0, -1))])
+
+    assert send_at(AlertState(pending=pending(NOW), sent_at=sent_at), NOW) == expected
+
+
+def test_a_time_too_far_ahead_belongs_to_another_clock() -> None:
+    """An hour is the longest wait; a millisecond more counts as now."""
+    assert send_at(AlertState(pending=pending(NOW + HOUR_MS, attempts=7)), NOW) == NOW + HOUR_MS
+    assert send_at(AlertState(pending=pending(NOW + HOUR_MS + 1, attempts=7)), NOW) == NOW
+    assert ring_at(AlertState(pending=pending(NOW + HOUR_MS, attempts=7)), [], NOW) == NOW + HOUR_MS
+
+
+def test_a_heartbeat_of_the_future_does_not_hold_back_the_next() -> None:
+    """A clock was set back: at the very instant of the last one none is due, a millisecond before it one is."""
+    state = HeartbeatState(sent_at=NOW)
+
+    assert not heartbeat_due(state, NOW)
+    assert heartbeat_due(state, NOW - 1)
+    assert not heartbeat_due(state, NOW + 59_999)
+    assert heartbeat_due(state, NOW + 60_000)

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 
 from holdfast_testing.virtual_time import VirtualClock
-from support.scheduler import MINUTE, Job, scheduler
+from support.scheduler import ended_run, prices, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from support.stored_states import QUOTAS, refresh_prices
 from tocsin.fetch import FetchResponse
-from tocsin.scheduler.stored import Measurements
+from tocsin.scheduler.measurements import Measurements
 from tocsin.scheduler.types import Histogram, Measures
 
 PRICE = response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})
@@ -33,12 +33,12 @@ async def test_runs_calls_and_alarms_are_counted_across_restarts(tmp_path: Path)
 
     clock, counted, again = VirtualClock(), Measurements().measures(), None
     for _ in range(2):
-        job = Job("tenero", 5 * MINUTE, run=refresh_prices)
+        job = prices(refresh_prices)
         async with scheduler(tmp_path, job, clock=clock, fetch=ScriptedFetch(reply), quotas=QUOTAS) as made:
             await asyncio.sleep(4 * 60)
             counted = await made.client().measures()
             both = await made.client().measured_status()
-            assert (both.measures, both.status) == (counted, await made.client().status())
+            assert (both.measures, both.status) == (counted, await made.status())
             made.reset()  # the object is built again
             again = await made.client().measures()
 
@@ -62,3 +62,29 @@ def test_counts_by_other_bounds_begin_again() -> None:
     assert kept.run_seconds == {}
     assert kept.call_seconds == {"hiro": {}}
     assert sum(kept.alarm_lateness.counts) == 0
+
+
+def test_what_is_measured_has_these_bounds() -> None:
+    """Dashboards and alert rules depend on them: a change affects everybody who measures."""
+    counted_so_far = Measurements()
+    counted_so_far.run_ended(ended_run(1))
+    counted_so_far.call_answered("hiro", "ok", 0.07)
+    for late_ms in (-5_000, 0, 30):
+        counted_so_far.alarm_rang(late_ms)
+    measures = counted_so_far.measures()
+
+    runs, calls = measures.run_seconds["tenero"], measures.call_seconds["hiro"]["ok"]
+    assert runs.bounds == [0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]
+    assert (runs.counts[0], runs.sum) == (1, 0.1)
+    assert calls.bounds == [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 8]
+    assert measures.alarm_lateness.bounds == [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300]
+    assert (measures.alarm_lateness.counts[:2], measures.alarm_lateness.sum) == ([2, 1], 0.03)
+    assert counted_so_far.is_new
+
+
+def test_a_run_that_was_cut_off_is_not_measured() -> None:
+    """Nobody knows how long it took; nothing new is to be stored."""
+    counted_so_far = Measurements()
+    counted_so_far.run_ended(ended_run(1, outcome="interrupted"))
+
+    assert (counted_so_far.measures().run_seconds, counted_so_far.is_new) == ({}, False)

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
 from holdfast.types import ALARM_LIMIT_MS
+from support.scheduler import MINUTE
 from tocsin.scheduler import slots
 from tocsin.scheduler.slots import DueSlot, TaskSchedule, check_pause, clamped, current_slot, due_at, slot_after
 from tocsin.settings import ALARM_AHEAD_MAX_MS
 
-MINUTE = 60_000
 FIVE, FIFTEEN = 5 * MINUTE, 15 * MINUTE
 NOON = 1_778_673_600_000  # a round quarter of an hour
 BACKOFF = 60 * MINUTE
-
 PRICES = TaskSchedule("tenero", FIVE, FIVE, last_slot_at=NOON)
 SWEEP = TaskSchedule("sweep", FIFTEEN, FIFTEEN, last_slot_at=NOON)
+YEAR = 365 * 86_400_000
 
 
 def decide(*schedules: TaskSchedule, now: int, paused_until: int | None = None) -> tuple[dict[str, DueSlot], int]:
@@ -187,9 +187,6 @@ def test_a_pause_ends_in_the_future_and_not_too_far_ahead(until: int, message: s
     assert str(refused.value) == f"{message} Give one at most 1 days ahead, 2026-05-14 12:00 UTC at the latest."
 
 
-YEAR = 365 * 86_400_000
-
-
 @pytest.mark.slow
 @given(
     jumps=st.lists(st.tuples(st.integers(1, 40), st.integers(-YEAR, YEAR)), max_size=6),
@@ -268,3 +265,12 @@ def test_who_is_woken_waits_for_a_pause_and_a_back_off() -> None:
     assert decide(asked, now=NOON + MINUTE, paused_until=NOON + 2 * MINUTE) == ({}, NOON + 2 * MINUTE)
     held = replace(asked, next_run_after=NOON + 3 * MINUTE)
     assert decide(held, now=NOON + MINUTE) == ({}, NOON + 3 * MINUTE)
+
+
+def test_a_clock_set_back_within_a_cadence_runs_no_slot_twice() -> None:
+    """The slot of 12:05 has run; at 12:03 by the new clock the next is still 12:10."""
+    ran = TaskSchedule("tenero", FIVE, FIVE, last_slot_at=NOON + FIVE)
+
+    kept = clamped(ran, now=NOON + 3 * MINUTE)
+
+    assert due_at(kept, now=NOON + 3 * MINUTE, paused_until=None) == NOON + 2 * FIVE

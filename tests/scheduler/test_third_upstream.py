@@ -65,11 +65,11 @@ async def test_a_third_upstream_has_a_client_and_a_budget_of_its_own(tmp_path: P
     fetch = ScriptedFetch(serve)
     async with scheduler(tmp_path, job, clock=clock, fetch=fetch, upstreams=upstreams) as made:
         await asyncio.sleep(30)
-        during = (await made.client().status()).budgets["thirdparty"]
+        during = (await made.status()).budgets["thirdparty"]
         await asyncio.sleep(90)
-        status = await made.client().status()
+        status = await made.status()
     async with scheduler(tmp_path, job, clock=clock, fetch=fetch, upstreams=upstreams, arm=False) as made:
-        restarted = (await made.client().status()).budgets["thirdparty"]
+        restarted = (await made.status()).budgets["thirdparty"]
 
     assert (during.spent.minute, during.waiting.task, during.plan.minute) == (3, 1, 3)
     assert len(asked_at) == 6
@@ -90,7 +90,7 @@ async def test_the_cadence_follows_the_quota_of_a_third_upstream(tmp_path: Path)
     upstreams = {"thirdparty": thirdparty(Quota(minute=3, request_share=0))}
     fetch = ScriptedFetch(lambda _: response({"rate": 1}))
     async with scheduler(tmp_path, job, fetch=fetch, upstreams=upstreams, arm=False) as made:
-        task = (await made.client().status()).tasks["rates"]
+        task = (await made.status()).tasks["rates"]
 
     assert (task.upstream, task.effective_cadence_ms) == ("thirdparty", 2 * MINUTE)
     assert task.cadence_reason == "stretched: tasks may make 3 calls a minute"
@@ -104,6 +104,6 @@ async def test_the_headers_of_a_third_upstream_correct_its_limits(tmp_path: Path
     fetch = ScriptedFetch(lambda _: response({"rate": 1}, headers={"x-minute-limit": "30"}))
     async with scheduler(tmp_path, job, fetch=fetch, upstreams=upstreams) as made:
         await asyncio.sleep(1)
-        budget = (await made.client().status()).budgets["thirdparty"]
+        budget = (await made.status()).budgets["thirdparty"]
 
     assert (budget.plan.minute, budget.limits.minute) == (60, 30)

@@ -15,9 +15,9 @@ from tocsin.scheduler.stored import EntryReader
 from tocsin.swaps import chainhook as hook_watch
 from tocsin.swaps.feed import Feed
 from tocsin.upstream import limiter as budget_limiter
-from tocsin.upstream.budget import Month
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.limiter import apply_answer
+from tocsin.upstream.windows import Month
 
 HOUR_MS = 3_600_000
 

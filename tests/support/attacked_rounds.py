@@ -1,10 +1,11 @@
 """Rounds on simulated chains: honest agents on one, an attack on another, and the combined inputs.
 
-`unprotected_winners` is the result of a naive board: it counts every swap that was ever broadcast, treats each wallet
-as an agent, and uses the prices of the last moment. An attack that wins nothing there would prove nothing.
+Honest agents trade for gain, with typical strategies: flags must not hit them. `unprotected_winners` is the result of a
+naive board: it counts every swap that was ever broadcast, treats each wallet as an agent, and uses the prices of the
+last moment. An attack that wins nothing there would prove nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
@@ -12,11 +13,10 @@ from statistics import median_low
 
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
-from stacks_simulator.tokens import TRADED_TOKENS, SimulatedToken, price_usd
+from stacks_simulator.tokens import AEUSDC, ALEX, SBTC, STSTX, STX, TRADED_TOKENS, WELSH, SimulatedToken, price_usd
 from stacks_simulator.truth import COMPETITION_START_S, Campaign
 from stacks_simulator.wallets import Wallet
 from support.attacks import ATTACKS, Attack, QuoteChange
-from support.honest_traders import start_honest
 from tocsin.rounds.round import (
     CATEGORIES,
     RewardCategory,
@@ -39,6 +39,8 @@ LIQUIDITY_USD = 250_000
 CHAIN_START_MS = (STARTS_S - 7_200) * 1000
 SETTLED_MS = (ENDS_S + 7_200) * 1000
 RULES = RoundRules("week-1", STARTS_S, ENDS_S, ENDS_S + 3_600, rewards={"overall_pnl": 3, "volume": 2, "return": 1})
+HOUR_MS = 3_600_000
+TOKENS = (SBTC, AEUSDC, STSTX, WELSH, ALEX)  # each has a pool with STX
 
 
 @dataclass(frozen=True)
@@ -137,18 +139,9 @@ def swap_of(tx: ChainTransaction) -> RoundSwap:
     inside = tx.block is not None and STARTS_S <= tx.block.burn_time_s < ENDS_S and tx.state == "mined"
     time, height = (tx.block.burn_time_s, tx.block.height) if inside and tx.block else (STARTS_S + 9, 1)
     return RoundSwap(
-        txid=tx.tx_id,
-        sender=tx.sender,
-        contract_id=tx.payload.contract,
-        function_name=tx.payload.function,
-        token_in=tx.swap.token_in,
-        amount_in=str(tx.swap.amount_in),
-        token_out=tx.swap.token_out,
-        amount_out=str(tx.swap.amount_out),
-        burn_block_time=time,
-        block_height=height,
-        tx_index=tx.index,
-        source="cron",
+        *(tx.tx_id, tx.sender, tx.payload.contract, tx.payload.function),
+        *(tx.swap.token_in, str(tx.swap.amount_in), tx.swap.token_out, str(tx.swap.amount_out)),
+        *(time, height, tx.index, "cron"),
     )
 
 
@@ -167,10 +160,8 @@ def excesses(swaps: Iterable[RoundSwap], quotes: Sequence[QuoteChange] = ()) -> 
     worths = [
         SwapWorth(
             swap.txid,
-            usd(swap.token_in, swap.amount_in, swap.burn_block_time),
-            held(swap.token_in),
-            usd(swap.token_out, swap.amount_out, swap.burn_block_time),
-            held(swap.token_out),
+            *(usd(swap.token_in, swap.amount_in, swap.burn_block_time), held(swap.token_in)),
+            *(usd(swap.token_out, swap.amount_out, swap.burn_block_time), held(swap.token_out)),
         )
         for swap in swaps
     ]
@@ -180,6 +171,7 @@ def excesses(swaps: Iterable[RoundSwap], quotes: Sequence[QuoteChange] = ()) -> 
 def prices(quotes: Sequence[QuoteChange], *, at_once: bool = False) -> list[RoundPrice]:
     """Return the prices of the end: the lower median of thirteen instants of the last hour, or the last price."""
     instants = [(ENDS_S - 300 * k) * 1000 for k in range(1 if at_once else 13)]
+    liquidity = {quote.token: quote.liquidity_usd for quote in reversed(quotes) if quote.liquidity_usd}
     return [
         RoundPrice(
             token_id=token.id,
@@ -187,12 +179,7 @@ def prices(quotes: Sequence[QuoteChange], *, at_once: bool = False) -> list[Roun
             decimals=token.decimals,
             source="peg" if token.base_price == 1.0 else "tenero",
             at=instants[0],
-            liquidity_usd=str(
-                next(
-                    (quote.liquidity_usd for quote in quotes if quote.token == token and quote.liquidity_usd),
-                    LIQUIDITY_USD,
-                )
-            ),
+            liquidity_usd=str(liquidity.get(token, LIQUIDITY_USD)),
             volume_usd="18000",
         )
         for token in sorted(TRADED_TOKENS, key=lambda token: token.id)
@@ -204,3 +191,116 @@ def quoted(token: SimulatedToken, at_ms: int, quotes: Iterable[QuoteChange]) -> 
         return 1.0
     factors = [quote.factor for quote in quotes if quote.token == token and quote.at_ms <= at_ms and quote.factor]
     return price_usd(token, at_ms) * (factors[-1] if factors else 1)
+
+
+# Honest traders
+
+
+@dataclass
+class Trader:
+    """One wallet and its holdings, in dollars at the time of purchase."""
+
+    chain: Chain
+    wallet: Wallet
+    rng: Random
+    starts_ms: int
+    ends_ms: int
+    capital_usd: float
+
+    def swap(self, at_ms: float, sold: SimulatedToken, bought: SimulatedToken, amount: int) -> int:
+        """Swap at the market price, less a fee and the movement of the pool's price; return the amount received."""
+        at = int(at_ms)
+        usd = amount / 10**sold.decimals * price_usd(sold, at)
+        cost = self.rng.uniform(-0.001, 0.008)
+        gotten = max(1000, int(usd * (1 - cost) / price_usd(bought, at) * 10**bought.decimals))
+        if at < self.ends_ms:
+            self.chain.schedule(at, lambda: self._broadcast(sold, bought, amount, gotten))
+        return gotten
+
+    def _broadcast(self, sold: SimulatedToken, bought: SimulatedToken, given: int, gotten: int) -> None:
+        self.chain.swap(
+            self.wallet, rng=self.rng, token_in=sold.id, token_out=bought.id, amount_in=given, amount_out=gotten
+        )
+
+    def stx_of(self, usd: float, at_ms: float) -> int:
+        return max(1000, int(usd / price_usd(STX, int(at_ms)) * 10**STX.decimals))
+
+    def moment(self, low: float = 0.0, high: float = 0.98) -> float:
+        return self.starts_ms + self.rng.uniform(low, high) * (self.ends_ms - self.starts_ms)
+
+    def choice(self, at_ms: float, until_ms: float) -> SimulatedToken:
+        """Return the better of two tokens: traders know a little."""
+        at, until = int(at_ms), int(min(until_ms, self.ends_ms))
+        two = self.rng.sample(TOKENS, 2)
+        return max(two, key=lambda token: price_usd(token, until) / price_usd(token, at))
+
+    def trips(self, count: int, hold_hours: tuple[float, float], shares: tuple[float, float]) -> None:
+        """Buy a token and sell all or nearly all of it later; then the next."""
+        at = self.moment(0, 0.1)
+        for _ in range(count):
+            usd, until = (self.capital_usd * self.rng.uniform(*shares), at + self.rng.uniform(*hold_hours) * HOUR_MS)
+            token = self.choice(at, until)
+            brought = self.swap(at, STX, token, self.stx_of(usd, at))
+            at = until
+            if at >= self.ends_ms:
+                return
+            part = self.rng.choice((1.0, 1.0, 0.5, self.rng.uniform(0.3, 1)))
+            self.swap(at, token, STX, max(1000, int(brought * part)))
+            at += self.rng.uniform(0.2, 1) * hold_hours[1] * HOUR_MS
+
+
+def holder(trader: Trader) -> None:
+    """Makes a few purchases and keeps most of them."""
+    for _ in range(trader.rng.randrange(3, 7)):
+        at, token = trader.moment(), trader.rng.choice(TOKENS)
+        brought = trader.swap(at, STX, token, trader.stx_of(trader.capital_usd * trader.rng.uniform(0.1, 0.4), at))
+        if trader.rng.random() < 0.3:
+            trader.swap(at + trader.rng.uniform(10, 80) * HOUR_MS, token, STX, brought)
+
+
+def swing(trader: Trader) -> None:
+    """Holds positions for hours to days."""
+    trader.trips(trader.rng.randrange(4, 12), (4, 40), (0.1, 0.6))
+
+
+def day_trader(trader: Trader) -> None:
+    """Buys and sells within a day."""
+    trader.trips(trader.rng.randrange(5, 10), (1, 10), (0.3, 1))
+
+
+def scalper(trader: Trader) -> None:
+    """Buys and sells within hours, sometimes minutes."""
+    trader.trips(trader.rng.randrange(6, 18), (0.3, 6), (0.2, 0.8))
+
+
+def saver(trader: Trader) -> None:
+    """Buys the same round amount of the same token at the same hours."""
+    stx, every = trader.rng.choice((5, 10, 10, 20, 25, 50, 100)), trader.rng.choice((4, 6, 8, 12, 24))
+    token = trader.rng.choice(TOKENS)
+    for number in range(7 * 24 // every):
+        trader.swap(trader.starts_ms + number * every * HOUR_MS, STX, token, stx * 10**STX.decimals)
+
+
+def tiny(trader: Trader) -> None:
+    """Tries trades of a few cents."""
+    for _ in range(trader.rng.randrange(3, 30)):
+        at = trader.moment()
+        trader.swap(at, STX, trader.rng.choice(TOKENS), trader.stx_of(trader.rng.uniform(0.2, 5), at))
+
+
+KINDS: Mapping[Callable[[Trader], None], float] = {
+    holder: 27,
+    swing: 30,
+    day_trader: 15,
+    scalper: 5,
+    saver: 18,
+    tiny: 5,
+}
+
+
+def start_honest(chain: Chain, wallets: list[Wallet], starts_ms: int, ends_ms: int, rng: Random) -> None:
+    """Let everybody trade independently, a few with much capital and many with little."""
+    for wallet in wallets:
+        (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
+        capital_usd = min(5_000.0, 60 * rng.paretovariate(1.1))
+        kind(Trader(chain, wallet, Random(rng.random()), starts_ms, ends_ms, capital_usd))

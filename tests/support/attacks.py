@@ -13,7 +13,7 @@ from random import Random
 from typing import TypeAlias
 
 from stacks_simulator.addresses import address_of
-from stacks_simulator.chain import BURN_BLOCK_S, Chain
+from stacks_simulator.chain import BURN_BLOCK_S, Chain, Fate
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import AEUSDC, B42, SBTC, STSTX, STX, SUSDT, USDA, WELSH, SimulatedToken, price_usd
 from stacks_simulator.wallets import Wallet
@@ -168,17 +168,13 @@ def reorg_at_the_end(attack: Attack) -> None:
     wallet, *_ = attack.wallets
     for number in range(4):
         attack.trade(attack.ends_ms - (50 - 10 * number) * 1000, wallet, STX, AEUSDC, 500, gain=1.4)
-    fate = attack.rng.choice(("dropped", "forked", "vanished"))
-    attack.chain.schedule(attack.ends_ms - 2_000, lambda: _reorg(attack.chain, fate))
+    fates: tuple[Fate, ...] = ("dropped", "forked", "vanished")
+    fate = attack.rng.choice(fates)
 
+    def reorg() -> None:
+        attack.chain.reorg(12, fate)
 
-def _reorg(chain: Chain, fate: str) -> None:
-    if fate == "dropped":
-        chain.reorg(12, "dropped")
-    elif fate == "forked":
-        chain.reorg(12, "forked")
-    else:
-        chain.reorg(12, "vanished")
+    attack.chain.schedule(attack.ends_ms - 2_000, reorg)
 
 
 def clock(attack: Attack) -> None:

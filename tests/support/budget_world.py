@@ -5,11 +5,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.types import JSON
-from tocsin.upstream.budget import DAY_MS, Budget, Lane, LimitReading, Moment, Quota, StoredBudget, span_of
+from tocsin.upstream.budget import Budget, Denial, LimitReading, Quota, StoredBudget
 from tocsin.upstream.limiter import BudgetEvent, apply_answer
+from tocsin.upstream.moments import DAY_MS, Moment
+from tocsin.upstream.windows import Lane, span_of
 
 MAY = span_of(1_778_700_600_000)
-HOUR_MS = 3_600_000
 
 
 @dataclass
@@ -65,6 +66,12 @@ class BudgetWorld:
         self.by_month[self.month_key] += 1
         self.check()
         return True
+
+    def denied(self, lane: Lane = Lane.TASK) -> Denial:
+        """Return why this lane may not call now."""
+        denial = self.budget.ask(lane, self.moment)
+        assert denial is not None
+        return denial
 
     def hear(
         self, reading: LimitReading | None, *, limited: bool = False, retry_after_ms: int | None = None

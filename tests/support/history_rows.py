@@ -1,15 +1,22 @@
 """Agents and swaps written directly into the database."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.types import Database
+from support.local_store import open_competition
 
 _SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
   burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
 VALUES (?, ?, 'C.c', 'swap', ?, ?, ?, ?, ?, ?, '0x', ?, 'cron', 'v', 0)"""
+
+_EXCESS = """
+INSERT INTO excess_swaps SELECT txid, sender, token_in, amount_in, token_out, amount_out, burn_block_time,
+  '1', NULL, '9', NULL FROM swaps WHERE txid IN (SELECT value FROM json_each(?))"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,14 @@ class PlainSwap:
     @property
     def position(self) -> tuple[int, int]:
         return (self.number if self.block_height is None else self.block_height, self.number)
+
+
+@asynccontextmanager
+async def traders_in(directory: Path, *senders: tuple[str, int]) -> AsyncIterator[Database]:
+    """Open a competition with these eligible wallets."""
+    async with open_competition(directory) as db:
+        await add_traders(db, senders)
+        yield db
 
 
 async def add_traders(db: Database, senders: Iterable[tuple[str, int]]) -> None:
@@ -63,6 +78,12 @@ async def add_swaps(db: Database, swaps: Iterable[PlainSwap]) -> None:
             for swap in swaps
         ]
     )
+
+
+async def mark_excessive(db: Database, *numbers: int) -> None:
+    """Record that these swaps brought nine times their value."""
+    txids = json.dumps([f"0x{number:064x}" for number in numbers])
+    await db.prepare(_EXCESS).bind(txids).run()
 
 
 async def remove_swap(db: Database, swap: PlainSwap) -> None:

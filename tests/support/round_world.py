@@ -1,6 +1,10 @@
-"""A small competition with a round: a database, three agents, a price series, and a clock that a test sets."""
+"""A small competition with a round: a database, three agents, a price series, and a clock that a test sets.
 
-from collections.abc import AsyncIterator, Callable
+`make_data` fills the data of a real service with rounds that end soon. It needs no upstream: they have all their data.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,13 +21,14 @@ from tocsin.rounds.task import rounds_task
 from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
 from tocsin.settings import Settings
 from tocsin.swaps.feed_state import set_value
-from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.rules import Rules, built_in, rules_of
 from tocsin.swaps.values import value_swaps
 from tocsin.upstream.limiter import request_session, task_session
 
 START_S = 1_800_000_000
 END_S = START_S + 7 * 86_400
 GRACE_S = END_S + 3_600
+PREPARE_S = (END_S + GRACE_S) // 2
 ROUND_ID = "week-1-2027-01-15"
 STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
 AGENTS = (
@@ -31,17 +36,50 @@ AGENTS = (
     "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE",
     "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG",
 )
+LATER = "SP3FBR2AGK5H9QBDH3EEN6DF8EK8JY7RX8QJ5SVTE"  # registered, without a claim
+STRANGER = "SP2J6ZY48GV1EZ5V2V5RB9MP66SW86PYKKNRV9EJ7"
 SETTINGS = replace(Settings(), feed_enabled=False)
 RULES = Rules(built_in(), START_S - 86_400, floors=PoolFloors(10_000.0, 500.0))
+LENGTH_S = 7_200  # of the rounds of a real service
+ALONE = {
+    "TOCSIN_TENERO_ENABLED": "no",
+    "TOCSIN_FEED_ENABLED": "no",
+    "TOCSIN_SWEEP_ENABLED": "no",
+    "HIRO_API_URL": "http://127.0.0.1:9",
+    "TENERO_API_URL": "http://127.0.0.1:9",
+}
 
 _SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
   burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
 VALUES (?, ?, 'SP.pool', 'swap', ?, ?, ?, ?, ?, ?, '0x', 0, 'cron', 'v', 0)"""
-
+_CANDIDATE = "INSERT INTO candidates (txid, source, added_at, due_at, block_height) VALUES (?, 'cron', 0, 0, ?)"
+_OVERRIDE = "INSERT INTO competition_round_price_overrides VALUES (?, ?, '0', 6, '', '', '')"
+_CLAIM = """
+INSERT INTO claims (btc_address, status) VALUES (?, ?)
+ON CONFLICT (btc_address) DO UPDATE SET status = excluded.status"""
+_REFUSE = """
+INSERT INTO refusals (txid, code, reason, sender, burn_block_time, block_height, block_hash, source,
+  allowlist_version, refused_at)
+VALUES (?, 'not_a_swap', ?, ?, ?, 5, '0x', 'cron', 'v', 0)
+ON CONFLICT (txid) DO UPDATE SET reason = excluded.reason"""
+REGISTER = "INSERT INTO agents (btc_address, stx_address, erc8004_agent_id) VALUES (?, ?, ?)"
 _READ_WALLETS = """
 INSERT INTO marks (principal, rules, walked_at) SELECT stx_address, 'r', ? FROM agent_tiers WHERE tier = 'eligible'
 ON CONFLICT (principal) DO UPDATE SET walked_at = excluded.walked_at"""
+_TABLES = {
+    "competition_rounds": "round_id",
+    "competition_round_results": "rank",
+    "competition_rewards": "category",
+    "competition_round_flags": "erc8004_agent_id, kind",
+    "competition_round_price_snapshots": "token_id",
+    "competition_round_agents": "stx_address",
+    "competition_round_swaps": "txid",
+    "competition_round_refusals": "txid",
+    "competition_round_files": "version, part",
+    "competition_round_changes": "txid",
+    "competition_round_discrepancies": "subject",
+}
 
 
 def txid(number: int) -> str:
@@ -113,19 +151,62 @@ class RoundWorld:
         while await value_swaps(self.db, at_ms, rules.floors):
             pass
 
+    async def finalized(self) -> TaskResult:
+        """Let the round end with its result, at the end of its grace."""
+        await self.swept(GRACE_S)
+        result = await self.run(GRACE_S)
+        assert await self.status() == "finalized"
+        return result
+
+    async def closed(self, *, captured: bool = False) -> None:
+        """Close the round by hand at the end of its grace."""
+        self.clock.at_s = float(GRACE_S)
+        await self.act("close", roundId=ROUND_ID)
+        if captured:
+            await self.act("snapshot", roundId=ROUND_ID)
+
     async def swap(
         self, number: int, agent: int | str, given: tuple[str, int], gotten: tuple[str, int], at_s: int = START_S + 60
     ) -> None:
         """Add a swap of an agent, or of another wallet, in units of a millionth."""
         sender = AGENTS[agent] if isinstance(agent, int) else agent
         sides = (given[0], str(given[1] * 10**6), gotten[0], str(gotten[1] * 10**6))
-        await self.db.prepare(_SWAP).bind(txid(number), sender, *sides, at_s, 1_000 + number).run()
+        await self.execute(_SWAP, txid(number), sender, *sides, at_s, 1_000 + number)
+
+    async def candidate(self, number: int, block: int) -> None:
+        """Add a transaction that waits to be verified; block 0: it is not known."""
+        await self.execute(_CANDIDATE, txid(number), block)
 
     async def unswap(self, number: int) -> None:
-        await self.db.prepare("DELETE FROM swaps WHERE txid = ?").bind(txid(number)).run()
+        await self.execute("DELETE FROM swaps WHERE txid = ?", txid(number))
+
+    async def claim(self, agent: int, status: str) -> None:
+        """Make an agent eligible with `verified`, or ineligible with `failed`."""
+        await self.execute(_CLAIM, f"bc1q{agent}", status)
+
+    async def refuse(self, number: int, sender: str, reason: str = "no swap") -> None:
+        await self.execute(_REFUSE, txid(number), reason, sender, START_S + 90)
+
+    async def populate(self) -> None:
+        """Add a wallet that may become eligible, with a swap; and refusals of it, of an agent and of a stranger."""
+        await self.execute(REGISTER, "bc1q3", LATER, 13)
+        await self.swap(30, LATER, ("stx", 30), (STSTX, 33), at_s=START_S + 70)
+        for number, sender in ((101, AGENTS[1]), (102, STRANGER), (103, LATER)):
+            await self.refuse(number, sender)
+
+    async def published(self) -> dict[str, list[dict[str, Any]]]:
+        """Return every stored column of rounds: results, prizes, flags, file, digest, captured inputs, times."""
+        return {
+            table: await self.all(f"SELECT * FROM {table} ORDER BY round_id, {order}")
+            for table, order in _TABLES.items()
+        }
 
     async def price(self, token: str, price: str, at_s: int, *, liquidity: str = "20000") -> None:
         await self.db.batch(append(self.db, [PricePoint(token, at_s * 1000, price, 6, "tenero", liquidity, "700")]))
+
+    async def impossible_price(self) -> None:
+        """Set a price of 0, which no action accepts: the round cannot be scored."""
+        await self.execute(_OVERRIDE, ROUND_ID, STSTX)
 
     async def prices_around(self, end_s: int, **prices: str) -> None:
         """Put these prices in force during the last hour."""
@@ -136,9 +217,28 @@ class RoundWorld:
     async def all(self, sql: str, *values: str | int) -> list[dict[str, Any]]:
         return (await self.db.prepare(sql).bind(*values).all()).results
 
+    async def column(self, sql: str, *values: str | int) -> list[Any]:
+        """Return the first column of the rows."""
+        return [next(iter(row.values())) for row in await self.all(sql, *values)]
+
+    async def results(self, columns: str) -> list[tuple[Any, ...]]:
+        """Return these columns of the results, in order of rank."""
+        rows = await self.all(f"SELECT {columns} FROM competition_round_results ORDER BY rank")
+        return [tuple(row.values()) for row in rows]
+
+    async def round_ids(self) -> list[str]:
+        return await self.column("SELECT round_id FROM competition_rounds ORDER BY starts_at, round_id")
+
+    async def file(self) -> list[str]:
+        """Return the parts of the files."""
+        return await self.column("SELECT text FROM competition_round_files ORDER BY version, part")
+
+    async def execute(self, sql: str, *values: str | int) -> None:
+        await self.db.prepare(sql).bind(*values).run()
+
     async def status(self, round_id: str = ROUND_ID) -> str:
-        rows = await self.all("SELECT status FROM competition_rounds WHERE round_id = ?", round_id)
-        return str(rows[0]["status"])
+        (status,) = await self.column("SELECT status FROM competition_rounds WHERE round_id = ?", round_id)
+        return str(status)
 
     async def everything(self) -> dict[str, list[dict[str, Any]]]:
         """Return everything published about rounds, except the times of computation."""
@@ -175,9 +275,26 @@ async def seed(world: RoundWorld, start_s: int = START_S, end_s: int = END_S) ->
 
 @asynccontextmanager
 async def round_world(directory: Path, wrap: Callable[[Database], Database] | None = None) -> AsyncIterator[RoundWorld]:
-    """Open a world with a running round."""
+    """Open a world with a running round, in a directory that is made if it does not exist."""
+    directory.mkdir(exist_ok=True)  # noqa: ASYNC240 - a file system in memory
     async with open_competition(directory) as db:
         world = RoundWorld(db, wrapped=None if wrap is None else wrap(db))
         await seed(world)
         await world.add_round()
         yield world
+
+
+def make_data(data: Path, ends: Sequence[int]) -> None:
+    """Add a round for each end, without a grace. The first is `ROUND_ID`, and a sweep begins exactly at its end."""
+    data.mkdir(mode=0o700)
+    asyncio.run(_fill(data, ends))
+
+
+async def _fill(data: Path, ends: Sequence[int]) -> None:
+    async with open_competition(data) as db:
+        world = RoundWorld(db, SetClock(ends[0] - LENGTH_S))
+        await seed(world, ends[-1] - LENGTH_S, ends[0])
+        for number, ends_at in enumerate(ends):
+            round_id = f"{ROUND_ID}-{number}" if number else ROUND_ID
+            await world.add_round(roundId=round_id, startsAt=ends_at - LENGTH_S, endsAt=ends_at, graceS=0)
+        await world.swept(ends[0], rules_of(Settings()))

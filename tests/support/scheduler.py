@@ -1,5 +1,6 @@
 """SchedulerDO in virtual time, with the test's own tasks and a scripted or simulated wire."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,18 +15,21 @@ from holdfast.types import KV, Database, DurableObject
 from holdfast.values import decode
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.stores import make_objects_file
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv, UpstreamSource
+from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult
+from tocsin.scheduler.types import Outcome, RunRecord, Status
 from tocsin.shape import FreeForm
 from tocsin.upstream.budget import Quota
+from tocsin.upstream.client import Upstream
 from tocsin.upstream.hiro import hiro_upstream
 from tocsin.upstream.tenero import tenero_upstream
 
 MINUTE = 60_000
+FIVE = 5 * MINUTE
 ROOMY = Quota(minute=10_000, month=10_000_000)
 
 Work: TypeAlias = Callable[[TaskContext], Awaitable[TaskResult]]
@@ -62,6 +66,39 @@ class Job:
         return TaskResult({"succeeded": 1}) if self.run is None else await self.run(context)
 
 
+def doing(outcome: TaskResult | Exception | None = None, *, for_s: float = 0.0) -> Work:
+    """A run that takes this long, and then ends or raises like this."""
+
+    async def work(context: TaskContext) -> TaskResult:
+        if for_s:
+            await context.clock.sleep(for_s)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome or TaskResult({})
+
+    return work
+
+
+async def hang(_context: TaskContext) -> TaskResult:
+    """A run that never ends by itself."""
+    await asyncio.Event().wait()
+    raise AssertionError("not reached")
+
+
+def limited(for_ms: int, **fields: Any) -> Work:
+    """A run that asks to be held back for so long."""
+
+    async def work(context: TaskContext) -> TaskResult:
+        return TaskResult({}, limited_until=context.clock.now() + for_ms, **fields)
+
+    return work
+
+
+def prices(run: Work | None = None, **options: Any) -> Job:
+    """A task `tenero` that runs every five minutes."""
+    return Job("tenero", FIVE, run=run, **options)
+
+
 class Scheduler:
     """A scheduler under test."""
 
@@ -88,6 +125,13 @@ class Scheduler:
     def client(self, name: str = "v1") -> SchedulerClient:
         return SchedulerClient(self.stub(name))
 
+    async def status(self) -> Status:
+        return await self.client().status()
+
+    async def runs(self, task: str | None = None, limit: int = 50) -> list[RunRecord]:
+        """The newest runs."""
+        return (await self.client().runs(task, limit)).runs
+
     def reset(self, name: str = "v1") -> None:
         """Reset the object, as the platform does after `ctx.abort()` or a failed commit."""
         owner = Owner(self.namespace.id_from_name(name).hex, "SCHEDULER", name)
@@ -106,15 +150,21 @@ async def scheduler(
     clock: VirtualClock | None = None,
     fetch: Fetch = no_wire,
     quotas: Mapping[str, Quota] | None = None,
-    upstreams: Mapping[str, UpstreamSource] | None = None,
+    upstreams: Mapping[str, Upstream] | None = None,
     request_jobs: Mapping[str, RequestJob] | None = None,
     db: Database | None = None,
     kv: KV | None = None,
+    stored: Mapping[str, Any] | None = None,
     arm: bool = True,
     **config: Any,
 ) -> AsyncIterator[Scheduler]:
-    """Open a scheduler with Hiro and Tenero, with these quotas and no keys; `upstreams` adds or replaces some."""
+    """Open a scheduler with Hiro and Tenero, with these quotas and no keys; `upstreams` adds or replaces some.
+
+    `stored` has entries that it finds in its storage.
+    """
     clock, log = clock or VirtualClock(), CapturedLog()
+    if stored is not None:
+        await store_entries(directory, clock, stored)
     env = SchedulerEnv(
         fetch=fetch,
         clock=clock,
@@ -137,11 +187,22 @@ async def scheduler(
         await made.runtime.close()
 
 
-def keyless_upstreams(quotas: Mapping[str, Quota]) -> dict[str, UpstreamSource]:
+def keyless_upstreams(quotas: Mapping[str, Quota]) -> dict[str, Upstream]:
     return {
         "hiro": hiro_upstream("https://hiro.test", None, quotas.get("hiro", ROOMY)),
         "tenero": tenero_upstream("https://tenero.test", None, quotas.get("tenero", ROOMY)),
     }
+
+
+def ended_run(
+    number: int, task: str = "tenero", outcome: Outcome = "ok", calls: int = 0, at: int = START_MS
+) -> RunRecord:
+    return RunRecord(number, task, "alarm", at, 0, at, at + 100, 100, outcome, calls=calls)
+
+
+def run_entries(*runs: RunRecord) -> dict[str, Any]:
+    """The entries of these runs in the storage."""
+    return {f"run:{run.id:012}": run.to_json() for run in runs}
 
 
 class _EntryWriter(DurableObject):

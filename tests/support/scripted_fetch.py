@@ -20,6 +20,7 @@ class Request:
     headers: Mapping[str, str]
     timeout_s: float
     body_max: int
+    body: bytes | None = None
 
 
 Handler: TypeAlias = Callable[[Request], FetchResponse | Awaitable[FetchResponse]]
@@ -36,11 +37,12 @@ def in_turn(answers: Iterator[FetchResponse]) -> Handler:
 
 
 class ScriptedFetch:
-    """Answers with the result of `handler` after `latency_s`, and remembers the requests."""
+    """Answers with the result of `handler` after `latency_s`, and remembers the requests, all of one `method`."""
 
     def __init__(self, handler: Handler, latency_s: float = 0.0) -> None:
         self._handler = handler
         self._latency_s = latency_s
+        self.method = "GET"
         self.requests: list[Request] = []
 
     async def __call__(
@@ -53,9 +55,9 @@ class ScriptedFetch:
         timeout_s: float = 8.0,
         body_max: int = 8 * 1024 * 1024,
     ) -> FetchResponse:
-        assert method == "GET"
-        assert body is None
-        request = Request(url, dict(headers or {}), timeout_s, body_max)
+        assert method == self.method
+        assert (body is None) == (method == "GET")
+        request = Request(url, dict(headers or {}), timeout_s, body_max, body)
         self.requests.append(request)
         await asyncio.sleep(self._latency_s)
         answer = self._handler(request)

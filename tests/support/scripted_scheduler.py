@@ -16,7 +16,7 @@ from support.local_store import open_competition
 from support.statuses import refresh_result, run_record, scheduler_status
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
-from tocsin.scheduler.stored import Measurements
+from tocsin.scheduler.measurements import Measurements
 from tocsin.scheduler.types import (
     AuditEntry,
     AuditList,

@@ -19,10 +19,11 @@ from tocsin.fetch import FetchResponse
 from tocsin.scheduler.task import ContextBindings, WorkContext
 from tocsin.swaps.submit import SubmissionLane
 from tocsin.upstream.answer import Limited, Ok
-from tocsin.upstream.budget import Lane, Quota, span_of
+from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
 from tocsin.upstream.limiter import BudgetLimiter, request_session, restored_budget, task_session
+from tocsin.upstream.windows import Lane, span_of
 from tocsin.web.limits import client_networks
 
 PLAN = Quota(second=20, minute=500, month=150_000)

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from random import Random
 
+from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.virtual_time import VirtualClock
 from support.scripted_fetch import Handler, ScriptedFetch
+from tocsin.upstream.answer import Answer
 from tocsin.upstream.budget import Quota, StoredBudget
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
@@ -51,6 +53,10 @@ class Wired:
     @property
     def tenero(self) -> TeneroClient:
         return TeneroClient(self.client)
+
+    async def ask(self, target: str = "/x", session: CallSession | None = None, retries_max: int = 20) -> Answer[JSON]:
+        """Ask for `target`, and take any JSON."""
+        return await self.client.get(target, lambda body: body, session or self.task(retries_max))
 
     def task(self, retries_max: int = 20) -> CallSession:
         session = task_session(self.log)

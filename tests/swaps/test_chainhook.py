@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.virtual_time import VirtualClock
 
 from holdfast.types import JSON
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.hiro_hooks import HOOK_UUID
 from stacks_simulator.simulator import Simulator

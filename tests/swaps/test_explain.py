@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.virtual_time import VirtualClock
 
 from holdfast.errors import StoreError
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.addresses import address_of
 from stacks_simulator.calls import CALL_KINDS, SWAP_KINDS
 from support.competition import World, open_world, trading, verdict_of

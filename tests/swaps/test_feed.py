@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.virtual_time import VirtualClock
 
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.calls import MULTIHOP_ROUTER
 from stacks_simulator.chain import SPONSOR
 from stacks_simulator.chain_records import ChainTransaction

@@ -36,7 +36,8 @@ from tocsin.swaps.submit import (
     verdict,
 )
 from tocsin.swaps.types import SubmitAnswer
-from tocsin.upstream.budget import Lane, Quota
+from tocsin.upstream.budget import Quota
+from tocsin.upstream.windows import Lane
 
 CLIENT = ("192.0.2.1",)
 DAY_S = 86_400.0

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.virtual_time import VirtualClock
 
 from holdfast.errors import StoreUnavailable
 from holdfast.values import decode, encode
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.simulator import Simulator

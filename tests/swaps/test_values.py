@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.virtual_time import run_virtual
 
 from holdfast.errors import UsageError
 from holdfast.local.migrations import load
 from holdfast.types import Database
+from holdfast_testing.virtual_time import run_virtual
 from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap
 from support.local_store import open_competition
 from tocsin.prices.price import PoolFloors

@@ -13,12 +13,12 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.virtual_time import VirtualClock, run_virtual
 
 from holdfast.errors import StoreUnavailable
 from holdfast.local.migrations import load
 from holdfast.types import Database, DBResult
 from holdfast.values import decode, encode
+from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.calls import REFUSED_KINDS, SWAP_KINDS
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction

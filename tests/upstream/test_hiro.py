@@ -1,5 +1,6 @@
 """Hiro's methods: complete or not at all, one spelling of ids, v1 only for what v3 does not have."""
 
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -9,12 +10,20 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from holdfast.errors import UsageError
-from support.example_chain import POOL, STSTX, TXID, WALLET
-from support.scripted_fetch import Request, example, example_response, response
+from holdfast_testing.virtual_time import START_MS
+from support.example_chain import POOL, STSTX, SWAP, TXID, WALLET
+from support.scripted_fetch import Request, always, example, example_response, response
 from support.upstreams import wired_hiro
 from tocsin.fetch import FetchResponse
-from tocsin.stacks import BalanceChange, canonical_txid
-from tocsin.upstream.answer import Malformed, Ok, Unavailable
+from tocsin.stacks import AccountNonce, BalanceChange, canonical_txid
+from tocsin.upstream import hiro
+from tocsin.upstream.answer import BadRequest, Gone, Malformed, Ok, Unavailable
+
+NOW_S = START_MS // 1000
+SIMPLE: dict[str, Any] = example("hiro/swap_simple_synthetic")["body"]
+BODY = example("hiro/v3_transactions_synthetic")["body"]
+SPONSOR = "SP2J6ZY48GV1EZ5V2V5RB9MP66SW86PYKKNRV9EJ7"
+NOT_TIMES = [10**15, START_MS, NOW_S + 86_401, 0, 1_778_700, -1, 1e9, "1778700600", None]
 
 
 def multiple(name: str | None) -> FetchResponse:
@@ -300,3 +309,287 @@ def test_a_transaction_id_has_one_spelling() -> None:
     for wrong in ("", "0x", "ab" * 31, "ab" * 33, "0xzz" + "ab" * 31, "ab" * 32 + "\n"):
         with pytest.raises(UsageError):
             canonical_txid(wrong)
+
+
+def ids(count: int) -> list[str]:
+    return [f"0x{n:064x}" for n in range(count)]
+
+
+def like_the_example(request: Request) -> FetchResponse:
+    """Every transaction that is asked for, each like the example."""
+    asked = request.url.partition("tx_id=")[2].split(",")
+    rows = {tx_id: {"found": True, "result": {**SIMPLE, "tx_id": tx_id}} for tx_id in asked}
+    return response(rows)
+
+
+async def test_twenty_transactions_are_asked_for_at_once_without_their_arguments() -> None:
+    """With a hundred events each; arguments only on request; 21 and none are mistakes of the caller."""
+    wired = wired_hiro(like_the_example)
+    answer = await wired.hiro.transactions_with_events(ids(20), wired.task())
+    await wired.hiro.transactions_with_events(ids(1), wired.task(), arguments=True)
+    for count in (0, 21):
+        with pytest.raises(UsageError, match=f"Ask for 1 to 20 transactions at once, not {count}"):
+            await wired.hiro.transactions_with_events(ids(count), wired.task())
+    urls = [request.url for request in wired.fetch.requests]
+
+    assert isinstance(answer, Ok)
+    assert list(answer.value) == ids(20)
+    assert "/extended/v1/tx/multiple?event_limit=100&exclude_function_args=true&tx_id=" in urls[0]
+    assert "/extended/v1/tx/multiple?event_limit=100&tx_id=" in urls[1]
+    assert len(urls) == 2
+
+
+async def test_fifty_arguments_are_asked_for_at_once() -> None:
+    """And no events; 51 are a mistake."""
+    wired = wired_hiro(like_the_example)
+    answer = await wired.hiro.call_argument(ids(50), "x-amount", wired.task())
+    with pytest.raises(UsageError, match="Ask for 1 to 50"):
+        await wired.hiro.call_argument(ids(51), "x-amount", wired.task())
+
+    assert answer == Ok(dict.fromkeys(ids(50), "u1000000"))
+    assert "?event_limit=1&tx_id=" in wired.fetch.requests[0].url
+
+
+async def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
+    """Down to single ones, and one of these without its events: everything is found, nothing twice."""
+
+    def serve(request: Request) -> FetchResponse:
+        count = request.url.partition("tx_id=")[2].count(",") + 1
+        whole = "event_limit=100" in request.url
+        if whole and (count > 2 or ids(5)[4] in request.url):
+            return response("x" * (4 * 1024 * 1024 + 1))
+        return like_the_example(request)
+
+    wired = wired_hiro(serve)
+    answer = await wired.hiro.transactions_with_events(ids(5), wired.task(), arguments=True)
+    asked = [
+        (request.url.partition("event_limit=")[2].split("&")[0], request.url.count("0x"))
+        for request in wired.fetch.requests
+    ]
+
+    assert isinstance(answer, Ok)
+    assert list(answer.value) == ids(5)
+    assert asked == [("100", 5), ("100", 2), ("100", 3), ("100", 1), ("100", 2), ("100", 1), ("100", 1), ("1", 1)]
+
+
+async def test_a_half_that_fails_fails_the_whole() -> None:
+    """Unknown is not empty."""
+
+    def serve(request: Request) -> FetchResponse:
+        if request.url.count("0x") == 2:
+            return response("x" * (4 * 1024 * 1024 + 1))
+        return response({}, status=400) if ids(2)[1] in request.url else like_the_example(request)
+
+    wired = wired_hiro(serve)
+
+    assert isinstance(await wired.hiro.transactions_with_events(ids(2), wired.task()), BadRequest)
+
+
+async def test_amounts_between_others_that_cannot_be_read_are_one_line() -> None:
+    """They change no verdict; an amount of the sender that cannot be read is no answer."""
+    body = copy.deepcopy(SIMPLE)
+    stranger = copy.deepcopy(body["events"][1])
+    stranger["event_index"] = 3
+    stranger["asset"] |= {"sender": "SP1", "recipient": "SP2", "amount": "many"}
+    body["events"].append(stranger)
+    body["event_count"] = 4
+    wired = wired_hiro(always(response({TXID: {"found": True, "result": body}})))
+    answer = await wired.hiro.transactions_with_events([TXID], wired.task())
+    calm = wired_hiro(like_the_example)
+    await calm.hiro.transactions_with_events([TXID], calm.task())
+
+    assert isinstance(answer, Ok)
+    found = answer.value[TXID]
+    assert found is not None
+    assert [event.amount for event in found.events or ()] == [1_000_000, 859_839, None]
+    [line] = wired.log.of("upstream.amounts_ignored")
+    assert (line.level, line.fields["count"], line.fields["upstream"]) == ("WARN", 1, "hiro")
+    assert calm.log.of("upstream.amounts_ignored") == []
+    body["events"][1]["asset"]["amount"] = "many"
+    own = wired_hiro(always(response({TXID: {"found": True, "result": body}})))
+    assert isinstance(await own.hiro.transactions_with_events([TXID], own.task()), Malformed)
+
+
+@pytest.mark.parametrize(
+    ("time", "is_read"),
+    [(NOW_S + 86_400, True), (NOW_S + 86_401, False), (1_231_006_505, True), (1_231_006_504, False)],
+)
+async def test_a_block_is_as_old_as_bitcoin_and_a_day_ahead_at_most(time: int, *, is_read: bool) -> None:
+    """To the second: everything else is no time in seconds."""
+    body = {**SIMPLE, "burn_block_time": time}
+    wired = wired_hiro(always(response({TXID: {"found": True, "result": body}})))
+    answer = await wired.hiro.transactions_with_events([TXID], wired.task())
+
+    assert isinstance(answer, Ok) is is_read
+
+
+@pytest.mark.parametrize(
+    ("limit", "anonymous"), [("50", True), ("51", False), ("500", False), ("0", None), ("x", None)]
+)
+def test_who_has_fifty_calls_a_minute_has_no_key(limit: str, *, anonymous: bool | None) -> None:
+    """That is what Hiro grants to everybody; a limit of nothing says nothing."""
+    reading = hiro.read_hiro_limits({"x-ratelimit-limit-stacks-minute": limit})
+
+    assert reading.anonymous is anonymous
+
+
+def test_five_thousand_events_of_one_transaction_can_be_read() -> None:
+    """Fifty pages of a hundred."""
+    assert (hiro.PAGES_MAX, hiro.EVENTS_PAGE, hiro.EVENTS_MAX) == (50, 100, 5_000)
+    assert (hiro.LIST_PAGE, hiro.BALANCE_TXIDS_MAX) == (50, 20)
+
+
+def network_page(**changes: object) -> FetchResponse:
+    return FetchResponse(200, {"etag": '"0xa2a2"'}, response({**BODY, **changes}).body)
+
+
+async def test_a_page_has_rows_nonces_and_the_length_of_the_list() -> None:
+    """Rows of every kind are read; a sponsored one uses two nonces."""
+    wired = wired_hiro(lambda _: network_page())
+
+    answer = await wired.hiro.network_transactions(wired.task(), cursor="7929497:2147483647:3")
+
+    assert isinstance(answer, Ok)
+    listed = answer.value
+    assert [row.type for row in listed.items] == ["contract_call", "contract_call", "tenure_change"]
+    assert listed.items[0].tx_id == TXID == SWAP.tx_id
+    assert listed.items[0].nonces == (AccountNonce(WALLET, 12),)
+    assert listed.items[1].nonces == (AccountNonce(WALLET, 12), AccountNonce(SPONSOR, 7))
+    assert (listed.total, listed.next_cursor) == (13_579_246, "7929496:2147483647:9")
+    assert listed.newest_s == 1_778_787_000  # of the Stacks block; that of Bitcoin is 1,778,786,400
+    (request,) = wired.fetch.requests
+    assert request.url.endswith("/extended/v3/transactions?limit=50&cursor=7929497%3A2147483647%3A3")
+    assert "if-none-match" not in request.headers
+
+
+async def test_no_etag_is_sent_back() -> None:
+    """A list whose ETag is stuck would hide everything, and a 304 costs as much as the network_page."""
+    wired = wired_hiro(lambda _: network_page())
+
+    for _ in range(2):
+        assert isinstance(await wired.hiro.network_transactions(wired.task()), Ok)
+
+    assert ["if-none-match" in request.headers for request in wired.fetch.requests] == [False, False]
+
+
+async def test_a_304_that_nobody_asked_for_is_no_answer() -> None:
+    """Read as "unchanged" it would hide everything."""
+    wired = wired_hiro(lambda _: FetchResponse(304, {}, b""))
+
+    assert isinstance(await wired.hiro.network_transactions(wired.task()), Malformed)
+
+
+@pytest.mark.parametrize(("unreadable", "newest_s"), [(0, 1_778_787_000), (1, 1_778_786_999), (3, None)])
+async def test_the_age_of_the_list_is_that_of_the_first_block_with_a_time(
+    unreadable: int, newest_s: int | None
+) -> None:
+    """A list without any such time is refused: nobody could tell whether it is current."""
+    rows = [
+        {**row, "block": {**row["block"], "time": 1_778_787_000 - number}} for number, row in enumerate(BODY["results"])
+    ]
+    for row in rows[:unreadable]:
+        del row["block"]["time"]
+    wired = wired_hiro(lambda _: network_page(results=rows))
+
+    answer = await wired.hiro.network_transactions(wired.task())
+
+    if newest_s is None:
+        assert answer == Malformed("hiro broke its contract: results: no row has the time of its block")
+    else:
+        assert isinstance(answer, Ok)
+        assert answer.value.newest_s == newest_s
+
+
+async def test_an_empty_list_has_no_newest_block() -> None:
+    wired = wired_hiro(
+        lambda _: network_page(results=[], total=0, cursor={"next": None, "previous": None, "current": None})
+    )
+
+    answer = await wired.hiro.network_transactions(wired.task())
+
+    assert isinstance(answer, Ok)
+    assert (answer.value.items, answer.value.newest_s) == ((), None)
+
+
+async def test_a_server_without_the_list_says_so() -> None:
+    """An unknown route and one that was switched off are told apart from an empty list."""
+    unknown = wired_hiro(lambda _: response({"message": "Route GET:/extended/v3/transactions not found"}, status=404))
+    gone = wired_hiro(lambda _: response({"error": "Gone"}, status=410))
+
+    answer = await unknown.hiro.network_transactions(unknown.task())
+
+    assert isinstance(answer, BadRequest)
+    assert answer.status == 404
+    assert isinstance(await gone.hiro.network_transactions(gone.task()), Gone)
+
+
+async def test_a_row_that_cannot_be_read_is_named_and_hides_no_other() -> None:
+    """It may be a swap, so its transaction is asked for."""
+    broken = {**BODY["results"][1], "fee_rate": None}
+    wired = wired_hiro(lambda _: network_page(results=[BODY["results"][0], broken, BODY["results"][2]]))
+
+    answer = await wired.hiro.network_transactions(wired.task())
+
+    assert isinstance(answer, Ok)
+    assert len(answer.value.items) == 2
+    assert answer.value.unreadable == ("0x" + "5a" * 32,)
+    assert wired.log.named("upstream.rows_refused")
+
+
+@pytest.mark.parametrize("time", NOT_TIMES)
+async def test_a_row_with_an_impossible_time_does_not_hide_the_others(time: Any) -> None:
+    """Milliseconds, next year, 1970: this row is named as unreadable, the others are read, a line is logged."""
+    body = example("hiro/v3_principal_transactions_synthetic")["body"]
+    good = body["results"][0]
+    bad = json.loads(json.dumps(good))
+    bad["transaction"] |= {"tx_id": "0x" + "b" * 64, "bitcoin_block": {"height": 1, "time": time}}
+    wired = wired_hiro(lambda _: response({**body, "results": [bad, good]}))
+
+    answer = await wired.hiro.principal_transactions(WALLET, wired.task())
+
+    assert isinstance(answer, Ok)
+    assert [item.tx_id for item in answer.value.items] == [TXID]
+    assert answer.value.unreadable == ("0x" + "b" * 64,)
+    (line,) = wired.log.of("upstream.rows_refused")
+    assert (line.fields["upstream"], line.fields["count"]) == ("hiro", 1)
+
+
+@pytest.mark.parametrize("time", NOT_TIMES)
+async def test_a_transaction_with_an_impossible_time_is_unknown(time: Any) -> None:
+    """Neither there nor "not found"; alone it is a malformed answer."""
+    body, other = example("hiro/swap_simple_synthetic")["body"], "0x" + "b" * 64
+    rows = {TXID: {**body, "burn_block_time": NOW_S + 86_400}, other: {**body, "tx_id": other, "burn_block_time": time}}
+    wired = wired_hiro(lambda _: response({key: {"found": True, "result": row} for key, row in rows.items()}))
+
+    answer = await wired.hiro.transactions_with_events([TXID, other], wired.task())
+    alone = await wired.hiro.transactions_with_events([other], wired.task())
+
+    assert isinstance(answer, Ok)
+    assert list(answer.value) == [TXID]
+    assert isinstance(alone, Malformed)
+    assert len(wired.log.of("upstream.rows_refused")) == 1
+
+
+async def test_a_row_whose_id_cannot_be_read_spoils_the_page() -> None:
+    """It may be any transaction, so nothing would ask for it again."""
+    body = example("hiro/v3_principal_transactions_synthetic")["body"]
+    bad = json.loads(json.dumps(body["results"][0]))
+    bad["transaction"]["tx_id"] = "what"
+    wired = wired_hiro(lambda _: response({**body, "results": [body["results"][0], bad]}))
+
+    assert isinstance(await wired.hiro.principal_transactions(WALLET, wired.task()), Malformed)
+
+
+@pytest.mark.parametrize(("field", "value"), [("height", 10**9 + 1), ("tx_index", 10**15), ("height", -1)])
+async def test_a_row_with_an_impossible_height_or_index_is_left_out(field: str, value: int) -> None:
+    """A height of 10^15 would make every block look deep."""
+    body = example("hiro/v3_principal_transactions_synthetic")["body"]
+    bad = json.loads(json.dumps(body["results"][0]))
+    bad["transaction"]["tx_id"] = "0x" + "b" * 64
+    bad["transaction"]["block"][field] = value
+    wired = wired_hiro(lambda _: response({**body, "results": [bad, body["results"][0]]}))
+
+    answer = await wired.hiro.principal_transactions(WALLET, wired.task())
+
+    assert isinstance(answer, Ok)
+    assert answer.value.unreadable == ("0x" + "b" * 64,)

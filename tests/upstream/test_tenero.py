@@ -1,24 +1,30 @@
-"""Tenero's prices: the list first, single calls for tokens it lacks, and nothing lost on the way."""
+"""Tenero: the list first, single calls for tokens it lacks, and no price that is not one."""
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from holdfast.errors import UsageError
+from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
 from support.example_chain import SBTC
 from support.scripted_fetch import Request, always, example, example_response, response
 from support.upstreams import wired_tenero
+from tocsin.errors import MalformedBody
 from tocsin.fetch import FetchResponse
 from tocsin.stacks import TokenPrice
+from tocsin.upstream import tenero
 from tocsin.upstream.answer import BadRequest, Limited, Malformed, NotFound, Ok, Unavailable
 from tocsin.upstream.tenero import token_address
 
 SBTC_ID = f"{SBTC}::sbtc-token"
 STSTX_ID = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
 OTHERS = [f"{address_of('deployer')}.token-{n}::token" for n in range(5)]
+MANY = [f"{address_of('deployer')}.token-{n}::token" for n in range(20)]
 
 
 def listed(*pages: list[str]) -> Callable[[Request], FetchResponse]:
@@ -221,3 +227,201 @@ async def test_pages_that_were_read_are_counted() -> None:
         result = await wired.tenero.prices([OTHERS[0]], wired.task(), pages_max=pages_max, singles_max=0)
         assert (result.pages, len(wired.fetch.requests)) == (expected, expected)
         assert result.unasked == (OTHERS[0],)
+
+
+async def test_three_pages_and_ten_single_tokens_are_asked_for() -> None:
+    """If nobody says otherwise."""
+
+    def serve(request: Request) -> FetchResponse:
+        if "/tokens?" in request.url:
+            page = int(request.url.partition("cursor=")[2] or 0)
+            row = {"address": f"x{page}", "price_usd": 1, "decimals": 6}
+            return response({"data": {"rows": [row], "next": str(page + 1)}})
+        return response({"data": {"address": request.url.rpartition("/")[2], "price_usd": 7, "decimals": 3}})
+
+    wired = wired_tenero(serve)
+    result = await wired.tenero.prices(MANY, wired.task())
+
+    assert (result.pages, len(result.prices), len(result.unasked)) == (3, 10, 10)
+    assert len(wired.fetch.requests) == 13
+    assert result.seen_at == dict.fromkeys(MANY[:10], START_MS)
+
+
+@pytest.mark.parametrize("value", [True, {}, [], ...])
+def test_a_price_of_another_kind_is_no_answer(value: Any) -> None:
+    """A missing one does not mean that there is none."""
+    row: Any = {"address": "stx", "decimals": 6} | ({} if value is ... else {"price_usd": value})
+    with pytest.raises(MalformedBody, match="price_usd"):
+        tenero.token_price({"data": row}, "stx", "stx")
+
+
+@pytest.mark.parametrize(("value", "decimals"), [(0, 0), (38, 38), ("0", 0), ("38", 38), (None, None), ("06", 6)])
+def test_decimals_are_a_small_number_or_unknown(value: Any, decimals: int | None) -> None:
+    """As a number or as text."""
+    row = {"address": "stx", "price_usd": 1, "decimals": value}
+
+    assert tenero.token_price({"data": row}, "stx", "stx").decimals == decimals
+
+
+@pytest.mark.parametrize("value", [-1, 39, "39", "100", "-1", 6.0, True, "x"])
+def test_decimals_that_cannot_be_are_no_answer(value: Any) -> None:
+    """A wrong one would move every value by powers of ten."""
+    row = {"address": "stx", "price_usd": 1, "decimals": value}
+    with pytest.raises(MalformedBody, match="decimals: expected 0 to 38"):
+        tenero.token_price({"data": row}, "stx", "stx")
+
+
+def test_a_list_of_rows_that_cannot_be_read_is_no_list() -> None:
+    """One that can be read is enough; an empty list is a list."""
+    good: Any = {"address": "a", "price_usd": 1, "decimals": 6}
+    bad: Any = {"address": "b"}
+    page = tenero.list_page({"data": {"rows": [bad, good], "next": "n"}})
+
+    assert (list(page.prices), page.next_cursor, len(page.refused)) == (["a"], "n", 1)
+    assert tenero.list_page({"data": {"rows": []}}).prices == {}
+    with pytest.raises(MalformedBody, match="rows: none of 2 can be read"):
+        tenero.list_page({"data": {"rows": [bad, bad]}})
+
+
+def test_tenero_examples_mean_what_we_think() -> None:
+    """Numbers and texts are prices, zero is none; decimals come along."""
+    for name, price, decimals in (
+        ("token", 103420.5, 8),
+        ("token_price_string", 0.0012, 6),
+        ("token_price_zero", None, 8),
+    ):
+        body = example(f"tenero/{name}")["body"]
+        assert tenero.token_price(body, "id", SBTC) == TokenPrice("id", price, decimals, 1.0, 1.0)
+
+    page = tenero.list_page(example("tenero/tokens_list_page")["body"])
+    assert page.prices["stx"] == TokenPrice("stx", 0.85, 6, 1.0, 1.0)
+    assert page.next_cursor == "CURSOR"
+
+
+@pytest.mark.parametrize(
+    ("price", "expected"),
+    [
+        (1, 1.0),
+        ("0.5", 0.5),
+        ("1e-9", 1e-9),
+        (1e-18, 1e-18),
+        (9.9e-19, None),
+        (1e-300, None),
+        ("1e-300", None),
+        (5e-324, None),
+        (1e12, 1e12),
+        (0, None),
+        ("0", None),
+        (-1, None),
+        ("-1", None),
+        (None, None),
+        ("", None),
+        ("NaN", None),
+        ("n/a", None),
+        ("0x10", None),
+        ("1_000", None),
+        (" 1", None),
+        ("1e999", None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (1e300, None),
+        ("1e13", None),
+        (10**400, None),
+        ("9" * 500, None),
+        ("9" * 40, None),
+        ("9" * 41, None),
+        (9e-19, None),
+        (1.1e12, None),
+        ("1e-3", 0.001),
+        ("1E-3", 0.001),
+        ("1e-999", None),
+        ("1e1000", None),
+        ("1e-18", 1e-18),
+        ("9e-19", None),
+        ("1e12", 1e12),
+        ("1.1e12", None),
+        ("+1", None),
+        ("1.", None),
+        (".5", None),
+        ("x", None),
+    ],
+)
+def test_a_price_is_finite_and_above_zero_or_none(price: JSON, expected: float | None) -> None:
+    """Never an error for a missing price, never a price that is not one."""
+    body: JSON = {"data": {"address": SBTC, "price_usd": price, "decimals": None}}
+
+    assert tenero.token_price(body, SBTC, SBTC) == TokenPrice(SBTC, expected, None)
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        (250_000, 250_000.0),
+        ("1234.5", 1234.5),
+        (0, 0.0),
+        (1e15, 1e15),
+        (1.1e15, None),
+        (10**400, None),
+        ("1e999", None),
+        (-1, None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (True, None),
+        ("n/a", None),
+        ([], None),
+        ({}, None),
+        (None, None),
+        (5, 5.0),
+        ("2.5", 2.5),
+        ("0", 0.0),
+        ("-1", None),
+        ("1e15", 1e15),
+        ("1.1e15", None),
+        ("x", None),
+    ],
+)
+def test_what_a_pool_holds_is_a_number_or_not_known(told: JSON, known: float | None) -> None:
+    """Liquidity and the volume of a day come with the price, and never make it unreadable."""
+    row: dict[str, JSON] = {
+        "address": SBTC,
+        "price_usd": 2,
+        "total_liquidity_usd": told,
+        "metrics": {"volume_1d_usd": told},
+    }
+
+    assert tenero.token_price({"data": row}, SBTC, SBTC) == TokenPrice(SBTC, 2.0, None, known, known)
+    assert tenero.list_page({"data": {"rows": [row]}}).prices[SBTC].volume_usd == known
+    assert tenero.token_price({"data": {**row, "metrics": 5}}, SBTC, SBTC).volume_usd is None
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"price_usd": True},
+        {"price_usd": [1]},
+        {"price_usd": {}},
+        {},
+        {"price_usd": 1, "decimals": -1},
+        {"price_usd": 1, "decimals": 39},
+        {"price_usd": 1, "decimals": 6.5},
+        {"price_usd": 1, "decimals": "six"},
+        {"price_usd": 1, "decimals": True},
+        {"price_usd": 1, "address": "another"},
+    ],
+)
+def test_a_changed_contract_is_not_read_as_no_price(row: dict[str, JSON]) -> None:
+    """A missing or renamed field, another type or another token is malformed: never silently "unpriced"."""
+    with pytest.raises(MalformedBody):
+        tenero.token_price({"data": {"address": SBTC, **row}}, SBTC, SBTC)
+
+
+def test_one_bad_row_does_not_cost_the_whole_list() -> None:
+    """It is left out and reported; a list of nothing but bad rows is malformed."""
+    bad: JSON = {"address": "x", "price_usd": []}
+    good: JSON = {"address": "stx", "price_usd": 1, "decimals": 6}
+    page = tenero.list_page({"data": {"rows": [bad, good], "next": None}})
+
+    assert list(page.prices) == ["stx"]
+    assert len(page.refused) == 1
+    with pytest.raises(MalformedBody, match="none of 1"):
+        tenero.list_page({"data": {"rows": [bad]}})

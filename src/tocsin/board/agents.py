@@ -1,10 +1,4 @@
-"""What an agent can learn about itself: its tier and what is missing, its ranks, and its last refusals.
-
-How an agent trades: its win rate, its holding time, its drawdown. Pure.
-
-Tokens that an agent receives in one swap and gives in a later one are matched first in, first out. Each matched part
-is a closed trade. It is a win if it was given for more than it was received for, both valued at the time of the swap.
-"""
+"""What an agent can learn about itself: its tier, what is missing, its ranks and last refusals, and how it trades."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence

@@ -2,9 +2,8 @@
 
 A pair counts only when both its tokens have a price: with one priced side it would be all gain or all loss. A thin
 token counts like one without a price; the board names both kinds. An excessive swap does not count either, and is not
-in the totals of its pair. An agent is one identity (ERC-8004): its rotated
-wallets share one row, under the wallet that traded last. Sums in USD have twelve digits; the underlying amounts are
-exact.
+in the totals of its pair. An agent is one identity (ERC-8004): its rotated wallets share one row, under the wallet that
+traded last. Sums in USD have twelve digits; the underlying amounts are exact.
 
 There are two P&Ls: unrealised, with all amounts at the given prices, and at trade, with each swap at the prices of its
 own time.
@@ -20,9 +19,9 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from holdfast.errors import UsageError
 from holdfast.types import Database, Row
-from tocsin.board import capital as outlays
+from tocsin.board.capital import KnownOutlays, Trader, capital
 from tocsin.board.types import BoardPeriod, BoardRow
-from tocsin.swaps import trades as page_token
+from tocsin.swaps import trades
 
 Sort: TypeAlias = Literal["trades", "volume", "pnl", "latest"]
 Direction: TypeAlias = Literal["asc", "desc"]
@@ -111,7 +110,7 @@ class _Line:
     wallets: list[Row] = field(default_factory=list)
     trades: int = 0
     given_usd: float | None = None
-    gotten_usd: float | None = None
+    received_usd: float | None = None
     valued: int = 0  # swaps whose value at the time of the swap is known
     given_micros: int = 0  # of these
     gain_micros: int = 0
@@ -129,9 +128,9 @@ class _Line:
 
     @property
     def pnl_usd(self) -> float | None:
-        if self.given_usd is None or self.gotten_usd is None:
+        if self.given_usd is None or self.received_usd is None:
             return None
-        return self.gotten_usd - self.given_usd
+        return self.received_usd - self.given_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
     end = query.offset + query.limit
     page = [replace(row, rank=rank) for rank, row in enumerate(ordered[query.offset : end], query.offset + 1)]
     more = end < len(ordered)
-    return BoardPage(page, page_token.write([query.order, end]) if more else None)
+    return BoardPage(page, trades.write([query.order, end]) if more else None)
 
 
 async def all_rows(
@@ -196,7 +195,7 @@ async def all_rows(
             db.prepare(_VALUES).bind(json.dumps(list(units.items()))),
             db.prepare(_UNCOUNTED).bind(json.dumps(list(units))),
             db.prepare(_EXCESS),
-            *outlays.KnownOutlays.statements(db),
+            *KnownOutlays.statements(db),
         ]
     )
     lines = _lines(agents.results, worth.results)
@@ -207,27 +206,25 @@ async def all_rows(
         wallets = [each["stx_address"] for each in line.wallets]
         line.excess = sum(excessive.get(wallet, 0) for wallet in wallets)
         line.uncounted = line.excess + sum(left_out[wallet].trades for wallet in wallets if wallet in left_out)
-    capital = await outlays.capital(db, list(traders.values()), follow_max, outlays.KnownOutlays.of(*known))
+    used = await capital(db, list(traders.values()), follow_max, KnownOutlays.of(*known))
     for line in lines:
         if line.given_usd is not None:
-            line.capital_usd = _worth(capital.get(line.agent_id), units)
+            line.capital_usd = _worth(used.get(line.agent_id), units)
     ordered = ranked(lines, SORT_DEFAULT, "desc")
     return [_row(line, traders[line.agent_id], priced, rank) for rank, line in enumerate(ordered, 1)]
 
 
-def _trader(line: _Line, left_out: Mapping[str, _LeftOut]) -> outlays.Trader:
+def _trader(line: _Line, left_out: Mapping[str, _LeftOut]) -> Trader:
     wallets = sorted([wallet["stx_address"] for wallet in line.wallets])
-    if not left_out:
-        return outlays.Trader(line.agent_id, tuple(wallets), ())
     tokens = {token for wallet in wallets if wallet in left_out for token in left_out[wallet].tokens}
-    return outlays.Trader(line.agent_id, tuple(wallets), tuple(sorted(tokens)))
+    return Trader(line.agent_id, tuple(wallets), tuple(sorted(tokens)))
 
 
 def _worth(amounts: Mapping[str, int] | None, units: Mapping[str, float]) -> float | None:
     """Return the value of amounts of tokens; None while the amounts are unknown."""
     if amounts is None:
         return None
-    return _rounded(sum([amount * units[token] for token, amount in amounts.items()]))
+    return twelve_digits(sum([amount * units[token] for token, amount in amounts.items()]))
 
 
 def unit_prices(prices: Mapping[str, PricedToken]) -> dict[str, float]:
@@ -261,14 +258,14 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
         value = values.get(agent["stx_address"])
         if value is not None and None not in value.values():  # SQLite's sum is NULL if it is not a number
             line.given_usd = (line.given_usd or 0.0) + value["given_usd"]
-            line.gotten_usd = (line.gotten_usd or 0.0) + value["gotten_usd"]
+            line.received_usd = (line.received_usd or 0.0) + value["gotten_usd"]
     for line in lines.values():
-        line.given_usd, line.gotten_usd = _rounded(line.given_usd), _rounded(line.gotten_usd)
+        line.given_usd, line.received_usd = twelve_digits(line.given_usd), twelve_digits(line.received_usd)
     return list(lines.values())
 
 
-def _rounded(usd: float | None) -> float | None:
-    """Round to twelve digits: the order in which SQLite adds is undefined and affects the last digits."""
+def twelve_digits(usd: float | None) -> float | None:
+    """Round: the order in which SQLite adds is undefined and affects the last digits. None if it is no number."""
     return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
 
 
@@ -306,7 +303,7 @@ async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut
     return left_out
 
 
-def _row(line: _Line, trader: outlays.Trader, priced: Collection[str], rank: int) -> BoardRow:
+def _row(line: _Line, trader: Trader, priced: Collection[str], rank: int) -> BoardRow:
     shown, pnl = line.wallets[0], line.pnl_usd
     return BoardRow(
         rank=rank,
@@ -342,7 +339,7 @@ def percent_of(pnl: float | None, base: float | None) -> float | None:
 
 def _read_cursor(text: str, order: str) -> int:
     """Return the offset to continue at. The order must be that of the previous page."""
-    match page_token.read(text):
+    match trades.read(text):
         case [str(named), int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
             return offset
     raise UsageError("cursor must be next of the previous page, with the same sort, dir and period.")

@@ -4,13 +4,12 @@ import json
 from collections.abc import Sequence
 
 from holdfast.types import KV, Database
+from tocsin.board.history import DAY_MS
 from tocsin.board.types import AgentCurve, BoardRow, Curves
 from tocsin.errors import MalformedShape
 
 KEY = "curves:v1"
 DAYS = 90
-DAY_MS = 86_400_000
-
 STEP_DAYS = 15  # per query, so that none delays others
 
 _CURVES = """

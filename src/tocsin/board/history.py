@@ -1,26 +1,21 @@
-"""The board hour by hour: each agent's trades, volume, P&L and rank. Stored in `agent_days`.
+"""The board hour by hour: each agent's trades, volume, P&L and rank, in `agent_days`; and the task that keeps it.
 
 One row holds an agent's UTC day, with at most one point per hour. Points are appended and never changed. An hour
-without a point is a gap. Older days keep only their last point, and keep it indefinitely.
+without a point is a gap. A point has the minute of the day, the rank, the number of trades, the volume, P&L and P&L at
+trade time in cents, and the number of trades that did not count because a token had no price or was thin.
 
-A point has the minute of the day, the rank, the number of trades, the volume, P&L and P&L at trade time in cents, and
-the number of trades that did not count because a token had no price or was thin.
-
-Thins out the past: keeps everything for some days, then one point per agent a day and one price an hour.
-
-A run does a limited part of the work and stores where it stopped, so that nothing is read twice.
-
-The task `snapshot` appends the board to the history every hour, and thins out old points.
+The task `snapshot` appends the board every hour. It also thins out the past: everything is kept for some days, then one
+point per agent a day and one price an hour, indefinitely. A run does a limited part of this and stores where it
+stopped, so that nothing is read twice.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from holdfast.types import Database, Row
 from tocsin.board.news import trim_news
 from tocsin.board.published import BoardReader
-from tocsin.board.types import AgentHistory, BoardRow, HistoryPoint
+from tocsin.board.types import BoardRow, HistoryPoint
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
@@ -28,6 +23,12 @@ from tocsin.shape import FreeForm
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 MINUTE_MS = 60_000
+LONGEST_RUN_MS = 120_000
+LOOK_AGAIN_MS = 300_000
+EMPTY_RESULT: FreeForm = {"agents": 0, "appended": 0, "daysThinned": 0, "pricesThinned": 0}
+ROWS_MAX = 5_000  # of each kind, that one run changes or removes
+HOURS_MAX = 8  # of prices that one run reads: it runs every hour, so it catches up
+STATE_KEY = "history_thinned"
 
 _APPEND = """
 INSERT INTO agent_days (day, agent_id, last_hour, last_point, points)
@@ -41,13 +42,53 @@ _OF_AGENT = """
 SELECT d.day, d.points FROM json_each(?) asked
 CROSS JOIN agent_days d ON d.day = asked.value AND d.agent_id = ?
 ORDER BY d.day"""
-_OF_ALL = "SELECT agent_id, day, last_point AS points FROM agent_days WHERE day >= ? AND day <= ? ORDER BY day"
-_OF_ALL_HOURLY = "SELECT agent_id, day, points FROM agent_days WHERE day >= ? AND day <= ? ORDER BY day"
 _FIRST_DAY = "SELECT min(day) AS day FROM agent_days"
 _THIN_OUT = """
 UPDATE agent_days SET points = last_point
 WHERE (day, agent_id) IN (
   SELECT day, agent_id FROM agent_days WHERE day >= ? AND day < ? AND points <> last_point LIMIT ?)"""
+_STATE = "SELECT value FROM competition_state WHERE key = ?"
+_REMEMBER = """
+INSERT INTO competition_state (key, value, updated_at) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
+_FIRST_PRICE = """
+SELECT min(first) AS first
+FROM (SELECT (SELECT min(at) FROM price_points WHERE token = id) AS first FROM price_tokens)"""
+# The last point of each token and hour stays. The window is an hour, which also limits what is read.
+_THIN_PRICES = """
+DELETE FROM price_points WHERE (token, at) IN (
+  SELECT p.token, p.at FROM price_tokens t
+  CROSS JOIN price_points p ON p.token = t.id AND p.at >= ? AND p.at < ?
+  WHERE EXISTS (SELECT 1 FROM price_points n WHERE n.token = p.token AND n.at > p.at
+    AND n.at < (p.at / 3600000 + 1) * 3600000)
+  LIMIT ?)"""
+
+
+def snapshot_task(settings: Settings) -> Task:
+    hourly_days = settings.history_hourly_days
+    age_max_ms = max(HOUR_MS, settings.tenero_cadence, settings.sweep_cadence)  # each publishes the board
+
+    async def run(context: TaskContext) -> TaskResult:
+        now = context.clock.now()
+        board = await BoardReader(context.kv).read()
+        is_current = board is not None and 0 <= now - board.as_of < age_max_ms
+        rows = board.rows if board is not None and is_current else []
+        appended = await append(context.db, rows, now)
+        context.checkpoint()
+        days, prices = await thin_out(context.db, now, hourly_days)
+        await trim_news(context.db)
+        counters: FreeForm = {"agents": len(rows), "appended": appended, "daysThinned": days, "pricesThinned": prices}
+        # After a start or after the full hour, the board may not be published yet.
+        return TaskResult(counters, wake_at=None if is_current else now + LOOK_AGAIN_MS)
+
+    return Task(
+        name="snapshot",
+        cadence_ms=HOUR_MS,
+        slice_ms=LONGEST_RUN_MS,
+        run=run,
+        empty_result=EMPTY_RESULT,
+        why="one point per agent and hour; no call to an upstream",
+    )
 
 
 async def append(db: Database, rows: Sequence[BoardRow], at: int) -> int:
@@ -66,22 +107,6 @@ async def history_of(db: Database, agent_id: int, first_ms: int, last_ms: int) -
     return [point for row in rows for point in _read(row) if first_ms <= point.at <= last_ms]
 
 
-async def history_of_all(db: Database, first_ms: int, last_ms: int, *, hourly: bool = False) -> list[AgentHistory]:
-    """The points of every agent in a period: the last one of each day, or all."""
-    sql = _OF_ALL_HOURLY if hourly else _OF_ALL
-    rows = (await db.prepare(sql).bind(first_ms // DAY_MS, last_ms // DAY_MS).all()).results
-    found: dict[int, list[HistoryPoint]] = {}
-    for row in rows:
-        points = [point for point in _read(row) if first_ms <= point.at <= last_ms]
-        found.setdefault(row["agent_id"], []).extend(points)
-    return [AgentHistory(agent_id, points) for agent_id, points in sorted(found.items()) if points]
-
-
-async def thin_days(db: Database, first_day: int, before_day: int, limit: int) -> int:
-    """Keep only the last point of these days, in at most `limit` rows; returns how many rows changed."""
-    return (await db.prepare(_THIN_OUT).bind(first_day, before_day, limit).run()).meta.changes
-
-
 async def _first_day(db: Database, default: int) -> int:
     row = await db.prepare(_FIRST_DAY).first()
     return default if row is None or row["day"] is None else int(row["day"])
@@ -98,60 +123,32 @@ def _written(row: BoardRow, minute: int) -> str:
 def _read(row: Row) -> list[HistoryPoint]:
     day_ms = row["day"] * DAY_MS
     return [
-        HistoryPoint(day_ms + minute * MINUTE_MS, rank, trades, _usd(volume), _usd(pnl), _usd(at_trade))
+        HistoryPoint(
+            day_ms + minute * MINUTE_MS, rank, trades, usd_of_cents(volume), usd_of_cents(pnl), usd_of_cents(at_trade)
+        )
         for minute, rank, trades, volume, pnl, at_trade, *_ in json.loads(f"[{row['points']}]")
     ]
 
 
-def _usd(cents: int | None) -> float | None:
+def usd_of_cents(cents: int | None) -> float | None:
     return None if cents is None else cents / 100
 
 
-_DAY_MS = 86_400_000
-ROWS_MAX = 5_000  # of each kind, that one run changes or removes
-HOURS_MAX = 8  # of prices that one run reads: it runs every hour, so it catches up
-STATE_KEY = "history_thinned"
-
-_STATE = "SELECT value FROM competition_state WHERE key = ?"
-_REMEMBER = """
-INSERT INTO competition_state (key, value, updated_at) VALUES (?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
-_FIRST_PRICE = """
-SELECT min(first) AS first
-FROM (SELECT (SELECT min(at) FROM price_points WHERE token = id) AS first FROM price_tokens)"""
-# The last point of each token and hour stays. The window is an hour, which also limits what is read.
-_THIN_PRICES = """
-DELETE FROM price_points WHERE (token, at) IN (
-  SELECT p.token, p.at FROM price_tokens t
-  CROSS JOIN price_points p ON p.token = t.id AND p.at >= ? AND p.at < ?
-  WHERE EXISTS (SELECT 1 FROM price_points n WHERE n.token = p.token AND n.at > p.at
-    AND n.at < (p.at / 3600000 + 1) * 3600000)
-  LIMIT ?)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Thinned:
-    """How many rows of each kind changed."""
-
-    days: int
-    prices: int
-
-
-async def thin_out(db: Database, now: int, hourly_days: int) -> Thinned:
-    """Thin out everything older than `hourly_days` days."""
-    today = now // _DAY_MS
+async def thin_out(db: Database, now: int, hourly_days: int) -> tuple[int, int]:
+    """Thin out everything older than `hourly_days` days; return how many days and prices changed."""
+    today = now // DAY_MS
     before_day = today - hourly_days
     row = await db.prepare(_STATE).bind(STATE_KEY).first()
     done = json.loads(row["value"]) if row else {}
     day, hour = int(done.get("day", 0)), int(done.get("hour", 0))
-    days = await thin_days(db, day, before_day, ROWS_MAX)
+    days = (await db.prepare(_THIN_OUT).bind(day, before_day, ROWS_MAX).run()).meta.changes
     if days < ROWS_MAX:
         day = max(day, before_day)
     prices, hour = await _thin_prices(db, hour, before_day * 24)
     state = json.dumps({"day": day, "hour": hour})
     if row is None or row["value"] != state:
         await db.prepare(_REMEMBER).bind(STATE_KEY, state, now).run()
-    return Thinned(days, prices)
+    return days, prices
 
 
 async def _thin_prices(db: Database, hour: int, before_hour: int) -> tuple[int, int]:
@@ -171,41 +168,3 @@ async def _thin_prices(db: Database, hour: int, before_hour: int) -> tuple[int, 
         if changes < ROWS_MAX:
             hour += 1
     return removed, hour
-
-
-EVERY_MS = 3_600_000  # the grid: a point for each hour
-LONGEST_RUN_MS = 120_000
-LOOK_AGAIN_MS = 300_000
-EMPTY_RESULT: FreeForm = {"agents": 0, "appended": 0, "daysThinned": 0, "pricesThinned": 0}
-
-
-def snapshot_task(settings: Settings) -> Task:
-    hourly_days = settings.history_hourly_days
-    age_max_ms = max(EVERY_MS, settings.tenero_cadence, settings.sweep_cadence)  # each publishes the board
-
-    async def run(context: TaskContext) -> TaskResult:
-        now = context.clock.now()
-        board = await BoardReader(context.kv).read()
-        is_current = board is not None and 0 <= now - board.as_of < age_max_ms
-        rows = board.rows if board is not None and is_current else []
-        appended = await append(context.db, rows, now)
-        context.checkpoint()
-        thinned = await thin_out(context.db, now, hourly_days)
-        await trim_news(context.db)
-        counters: FreeForm = {
-            "agents": len(rows),
-            "appended": appended,
-            "daysThinned": thinned.days,
-            "pricesThinned": thinned.prices,
-        }
-        # After a start or after the full hour, the board may not be published yet.
-        return TaskResult(counters, wake_at=None if is_current else now + LOOK_AGAIN_MS)
-
-    return Task(
-        name="snapshot",
-        cadence_ms=EVERY_MS,
-        slice_ms=LONGEST_RUN_MS,
-        run=run,
-        empty_result=EMPTY_RESULT,
-        why="one point per agent and hour; no call to an upstream",
-    )

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.types import KV, Database, Row
+from tocsin.board.history import HOUR_MS, MINUTE_MS, usd_of_cents
 from tocsin.board.news import newest_id
 from tocsin.board.published import PeriodFigures
 from tocsin.board.types import BoardRow
@@ -20,11 +21,7 @@ from tocsin.errors import MalformedShape
 from tocsin.shape import Shape
 
 KEY = "board:past:v2"
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-MINUTE_MS = 60_000
 DAY_MINUTES = 24 * 60
-
 PERIOD_HOURS: dict[str, int] = {"24h": 24, "7d": 7 * 24, "30d": 30 * 24}
 NEAR_HOURS: dict[str, int] = {"24h": 2, "7d": 7, "30d": 30}  # how far a point may be from its start
 SLOTS, SLOT_HOURS = 28, 6
@@ -182,7 +179,7 @@ class _Nearest:
 
 def _past_point(point: list[int]) -> PastPoint:
     uncounted = point[_UNCOUNTED] if len(point) > _UNCOUNTED else None
-    return PastPoint(_usd(point[_CENTS]), point[_TRADES], uncounted)
+    return PastPoint(usd_of_cents(point[_CENTS]), point[_TRADES], uncounted)
 
 
 class _Lines:
@@ -200,7 +197,7 @@ class _Lines:
         cents = {(offset + point[0]) // (SLOT_HOURS * 60): point[_CENTS] for point in points}  # the last one wins
         for slot, value in cents.items():
             if 0 <= slot < SLOTS:
-                line[slot] = _four_digits(_usd(value))
+                line[slot] = _four_digits(usd_of_cents(value))
 
 
 def _before(within: Sequence[Row], totals: Sequence[Row]) -> dict[str, dict[str, list[int]]]:
@@ -220,7 +217,7 @@ def with_past(rows: Sequence[BoardRow], past: BoardPast) -> tuple[list[BoardRow]
     compared = [
         replace(
             row,
-            rank_change=_difference(past.ranks.get(row.erc8004_agent_id), row.rank),
+            rank_change=None if (rank := past.ranks.get(row.erc8004_agent_id)) is None else rank - row.rank,
             sparkline=[*past.sparklines.get(row.erc8004_agent_id, [None] * SLOTS), _four_digits(row.pnl_usd)],
         )
         for row in rows
@@ -270,14 +267,6 @@ def _sums(before: Mapping[str, list[int]], wallets: Sequence[str]) -> list[int]:
     if len(of_wallets) == 1:  # the case of nearly every agent
         return of_wallets[0]
     return [sum(column) for column in zip(*of_wallets, strict=True)] if of_wallets else [0] * len(_FIGURES)
-
-
-def _difference(then: int | None, now: int) -> int | None:
-    return None if then is None else then - now
-
-
-def _usd(cents: int | None) -> float | None:
-    return None if cents is None else cents / 100
 
 
 def _four_digits(usd: float | None) -> float | None:

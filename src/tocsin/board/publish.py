@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from holdfast.types import JSON, KV, Database
 from tocsin.board.board import PricedToken, all_rows, unit_prices
 from tocsin.board.curves import curves_at, publish_curves
-from tocsin.board.past import HOUR_MS, BoardPast, is_outdated, past_at, publish_past, read_past, with_past
+from tocsin.board.history import HOUR_MS
+from tocsin.board.past import BoardPast, is_outdated, past_at, publish_past, read_past, with_past
 from tocsin.board.published import ROUND_KEY, BoardReader, PublishedBoard, publish
 from tocsin.board.standings import board_round, floors_of, has_result, round_in_force, rows_now, rows_of_result
 from tocsin.errors import RunStopped
@@ -19,6 +20,7 @@ from tocsin.prices.store import prices_of
 from tocsin.prices.tokens import tracked_tokens, traded_tokens
 from tocsin.rounds.capture import closing_prices
 from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult, WorkContext
+from tocsin.stacks import TokenPrice
 from tocsin.swaps.rules import Rules
 from tocsin.swaps.values import value_swaps
 
@@ -26,12 +28,6 @@ CHANGES = ("inserted", "withdrawn")  # counters of swaps that were added or remo
 ROUND_PAUSE_MS = 1  # per swap of a round: a round of a million swaps is read every 17 minutes
 PAST_AGE_MAX_MS = HOUR_MS
 FOLLOW_MAX = 10_000  # swaps that one run adds to the capital used
-
-
-@dataclass(frozen=True, slots=True)
-class _ClosingPrice:
-    price_usd: float
-    decimals: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +88,7 @@ async def _final_prices(
         if price.source == "tenero"
         and floors.is_thin(price.token_id, _usd(price.liquidity_usd), _usd(price.volume_usd))
     }
-    prices = {price.token_id: _ClosingPrice(float(price.price_usd), price.decimals) for price in closing}
+    prices = {price.token_id: TokenPrice(price.token_id, float(price.price_usd), price.decimals) for price in closing}
     return _BoardPrices(prices, frozenset(thin), end_s * 1000, final=True)
 
 

@@ -5,6 +5,7 @@ They are written when something changes and read as a whole. Periods, pages and 
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from holdfast.types import KV
@@ -64,7 +65,9 @@ class BoardReader:
         if text is None:
             return None
         if text != self._text:
-            self._text, self._board = text, _parsed(text)
+            self._text, self._board = text, None
+            with suppress(ValueError, MalformedShape):
+                self._board = PublishedBoard.from_json(json.loads(text))
         return self._board
 
 
@@ -114,10 +117,3 @@ def _rows_of(rows: Sequence[BoardRow], figures: PeriodFigures) -> list[BoardRow]
         )
         for row, pnl, volume, at_trade, trades, valued in columns
     ]
-
-
-def _parsed(text: str) -> PublishedBoard | None:
-    try:
-        return PublishedBoard.from_json(json.loads(text))
-    except (ValueError, MalformedShape):
-        return None

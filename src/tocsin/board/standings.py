@@ -1,14 +1,15 @@
 """The standings of a round: while it runs, from its swaps and current prices; then from its result.
 
-Volume, P&L and order follow the rules of the round (see `scoring`). While a round runs they are preliminary floats.
+Volume, P&L and order follow the rules of the round (see `rounds.score`). While a round runs they are preliminary
+floats.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from holdfast.types import Database, Row
-from tocsin.board.board import percent_of
+from tocsin.board.board import percent_of, twelve_digits
 from tocsin.board.types import BoardRound, BoardRow
 from tocsin.prices.price import PoolFloors
 from tocsin.rounds.round import RoundResultRow, RoundRow
@@ -39,21 +40,6 @@ LEFT JOIN price o ON o.token = s.token_out AND x.txid IS NULL
 LEFT JOIN swap_values v ON v.txid = s.txid
 WHERE s.burn_block_time >= ?2 AND s.burn_block_time < ?3
 GROUP BY +s.sender"""
-
-
-@dataclass(frozen=True, slots=True)
-class RoundSums:
-    """The sums of one agent's trades in a round."""
-
-    trades: int
-    priced: int
-    excess: int
-    latest_s: int
-    given_usd: float
-    received_usd: float
-    valued: int
-    given_micros: int
-    received_micros: int
 
 
 async def round_in_force(db: Database, now: int) -> RoundRow | None:
@@ -92,7 +78,7 @@ async def rows_now(
     for row in board:
         of_wallets = [traded[wallet] for wallet in row.wallets if wallet in traded]
         if of_wallets:
-            rows.append(_placed(row, _round_sums(of_wallets)))
+            rows.append(_placed(row, of_wallets))
     rows.sort(
         key=lambda row: (
             row.pnl_usd is None,
@@ -105,43 +91,30 @@ async def rows_now(
     return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
 
 
-def _round_sums(rows: Sequence[Row]) -> RoundSums:
+def _placed(row: BoardRow, of_wallets: Sequence[Row]) -> BoardRow:
     def total(name: str) -> float:
-        return sum(row[name] or 0 for row in rows)
+        return sum(wallet[name] or 0 for wallet in of_wallets)
 
-    return RoundSums(
-        trades=int(total("trades")),
-        priced=int(total("priced")),
-        excess=int(total("excess")),
-        latest_s=max(row["latest"] for row in rows),
-        given_usd=total("given_usd"),
-        received_usd=total("received_usd"),
-        valued=int(total("valued")),
-        given_micros=int(total("given_micros")),
-        received_micros=int(total("received_micros")),
-    )
-
-
-def _placed(row: BoardRow, sums: RoundSums) -> BoardRow:
-    is_priced, is_valued = sums.priced > 0, sums.valued > 0
-    volume = _twelve_digits(sums.given_usd) if is_priced else None
-    pnl = _twelve_digits(sums.received_usd - sums.given_usd) if is_priced else None
-    all_priced = sums.priced + sums.excess == sums.trades
+    trades, priced, excess, valued = (int(total(name)) for name in ("trades", "priced", "excess", "valued"))
+    given_micros, received_micros = int(total("given_micros")), int(total("received_micros"))
+    volume = twelve_digits(total("given_usd")) if priced else None
+    pnl = twelve_digits(total("received_usd") - total("given_usd")) if priced else None
+    all_priced = priced + excess == trades
     return replace(
         row,
-        trade_count=sums.trades,
-        latest_trade_at=sums.latest_s * 1000,
+        trade_count=trades,
+        latest_trade_at=max(wallet["latest"] for wallet in of_wallets) * 1000,
         volume_usd=volume,
         capital_usd=None,
         pnl_usd=pnl,
         pnl_percent=percent_of(pnl, volume),
-        pnl_at_trade_usd=(sums.received_micros - sums.given_micros) / 1e6 if is_valued else None,
-        volume_at_trade_usd=sums.given_micros / 1e6 if is_valued else None,
-        valued_trade_count=sums.valued,
+        pnl_at_trade_usd=(received_micros - given_micros) / 1e6 if valued else None,
+        volume_at_trade_usd=given_micros / 1e6 if valued else None,
+        valued_trade_count=valued,
         unpriced_tokens=[] if all_priced else row.unpriced_tokens,
         thin_tokens=[] if all_priced else row.thin_tokens,
-        uncounted_trade_count=sums.trades - sums.priced,
-        excess_trade_count=sums.excess,
+        uncounted_trade_count=trades - priced,
+        excess_trade_count=excess,
         rank_change=None,
     )
 
@@ -177,8 +150,3 @@ def _resulting(result: RoundResultRow, known: BoardRow | None) -> BoardRow:
         uncounted_trade_count=result.unpriced_trade_count,
         sparkline=[] if known is None else known.sparkline,
     )
-
-
-def _twelve_digits(usd: float) -> float:
-    """Round: the order in which SQLite adds is undefined and affects the last digits."""
-    return float(f"{usd:.12g}")

@@ -1,9 +1,4 @@
-"""Answers to an agent's questions about itself and its transactions.
-
-The history of agents, as visitors see it.
-
-News for clients that watch the competition.
-"""
+"""The shapes of the board: its rows and pages, an agent's answers and history, curves, and news."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -139,14 +134,6 @@ class HistoryPoint(Shape):
     volume_usd: float | None
     pnl_usd: float | None
     pnl_at_trade_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class AgentHistory(Shape):
-    """The points of one agent, oldest first."""
-
-    erc8004_agent_id: int
-    points: list[HistoryPoint]
 
 
 @dataclass(frozen=True, slots=True)

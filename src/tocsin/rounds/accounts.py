@@ -1,23 +1,19 @@
-"""What each agent traded in a round, from the swaps in chain order. Pure.
+"""What each agent traded in a round: accounts, matched trades there and back, and the figures of its score. Pure.
 
-There may be a million swaps. So each swap is read once, in the order of memory, and then the agents are processed one
-after the other. Together this takes half the time of a single pass that jumps from agent to agent.
+A swap counts if both its tokens have a price of the end, neither is thin, and it was not excessive at its time. Sums
+are integers: smallest units of tokens, and parts of a dollar.
 
-The exact values of tokens at the end of a round. Pure.
-
-Trades there and back: volume that ends where it began. Pure; makes one pass over an agent's trades.
-
-A trade gives back what an earlier trade of the same pair brought, if that was at most an hour before. Parts count: one
-trade there and three back count the same as one and one. The amount that came back is compared with the amount given:
-an agent that earned by it has traded, not churned.
+There may be a million swaps. So each swap is read once, in chain order, and then the agents are processed one after the
+other. Together this takes half the time of a single pass that jumps from agent to agent.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -34,6 +30,15 @@ from tocsin.rounds.thresholds import (
 from tocsin.stacks import DECIMALS_MAX
 from tocsin.swaps.values import excess_of
 from tocsin.text import read_decimal
+
+TRADES_PER_STEP = 1_000
+
+# Transaction, token and amount given, token and amount received, time.
+Trade: TypeAlias = tuple[str, str, int, str, int, int]
+# The unmatched part of a trade: its time, what was paid, what it brought, its transaction.
+Lot: TypeAlias = tuple[int, int, int, str]
+# The books that a trade is entered in: its tokens given and received, both directions of its pair, and the pair.
+_Books: TypeAlias = tuple[Callable[[int], None], Callable[[int], None], list[Lot], list[Lot], "PairTrades"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +100,13 @@ def check_rules(rules: RoundRules) -> None:
             raise UsageError(f"{name} is 0 or above.")
 
 
-# The unmatched part of a trade: its time, what was paid, what it brought, its transaction.
-Lot: TypeAlias = tuple[int, int, int, str]
-
-
 @dataclass(slots=True)
 class PairTrades:
     """An agent's trades of one pair of tokens, and the parts that went there and back.
+
+    A trade gives back what an earlier trade of the same pair brought, if that was at most an hour before. Parts count:
+    one trade there and three back count the same as one and one. The amount that came back is compared with the amount
+    given: an agent that earned by it has traded, not churned.
 
     `unit` and `unit_back` are the values of one smallest unit of the two tokens, in parts of a dollar.
     """
@@ -187,14 +192,6 @@ def there_and_back(pairs: Mapping[tuple[str, str], PairTrades]) -> ThereAndBack:
         sum(len(pair.txids) for pair in in_order),
         list(islice(chain.from_iterable(pair.txids for pair in in_order), EVIDENCE_MAX)),
     )
-
-
-TRADES_PER_STEP = 1_000
-
-# Transaction, token and amount given, token and amount received, time.
-Trade: TypeAlias = tuple[str, str, int, str, int, int]
-# The books that a trade is entered in: its tokens given and received, both directions of its pair, and the pair.
-_Books: TypeAlias = tuple[Callable[[int], None], Callable[[int], None], list[Lot], list[Lot], PairTrades]
 
 
 @dataclass(slots=True)
@@ -310,3 +307,58 @@ class TradingAccounts:
                 account.trades.append((txid, token_in, int(given), token_out, int(received), at))
             else:
                 account.uncounted.update((token_in, token_out))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentScore:
+    """The figures of one identity. Money is in dollars."""
+
+    agent_id: int
+    wallets: list[RoundAgent]  # those that traded; the one that traded last comes first
+    trades: int
+    priced: int
+    dust: int
+    volume: Fraction
+    received: Fraction
+    capital: Fraction
+    latest: int
+    sources: Counter[str]
+    unpriced: list[str]
+    thin: list[str]
+
+    @property
+    def pnl(self) -> Fraction:
+        return self.received - self.volume
+
+
+def agent_scores(
+    accounts: TradingAccounts, values: Mapping[str, TokenValue], rules: RoundRules
+) -> Iterator[AgentScore]:
+    """Return one score for each identity that traded."""
+    units, dollar = accounts.units, accounts.dollar
+    dust_usd = Fraction(read_decimal(rules.dust_usd))
+    # The smallest amount of each token that is not dust.
+    not_dust = {token: math.ceil(dust_usd * dollar / unit) for token, unit in units.items()}
+    for agent_id, account in accounts.by_agent.items():
+        latest = {wallet: max(times) for wallet, times in account.times.items() if times}
+        if not latest:
+            continue
+        flows, sources = account.flows, account.sources
+        given = {token: [amount for amount in flow if amount > 0] for token, flow in flows.items()}
+        volume = sum(sum(amounts) * units[token] for token, amounts in given.items())
+        net = sum(sum(flow) * units[token] for token, flow in flows.items())
+        peaks = sum(max(accumulate(flow, initial=0)) * units[token] for token, flow in flows.items())
+        yield AgentScore(
+            agent_id,
+            sorted(latest, key=lambda wallet: (-latest[wallet], wallet.stx_address)),
+            trades=len(sources),
+            priced=sum(map(len, given.values())),
+            dust=sum(sum(map(not_dust[token].__gt__, amounts)) for token, amounts in given.items()),
+            volume=Fraction(volume, dollar),
+            received=Fraction(volume - net, dollar),
+            capital=Fraction(peaks, dollar),
+            latest=max(latest.values()),
+            sources=Counter(sources),
+            unpriced=sorted(account.uncounted - values.keys()),
+            thin=sorted(token for token in account.uncounted & values.keys() if values[token].thin),
+        )

@@ -1,10 +1,7 @@
-"""The actions of operators on rounds. An action needs a round in the right status; it is done whole or refused.
+"""The actions of operators on rounds, as a request job, and the rule by which rounds follow each other.
 
-Checks the fields of an operator's action. An error states how to give a missing or invalid field. Pure.
-
-The request jobs of rounds. They run in the object because it is the only writer.
-
-Rounds that follow each other by a rule: which ones must exist at a time. Pure.
+An action needs a round in the right status; it is done whole or refused. It refuses the fields of other actions, and an
+error states how to give a missing or invalid field. It runs in the object because that is the only writer.
 """
 
 import re
@@ -17,10 +14,9 @@ from holdfast.errors import UsageError
 from holdfast.types import JSON
 from tocsin.errors import RequestRefused
 from tocsin.prices.price import PoolFloors
-from tocsin.rounds import capture as preparation_store
-from tocsin.rounds import store as round_store
+from tocsin.rounds import store
 from tocsin.rounds.accounts import check_price
-from tocsin.rounds.capture import captured_inputs, known_decimals, prices_of_end
+from tocsin.rounds.capture import captured_inputs, clear_copies, forget, known_decimals, prices_of_end
 from tocsin.rounds.round import (
     CATEGORIES,
     FlagKind,
@@ -41,74 +37,16 @@ from tocsin.stacks import is_token_id
 from tocsin.swaps.rules import Rules
 from tocsin.text import decimal_of_float, decimal_text, read_decimal
 
+ROUND = "round"  # the name of the job
 AHEAD = 1  # rounds that are listed before they start
 MADE_MAX = 20  # rounds added in one run
-
-
-def floor_rules(floors: PoolFloors) -> tuple[str, str]:
-    """Return the floors as rules of a new round, exact: `min_liquidity_usd` and `min_day_volume_usd`."""
-    liquidity, volume = (decimal_of_float(usd) for usd in (floors.liquidity_usd, floors.day_volume_usd))
-    return decimal_text(liquidity), decimal_text(volume)
-
-
-def round_at(rule: RoundRule, number: int, floors: PoolFloors) -> RoundRules:
-    """Return the n-th round of a rule (from 0), such as `week-1-2026-05-13`."""
-    starts_at = rule.first_starts_at + number * rule.period_s
-    ends_at = starts_at + rule.period_s
-    min_liquidity_usd, min_day_volume_usd = floor_rules(floors)
-    day = datetime.fromtimestamp(starts_at, UTC).strftime("%Y-%m-%d")
-    return RoundRules(
-        round_id=f"{rule.prefix}-{rule.first_number + number}-{day}",
-        starts_at=starts_at,
-        ends_at=ends_at,
-        grace_ends_at=ends_at + rule.grace_s,
-        min_volume_usd=rule.min_volume_usd,
-        min_priced_trade_count=rule.min_priced_trade_count,
-        min_liquidity_usd=min_liquidity_usd,
-        min_day_volume_usd=min_day_volume_usd,
-        rewards=dict(rule.rewards),
-    )
-
-
-def rounds_until(
-    rule: RoundRule, set_at_s: int, newest_start: int | None, now_s: int, floors: PoolFloors
-) -> Iterator[RoundRules]:
-    """Yield the missing rounds: those after the newest existing one, up to the one after the running one.
-
-    The first is the one that ran when the rule was set: a rule does not reach into the past.
-    """
-    running = _running(rule, now_s)
-    first = min(_running(rule, set_at_s), running)  # the clock may have been set back
-    if newest_start is not None:
-        first = max(first, (newest_start - rule.first_starts_at) // rule.period_s + 1)
-    for number in range(first, min(running + AHEAD, first + MADE_MAX - 1) + 1):
-        yield round_at(rule, number, floors)
-
-
-def latest_start(rule: RoundRule, now_s: int) -> int:
-    """Return the start of the last round that must exist now."""
-    return rule.first_starts_at + (_running(rule, now_s) + AHEAD) * rule.period_s
-
-
-def _running(rule: RoundRule, at_s: int) -> int:
-    return max(0, (at_s - rule.first_starts_at) // rule.period_s)
-
-
-def next_start_ms(rule: RoundRule, now_s: int) -> int:
-    """Return the time of the rule's next boundary."""
-    if now_s < rule.first_starts_at:
-        return rule.first_starts_at * 1000
-    number = (now_s - rule.first_starts_at) // rule.period_s + 1
-    return (rule.first_starts_at + number * rule.period_s) * 1000
-
-
 DAY_S, YEAR_S = 86_400, 366 * 86_400
 GRACE_S = 3_600
 SATS_MAX = 21 * 10**14
+KINDS = tuple(kind for kind in get_args(FlagKind) if kind != "operator")
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _PREFIX = re.compile(r"[a-z][a-z0-9]{0,19}")
-
 # The fields of each action, in addition to the reason and, for all but the rule, the round. Other fields are refused:
 # the caller probably meant another action.
 _STEP = frozenset(("token_ids", "decimals_map"))  # as the site sends them; only a snapshot needs them
@@ -125,119 +63,6 @@ _TAKES: Mapping[str, frozenset[str]] = {
     "flag": frozenset(("agent_id", "kind", "decision")),
     "pay": frozenset(("category", "status", "payout_txid")),
 }
-
-
-def new_rules(action: RoundAction, floors: PoolFloors) -> RoundRules:
-    """Return the rules of a new round."""
-    round_id = round_id_of(action)
-    starts_at, ends_at = _time(action.starts_at, "startsAt"), _time(action.ends_at, "endsAt")
-    grace_s = GRACE_S if action.grace_s is None else action.grace_s
-    if not starts_at < ends_at <= starts_at + YEAR_S:
-        raise UsageError("endsAt must be later than startsAt, by at most a year.")
-    _check_grace(grace_s)
-    defaults = RoundRules("", 0, 0, 0)
-    count = action.min_priced_trade_count
-    min_liquidity_usd, min_day_volume_usd = floor_rules(floors)
-    return RoundRules(
-        round_id=round_id,
-        starts_at=starts_at,
-        ends_at=ends_at,
-        grace_ends_at=ends_at + grace_s,
-        min_volume_usd=usd_of(action.min_volume_usd, defaults.min_volume_usd),
-        min_priced_trade_count=_count(count, defaults.min_priced_trade_count),
-        min_liquidity_usd=min_liquidity_usd,
-        min_day_volume_usd=min_day_volume_usd,
-        rewards=_rewards(action.rewards),
-    )
-
-
-def check_fields(action: RoundAction) -> None:
-    takes = _TAKES[action.action] | {"action", "reason"} | ({"round_id"} if action.action != "rule" else set())
-    for each in fields(action):
-        if each.name not in takes and getattr(action, each.name) != each.default:
-            raise UsageError(f"{action.action} takes no {camel_case(each.name)}.")
-
-
-def round_id_of(action: RoundAction) -> str:
-    round_id = action.round_id or ""
-    if not _ID.fullmatch(round_id):
-        raise UsageError("roundId is lower-case letters, digits and hyphens, such as week-1-2026-05-13.")
-    return round_id
-
-
-def need_reason(action: RoundAction) -> str:
-    if not action.reason:
-        raise UsageError(f"{action.action} needs a reason: it is published or kept with the round.")
-    return action.reason
-
-
-def checked_token(token: str) -> str:
-    if not is_token_id(token):
-        raise UsageError("A token id is stx, or SP….contract::asset.")
-    return token
-
-
-def usd_of(text: str | None, default: str | None) -> str:
-    """Return a decimal number that is not negative."""
-    value = default if text is None else text
-    if value is None or read_decimal(value) < 0:
-        raise UsageError("An amount in USD is a decimal number such as 0.85, as text.")
-    return value
-
-
-def _count(count: int | None, default: int) -> int:
-    number = default if count is None else count
-    if not 0 <= number <= 1_000_000:
-        raise UsageError("minPricedTradeCount is 0 to 1,000,000.")
-    return number
-
-
-def _time(at: int | None, name: str) -> int:
-    if at is None or not 0 < at < 10**11:
-        raise UsageError(f"{name} is a time in unix seconds, such as 1778630400.")
-    return at
-
-
-def _check_grace(grace_s: int) -> None:
-    if not 0 <= grace_s <= 7 * DAY_S:
-        raise UsageError("graceS is 0 to 604800 seconds.")
-
-
-def _rewards(rewards: dict[str, int] | None) -> dict[str, int]:
-    for category, sats in (rewards or {}).items():
-        if category not in CATEGORIES or not 0 <= sats <= SATS_MAX:
-            raise UsageError(f"rewards are sats by category: {', '.join(CATEGORIES)}.")
-    return dict(rewards or {})
-
-
-def rule_of(action: RoundAction) -> RoundRule | None:
-    """Return the rule to set; None if the action ends it, which it must state."""
-    if action.end:
-        if any(getattr(action, name) is not None for name in _TAKES["rule"] - {"end"}):
-            raise UsageError("end takes no other field: it ends the rule.")
-        return None
-    if action.first_starts_at is None:
-        raise UsageError("Give firstStartsAt, a time in unix seconds, to set the rule, or end: true to end it.")
-    rule = RoundRule(
-        first_starts_at=_time(action.first_starts_at, "firstStartsAt"),
-        prefix=action.prefix or "week",
-        first_number=1 if action.first_number is None else action.first_number,
-        period_s=7 * DAY_S if action.period_s is None else action.period_s,
-        grace_s=GRACE_S if action.grace_s is None else action.grace_s,
-        min_volume_usd=usd_of(action.min_volume_usd, "50"),
-        min_priced_trade_count=_count(action.min_priced_trade_count, 3),
-        rewards=_rewards(action.rewards),
-    )
-    if not _PREFIX.fullmatch(rule.prefix) or not 0 <= rule.first_number < 10**6:
-        raise UsageError("prefix is a lower-case word such as week; firstNumber is 0 to 999999.")
-    if not 3_600 <= rule.period_s <= YEAR_S:
-        raise UsageError("periodS is an hour to a year, in seconds.")
-    _check_grace(rule.grace_s)
-    return rule
-
-
-KINDS = tuple(kind for kind in get_args(FlagKind) if kind != "operator")
-
 _VOID = """
 UPDATE competition_rounds SET status = 'void', note = ?, waiting_reason = NULL, waiting_since = NULL
 WHERE round_id = ? AND status IN ('open', 'closed', 'finalizing', 'finalized')"""
@@ -267,6 +92,29 @@ UPDATE competition_rounds SET status = iif(
     'partially_paid', 'paid')
 WHERE round_id = ?1 AND status IN ('finalized', 'partially_paid')
   AND EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status = 'paid')"""
+
+
+def round_jobs(rules: Rules, *, feed_runs: bool) -> Mapping[str, RequestJob]:
+    """Return the job. It takes `{action, by, dry_run}` and answers with a `RoundAnswer`, even if it refuses."""
+
+    async def act(context: WorkContext, argument: JSON) -> JSON:
+        asked = argument if isinstance(argument, dict) else {}
+        action = RoundAction.from_json(asked.get("action"))
+        dry_run = asked.get("dry_run") is True
+        work = RoundWork(context.db, context.clock, context.logger, rules, feed_runs)
+        actions = RoundActions(work, str(asked.get("by")), dry_run=dry_run)
+        try:
+            return (await actions.act(action)).to_json()
+        except RequestRefused as refusal:
+            status, code, sentence = refusal.status, refusal.code, str(refusal)
+        except UsageError as error:
+            status, code, sentence = 400, "bad_request", str(error)
+        answer = RoundAnswer(
+            ok=False, action=action.action, dry_run=dry_run, detail=sentence, http_status=status, code=code
+        )
+        return answer.to_json()
+
+    return {ROUND: act}
 
 
 class RoundActions:
@@ -356,17 +204,17 @@ class RoundActions:
     async def _add(self, action: RoundAction) -> RoundAnswer:
         rules = new_rules(action, self._work.rules.floors)
         db = self._work.db
-        if await round_store.find_round(db, rules.round_id) is not None:
+        if await store.find_round(db, rules.round_id) is not None:
             raise refused(409, "round_exists", f"The round {rules.round_id} already exists.")
         if not self._dry:
-            await round_store.add(db, rules, self._work.clock.now()).run()
+            await store.add(db, rules, self._work.clock.now()).run()
         return await self._done(action, rules.round_id, "added")
 
     async def _rule(self, action: RoundAction) -> RoundAnswer:
         """Set the rule, or end it."""
         rule = rule_of(action)
         if not self._dry:
-            await round_store.set_rule(self._work.db, rule, self._by, self._work.clock.now()).run()
+            await store.set_rule(self._work.db, rule, self._by, self._work.clock.now()).run()
         detail = "the rule has ended" if rule is None else f"{rule.prefix} every {rule.period_s} s"
         return RoundAnswer(ok=True, action="rule", dry_run=self._dry, detail=detail)
 
@@ -378,10 +226,10 @@ class RoundActions:
             statements = [
                 db.prepare(_VOID).bind(reason, round_id),
                 db.prepare(_VOID_REWARDS).bind(round_id),
-                *preparation_store.forget(db, round_id, _IS_VOID),
+                *forget(db, round_id, _IS_VOID),
             ]
             await self._changed((await db.batch(statements))[0].meta.changes, round_id, "open")
-            await preparation_store.clear_copies(db, round_)
+            await clear_copies(db, round_)
         return await self._done(action, round_.round_id, "void")
 
     async def _reopen(self, action: RoundAction) -> RoundAnswer:
@@ -403,7 +251,7 @@ class RoundActions:
         check_price(RoundPrice(token, price, decimals, "manual_admin", 0))
         if not self._dry:
             values = (round_.round_id, token, price, decimals, reason, self._by, self._at())
-            made = await self._work.db.prepare(round_store.OVERRIDE).bind(*values).run()
+            made = await self._work.db.prepare(store.OVERRIDE).bind(*values).run()
             await self._changed(made.meta.changes, round_.round_id, "closed")
         detail = f"{token} is {price} USD, with {decimals} decimals"
         return await self._done(action, round_.round_id, detail)
@@ -468,7 +316,7 @@ class RoundActions:
             raise _wrong_status(await the_round(self._work.db, round_id), wanted)
 
     async def _done(self, action: RoundAction, round_id: str, detail: str) -> RoundAnswer:
-        found = await round_store.find_round(self._work.db, round_id)
+        found = await store.find_round(self._work.db, round_id)
         return RoundAnswer(ok=True, action=action.action, dry_run=self._dry, round=found, detail=detail)
 
     def _at(self) -> str:
@@ -490,27 +338,167 @@ def _wrong_status(round_: RoundRow, *wanted: str) -> RequestRefused:
     return refused(409, "wrong_status", sentence)
 
 
-ROUND = "round"
+# The fields of an action
 
 
-def round_jobs(rules: Rules, *, feed_runs: bool) -> Mapping[str, RequestJob]:
-    """Return the job. It takes `{action, by, dry_run}` and answers with a `RoundAnswer`, even if it refuses."""
+def new_rules(action: RoundAction, floors: PoolFloors) -> RoundRules:
+    """Return the rules of a new round."""
+    round_id = round_id_of(action)
+    starts_at, ends_at = _time(action.starts_at, "startsAt"), _time(action.ends_at, "endsAt")
+    grace_s = GRACE_S if action.grace_s is None else action.grace_s
+    if not starts_at < ends_at <= starts_at + YEAR_S:
+        raise UsageError("endsAt must be later than startsAt, by at most a year.")
+    _check_grace(grace_s)
+    defaults = RoundRules("", 0, 0, 0)
+    rules = RoundRules(
+        round_id=round_id,
+        starts_at=starts_at,
+        ends_at=ends_at,
+        grace_ends_at=ends_at + grace_s,
+        min_volume_usd=usd_of(action.min_volume_usd, defaults.min_volume_usd),
+        min_priced_trade_count=_count(action.min_priced_trade_count, defaults.min_priced_trade_count),
+        rewards=_rewards(action.rewards),
+    )
+    return _with_floors(rules, floors)
 
-    async def act(context: WorkContext, argument: JSON) -> JSON:
-        asked = argument if isinstance(argument, dict) else {}
-        action = RoundAction.from_json(asked.get("action"))
-        dry_run = asked.get("dry_run") is True
-        work = RoundWork(context.db, context.clock, context.logger, rules, feed_runs)
-        actions = RoundActions(work, str(asked.get("by")), dry_run=dry_run)
-        try:
-            return (await actions.act(action)).to_json()
-        except RequestRefused as refusal:
-            status, code, sentence = refusal.status, refusal.code, str(refusal)
-        except UsageError as error:
-            status, code, sentence = 400, "bad_request", str(error)
-        refused = RoundAnswer(
-            ok=False, action=action.action, dry_run=dry_run, detail=sentence, http_status=status, code=code
-        )
-        return refused.to_json()
 
-    return {ROUND: act}
+def check_fields(action: RoundAction) -> None:
+    takes = _TAKES[action.action] | {"action", "reason"} | ({"round_id"} if action.action != "rule" else set())
+    for each in fields(action):
+        if each.name not in takes and getattr(action, each.name) != each.default:
+            raise UsageError(f"{action.action} takes no {camel_case(each.name)}.")
+
+
+def round_id_of(action: RoundAction) -> str:
+    round_id = action.round_id or ""
+    if not _ID.fullmatch(round_id):
+        raise UsageError("roundId is lower-case letters, digits and hyphens, such as week-1-2026-05-13.")
+    return round_id
+
+
+def need_reason(action: RoundAction) -> str:
+    if not action.reason:
+        raise UsageError(f"{action.action} needs a reason: it is published or kept with the round.")
+    return action.reason
+
+
+def checked_token(token: str) -> str:
+    if not is_token_id(token):
+        raise UsageError("A token id is stx, or SP….contract::asset.")
+    return token
+
+
+def usd_of(text: str | None, default: str | None) -> str:
+    """Return a decimal number that is not negative."""
+    value = default if text is None else text
+    if value is None or read_decimal(value) < 0:
+        raise UsageError("An amount in USD is a decimal number such as 0.85, as text.")
+    return value
+
+
+def _count(count: int | None, default: int) -> int:
+    number = default if count is None else count
+    if not 0 <= number <= 1_000_000:
+        raise UsageError("minPricedTradeCount is 0 to 1,000,000.")
+    return number
+
+
+def _time(at: int | None, name: str) -> int:
+    if at is None or not 0 < at < 10**11:
+        raise UsageError(f"{name} is a time in unix seconds, such as 1778630400.")
+    return at
+
+
+def _check_grace(grace_s: int) -> None:
+    if not 0 <= grace_s <= 7 * DAY_S:
+        raise UsageError("graceS is 0 to 604800 seconds.")
+
+
+def _rewards(rewards: dict[str, int] | None) -> dict[str, int]:
+    for category, sats in (rewards or {}).items():
+        if category not in CATEGORIES or not 0 <= sats <= SATS_MAX:
+            raise UsageError(f"rewards are sats by category: {', '.join(CATEGORIES)}.")
+    return dict(rewards or {})
+
+
+def rule_of(action: RoundAction) -> RoundRule | None:
+    """Return the rule to set; None if the action ends it, which it must state."""
+    if action.end:
+        if any(getattr(action, name) is not None for name in _TAKES["rule"] - {"end"}):
+            raise UsageError("end takes no other field: it ends the rule.")
+        return None
+    if action.first_starts_at is None:
+        raise UsageError("Give firstStartsAt, a time in unix seconds, to set the rule, or end: true to end it.")
+    rule = RoundRule(
+        first_starts_at=_time(action.first_starts_at, "firstStartsAt"),
+        prefix=action.prefix or "week",
+        first_number=1 if action.first_number is None else action.first_number,
+        period_s=7 * DAY_S if action.period_s is None else action.period_s,
+        grace_s=GRACE_S if action.grace_s is None else action.grace_s,
+        min_volume_usd=usd_of(action.min_volume_usd, "50"),
+        min_priced_trade_count=_count(action.min_priced_trade_count, 3),
+        rewards=_rewards(action.rewards),
+    )
+    if not _PREFIX.fullmatch(rule.prefix) or not 0 <= rule.first_number < 10**6:
+        raise UsageError("prefix is a lower-case word such as week; firstNumber is 0 to 999999.")
+    if not 3_600 <= rule.period_s <= YEAR_S:
+        raise UsageError("periodS is an hour to a year, in seconds.")
+    _check_grace(rule.grace_s)
+    return rule
+
+
+# Rounds by a rule
+
+
+def round_at(rule: RoundRule, number: int, floors: PoolFloors) -> RoundRules:
+    """Return the n-th round of a rule (from 0), such as `week-1-2026-05-13`."""
+    starts_at = rule.first_starts_at + number * rule.period_s
+    ends_at = starts_at + rule.period_s
+    day = datetime.fromtimestamp(starts_at, UTC).strftime("%Y-%m-%d")
+    rules = RoundRules(
+        round_id=f"{rule.prefix}-{rule.first_number + number}-{day}",
+        starts_at=starts_at,
+        ends_at=ends_at,
+        grace_ends_at=ends_at + rule.grace_s,
+        min_volume_usd=rule.min_volume_usd,
+        min_priced_trade_count=rule.min_priced_trade_count,
+        rewards=dict(rule.rewards),
+    )
+    return _with_floors(rules, floors)
+
+
+def _with_floors(rules: RoundRules, floors: PoolFloors) -> RoundRules:
+    liquidity, volume = (decimal_text(decimal_of_float(usd)) for usd in (floors.liquidity_usd, floors.day_volume_usd))
+    return replace(rules, min_liquidity_usd=liquidity, min_day_volume_usd=volume)
+
+
+def rounds_until(
+    rule: RoundRule, set_at_s: int, newest_start: int | None, now_s: int, floors: PoolFloors
+) -> Iterator[RoundRules]:
+    """Yield the missing rounds: those after the newest existing one, up to the one after the running one.
+
+    The first is the one that ran when the rule was set: a rule does not reach into the past.
+    """
+    running = _running(rule, now_s)
+    first = min(_running(rule, set_at_s), running)  # the clock may have been set back
+    if newest_start is not None:
+        first = max(first, (newest_start - rule.first_starts_at) // rule.period_s + 1)
+    for number in range(first, min(running + AHEAD, first + MADE_MAX - 1) + 1):
+        yield round_at(rule, number, floors)
+
+
+def latest_start(rule: RoundRule, now_s: int) -> int:
+    """Return the start of the last round that must exist now."""
+    return rule.first_starts_at + (_running(rule, now_s) + AHEAD) * rule.period_s
+
+
+def _running(rule: RoundRule, at_s: int) -> int:
+    return max(0, (at_s - rule.first_starts_at) // rule.period_s)
+
+
+def next_start_ms(rule: RoundRule, now_s: int) -> int:
+    """Return the time of the rule's next boundary."""
+    if now_s < rule.first_starts_at:
+        return rule.first_starts_at * 1000
+    number = (now_s - rule.first_starts_at) // rule.period_s + 1
+    return (rule.first_starts_at + number * rule.period_s) * 1000

@@ -1,18 +1,14 @@
 """Captures a round: the eligible agents, the swaps and refusals, and the prices of the end, as one batch.
 
 From then on the result depends on nothing else. Swaps that appear, disappear or move later are noted as discrepancies.
-If the result was prepared and no swap of the round has changed since, the prepared copy of the swaps is kept.
-
-The prices of a round's end, from the price series: the same whenever they are computed.
 
 The price of a token is the median of the prices in force at 13 instants of the last hour, including the end. A spike
 of a few minutes does not move it. A token whose price was known at fewer than seven of them has no price.
 
-The tables of preparations: results that wait for the end of their round's grace.
-
-Triggers mark a preparation as outdated when a swap of its round appears, disappears or changes. The batch that captures
-the round itself checks whether the eligible wallets are still those whose swaps were copied. All other inputs of a
-result are small: their digest, the basis, is compared after the capture.
+A preparation is a result that waits for the end of its round's grace. Triggers mark it as outdated when a swap of its
+round appears, disappears or changes. The batch that captures the round checks whether the eligible wallets are still
+those whose swaps were copied; if they are, the copy is kept. All other inputs of a result are small: their digest, the
+basis, is compared after the capture.
 """
 
 import asyncio
@@ -46,6 +42,138 @@ from tocsin.text import decimal_of_float, decimal_text, read_decimal
 INSTANTS = 13
 APART_MS = 5 * 60_000
 KNOWN_MIN = 7
+PAGE = 2_000  # rows
+BLOCKS_AT_ONCE = 500  # blocks whose swaps are sorted together
+GAUGE = "stx"  # it always has a price, unless prices were not refreshed around the end
+UNPRICED = f"the price of {GAUGE} at the end is not known: prices were not refreshed then, and an operator may set them"
+ROWS_AT_ONCE, PARTS_AT_ONCE = 5_000, 50  # deleted by one statement
+
+# Parts of statements with the round as ?1.
+READY = "SELECT 1 FROM competition_round_preparations WHERE round_id = ?1 AND state = 'ready'"
+# The batches of a preparation write only while it is under way and nobody has captured the round.
+IS_UNDER_WAY = """EXISTS (SELECT 1 FROM competition_round_preparations p
+  JOIN competition_rounds r ON r.round_id = p.round_id AND r.version = p.version
+  WHERE p.round_id = ?1 AND p.begun_at = ?2 AND p.state = 'begun' AND r.status IN ('open', 'closed'))"""
+
+_FIND = "SELECT * FROM competition_round_preparations WHERE round_id IN (SELECT value FROM json_each(?))"
+_BEGIN_PREPARATION = """
+INSERT INTO competition_round_preparations (round_id, version, attempts, begun_at, state, starts_at, ends_at)
+SELECT round_id, version, 1, ?2, 'begun', starts_at, ends_at FROM competition_rounds
+WHERE round_id = ?1 AND version = ?3 AND status IN ('open', 'closed')
+ON CONFLICT (round_id) DO UPDATE SET attempts = iif(version = excluded.version, attempts + 1, 1),
+  version = excluded.version, begun_at = excluded.begun_at, state = excluded.state, tokens_json = NULL, basis = NULL"""
+_LAST_PART = f"""
+DELETE FROM competition_round_files WHERE round_id = ?1 AND version = ?3 AND part >= ?4 AND {IS_UNDER_WAY}"""
+_NO_OUTCOME = f"DELETE FROM competition_round_prepared_outcomes WHERE round_id = ?1 AND {IS_UNDER_WAY}"
+_OUTCOME = f"""
+INSERT INTO competition_round_prepared_outcomes (round_id, part, text) SELECT ?1, ?3, ?4 WHERE {IS_UNDER_WAY}"""
+_MAKE_READY = f"""
+UPDATE competition_round_preparations SET state = 'ready', tokens_json = ?3, basis = ?4
+WHERE round_id = ?1 AND {IS_UNDER_WAY}"""
+_ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
+_PREPARED = "SELECT stx_address FROM competition_round_agents WHERE round_id = ?1"
+_OUTDATE = f"""
+UPDATE competition_round_preparations SET state = 'outdated'
+WHERE round_id = ?1 AND state = 'ready'
+  AND (version <> ?2 OR EXISTS ({_ELIGIBLE} EXCEPT {_PREPARED}) OR EXISTS ({_PREPARED} EXCEPT {_ELIGIBLE}))"""
+_IS_VOID = """EXISTS (SELECT 1 FROM competition_rounds r
+  WHERE r.round_id = ?1 AND r.status = 'void' AND r.captured_at IS NULL)"""
+_COPIES = {  # with the rest of their keys
+    "competition_round_swaps": "txid",
+    "competition_round_refusals": "txid",
+    "competition_round_excesses": "txid",
+    "competition_round_agents": "stx_address",
+    "competition_round_price_snapshots": "token_id",
+    "competition_round_files": "part",
+}
+_OUTCOME_TEXT = "SELECT text FROM competition_round_prepared_outcomes WHERE round_id = ? ORDER BY part"
+
+_AGENT = "a.stx_address, a.btc_address, a.erc8004_agent_id, a.display_name, a.owner"
+_SWAP = """s.txid, s.sender, s.contract_id, s.function_name, s.token_in, s.amount_in, s.token_out, s.amount_out,
+  s.burn_block_time, s.block_height, s.tx_index, s.source"""
+# The values that many swaps share are one string: it is read and looked up once, not six times.
+_SHARED = " || char(31) || ".join(
+    f"s.{name}" for name in ("sender", "contract_id", "function_name", "token_in", "token_out", "source")
+)
+_READ_SWAP = f"s.txid, {_SHARED} AS shared, s.amount_in, s.amount_out, s.burn_block_time, s.block_height, s.tx_index"
+_REFUSAL = "r.txid, r.sender, r.code, r.reason, r.burn_block_time"
+_EXCESS = "e.txid, e.given_usd, e.given_liquidity_usd, e.received_usd, e.received_liquidity_usd"
+_LIVE_AGENTS = "agents a JOIN agent_tiers t ON t.stx_address = a.stx_address AND t.tier = 'eligible'"
+_LIVE_SWAPS = """swaps s JOIN agent_tiers t ON t.stx_address = s.sender AND t.tier = 'eligible'
+WHERE s.burn_block_time >= ? AND s.burn_block_time < ?"""
+_LIVE_REFUSALS = """refusals r JOIN agents a ON a.stx_address = r.sender
+WHERE r.burn_block_time >= ? AND r.burn_block_time < ?"""
+_LIVE_EXCESSES = """excess_swaps e JOIN agent_tiers t ON t.stx_address = e.sender AND t.tier = 'eligible'
+WHERE e.burn_block_time >= ? AND e.burn_block_time < ?"""
+# Only the batch that changed the status writes anything. Writing rows in key order is five times as fast.
+_IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds
+  WHERE round_id = ?1 AND status = 'finalizing' AND captured_at = ?2)"""
+# While a preparation is ready, it lists all traded tokens, so no query has to read all swaps.
+_BEGIN = f"""
+UPDATE competition_rounds SET status = 'finalizing', captured_at = ?2, allowlist_version = ?3,
+  complete_until_block = ?4, waiting_reason = NULL, waiting_since = NULL
+WHERE round_id = ?1 AND status = 'closed' AND version = ?5 AND (EXISTS ({READY} AND begun_at = ?9) OR NOT EXISTS (
+  SELECT 1 FROM swaps WHERE burn_block_time >= ?6 AND burn_block_time < ?7
+    AND (token_in NOT IN (SELECT value FROM json_each(?8)) OR token_out NOT IN (SELECT value FROM json_each(?8)))))"""
+_SMALL = (
+    "competition_round_price_snapshots",
+    "competition_round_agents",
+    "competition_round_refusals",
+    "competition_round_excesses",
+)
+_FOUND_LATER = ("competition_round_changes", "competition_round_discrepancies")
+_PRICES = """
+INSERT INTO competition_round_price_snapshots (round_id, token_id, price_usd, decimals, source, captured_at,
+  price_usd_exact, seen_at, liquidity_usd, volume_usd, reason)
+SELECT ?1, json_extract(p.value, '$.token_id'), CAST(json_extract(p.value, '$.price_usd') AS REAL),
+  json_extract(p.value, '$.decimals'), json_extract(p.value, '$.source'), ?2, json_extract(p.value, '$.price_usd'),
+  json_extract(p.value, '$.at'), json_extract(p.value, '$.liquidity_usd'), json_extract(p.value, '$.volume_usd'),
+  json_extract(p.value, '$.reason')
+FROM json_each(?3) p"""
+_AGENTS = f"""
+INSERT INTO competition_round_agents
+  (round_id, stx_address, btc_address, erc8004_agent_id, display_name, owner, first_funder)
+WITH known AS MATERIALIZED (SELECT key AS wallet, value AS funder FROM json_each(?3))
+SELECT ?1, {_AGENT}, k.funder FROM {_LIVE_AGENTS} LEFT JOIN known k ON k.wallet = a.stx_address"""
+INTO_SWAPS = f"""
+INSERT INTO competition_round_swaps (round_id, txid, sender, contract_id, function_name, token_in, amount_in, token_out,
+  amount_out, burn_block_time, block_height, tx_index, source)
+SELECT ?1, {_SWAP} FROM"""
+_SWAPS = f"""{INTO_SWAPS} {_LIVE_SWAPS.replace("?", "?3", 1).replace("< ?", "< ?4")}
+  AND {_IS_MINE} AND NOT EXISTS ({READY}) ORDER BY s.txid"""
+_NO_SWAPS = f"DELETE FROM competition_round_swaps WHERE round_id = ?1 AND {_IS_MINE} AND NOT EXISTS ({READY})"
+_REFUSALS = f"""
+INSERT INTO competition_round_refusals (round_id, txid, sender, code, reason, burn_block_time)
+SELECT ?1, {_REFUSAL} FROM {_LIVE_REFUSALS.replace("?", "?3", 1).replace("< ?", "< ?4")}"""
+_EXCESSES = f"""
+INSERT INTO competition_round_excesses
+  (round_id, txid, given_usd, given_liquidity_usd, received_usd, received_liquidity_usd)
+SELECT ?1, {_EXCESS} FROM {_LIVE_EXCESSES.replace("?", "?3", 1).replace("< ?", "< ?4")}"""
+
+_TOKENS = """
+SELECT token_in AS token FROM swaps WHERE burn_block_time >= ?1 AND burn_block_time < ?2
+UNION SELECT token_out FROM swaps WHERE burn_block_time >= ?1 AND burn_block_time < ?2
+UNION SELECT token_id FROM competition_round_price_overrides WHERE round_id = ?3"""
+_OVERRIDES = "SELECT * FROM competition_round_price_overrides WHERE round_id = ?"
+_DECISIONS = "SELECT * FROM competition_round_decisions WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
+_CAPTURED_AGENTS = "SELECT * FROM competition_round_agents a WHERE round_id = ?"
+# It does not join the wallets eligible now: that may change and change back while the pages are read.
+_SWAPS_TO_PREPARE = f"""
+SELECT {_READ_SWAP} FROM swaps s CROSS JOIN competition_round_agents a ON a.stx_address = s.sender
+WHERE a.round_id = ? AND s.burn_block_time < ?"""
+# The first page begins at the start of the round. With a condition for it, SQLite would read all earlier pages each
+# time.
+_SWAPS_NOW = f"""
+SELECT {_READ_SWAP} FROM swaps s CROSS JOIN agent_tiers t ON t.stx_address = s.sender AND t.tier = 'eligible'
+WHERE s.burn_block_time < ?"""
+_IN_TIME = ("burn_block_time", "txid")
+_CAPTURED_SWAPS = f"SELECT {_READ_SWAP} FROM competition_round_swaps s WHERE round_id = ?"
+_CAPTURED_REFUSALS = f"SELECT {_REFUSAL} FROM competition_round_refusals r WHERE round_id = ?"
+_CAPTURED_EXCESSES = f"SELECT {_EXCESS} FROM competition_round_excesses e WHERE round_id = ?"
+_CAPTURED_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
+
+
+# Prices of the end
 
 
 def ask_for_closing_prices(db: Database, token_ids: Collection[str], ends_at: int) -> Statement:
@@ -93,47 +221,7 @@ def closing_price(token_id: str, points: Sequence[PricePoint], end_ms: int) -> R
     return RoundPrice(token_id, point.price_usd, decimals, "tenero", at, point.liquidity_usd, point.volume_usd)
 
 
-ROWS_AT_ONCE, PARTS_AT_ONCE = 5_000, 50  # deleted by one statement
-
-# Parts of statements with the round as ?1.
-READY = "SELECT 1 FROM competition_round_preparations WHERE round_id = ?1 AND state = 'ready'"
-# The batches of a preparation write only while it is under way and nobody has captured the round.
-IS_UNDER_WAY = """EXISTS (SELECT 1 FROM competition_round_preparations p
-  JOIN competition_rounds r ON r.round_id = p.round_id AND r.version = p.version
-  WHERE p.round_id = ?1 AND p.begun_at = ?2 AND p.state = 'begun' AND r.status IN ('open', 'closed'))"""
-
-_FIND = "SELECT * FROM competition_round_preparations WHERE round_id IN (SELECT value FROM json_each(?))"
-_BEGIN_PREPARATION = """
-INSERT INTO competition_round_preparations (round_id, version, attempts, begun_at, state, starts_at, ends_at)
-SELECT round_id, version, 1, ?2, 'begun', starts_at, ends_at FROM competition_rounds
-WHERE round_id = ?1 AND version = ?3 AND status IN ('open', 'closed')
-ON CONFLICT (round_id) DO UPDATE SET attempts = iif(version = excluded.version, attempts + 1, 1),
-  version = excluded.version, begun_at = excluded.begun_at, state = excluded.state, tokens_json = NULL, basis = NULL"""
-_LAST_PART = f"""
-DELETE FROM competition_round_files WHERE round_id = ?1 AND version = ?3 AND part >= ?4 AND {IS_UNDER_WAY}"""
-_NO_OUTCOME = f"DELETE FROM competition_round_prepared_outcomes WHERE round_id = ?1 AND {IS_UNDER_WAY}"
-_OUTCOME = f"""
-INSERT INTO competition_round_prepared_outcomes (round_id, part, text) SELECT ?1, ?3, ?4 WHERE {IS_UNDER_WAY}"""
-_MAKE_READY = f"""
-UPDATE competition_round_preparations SET state = 'ready', tokens_json = ?3, basis = ?4
-WHERE round_id = ?1 AND {IS_UNDER_WAY}"""
-_ELIGIBLE = "SELECT stx_address FROM agent_tiers WHERE tier = 'eligible'"
-_PREPARED = "SELECT stx_address FROM competition_round_agents WHERE round_id = ?1"
-_OUTDATE = f"""
-UPDATE competition_round_preparations SET state = 'outdated'
-WHERE round_id = ?1 AND state = 'ready'
-  AND (version <> ?2 OR EXISTS ({_ELIGIBLE} EXCEPT {_PREPARED}) OR EXISTS ({_PREPARED} EXCEPT {_ELIGIBLE}))"""
-_IS_VOID = """EXISTS (SELECT 1 FROM competition_rounds r
-  WHERE r.round_id = ?1 AND r.status = 'void' AND r.captured_at IS NULL)"""
-_COPIES = {  # with the rest of their keys
-    "competition_round_swaps": "txid",
-    "competition_round_refusals": "txid",
-    "competition_round_excesses": "txid",
-    "competition_round_agents": "stx_address",
-    "competition_round_price_snapshots": "token_id",
-    "competition_round_files": "part",
-}
-_OUTCOME_TEXT = "SELECT text FROM competition_round_prepared_outcomes WHERE round_id = ? ORDER BY part"
+# Preparations
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,97 +313,7 @@ async def prepared_outcome(db: Database, round_id: str) -> str:
     return "".join(row["text"] for row in (await db.prepare(_OUTCOME_TEXT).bind(round_id).all()).results)
 
 
-PAGE = 2_000  # rows
-BLOCKS_AT_ONCE = 500  # blocks whose swaps are sorted together
-GAUGE = "stx"  # it always has a price, unless prices were not refreshed around the end
-UNPRICED = f"the price of {GAUGE} at the end is not known: prices were not refreshed then, and an operator may set them"
-
-_AGENT = "a.stx_address, a.btc_address, a.erc8004_agent_id, a.display_name, a.owner"
-_SWAP = """s.txid, s.sender, s.contract_id, s.function_name, s.token_in, s.amount_in, s.token_out, s.amount_out,
-  s.burn_block_time, s.block_height, s.tx_index, s.source"""
-# The values that many swaps share are one string: it is read and looked up once, not six times.
-_SHARED = " || char(31) || ".join(
-    f"s.{name}" for name in ("sender", "contract_id", "function_name", "token_in", "token_out", "source")
-)
-_READ_SWAP = f"s.txid, {_SHARED} AS shared, s.amount_in, s.amount_out, s.burn_block_time, s.block_height, s.tx_index"
-_REFUSAL = "r.txid, r.sender, r.code, r.reason, r.burn_block_time"
-
-_EXCESS = "e.txid, e.given_usd, e.given_liquidity_usd, e.received_usd, e.received_liquidity_usd"
-
-_LIVE_AGENTS = "agents a JOIN agent_tiers t ON t.stx_address = a.stx_address AND t.tier = 'eligible'"
-_LIVE_SWAPS = """swaps s JOIN agent_tiers t ON t.stx_address = s.sender AND t.tier = 'eligible'
-WHERE s.burn_block_time >= ? AND s.burn_block_time < ?"""
-_LIVE_REFUSALS = """refusals r JOIN agents a ON a.stx_address = r.sender
-WHERE r.burn_block_time >= ? AND r.burn_block_time < ?"""
-_LIVE_EXCESSES = """excess_swaps e JOIN agent_tiers t ON t.stx_address = e.sender AND t.tier = 'eligible'
-WHERE e.burn_block_time >= ? AND e.burn_block_time < ?"""
-
-# Only the batch that changed the status writes anything. Writing rows in key order is five times as fast.
-_IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds
-  WHERE round_id = ?1 AND status = 'finalizing' AND captured_at = ?2)"""
-# While a preparation is ready, it lists all traded tokens, so no query has to read all swaps.
-_BEGIN = f"""
-UPDATE competition_rounds SET status = 'finalizing', captured_at = ?2, allowlist_version = ?3,
-  complete_until_block = ?4, waiting_reason = NULL, waiting_since = NULL
-WHERE round_id = ?1 AND status = 'closed' AND version = ?5 AND (EXISTS ({READY} AND begun_at = ?9) OR NOT EXISTS (
-  SELECT 1 FROM swaps WHERE burn_block_time >= ?6 AND burn_block_time < ?7
-    AND (token_in NOT IN (SELECT value FROM json_each(?8)) OR token_out NOT IN (SELECT value FROM json_each(?8)))))"""
-_SMALL = (
-    "competition_round_price_snapshots",
-    "competition_round_agents",
-    "competition_round_refusals",
-    "competition_round_excesses",
-)
-_FOUND_LATER = ("competition_round_changes", "competition_round_discrepancies")
-_PRICES = """
-INSERT INTO competition_round_price_snapshots (round_id, token_id, price_usd, decimals, source, captured_at,
-  price_usd_exact, seen_at, liquidity_usd, volume_usd, reason)
-SELECT ?1, json_extract(p.value, '$.token_id'), CAST(json_extract(p.value, '$.price_usd') AS REAL),
-  json_extract(p.value, '$.decimals'), json_extract(p.value, '$.source'), ?2, json_extract(p.value, '$.price_usd'),
-  json_extract(p.value, '$.at'), json_extract(p.value, '$.liquidity_usd'), json_extract(p.value, '$.volume_usd'),
-  json_extract(p.value, '$.reason')
-FROM json_each(?3) p"""
-_AGENTS = f"""
-INSERT INTO competition_round_agents
-  (round_id, stx_address, btc_address, erc8004_agent_id, display_name, owner, first_funder)
-WITH known AS MATERIALIZED (SELECT key AS wallet, value AS funder FROM json_each(?3))
-SELECT ?1, {_AGENT}, k.funder FROM {_LIVE_AGENTS} LEFT JOIN known k ON k.wallet = a.stx_address"""
-INTO_SWAPS = f"""
-INSERT INTO competition_round_swaps (round_id, txid, sender, contract_id, function_name, token_in, amount_in, token_out,
-  amount_out, burn_block_time, block_height, tx_index, source)
-SELECT ?1, {_SWAP} FROM"""
-_SWAPS = f"""{INTO_SWAPS} {_LIVE_SWAPS.replace("?", "?3", 1).replace("< ?", "< ?4")}
-  AND {_IS_MINE} AND NOT EXISTS ({READY}) ORDER BY s.txid"""
-_NO_SWAPS = f"DELETE FROM competition_round_swaps WHERE round_id = ?1 AND {_IS_MINE} AND NOT EXISTS ({READY})"
-_REFUSALS = f"""
-INSERT INTO competition_round_refusals (round_id, txid, sender, code, reason, burn_block_time)
-SELECT ?1, {_REFUSAL} FROM {_LIVE_REFUSALS.replace("?", "?3", 1).replace("< ?", "< ?4")}"""
-_EXCESSES = f"""
-INSERT INTO competition_round_excesses
-  (round_id, txid, given_usd, given_liquidity_usd, received_usd, received_liquidity_usd)
-SELECT ?1, {_EXCESS} FROM {_LIVE_EXCESSES.replace("?", "?3", 1).replace("< ?", "< ?4")}"""
-
-_TOKENS = """
-SELECT token_in AS token FROM swaps WHERE burn_block_time >= ?1 AND burn_block_time < ?2
-UNION SELECT token_out FROM swaps WHERE burn_block_time >= ?1 AND burn_block_time < ?2
-UNION SELECT token_id FROM competition_round_price_overrides WHERE round_id = ?3"""
-_OVERRIDES = "SELECT * FROM competition_round_price_overrides WHERE round_id = ?"
-_DECISIONS = "SELECT * FROM competition_round_decisions WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
-_CAPTURED_AGENTS = "SELECT * FROM competition_round_agents a WHERE round_id = ?"
-# It does not join the wallets eligible now: that may change and change back while the pages are read.
-_SWAPS_TO_PREPARE = f"""
-SELECT {_READ_SWAP} FROM swaps s CROSS JOIN competition_round_agents a ON a.stx_address = s.sender
-WHERE a.round_id = ? AND s.burn_block_time < ?"""
-# The first page begins at the start of the round. With a condition for it, SQLite would read all earlier pages each
-# time.
-_SWAPS_NOW = f"""
-SELECT {_READ_SWAP} FROM swaps s CROSS JOIN agent_tiers t ON t.stx_address = s.sender AND t.tier = 'eligible'
-WHERE s.burn_block_time < ?"""
-_IN_TIME = ("burn_block_time", "txid")
-_CAPTURED_SWAPS = f"SELECT {_READ_SWAP} FROM competition_round_swaps s WHERE round_id = ?"
-_CAPTURED_REFUSALS = f"SELECT {_REFUSAL} FROM competition_round_refusals r WHERE round_id = ?"
-_CAPTURED_EXCESSES = f"SELECT {_EXCESS} FROM competition_round_excesses e WHERE round_id = ?"
-_CAPTURED_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
+# The capture
 
 
 async def traded_in(db: Database, rules: RoundRules) -> set[str]:

@@ -51,11 +51,10 @@ class LastRead:
 
 @dataclass(frozen=True, slots=True)
 class RecordFacts:
-    """How far the chain was read. Times are unix ms."""
+    """How far the chain was read."""
 
-    feed: FeedState
+    read: LastRead
     proof: ProofFacts
-    swept_at: int | None  # when the newest complete sweep of all contracts' lists began
     unverified: int  # transactions that may lie within the round and wait to be verified
     block_after: int | None  # a block that certainly lies after the round
     unread_wallets: int = 0  # eligible ones whose own list was never read
@@ -64,7 +63,7 @@ class RecordFacts:
 
     @property
     def proven_block(self) -> int | None:
-        return proven_block(self.feed, self.proof)
+        return proven_block(self.read.feed, self.proof)
 
 
 async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, *, feed_runs: bool) -> RecordFacts:
@@ -85,9 +84,8 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
     values, waiting = _values(kept.results), of_round.results[0]
     read = _last_read(values, now, feed_runs=feed_runs)
     return RecordFacts(
-        read.feed,
+        read,
         facts_of(proof, read.feed, rules),
-        read.swept_at,
         waiting["unverified"] + eligible_now.results[0]["n"],
         waiting["block_after"],
         unread.results[0]["n"],
@@ -133,13 +131,12 @@ def unread_because(rules: RoundRules, read: LastRead) -> str | None:
 
 def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
     """Return why the record of a round is incomplete; None if it is complete."""
-    read = LastRead(facts.feed, facts.swept_at)
-    unread = unread_because(rules, read)
+    unread = unread_because(rules, facts.read)
     if unread is not None:
         return unread
-    by_feed = _is_followed(rules, read) and facts.proof.rests
-    by_sweep = _is_swept(rules, read)
-    rests_on_others = not by_sweep and facts.feed.rests_on not in {None, facts.rules_version}
+    by_feed = _is_followed(rules, facts.read) and facts.proof.rests
+    by_sweep = _is_swept(rules, facts.read)
+    rests_on_others = not by_sweep and facts.read.feed.rests_on not in {None, facts.rules_version}
     if rests_on_others or facts.swept_rules != facts.rules_version:
         return "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
     if facts.unread_wallets:
@@ -153,7 +150,7 @@ def _unrecorded_because(facts: RecordFacts) -> str | None:
     """Return which transactions were listed, or must exist, and are not recorded."""
     if facts.unverified:
         return f"transactions that wait to be verified: {facts.unverified}"
-    if facts.feed.way == "network" and facts.proof.missing_nonces and not _lie_after(facts):
+    if facts.read.feed.way == "network" and facts.proof.missing_nonces and not _lie_after(facts):
         return f"transactions of eligible wallets that no list has shown: {facts.proof.missing_nonces}"
     return None
 

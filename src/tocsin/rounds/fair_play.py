@@ -1,30 +1,26 @@
 """Finds trades that look like gaming, and the prizes that an agent cannot win because of them. Pure.
 
-Everything comes from the inputs of the round, so anybody can recount it. The order of the inputs does not matter. The
-thresholds are in `flag_limits.py`; `docs/fair-play.md` explains them.
+Everything comes from the inputs of the round, so anybody can recount it, and their order does not matter. The
+thresholds are in `thresholds.py`; `docs/fair-play.md` explains them.
 
-Finds agents that trade the same amounts at the same time, in the same direction or in opposite ones. Pure.
+Rings are agents that trade the same amounts at the same time, in the same direction or in opposite ones. Two trades
+match if they are of the same pair of tokens, both amounts differ by at most 2 %, and they are at most an hour apart in
+either order. The largest trades of each agent are put into cells by amount, in two grids that are half a cell apart, so
+no edge hides a match. In a cell, each trade is compared with those that follow within the hour.
 
-Two trades match if they are of the same pair of tokens, both amounts differ by at most 2 %, and they are at most an
-hour apart in either order. The largest trades of each agent are compared. They are put into cells by amount, in two
-grids that are half a cell apart, so no edge hides a match. In a cell, each trade is compared with those that follow
-within the hour.
-
-Finds agents that belong together, and what their group may win. Pure.
-
-A group is judged as one. Only its best placed agent may win, and it wins a prize for P&L or return only if the whole
-group, added up, would have won it too. So neither many entries nor two opposite bets give a better chance than one
-agent has.
+A group of agents that belong together is judged as one. Only its best placed agent may win, and it wins a prize for
+P&L or return only if the whole group, added up, would have won it too. So neither many entries nor two opposite bets
+give a better chance than one agent has.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Protocol, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
-from tocsin.rounds.accounts import ThereAndBack, Trade, TradingAccounts, there_and_back
+from tocsin.rounds.accounts import AgentScore, ThereAndBack, Trade, TradingAccounts, there_and_back
 from tocsin.rounds.round import (
     CATEGORIES,
     AgentFlag,
@@ -49,6 +45,7 @@ from tocsin.rounds.thresholds import (
 )
 from tocsin.text import read_decimal
 
+GROUP_KINDS: tuple[FlagKind, ...] = ("ring", "shared_funder", "shared_owner")
 COMPARED_MAX = 16  # following trades in a cell: a popular amount must not cost more than the others
 
 _TRADES_PER_STEP = 500
@@ -182,25 +179,6 @@ def _link(agents: tuple[int, int], sides: tuple[Matches, Matches], volumes: Mapp
     return None
 
 
-class Standing(Protocol):
-    """The exact figures of an agent; `priced` are the trades that count."""
-
-    @property
-    def agent_id(self) -> int: ...
-    @property
-    def trades(self) -> int: ...
-    @property
-    def priced(self) -> int: ...
-    @property
-    def dust(self) -> int: ...
-    @property
-    def volume(self) -> Fraction: ...
-    @property
-    def pnl(self) -> Fraction: ...
-    @property
-    def capital(self) -> Fraction: ...
-
-
 @dataclass(frozen=True, slots=True)
 class SharedSource:
     """Agents that share a first funder, an owner or an address. `is_service`: too many to belong to one person."""
@@ -258,63 +236,56 @@ def joined(links: Iterable[Iterable[int]]) -> list[list[int]]:
     return [group for _, group in sorted(groups.items()) if len(group) > 1]
 
 
-def qualifies_for_return(standing: Standing, rules: RoundRules) -> bool:
+def qualifies_for_return(score: AgentScore, rules: RoundRules) -> bool:
     """Return whether an agent reaches the floors of the prize for the greatest return."""
     least = Fraction(read_decimal(rules.min_volume_usd))
-    enough = standing.priced - standing.dust >= rules.min_priced_trade_count
-    return standing.volume > 0 and standing.volume >= least and enough
+    enough = score.priced - score.dust >= rules.min_priced_trade_count
+    return score.volume > 0 and score.volume >= least and enough
 
 
 def group_exclusions(
     groups: Iterable[Sequence[int]],
-    standings: Sequence[Standing],
+    scores: Sequence[AgentScore],
     rules: RoundRules,
     excluded: Mapping[int, AbstractSet[RewardCategory]],
 ) -> dict[int, set[RewardCategory]]:
-    """Return what the members of groups cannot win. `standings` are in order of rank; `excluded` is already decided."""
+    """Return what the members of groups cannot win. `scores` are in order of rank; `excluded` is already decided."""
     exclusions: dict[int, set[RewardCategory]] = {}
     added_up: dict[int, tuple[Fraction, Fraction]] = {}  # by best placed agent: P&L and volume of its group
     for group in groups:
         chosen = set(group)
-        members = [standing for standing in standings if standing.agent_id in chosen]
-        for standing in members[1:]:
-            exclusions[standing.agent_id] = set(CATEGORIES)
+        members = [score for score in scores if score.agent_id in chosen]
+        for score in members[1:]:
+            exclusions[score.agent_id] = set(CATEGORIES)
         if members:
-            pnl = sum((standing.pnl for standing in members), Fraction())
-            volume = sum((standing.volume for standing in members), Fraction())
+            pnl = sum((score.pnl for score in members), Fraction())
+            volume = sum((score.volume for score in members), Fraction())
             added_up[members[0].agent_id] = (pnl, volume)
     categories: tuple[RewardCategory, ...] = ("overall_pnl", "return")
     for category in categories:
         running = [
-            standing
-            for standing in standings
-            if standing.priced
-            and category not in excluded.get(standing.agent_id, ())
-            and category not in exclusions.get(standing.agent_id, ())
-            and (category == "overall_pnl" or qualifies_for_return(standing, rules))
+            score
+            for score in scores
+            if score.priced
+            and category not in excluded.get(score.agent_id, ())
+            and category not in exclusions.get(score.agent_id, ())
+            and (category == "overall_pnl" or qualifies_for_return(score, rules))
         ]
-        judged = {
-            standing.agent_id: _judged(category, standing, added_up.get(standing.agent_id)) for standing in running
-        }
+        judged = {score.agent_id: _judged(category, score, added_up.get(score.agent_id)) for score in running}
         best = max(judged.values(), default=Fraction())
-        for standing in running:
-            if judged[standing.agent_id] < best <= _judged(category, standing, None):
-                exclusions.setdefault(standing.agent_id, set()).add(category)
+        for score in running:
+            if judged[score.agent_id] < best <= _judged(category, score, None):
+                exclusions.setdefault(score.agent_id, set()).add(category)
     return exclusions
 
 
-def _judged(category: RewardCategory, standing: Standing, added_up: tuple[Fraction, Fraction] | None) -> Fraction:
+def _judged(category: RewardCategory, score: AgentScore, added_up: tuple[Fraction, Fraction] | None) -> Fraction:
     """Return an agent's P&L or return, or that of its whole group if it is less."""
-    own = standing.pnl if category == "overall_pnl" else standing.pnl / standing.volume
+    own = score.pnl if category == "overall_pnl" else score.pnl / score.volume
     if added_up is None:
         return own
     theirs = added_up[0] if category == "overall_pnl" else added_up[0] / added_up[1]
     return min(own, theirs)
-
-
-GROUP_KINDS: tuple[FlagKind, ...] = ("ring", "shared_funder", "shared_owner")
-
-_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
 
 
 @dataclass(slots=True)
@@ -326,19 +297,19 @@ class _Found:
 
 
 def flags_of(
-    inputs: RoundInputs, standings: Sequence[Standing], accounts: TradingAccounts
+    inputs: RoundInputs, scores: Sequence[AgentScore], accounts: TradingAccounts
 ) -> Generator[None, None, list[AgentFlag]]:
     """Find the flags in steps; they are in the order of agent and kind.
 
-    `standings` and `accounts` are those that the inputs give; the best standing is the first.
+    `scores` and `accounts` are those that the inputs give; the best score is the first.
     """
     found = _Found()
-    for standing in standings:
-        found.flags += _churn(standing, accounts, inputs.rules)
-        found.flags += _dust(standing, inputs.rules)
-        found.flags += _excess(standing, accounts)
+    for score in scores:
+        found.flags += _churn(score, accounts, inputs.rules)
+        found.flags += _dust(score, inputs.rules)
+        found.flags += _excess(score, accounts)
         yield
-    traded = {standing.agent_id for standing in standings}
+    traded = {score.agent_id for score in scores}
     _add_rings(found, (yield from ring_links(accounts)))
     _add_shared(found, "shared_funder", shared_funders(inputs.agents), traded)
     _add_shared(found, "shared_owner", shared_owners(inputs.agents), traded)
@@ -346,7 +317,7 @@ def flags_of(
     found.flags += decisions.exclusions()
     flags = [decisions.applied(flag) for flag in found.flags]
     return sorted(
-        _with_groups(flags, found.links, standings, inputs.rules, decisions),
+        _with_groups(flags, found.links, scores, inputs.rules, decisions),
         key=lambda flag: (flag.erc8004_agent_id, flag.kind),
     )
 
@@ -363,7 +334,7 @@ class Decisions:
                 self._excluded[agent] = decision
                 self._cleared.discard((agent, "operator"))
             else:
-                kinds = _KINDS if decision.kind is None else (decision.kind,)
+                kinds = get_args(FlagKind) if decision.kind is None else (decision.kind,)
                 self._cleared.update((agent, kind) for kind in kinds)
 
     def has_cleared(self, agent: int, kind: FlagKind) -> bool:
@@ -379,52 +350,52 @@ class Decisions:
         """Return the flag after decisions. A cleared flag stays, marked as cleared."""
         if not self.has_cleared(flag.erc8004_agent_id, flag.kind):
             return flag
-        return AgentFlag(flag.erc8004_agent_id, flag.kind, flag.reason, flag.txids, [], cleared=True)
+        return replace(flag, excludes_from=[], cleared=True)
 
 
-def _churn(standing: Standing, accounts: TradingAccounts, rules: RoundRules) -> list[AgentFlag]:
-    volume = int(standing.volume * accounts.dollar)
-    churned = there_and_back(accounts.by_agent[standing.agent_id].pairs)
+def _churn(score: AgentScore, accounts: TradingAccounts, rules: RoundRules) -> list[AgentFlag]:
+    volume = int(score.volume * accounts.dollar)
+    churned = there_and_back(accounts.by_agent[score.agent_id].pairs)
     if churned.is_churn(volume):
         reason = (
-            f"{churned.trades:,} of {standing.priced:,} trades went there and back within an hour: "
+            f"{churned.trades:,} of {score.priced:,} trades went there and back within an hour: "
             f"{accounts.usd(churned.volume)} of {accounts.usd(volume)}, which earned nearly nothing"
         )
-        excludes = _churn_excludes(churned, standing, volume, accounts.dollar, rules)
-        return [AgentFlag(standing.agent_id, "churn", reason, churned.txids, excludes)]
-    turned = standing.volume / standing.capital if standing.capital else Fraction()
-    if turned > TURNOVER_MAX and standing.pnl * CHURN_GAIN < standing.volume:
+        excludes = _churn_excludes(churned, score, volume, accounts.dollar, rules)
+        return [AgentFlag(score.agent_id, "churn", reason, churned.txids, excludes)]
+    turned = score.volume / score.capital if score.capital else Fraction()
+    if turned > TURNOVER_MAX and score.pnl * CHURN_GAIN < score.volume:
         reason = f"its capital was turned over {int(turned):,} times, which earned nearly nothing"
-        return [AgentFlag(standing.agent_id, "churn", reason, churned.txids, ["volume"])]
+        return [AgentFlag(score.agent_id, "churn", reason, churned.txids, ["volume"])]
     return []
 
 
 def _churn_excludes(
-    churned: ThereAndBack, standing: Standing, volume: int, dollar: int, rules: RoundRules
+    churned: ThereAndBack, score: AgentScore, volume: int, dollar: int, rules: RoundRules
 ) -> list[RewardCategory]:
     """Return the excluded prizes: always volume, and return if the floors are reached only by churning."""
     least = Fraction(read_decimal(rules.min_volume_usd))
     too_little = Fraction(volume - churned.volume, dollar) < least
-    too_few = standing.priced - standing.dust - churned.trades < rules.min_priced_trade_count
+    too_few = score.priced - score.dust - churned.trades < rules.min_priced_trade_count
     return ["volume", "return"] if too_little or too_few else ["volume"]
 
 
-def _dust(standing: Standing, rules: RoundRules) -> list[AgentFlag]:
+def _dust(score: AgentScore, rules: RoundRules) -> list[AgentFlag]:
     """Return the flag for dust. It excludes nothing: the rules do not count dust towards the floors."""
-    if standing.dust < DUST_TRADES_MIN or standing.dust * DUST_SHARE < standing.trades:
+    if score.dust < DUST_TRADES_MIN or score.dust * DUST_SHARE < score.trades:
         return []
-    reason = f"{standing.dust:,} of {standing.trades:,} trades gave less than {rules.dust_usd} USD"
-    return [AgentFlag(standing.agent_id, "dust", reason, [], [])]
+    reason = f"{score.dust:,} of {score.trades:,} trades gave less than {rules.dust_usd} USD"
+    return [AgentFlag(score.agent_id, "dust", reason, [], [])]
 
 
-def _excess(standing: Standing, accounts: TradingAccounts) -> list[AgentFlag]:
+def _excess(score: AgentScore, accounts: TradingAccounts) -> list[AgentFlag]:
     """Return the flag for swaps worth more than a pool can pay. It excludes nothing: they do not count anyway."""
-    excesses = accounts.by_agent[standing.agent_id].excesses
+    excesses = accounts.by_agent[score.agent_id].excesses
     if not excesses:
         return []
-    reason = f"{len(excesses):,} of {standing.trades:,} trades were worth more than a pool can pay; {excesses[0][1]}"
+    reason = f"{len(excesses):,} of {score.trades:,} trades were worth more than a pool can pay; {excesses[0][1]}"
     txids = [txid for txid, _ in excesses[:EVIDENCE_MAX]]
-    return [AgentFlag(standing.agent_id, "excess", reason, txids, [])]
+    return [AgentFlag(score.agent_id, "excess", reason, txids, [])]
 
 
 def _add_rings(found: _Found, links: Iterable[RingLink]) -> None:
@@ -464,31 +435,23 @@ def _add_shared(found: _Found, kind: FlagKind, sources: Iterable[SharedSource], 
 
 
 def _with_groups(
-    flags: Iterable[AgentFlag],
+    flags: list[AgentFlag],
     links: Iterable[tuple[FlagKind, tuple[int, ...]]],
-    standings: Sequence[Standing],
+    scores: Sequence[AgentScore],
     rules: RoundRules,
     decisions: Decisions,
 ) -> list[AgentFlag]:
     """Add the prizes that members of groups cannot win. An agent cleared of a kind of flag is not joined by it."""
-    flags = list(flags)
     excluded: dict[int, set[RewardCategory]] = {}
     for flag in flags:
         excluded.setdefault(flag.erc8004_agent_id, set()).update(flag.excludes_from)
     groups = joined([agent for agent in members if not decisions.has_cleared(agent, kind)] for kind, members in links)
-    exclusions = group_exclusions(groups, standings, rules, excluded)
-    return [
-        flag
-        if flag.kind not in GROUP_KINDS or flag.cleared
-        else AgentFlag(
-            flag.erc8004_agent_id,
-            flag.kind,
-            flag.reason,
-            flag.txids,
-            [category for category in CATEGORIES if category in exclusions.get(flag.erc8004_agent_id, ())],
-        )
-        for flag in flags
-    ]
+    exclusions = group_exclusions(groups, scores, rules, excluded)
+    for number, flag in enumerate(flags):
+        if flag.kind in GROUP_KINDS and not flag.cleared:
+            excludes = exclusions.get(flag.erc8004_agent_id, ())
+            flags[number] = replace(flag, excludes_from=[each for each in CATEGORIES if each in excludes])
+    return flags
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -2,13 +2,8 @@
 
 It consists of JSON lines. Each line is an array that begins with its kind, in the canonical form of RFC 8785: keys in
 order, no spaces, UTF-8. The kinds, and the lines of each kind, are in a fixed order. The last line has the SHA-256
-digest of all bytes before it. `docs/round-file.md` describes every kind.
-
-Reads the file of a round. It must be exactly as `round_file.py` writes it. Pure.
-
-Recounts a round from its file and compares the results. Pure.
-
-The report of `tocsin recount` about the file of a round.
+digest of all bytes before it. `docs/round-file.md` describes every kind. The reader accepts exactly what is written
+here; `recount` computes the result again and compares.
 """
 
 import hashlib
@@ -19,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON
@@ -43,6 +38,9 @@ from tocsin.rounds.score import CHAIN_ORDER, score
 from tocsin.shape import SnakeShape
 from tocsin.swaps.values import SwapWorth, check_worth
 
+T = TypeVar("T")
+Named: TypeAlias = dict[str, dict[str, JSON]]
+
 FORMAT = "tocsin-round/1"
 PART_BYTES = 500_000  # a row of D1 holds a little more
 LINE_MAX = 16_000_000  # characters; the longest lines are flags with their transactions
@@ -51,6 +49,13 @@ NAME = r"[ !#-\[\]-~]+"  # printable ASCII that JSON does not escape
 DIGEST_LINE = re.compile(r'\["digest","sha256","([0-9a-f]{64})"\]')
 
 _BLOCK = 250  # lines that are encoded, hashed and put into a part at once
+_INTEGER_MAX = 2**63 - 1
+_NUMBER = r"(0|[1-9][0-9]{0,15})"
+_AMOUNT = r'"([1-9][0-9]{0,39})"'
+_SWAP_LINE = re.compile(
+    rf'\["swap","(0x[0-9a-f]{{64}})","({NAME})","({NAME})","({NAME})","({NAME})",{_AMOUNT},"({NAME})",{_AMOUNT},'
+    rf'{_NUMBER},{_NUMBER},{_NUMBER},"(agent|cron|chainhook)"\]'
+)
 
 encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -86,6 +91,11 @@ KINDS = (
     Kind("reward", RoundReward, lambda reward: CATEGORIES.index(reward.category)),
     Kind("flag", AgentFlag, lambda flag: (flag.erc8004_agent_id, flag.kind, flag.reason, flag.txids)),
 )
+_SHAPES: tuple[Any, ...] = (RoundRules, *(kind.shape for kind in KINDS if kind is not SWAP))
+_TYPES = {
+    shape: {name: hint for name, hint in get_type_hints(shape).items() if name in shape.__dataclass_fields__}
+    for shape in _SHAPES
+}
 
 
 def file_lines(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool = False) -> Iterator[str]:
@@ -162,7 +172,7 @@ def with_block(text: str, complete_until_block: int | None) -> str:
     """Return the first part of a file with another block in its header."""
     line, _, rest = text.partition("\n")
     kind, header = json.loads(line)
-    return _ended([line_of([kind, {**header, "complete_until_block": complete_until_block}])]) + rest
+    return _ended([encode([kind, {**header, "complete_until_block": complete_until_block}])]) + rest
 
 
 def without_digest(text: str) -> str:
@@ -171,32 +181,11 @@ def without_digest(text: str) -> str:
 
 
 def digest_line(digest: str) -> str:
-    return line_of(["digest", "sha256", digest])
+    return encode(["digest", "sha256", digest])
 
 
 def _blocks_before_digest(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool) -> Iterator[list[str]]:
-    listed = _lists(inputs, outcome)
-    header = {
-        "format": FORMAT,
-        "rules": inputs.rules.to_json(),
-        "allowlist_version": inputs.allowlist_version,
-        "complete_until_block": inputs.complete_until_block,
-        "counts": {name: len(values) for name, values in listed.items() if values or name != EXCESS.name},
-    }
-    yield [line_of(["header", header])]
-    quoted = _Quoted()
-    for kind in KINDS:
-        found = listed[kind.name]
-        values = iter(found if kind is SWAP and in_order else sorted(found, key=kind.key))
-        while block := list(islice(values, _BLOCK)):
-            if kind is SWAP:
-                yield _swap_lines(block, quoted)
-            else:
-                yield [line_of([kind.name, value.to_json()]) for value in block]
-
-
-def _lists(inputs: RoundInputs, outcome: RoundOutcome) -> dict[str, Sequence[Any]]:
-    return {
+    listed: dict[str, Sequence[Any]] = {
         "agent": inputs.agents,
         "price": inputs.prices,
         "swap": inputs.swaps,
@@ -207,14 +196,27 @@ def _lists(inputs: RoundInputs, outcome: RoundOutcome) -> dict[str, Sequence[Any
         "reward": outcome.rewards,
         "flag": outcome.flags,
     }
+    header = {
+        "format": FORMAT,
+        "rules": inputs.rules.to_json(),
+        "allowlist_version": inputs.allowlist_version,
+        "complete_until_block": inputs.complete_until_block,
+        "counts": {name: len(values) for name, values in listed.items() if values or name != EXCESS.name},
+    }
+    yield [encode(["header", header])]
+    quoted = _Quoted()
+    for kind in KINDS:
+        found = listed[kind.name]
+        values = iter(found if kind is SWAP and in_order else sorted(found, key=kind.key))
+        while block := list(islice(values, _BLOCK)):
+            if kind is SWAP:
+                yield _swap_lines(block, quoted)
+            else:
+                yield [encode([kind.name, value.to_json()]) for value in block]
 
 
 def _ended(lines: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
-
-
-def line_of(value: object) -> str:
-    return encode(value)
 
 
 class _Quoted(dict[str, str]):
@@ -228,7 +230,7 @@ class _Quoted(dict[str, str]):
 
 
 def _swap_lines(swaps: Iterable[RoundSwap], q: _Quoted) -> list[str]:
-    """Encode swaps like `line_of`, in a fraction of the time. The database accepts only valid txids and amounts."""
+    """Encode swaps like `encode`, in a fraction of the time. The database accepts only valid txids and amounts."""
     return [
         f'["swap","{txid}",{q[sender]},{q[contract]},{q[function]},{q[token_in]},"{given}",{q[token_out]},"{got}",'
         f'{at},{height},{index},"{source}"]'
@@ -241,22 +243,6 @@ def pieces(line: str, size_max: int) -> Iterator[str]:
     length = size_max if line.isascii() else size_max // 4
     for start in range(0, len(line), length):
         yield line[start : start + length]
-
-
-T = TypeVar("T")
-
-_INTEGER_MAX = 2**63 - 1
-_NUMBER = r"(0|[1-9][0-9]{0,15})"
-_AMOUNT = r'"([1-9][0-9]{0,39})"'
-_SWAP_LINE = re.compile(
-    rf'\["swap","(0x[0-9a-f]{{64}})","({NAME})","({NAME})","({NAME})","({NAME})",{_AMOUNT},"({NAME})",{_AMOUNT},'
-    rf'{_NUMBER},{_NUMBER},{_NUMBER},"(agent|cron|chainhook)"\]'
-)
-_SHAPES: tuple[Any, ...] = (RoundRules, *(kind.shape for kind in KINDS if kind is not SWAP))
-_TYPES = {
-    shape: {name: hint for name, hint in get_type_hints(shape).items() if name in shape.__dataclass_fields__}
-    for shape in _SHAPES
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +339,7 @@ class _Reader:
     def _parsed(self, line: str) -> list[Any]:
         try:
             value = json.loads(line)
-            canonical = line_of(value)
+            canonical = encode(value)
             canonical.encode()
         except (ValueError, RecursionError):  # including invalid Unicode
             raise self._wrong("the line is not JSON") from None
@@ -488,9 +474,6 @@ def recount(file: RoundFile) -> RecountReport:
         counted.flags,
         differences,
     )
-
-
-Named = dict[str, dict[str, JSON]]
 
 
 def _named_values(outcome: RoundOutcome) -> Named:

@@ -1,13 +1,11 @@
 """Writes the result of a captured round once: results, prizes, flags and its file, together with its new status.
 
-The result is a function of the captured inputs, so computing it again after a crash gives the same result. If it was
-prepared from exactly these inputs, only the file's first and last lines are left to write.
+The result is a function of the captured inputs, so computing it again after a crash gives the same result.
 
-Prepares the result of a round before its grace is over, so that it is available a moment after.
-
-After the end, only swaps that are found late change a round. So everything is copied, scored and written to the file
-ahead of time, in small steps, without being visible. Capturing the round then keeps the copy of the swaps, and
-finalizing it writes the little that is left. If anything has changed, both start over as if nothing had been prepared.
+It is prepared before the grace of the round is over, so that it is available a moment after. Since the end, only swaps
+that are found late change a round. So everything is copied, scored and written to the file ahead of time, in small
+steps, without being visible. Capturing the round then keeps the copy of the swaps, and finalizing it writes only the
+file's first and last lines. If anything has changed, both start over as if nothing had been prepared.
 """
 
 import asyncio
@@ -20,16 +18,17 @@ from itertools import islice
 
 from holdfast.types import Database, Statement
 from tocsin import __version__
-from tocsin.rounds import capture as preparation_store
 from tocsin.rounds.capture import (
     GAUGE,
     INTO_SWAPS,
     IS_UNDER_WAY,
     Preparation,
+    begin,
     captured_inputs,
     find_preparation,
     forget,
     live_inputs,
+    make_ready,
     prepared_inputs,
     prepared_outcome,
     prices_of_end,
@@ -53,6 +52,12 @@ from tocsin.shape import SnakeShape
 
 PARTS_PER_BATCH = 8
 ROWS_PER_STATEMENT = 500  # D1 limits the size of a value
+ATTEMPTS_IN_A_ROW = 6  # for one version of a result; then at longer and longer intervals
+INTERVAL_MAX_MS = 3_600_000
+SORTED_AT_ONCE = 10_000
+COPIED_AT_ONCE = 5_000  # swaps; Cloudflare limits the calls of a run
+# No block has a longer number, so no part grows when the real number is written.
+ANY_BLOCK = 2**53 - 1
 
 # A part of the file, if a condition on the status holds.
 PART = """
@@ -100,6 +105,15 @@ INSERT INTO competition_round_flags (round_id, erc8004_agent_id, kind, flag_json
 SELECT ?1, json_extract(f.value, '$.erc8004_agent_id'), json_extract(f.value, '$.kind'), f.value
 FROM json_each(?3) f WHERE {_IS_MINE}
 ON CONFLICT (round_id, erc8004_agent_id, kind) DO NOTHING"""
+_CLEAR_SWAPS = f"""
+DELETE FROM competition_round_swaps WHERE round_id = ?1 AND txid > ?3 AND txid <= ?4 AND {IS_UNDER_WAY}"""
+_COPY_SWAPS = f"""
+{INTO_SWAPS} swaps s WHERE s.txid IN (SELECT value FROM json_each(?3)) AND {IS_UNDER_WAY} ORDER BY s.txid"""
+_ABOVE_ALL = "1x"  # all transaction ids begin with 0x
+_PREPARED_PART = PART.format(
+    """status IN ('open', 'closed') AND EXISTS (SELECT 1 FROM competition_round_preparations
+    WHERE round_id = ?1 AND version = ?2 AND begun_at = ?5 AND state = 'begun')"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,24 +247,6 @@ def _rows(shapes: Sequence[SnakeShape]) -> list[str]:
     ]
 
 
-ATTEMPTS_IN_A_ROW = 6  # for one version of a result; then at longer and longer intervals
-INTERVAL_MAX_MS = 3_600_000
-SORTED_AT_ONCE = 10_000
-COPIED_AT_ONCE = 5_000  # swaps; Cloudflare limits the calls of a run
-# No block has a longer number, so no part grows when the real number is written.
-ANY_BLOCK = 2**53 - 1
-
-_CLEAR_SWAPS = f"""
-DELETE FROM competition_round_swaps WHERE round_id = ?1 AND txid > ?3 AND txid <= ?4 AND {IS_UNDER_WAY}"""
-_COPY_SWAPS = f"""
-{INTO_SWAPS} swaps s WHERE s.txid IN (SELECT value FROM json_each(?3)) AND {IS_UNDER_WAY} ORDER BY s.txid"""
-_ABOVE_ALL = "1x"  # all transaction ids begin with 0x
-_PREPARED_PART = PART.format(
-    """status IN ('open', 'closed') AND EXISTS (SELECT 1 FROM competition_round_preparations
-    WHERE round_id = ?1 AND version = ?2 AND begun_at = ?5 AND state = 'begun')"""
-)
-
-
 async def is_prepared(db: Database, round_: RoundRow, found: Preparation | None, allowlist_version: str) -> bool:
     """Return whether a capture now would accept the preparation."""
     if found is None or found.state != "ready":
@@ -283,7 +279,7 @@ async def prepare(
     Everything that may change is read after the preparation begins, when triggers note changes.
     """
     at = iso_time(now)
-    if not (await preparation_store.begin(db, round_, at).run()).meta.changes:
+    if not (await begin(db, round_, at).run()).meta.changes:
         return False
     tokens = await traded_in(db, round_.rules)
     prices = await prices_of_end(db, round_.rules, {*tokens, GAUGE})
@@ -300,7 +296,7 @@ async def prepare(
         await free(inputs.swaps)
     await write_parts(db, round_, dict(enumerate(parts)), checkpoint, _PREPARED_PART, at)
     texts = pieces(compact(outcome.to_json()), PART_BYTES)
-    statements = preparation_store.make_ready(db, round_, at, len(parts), tokens, basis, texts)
+    statements = make_ready(db, round_, at, len(parts), tokens, basis, texts)
     return (await db.batch(statements))[-1].meta.changes > 0
 
 

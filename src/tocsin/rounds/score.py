@@ -1,93 +1,40 @@
 """The result of a round, from its inputs alone. Pure, exact, and the same on every computer.
 
-A swap counts if both its tokens have a price of the end, neither is thin, and it was not excessive at its time. Volume
-is the value of everything given; P&L is the value of everything received less the volume. Sums are integers and
-fractions; only quotients are rounded, at the very end.
-
-Long computations as generators: each step takes a millisecond or two, so other work can run in between.
+Volume is the value of everything given in swaps that count; P&L is the value of everything received less the volume.
+Only quotients are rounded, at the very end. Long computations are generators: each step takes a millisecond or two, so
+other work can run in between.
 """
 
 import asyncio
 import gc
-import math
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
-from fractions import Fraction
-from itertools import accumulate
 from operator import itemgetter
 from typing import TypeVar
 
-from tocsin.rounds.accounts import TokenValue, TradingAccounts, check_rules, token_values
+from tocsin.rounds.accounts import AgentScore, TradingAccounts, agent_scores, check_rules, token_values
 from tocsin.rounds.fair_play import flags_of, qualifies_for_return
 from tocsin.rounds.round import (
     CATEGORIES,
     AgentFlag,
     AgentResult,
     RewardCategory,
-    RoundAgent,
     RoundInputs,
     RoundOutcome,
     RoundReward,
     RoundRules,
     RoundSwap,
 )
-from tocsin.text import decimal_text, exact_text, ratio, read_decimal
+from tocsin.text import decimal_text, exact_text, ratio
 
 T = TypeVar("T")
 
+CHAIN_ORDER = itemgetter(*map(RoundSwap._fields.index, ("block_height", "tx_index", "txid")))
+SWAPS_PER_STEP = 1_000
 STEPS_AT_ONCE = 8
 FREED_AT_ONCE = 10_000
-
-
-def at_once(steps: Generator[None, None, T]) -> T:
-    """Return the result without pausing."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
-
-
-async def with_pauses(steps: Generator[None, None, T], checkpoint: Callable[[], None] = lambda: None) -> T:
-    """Return the result, letting the event loop do other work every few steps. Cloudflare has no threads."""
-    while True:
-        try:
-            for _ in range(STEPS_AT_ONCE):
-                next(steps)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
-        await asyncio.sleep(0)
-        checkpoint()
-
-
-async def free(values: list[T]) -> None:
-    """Empty a long list in small steps: freeing a million swaps takes most of a second."""
-    while values:
-        del values[-FREED_AT_ONCE:]
-        await asyncio.sleep(0)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause garbage collection: it would scan a million swaps again and again, for seconds, and find no cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-SWAPS_PER_STEP = 1_000
-
-_FIELDS = RoundSwap._fields
-CHAIN_ORDER = itemgetter(*map(_FIELDS.index, ("block_height", "tx_index", "txid")))
 
 
 def score(inputs: RoundInputs) -> RoundOutcome:
@@ -118,61 +65,6 @@ def scoring(inputs: RoundInputs) -> Generator[None, None, RoundOutcome]:
         results.append(_result(rank, entry))
         yield
     return RoundOutcome(results, rewards(inputs.rules, scores, flags), flags)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentScore:
-    """The figures of one identity. Money is in dollars."""
-
-    agent_id: int
-    wallets: list[RoundAgent]  # those that traded; the one that traded last comes first
-    trades: int
-    priced: int
-    dust: int
-    volume: Fraction
-    received: Fraction
-    capital: Fraction
-    latest: int
-    sources: Counter[str]
-    unpriced: list[str]
-    thin: list[str]
-
-    @property
-    def pnl(self) -> Fraction:
-        return self.received - self.volume
-
-
-def agent_scores(
-    accounts: TradingAccounts, values: Mapping[str, TokenValue], rules: RoundRules
-) -> Iterator[AgentScore]:
-    """Return one score for each identity that traded."""
-    units, dollar = accounts.units, accounts.dollar
-    dust_usd = Fraction(read_decimal(rules.dust_usd))
-    # The smallest amount of each token that is not dust.
-    not_dust = {token: math.ceil(dust_usd * dollar / unit) for token, unit in units.items()}
-    for agent_id, account in accounts.by_agent.items():
-        latest = {wallet: max(times) for wallet, times in account.times.items() if times}
-        if not latest:
-            continue
-        flows, sources = account.flows, account.sources
-        given = {token: [amount for amount in flow if amount > 0] for token, flow in flows.items()}
-        volume = sum(sum(amounts) * units[token] for token, amounts in given.items())
-        net = sum(sum(flow) * units[token] for token, flow in flows.items())
-        peaks = sum(max(accumulate(flow, initial=0)) * units[token] for token, flow in flows.items())
-        yield AgentScore(
-            agent_id,
-            sorted(latest, key=lambda wallet: (-latest[wallet], wallet.stx_address)),
-            trades=len(sources),
-            priced=sum(map(len, given.values())),
-            dust=sum(sum(map(not_dust[token].__gt__, amounts)) for token, amounts in given.items()),
-            volume=Fraction(volume, dollar),
-            received=Fraction(volume - net, dollar),
-            capital=Fraction(peaks, dollar),
-            latest=max(latest.values()),
-            sources=Counter(sources),
-            unpriced=sorted(account.uncounted - values.keys()),
-            thin=sorted(token for token in account.uncounted & values.keys() if values[token].thin),
-        )
 
 
 def ranked(scores: Iterable[AgentScore]) -> list[AgentScore]:
@@ -239,3 +131,48 @@ def _result(rank: int, entry: AgentScore) -> AgentResult:
         thin_tokens=entry.thin,
         wallets=[wallet.stx_address for wallet in entry.wallets],
     )
+
+
+# Small steps
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Return the result without pausing."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+
+
+async def with_pauses(steps: Generator[None, None, T], checkpoint: Callable[[], None] = lambda: None) -> T:
+    """Return the result, letting the event loop do other work every few steps. Cloudflare has no threads."""
+    while True:
+        try:
+            for _ in range(STEPS_AT_ONCE):
+                next(steps)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+        await asyncio.sleep(0)
+        checkpoint()
+
+
+async def free(values: list[T]) -> None:
+    """Empty a long list in small steps: freeing a million swaps takes most of a second."""
+    while values:
+        del values[-FREED_AT_ONCE:]
+        await asyncio.sleep(0)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause garbage collection: it would scan a million swaps again and again, for seconds, and find no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

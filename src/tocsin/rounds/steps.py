@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from holdfast.types import Clock, Database, Logger
-from tocsin.rounds import store as round_store
+from tocsin.rounds import store
 from tocsin.rounds.capture import (
     GAUGE,
     UNPRICED,
@@ -29,11 +29,12 @@ from tocsin.rounds.score import collector_paused, scoring, with_pauses
 from tocsin.swaps.rules import Rules
 
 CHANGED = "its swaps changed during the preparation, or it was captured or made void"
+NOT_OVER = "the clock was ahead when it was closed, and its grace is not over yet"
+
 # The task values them before it takes a step.
 _UNVALUED = """
 SELECT count(*) AS n FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid
 WHERE w.due_at <= ? AND s.burn_block_time >= ? AND s.burn_block_time < ?"""
-NOT_OVER = "the clock was ahead when it was closed, and its grace is not over yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ async def take_step(work: RoundWork, round_: RoundRow, step: Step) -> bool:
 
 async def close_round(work: RoundWork, round_: RoundRow) -> bool:
     now = work.clock.now()
-    result = await round_store.close(work.db, round_.round_id, now).run()
+    result = await store.close(work.db, round_.round_id, now).run()
     if result.meta.changes:
         work.logger.info("round.closed", round=round_.round_id, late_ms=now - round_.grace_ends_at * 1000)
     return bool(result.meta.changes)
@@ -97,7 +98,7 @@ async def capture_round(
     """
     db, rules = work.db, round_.rules
     if work.clock.now() < rules.grace_ends_at * 1000:
-        await round_store.open_again(db, round_.round_id).run()
+        await store.open_again(db, round_.round_id).run()
         work.logger.warn("round.opened_again", round=round_.round_id, reason=NOT_OVER)
         return NOT_OVER
     record = await load_record(db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
@@ -105,7 +106,7 @@ async def capture_round(
         reason = (
             incomplete_because(rules, record)
             or await _unvalued_because(work, rules)
-            or await _gauge_unpriced(db, rules)
+            or unpriced_because(await prices_of_end(db, rules, {GAUGE}))
         )
         if reason is not None:
             await note_waiting(work, round_, reason)
@@ -172,11 +173,6 @@ async def _unvalued_because(work: RoundWork, rules: RoundRules) -> str | None:
     return f"swaps that wait to be valued at the prices of their time: {unvalued}" if unvalued else None
 
 
-async def _gauge_unpriced(db: Database, rules: RoundRules) -> str | None:
-    """Return why the prices of the end are unknown, judged by the one decisive token."""
-    return unpriced_because(await prices_of_end(db, rules, {GAUGE}))
-
-
 async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
     """Store why the round does not advance, for everybody to see."""
     now = work.clock.now()
@@ -184,7 +180,7 @@ async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
         work.logger.warn("round.waiting", round=round_.round_id, reason=reason)
     elif round_.waiting_since is not None and round_.waiting_since <= now:
         return
-    await round_store.wait(work.db, round_.round_id, reason, now).run()
+    await store.wait(work.db, round_.round_id, reason, now).run()
 
 
 async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:

@@ -1,8 +1,6 @@
-"""The tables of rounds: rows as shapes, and writes as statements for one batch.
+"""The tables of rounds: rows as shapes, writes as statements for one batch, and what the routes show.
 
 A status changes only from the expected one: the second of two writers changes nothing, and can see that.
-
-Reads rounds for the routes.
 """
 
 import json
@@ -37,6 +35,9 @@ from tocsin.rounds.round import (
 )
 from tocsin.text import utc_time
 
+PAGE_DEFAULT, PAGE_MAX = 20, 100
+LISTED_MAX = 200
+WAITING_MAX = 20
 PUBLISHED = ("finalized", "partially_paid", "paid")
 
 _ROUND = "SELECT * FROM competition_rounds WHERE round_id = ?"
@@ -72,6 +73,53 @@ SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS
 ON CONFLICT (round_id, token_id) DO UPDATE SET price_usd = excluded.price_usd, decimals = excluded.decimals,
   reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at"""
 _END_RULE = "DELETE FROM competition_round_rule"
+_IS_PUBLISHED = "status IN ('finalized', 'partially_paid', 'paid')"
+_NEWEST = f"""
+SELECT * FROM competition_rounds WHERE {_IS_PUBLISHED} ORDER BY ends_at DESC, round_id DESC LIMIT ? OFFSET ?"""
+_LISTED = f"SELECT * FROM competition_rounds ORDER BY ends_at DESC, round_id DESC LIMIT {LISTED_MAX}"
+_COUNTS = "SELECT round_id, count(*) AS n FROM competition_round_discrepancies GROUP BY round_id"
+_ALL_REWARDS = "SELECT * FROM competition_rewards ORDER BY round_id, category"
+_RUNNING = """
+SELECT * FROM competition_rounds WHERE status = 'open' AND starts_at <= ?1 AND ends_at > ?1
+ORDER BY ends_at, round_id LIMIT 1"""
+_NEXT = """
+SELECT * FROM competition_rounds WHERE status = 'open' AND starts_at > ? ORDER BY starts_at, round_id LIMIT 1"""
+_OVER = f"""
+SELECT * FROM competition_rounds WHERE status IN ('open', 'closed', 'finalizing') AND ends_at <= ?
+ORDER BY ends_at, round_id LIMIT {WAITING_MAX}"""
+_WINNERS = """
+SELECT w.round_id, w.category, w.stx_address, w.erc8004_agent_id, w.amount_sats, a.display_name
+FROM competition_rewards w LEFT JOIN agents a ON a.stx_address = w.stx_address
+WHERE w.round_id IN (SELECT value FROM json_each(?)) ORDER BY w.round_id, w.category"""
+_RESULTS = "SELECT * FROM competition_round_results WHERE round_id = ? ORDER BY rank"
+_RESULT = "SELECT * FROM competition_round_results WHERE round_id = ? AND stx_address = ?"
+_OF_WALLET = """
+SELECT p.* FROM competition_round_results p, json_each(p.exact_json, '$.wallets') w
+WHERE p.round_id = ? AND w.value = ? LIMIT 1"""
+_REWARDS = "SELECT * FROM competition_rewards WHERE round_id = ? ORDER BY category"
+_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
+_FLAGS = "SELECT * FROM competition_round_flags WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
+_DISCREPANCIES = "SELECT * FROM competition_round_discrepancies WHERE round_id = ? ORDER BY subject LIMIT 1000"
+# A result has one of the agent's wallets as its address, which the index finds; `wallets` lists all that count in it.
+_LATEST_RESULT = f"""
+SELECT p.* FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
+WHERE p.stx_address IN (SELECT ?1 UNION SELECT o.stx_address FROM agents a
+    JOIN agents o ON o.erc8004_agent_id = a.erc8004_agent_id WHERE a.stx_address = ?1)
+  AND EXISTS (SELECT 1 FROM json_each(p.exact_json, '$.wallets') w WHERE w.value = ?1)
+  AND r.{_IS_PUBLISHED} ORDER BY r.ends_at DESC, r.round_id DESC LIMIT 1"""
+_ROUNDS_OF_AGENT = f"""
+SELECT p.round_id, r.ends_at, p.rank, iif(p.priced_trade_count, p.pnl_usd, NULL) AS pnl_usd, p.pnl_percent,
+  iif(p.priced_trade_count, p.volume_usd, NULL) AS volume_usd, p.trade_count,
+  (SELECT max(rank) FROM competition_round_results o WHERE o.round_id = p.round_id) AS ranked
+FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
+WHERE p.stx_address IN (SELECT value FROM json_each(?1)) AND p.erc8004_agent_id = ?2 AND r.{_IS_PUBLISHED}
+ORDER BY r.ends_at DESC, r.round_id DESC LIMIT ?3"""
+_PRIZES_OF_AGENT = """
+SELECT category, amount_sats, status, payout_txid FROM competition_rewards
+WHERE round_id = ? AND erc8004_agent_id = ? ORDER BY category"""
+_FLAGS_OF_AGENT = """
+SELECT * FROM competition_round_flags WHERE round_id = ? AND erc8004_agent_id = ? ORDER BY kind"""
+_PART = "SELECT text FROM competition_round_files WHERE round_id = ? AND version = ? AND part = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,61 +271,7 @@ def flag_of(row: Row) -> AgentFlag:
     return AgentFlag.from_json(json.loads(row["flag_json"]))
 
 
-def discrepancy_of(row: Row) -> Discrepancy:
-    return Discrepancy.from_json({**row})
-
-
-PAGE_DEFAULT, PAGE_MAX = 20, 100
-LISTED_MAX = 200
-WAITING_MAX = 20
-
-_IS_PUBLISHED = "status IN ('finalized', 'partially_paid', 'paid')"
-_NEWEST = f"""
-SELECT * FROM competition_rounds WHERE {_IS_PUBLISHED} ORDER BY ends_at DESC, round_id DESC LIMIT ? OFFSET ?"""
-_LISTED = f"SELECT * FROM competition_rounds ORDER BY ends_at DESC, round_id DESC LIMIT {LISTED_MAX}"
-_COUNTS = "SELECT round_id, count(*) AS n FROM competition_round_discrepancies GROUP BY round_id"
-_ALL_REWARDS = "SELECT * FROM competition_rewards ORDER BY round_id, category"
-_RUNNING = """
-SELECT * FROM competition_rounds WHERE status = 'open' AND starts_at <= ?1 AND ends_at > ?1
-ORDER BY ends_at, round_id LIMIT 1"""
-_NEXT = """
-SELECT * FROM competition_rounds WHERE status = 'open' AND starts_at > ? ORDER BY starts_at, round_id LIMIT 1"""
-_OVER = f"""
-SELECT * FROM competition_rounds WHERE status IN ('open', 'closed', 'finalizing') AND ends_at <= ?
-ORDER BY ends_at, round_id LIMIT {WAITING_MAX}"""
-_WINNERS = """
-SELECT w.round_id, w.category, w.stx_address, w.erc8004_agent_id, w.amount_sats, a.display_name
-FROM competition_rewards w LEFT JOIN agents a ON a.stx_address = w.stx_address
-WHERE w.round_id IN (SELECT value FROM json_each(?)) ORDER BY w.round_id, w.category"""
-_RESULTS = "SELECT * FROM competition_round_results WHERE round_id = ? ORDER BY rank"
-_RESULT = "SELECT * FROM competition_round_results WHERE round_id = ? AND stx_address = ?"
-_OF_WALLET = """
-SELECT p.* FROM competition_round_results p, json_each(p.exact_json, '$.wallets') w
-WHERE p.round_id = ? AND w.value = ? LIMIT 1"""
-_REWARDS = "SELECT * FROM competition_rewards WHERE round_id = ? ORDER BY category"
-_PRICES = "SELECT * FROM competition_round_price_snapshots WHERE round_id = ? ORDER BY token_id"
-_FLAGS = "SELECT * FROM competition_round_flags WHERE round_id = ? ORDER BY erc8004_agent_id, kind"
-_DISCREPANCIES = "SELECT * FROM competition_round_discrepancies WHERE round_id = ? ORDER BY subject LIMIT 1000"
-# A result has one of the agent's wallets as its address, which the index finds; `wallets` lists all that count in it.
-_LATEST_RESULT = f"""
-SELECT p.* FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
-WHERE p.stx_address IN (SELECT ?1 UNION SELECT o.stx_address FROM agents a
-    JOIN agents o ON o.erc8004_agent_id = a.erc8004_agent_id WHERE a.stx_address = ?1)
-  AND EXISTS (SELECT 1 FROM json_each(p.exact_json, '$.wallets') w WHERE w.value = ?1)
-  AND r.{_IS_PUBLISHED} ORDER BY r.ends_at DESC, r.round_id DESC LIMIT 1"""
-_ROUNDS_OF_AGENT = f"""
-SELECT p.round_id, r.ends_at, p.rank, iif(p.priced_trade_count, p.pnl_usd, NULL) AS pnl_usd, p.pnl_percent,
-  iif(p.priced_trade_count, p.volume_usd, NULL) AS volume_usd, p.trade_count,
-  (SELECT max(rank) FROM competition_round_results o WHERE o.round_id = p.round_id) AS ranked
-FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id
-WHERE p.stx_address IN (SELECT value FROM json_each(?1)) AND p.erc8004_agent_id = ?2 AND r.{_IS_PUBLISHED}
-ORDER BY r.ends_at DESC, r.round_id DESC LIMIT ?3"""
-_PRIZES_OF_AGENT = """
-SELECT category, amount_sats, status, payout_txid FROM competition_rewards
-WHERE round_id = ? AND erc8004_agent_id = ? ORDER BY category"""
-_FLAGS_OF_AGENT = """
-SELECT * FROM competition_round_flags WHERE round_id = ? AND erc8004_agent_id = ? ORDER BY kind"""
-_PART = "SELECT text FROM competition_round_files WHERE round_id = ? AND version = ? AND part = ?"
+# What the routes show
 
 
 async def published_rounds(db: Database, limit: int, offset: int) -> RoundPage:
@@ -307,7 +301,7 @@ async def round_detail(db: Database, round_id: str) -> RoundDetail:
         [reward_of(row) for row in rows[1]],
         [price_of(row) for row in rows[2]],
         [flag_of(row) for row in rows[3]],
-        [discrepancy_of(row) for row in rows[4]],
+        [Discrepancy.from_json({**row}) for row in rows[4]],
     )
 
 
@@ -346,17 +340,17 @@ async def current_rounds(db: Database, now_s: int) -> CurrentRounds:
     following = await db.prepare(_NEXT).bind(now_s).first()
     over = (await db.prepare(_OVER).bind(now_s).all()).results
     newest = await db.prepare(_NEWEST).bind(1, 0).first()
+    latest = None
+    if newest is not None:
+        found = round_of(newest)
+        latest = LatestRound(found, (await _winners(db, [found.round_id])).get(found.round_id, []))
     return CurrentRounds(
         now=now_s,
         running=None if running is None else round_of(running),
         next=None if following is None else round_of(following),
         waiting=[round_of(row) for row in over],
-        latest=None if newest is None else await _latest(db, round_of(newest)),
+        latest=latest,
     )
-
-
-async def _latest(db: Database, round_: RoundRow) -> LatestRound:
-    return LatestRound(round_, (await _winners(db, [round_.round_id])).get(round_.round_id, []))
 
 
 async def _winners(db: Database, round_ids: list[str]) -> dict[str, list[RoundWinner]]:

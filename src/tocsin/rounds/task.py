@@ -1,21 +1,19 @@
 """The task `rounds` closes, captures and finalizes rounds when they are due. It calls no upstream.
 
-Emits the events of the steps, `round.added` for a round of the rule, `round.discrepancy`, and `round.not_prepared`.
-
-Finds differences between today's record and the captured one: a reorg, a late arrival, a change of rules.
-
-Triggers note each swap of a captured round that appears, disappears or moves. This module compares it with the
+Afterwards it looks for discrepancies between today's record and the captured one: a reorg, a late arrival, a change of
+rules. Triggers note each swap of a captured round that appears, disappears or moves, and it is compared with the
 captured one. The result stays unchanged; an operator may reopen the round.
+
+Emits the events of the steps, `round.added` for a round of the rule, `round.discrepancy`, and `round.not_prepared`.
 """
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from holdfast.errors import BindingMissing, HoldfastError, StoreError
 from holdfast.types import Database, Row, Statement
 from tocsin.errors import RunStopped
-from tocsin.rounds import store as round_store
+from tocsin.rounds import store
 from tocsin.rounds.actions import latest_start, next_start_ms, rounds_until
 from tocsin.rounds.round import (
     TOO_LONG_MS,
@@ -37,6 +35,11 @@ from tocsin.shape import FreeForm
 from tocsin.swaps.rules import Rules, rules_of
 from tocsin.swaps.values import value_swaps
 
+LOOK_EVERY_MS = 300_000
+LONGEST_RUN_MS = 240_000
+PROBLEM_MAX = 300  # characters of a problem to keep
+STEPS_MAX = 4  # from open to finalized, and one more check
+EMPTY_RESULT: FreeForm = {"added": 0, "closed": 0, "captured": 0, "finalized": 0, "discrepancies": 0, "waiting": {}}
 NOTED_MAX = 200  # transactions that one run compares
 
 _COMPARED = (
@@ -83,81 +86,6 @@ DELETE FROM competition_round_discrepancies WHERE kind = 'agent_ineligible'
   AND subject IN (SELECT stx_address FROM agent_tiers WHERE tier = 'eligible')"""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundDiscrepancy:
-    """A discrepancy and the round that has it."""
-
-    round_id: str
-    found: Discrepancy
-
-
-def difference(captured: Row | None, now: Row | None) -> tuple[DiscrepancyKind, str] | None:
-    """Return how a transaction differs from the captured one; None if it does not. Pure."""
-    if captured is None and now is None:
-        return None
-    if captured is None:
-        return "late", "it was recorded after the round was captured"
-    if now is None:
-        return "withdrawn", "it counted in the round, and is no longer on chain or no longer counts"
-    changed = [name for name in _COMPARED if captured[name] != now[name]]
-    if not changed:
-        return None
-    return "changed", "; ".join(f"{name} {captured[name]} is now {now[name]}" for name in changed)[:500]
-
-
-async def find_discrepancies(db: Database, now: int) -> list[FoundDiscrepancy]:
-    """Compare the noted swaps and the placed wallets; return discrepancies that are new or have changed."""
-    changes, _, ineligible = await db.batch(
-        [db.prepare(_NOTED).bind(NOTED_MAX), db.prepare(_ELIGIBLE_AGAIN), db.prepare(_INELIGIBLE).bind(NOTED_MAX)]
-    )
-    noted: dict[tuple[str, int], list[str]] = {}
-    for row in changes.results:
-        noted.setdefault((row["round_id"], row["version"]), []).append(row["txid"])
-    found: list[FoundDiscrepancy] = []
-    for (round_id, version), txids in noted.items():
-        found += await _compare(db, round_id, version, txids, now)
-    for row in ineligible.results:
-        detail = f"it was placed, and its tier is now {row['tier']}"
-        one = Discrepancy(row["stx_address"], "agent_ineligible", detail, iso_time(now))
-        await _record(db, row["round_id"], row["version"], [one]).run()
-        found.append(FoundDiscrepancy(row["round_id"], one))
-    return found
-
-
-async def _compare(db: Database, round_id: str, version: int, txids: list[str], now: int) -> list[FoundDiscrepancy]:
-    listed = json.dumps(txids)
-    captured = _by_txid((await db.prepare(_CAPTURED).bind(round_id, listed).all()).results)
-    live = _by_txid((await db.prepare(_NOW).bind(listed).all()).results)
-    found = []
-    for txid in txids:
-        differs = difference(captured.get(txid), live.get(txid))
-        if differs is not None:
-            found.append(Discrepancy(txid, *differs, iso_time(now)))
-    await db.batch(
-        [
-            db.prepare(_SETTLED).bind(round_id, listed),
-            _record(db, round_id, version, found),
-            db.prepare(_FORGET).bind(round_id, listed),
-        ]
-    )
-    return [FoundDiscrepancy(round_id, each) for each in found]
-
-
-def _by_txid(rows: list[Row]) -> Mapping[str, Row]:
-    return {row["txid"]: row for row in rows}
-
-
-def _record(db: Database, round_id: str, version: int, found: list[Discrepancy]) -> Statement:
-    return db.prepare(_FOUND).bind(round_id, version, compact([each.to_json() for each in found]))
-
-
-LOOK_EVERY_MS = 300_000
-LONGEST_RUN_MS = 240_000
-PROBLEM_MAX = 300  # characters of a problem to keep
-STEPS_MAX = 4  # from open to finalized, and one more check
-EMPTY_RESULT: FreeForm = {"added": 0, "closed": 0, "captured": 0, "finalized": 0, "discrepancies": 0, "waiting": {}}
-
-
 def feed_runs(settings: Settings) -> bool:
     return settings.feed_enabled and settings.sweep_enabled
 
@@ -193,9 +121,9 @@ class RoundsRun:
 
     async def run(self) -> TaskResult:
         db, clock = self._work.db, self._work.clock
-        left = await round_store.load_unfinished(db)
+        left = await store.load_unfinished(db)
         if left.rule is not None and await self._follow_rule(left.rule, left.rule_set_at):
-            left = await round_store.load_unfinished(db)
+            left = await store.load_unfinished(db)
         waiting = await still_waiting(self._work, left.rounds)
         for number, each in enumerate(left.rounds):
             self._context.progress(number, len(left.rounds), **self._counters)
@@ -205,10 +133,10 @@ class RoundsRun:
             else:
                 await self._try_to_advance(each)
         await self._note_discrepancies()
-        left, now = await round_store.load_unfinished(db), clock.now()
+        left, now = await store.load_unfinished(db), clock.now()
         if await self._prepare([each for each in left.rounds if may_be_prepared(each, now)]):
             # That takes time. A round that an operator added or changed during it must not wait for the next slot.
-            left = await round_store.load_unfinished(db)
+            left = await store.load_unfinished(db)
         self._counters["waiting"] = {each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason}
         next_start = None if left.rule is None else next_start_ms(left.rule, now // 1000)
         return TaskResult(
@@ -224,10 +152,10 @@ class RoundsRun:
         """
         db, now = self._work.db, self._work.clock.now()
         now_s = now // 1000
-        newest = await round_store.newest_by_rule(db, rule, latest_start(rule, now_s))
+        newest = await store.newest_by_rule(db, rule, latest_start(rule, now_s))
         wanted = list(rounds_until(rule, set_at_s, newest, now_s, self._work.rules.floors))
         for rules in wanted:
-            added = await round_store.add(db, rules, now).run()
+            added = await store.add(db, rules, now).run()
             if added.meta.changes:
                 self._count("added")
                 self._work.logger.info("round.added", round=rules.round_id)
@@ -268,7 +196,7 @@ class RoundsRun:
                 return
             self._count({"close": "closed", "capture": "captured", "finalize": "finalized"}[step])
             self._context.checkpoint()
-            round_ = await round_store.the_round(self._work.db, round_.round_id)
+            round_ = await store.the_round(self._work.db, round_.round_id)
 
     async def _value_swaps(self) -> None:
         """Value all swaps that wait for it: a round is captured only when it is known which ones are excessive."""
@@ -276,11 +204,10 @@ class RoundsRun:
             self._context.checkpoint()
 
     async def _note_discrepancies(self) -> None:
-        for each in await find_discrepancies(self._work.db, self._work.clock.now()):
+        for round_id, found in await find_discrepancies(self._work.db, self._work.clock.now()):
             self._count("discrepancies")
-            found = each.found
             self._work.logger.warn(
-                "round.discrepancy", round=each.round_id, subject=found.subject, kind=found.kind, detail=found.detail
+                "round.discrepancy", round=round_id, subject=found.subject, kind=found.kind, detail=found.detail
             )
 
     def _count(self, name: str) -> None:
@@ -293,3 +220,68 @@ def _to_be_told(rounds: list[RoundRow], now: int, stuck: Collection[str]) -> str
     """What to report to an operator: rounds that are stuck, or that wait longer than usual."""
     late = [each for each in rounds if each.round_id in stuck or waited_ms(each, now) >= WAIT_MS]
     return "; ".join(f"{each.round_id} waits: {each.waiting_reason}" for each in late) or None
+
+
+# Discrepancies
+
+
+def difference(captured: Row | None, now: Row | None) -> tuple[DiscrepancyKind, str] | None:
+    """Return how a transaction differs from the captured one; None if it does not. Pure."""
+    if captured is None and now is None:
+        return None
+    if captured is None:
+        return "late", "it was recorded after the round was captured"
+    if now is None:
+        return "withdrawn", "it counted in the round, and is no longer on chain or no longer counts"
+    changed = [name for name in _COMPARED if captured[name] != now[name]]
+    if not changed:
+        return None
+    return "changed", "; ".join(f"{name} {captured[name]} is now {now[name]}" for name in changed)[:500]
+
+
+async def find_discrepancies(db: Database, now: int) -> list[tuple[str, Discrepancy]]:
+    """Compare the noted swaps and the placed wallets; return what is new or has changed, with its round."""
+    changes, _, ineligible = await db.batch(
+        [db.prepare(_NOTED).bind(NOTED_MAX), db.prepare(_ELIGIBLE_AGAIN), db.prepare(_INELIGIBLE).bind(NOTED_MAX)]
+    )
+    noted: dict[tuple[str, int], list[str]] = {}
+    for row in changes.results:
+        noted.setdefault((row["round_id"], row["version"]), []).append(row["txid"])
+    found: list[tuple[str, Discrepancy]] = []
+    for (round_id, version), txids in noted.items():
+        found += await _compare(db, round_id, version, txids, now)
+    for row in ineligible.results:
+        detail = f"it was placed, and its tier is now {row['tier']}"
+        one = Discrepancy(row["stx_address"], "agent_ineligible", detail, iso_time(now))
+        await _record(db, row["round_id"], row["version"], [one]).run()
+        found.append((row["round_id"], one))
+    return found
+
+
+async def _compare(
+    db: Database, round_id: str, version: int, txids: list[str], now: int
+) -> list[tuple[str, Discrepancy]]:
+    listed = json.dumps(txids)
+    captured = _by_txid((await db.prepare(_CAPTURED).bind(round_id, listed).all()).results)
+    live = _by_txid((await db.prepare(_NOW).bind(listed).all()).results)
+    found = []
+    for txid in txids:
+        differs = difference(captured.get(txid), live.get(txid))
+        if differs is not None:
+            found.append(Discrepancy(txid, *differs, iso_time(now)))
+    await db.batch(
+        [
+            db.prepare(_SETTLED).bind(round_id, listed),
+            _record(db, round_id, version, found),
+            db.prepare(_FORGET).bind(round_id, listed),
+        ]
+    )
+    return [(round_id, each) for each in found]
+
+
+def _by_txid(rows: list[Row]) -> Mapping[str, Row]:
+    return {row["txid"]: row for row in rows}
+
+
+def _record(db: Database, round_id: str, version: int, found: list[Discrepancy]) -> Statement:
+    return db.prepare(_FOUND).bind(round_id, version, compact([each.to_json() for each in found]))

@@ -1,17 +1,18 @@
 """The durable object with one alarm. It knows tasks and their contexts, but no particular upstream.
 
-scheduler_do.py   THE OBJECT: alarm, status, refresh, pause, request jobs
-slots.py          which tasks are due, and when to ring next; schedules.py builds its input from the state
-task.py           what a task is, and what a run returns
-work_context.py   what a run or a request job is given
+scheduler_do.py   THE OBJECT: alarm, status, refresh, pause, history, audit, request jobs
+slots.py          which tasks are due, and when to ring next
+task.py           what a task is, what its run is given, and what it returns
 run.py            one run: bounded by its time slice, isolated, recorded
-upstream_set.py   the limiters and clients of all upstreams, and the cadences that their budgets allow
-state.py          what the object stores; upgrades.py brings the state of an older release up to date
-status.py         builds `status()` from all of these
-service_health.py the health of the tasks and of the service, in one word and in sentences
-health_watch.py   monitors the process, for `/readyz`
-alerts.py         which alerts to send, and when
-alert_sender.py   sends alerts about the tasks; process_alerts.py sends those about the process
+upstreams.py      the limiters and clients of all upstreams, and the cadences that their budgets allow
+state.py          what the object stores; stored.py reads single entries and upgrades those of an older release
+history.py        the runs and the totals of each day
+measurements.py   histograms of runs, calls and alarms
+health.py         the health of the tasks and of the service, in one word and in sentences
+alerts.py         which alerts to send, and when; alert_sender.py sends them
+watch.py          monitors the process, for `/readyz` and for alerts about it
 events.py         the newest events, for watchers
+audit.py          the actions of operators
+client.py         typed calls to the object; types.py has the shapes
 config.py         what the platforms pass in
 """

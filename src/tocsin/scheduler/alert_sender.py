@@ -2,13 +2,10 @@
 
 Everything is sent in the background: no run and no alarm waits for a receiver or fails because of one. The state of a
 receiver is stored before each attempt, so a process that dies here neither forgets an alert nor repeats a delivered
-one.
+one. An exchange with a receiver is bounded in time and size, and follows no redirect. Receivers of alerts take generic
+JSON, Slack's, or PagerDuty's Events API v2.
 
 Emits `alert.sent`, `alert.send_failed`, `alert.given_up`, `heartbeat.failed`, `heartbeat.recovered`.
-
-Formats an alert for its receiver: generic JSON, Slack, or PagerDuty's Events API v2. Pure.
-
-One exchange with a receiver of alerts or heartbeats: bounded in time and size, no redirect followed.
 """
 
 import json
@@ -28,6 +25,11 @@ from tocsin.scheduler.health import TaskFacts, TaskHealth, task_health, tasks_he
 from tocsin.scheduler.state import ALERT_KEY, HEARTBEAT_KEY, SchedulerState
 from tocsin.scheduler.types import Health
 
+Background = Callable[[Coroutine[Any, Any, None]], None]
+
+TIMEOUT_S = 10.0
+ATTEMPT_MAX_MS = int(TIMEOUT_S * 1000)
+ANSWER_BYTES_MAX = 64 * 1024
 SUMMARY_MAX = 1_000  # PagerDuty accepts 1024 characters
 
 
@@ -94,10 +96,6 @@ def _sentence(target: AlertTarget, alert: Alert, instance: str) -> str:
     return f"{target.name} {instance} is {state}"
 
 
-TIMEOUT_S = 10.0
-ANSWER_BYTES_MAX = 64 * 1024
-
-
 async def post_alert(fetch: Fetch, target: AlertTarget, alert: Alert, instance: str) -> str | None:
     """Post an alert. Returns why the receiver did not accept it; None if it did."""
     post = message(target, alert, instance)
@@ -117,11 +115,6 @@ async def exchange(
     except RunStopped as stopped:  # Cloudflare: this invocation has no subrequests left
         return str(stopped)
     return None if 200 <= response.status < 300 else f"the receiver answered {response.status}"
-
-
-ATTEMPT_MAX_MS = int(TIMEOUT_S * 1000)
-
-Background = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class AlertSender:

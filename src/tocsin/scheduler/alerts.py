@@ -19,9 +19,8 @@ from dataclasses import dataclass, field, replace
 from tocsin.scheduler.health import TaskFacts, TaskHealth, overdue_in_ms
 from tocsin.scheduler.types import Health
 from tocsin.shape import Shape
+from tocsin.upstream.moments import HOUR_MS, MINUTE_MS
 
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
 ALERTS_PER_HOUR_MAX = 6
 ATTEMPTS_MAX = 30  # about a day
 REASONS_MAX = 10

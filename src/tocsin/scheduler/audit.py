@@ -1,13 +1,12 @@
 """The audit log: the newest actions of operators, in the object's own storage.
 
 An action is recorded before it is done and again when it has ended. The records are stored next to the pause and the
-runs, so no action can be done without being recorded. Actions of `CRON_SECRET` are kept separately: a caller that acts
-every few minutes must not push out the actions of people.
+runs, so no action can be done without being recorded: if that fails, the caller gets the store's error instead. If only
+the end cannot be recorded, the record stays `begun`, and `audit.end_failed` in the log shows the outcome. Actions of
+`CRON_SECRET` are kept separately: a caller that acts every few minutes must not push out the actions of people.
 
-Does an action of an operator and records it, before it is done and when it has ended.
-
-An action that cannot be recorded is not done: the caller gets the store's error instead. If only its end cannot be
-recorded, its record stays `begun`, and `audit.end_failed` in the log shows the outcome.
+Emits `admin.acted` when an action has ended, `audit.end_failed`, and `audit.record_unreadable` for a record that is
+skipped.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,11 +14,13 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.types import Clock, DurableObject, Level, Logger, Storage
+from holdfast.types import Clock, Level, Logger, Storage
 from tocsin.errors import MalformedShape, RequestRefused
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.types import AuditEntry, AuditList, AuditOutcome, AuditRecord
+from tocsin.scheduler.types import AuditEntry, AuditOutcome, AuditRecord
 from tocsin.shape import FreeForm
+
+T = TypeVar("T")
 
 AUDIT_PREFIX = "audit:"
 AFTER_AUDIT = "audit;"  # the first key after all keys with the prefix
@@ -35,7 +36,7 @@ class Emit(Protocol):
 
 
 class AuditLog:
-    """Emits `admin.acted` when an action has ended, and `audit.record_unreadable` for a record that it skips."""
+    """The object's side: keeps the records."""
 
     def __init__(self, storage: Storage, clock: Clock, logger: Logger, mask: Callable[[str], str], emit: Emit) -> None:
         self._storage = storage
@@ -107,24 +108,6 @@ class AuditLog:
         return None if text is None else self._mask(text)[:TEXT_MAX]
 
 
-class AuditedObject(DurableObject):
-    """The methods of an object that keeps an audit log."""
-
-    _audit: AuditLog
-
-    async def audit_begin(self, entry: FreeForm) -> str:
-        """Record an action of an operator before it is done; returns the record's id."""
-        return (await self._audit.begin(AuditEntry.from_json(entry))).id
-
-    async def audit_end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
-        """Record how it ended."""
-        await self._audit.end(record_id, outcome, detail)
-
-    async def audit(self, limit: int) -> FreeForm:
-        """The newest records."""
-        return AuditList(self.ctx.id.name, await self._audit.newest(limit)).to_json()
-
-
 def _prefix(role: str) -> str:
     return f"{AUDIT_PREFIX}{role}:"
 
@@ -135,9 +118,6 @@ def _key(role: str, number: int) -> str:
 
 def _number(key: str) -> int:
     return int(key.rpartition(":")[2])
-
-
-T = TypeVar("T")
 
 
 async def audited(

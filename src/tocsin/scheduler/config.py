@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from holdfast import types as bindings
 from holdfast.types import Clock, Database, Logger
 from tocsin.fetch import Fetch
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
-from tocsin.upstream.budget import Budget, Limiter, Quota
+from tocsin.upstream.budget import Budget
+from tocsin.upstream.client import Upstream
+from tocsin.upstream.moments import HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +21,6 @@ class AlertTarget:
     format: str = "json"
     key: str | None = field(default=None, repr=False)
     name: str = "tocsin"
-
-
-HOUR_MS = 3_600_000
-
-
-class UpstreamSource(Protocol):
-    """An upstream as the scheduler sees it: a quota, and a client that tasks get by name."""
-
-    @property
-    def quota(self) -> Quota: ...
-
-    def connect(
-        self,
-        fetch: Fetch,
-        limiter: Limiter,
-        clock: Clock,
-        random: Callable[[], float],
-        on_key_ignored: Callable[[str], object],
-    ) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +58,7 @@ class SchedulerEnv:
     logger: Logger
     random: Callable[[], float]
     config: SchedulerConfig
-    upstreams: Mapping[str, UpstreamSource]
+    upstreams: Mapping[str, Upstream]
     tasks: Sequence[Task]
     request_jobs: Mapping[str, RequestJob] = field(default_factory=dict)
     DB: Database | None = None

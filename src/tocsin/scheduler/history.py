@@ -16,9 +16,8 @@ from typing import Protocol
 from holdfast.types import JSON, Logger, Storage
 from tocsin.scheduler.stored import EntryReader, upgraded
 from tocsin.scheduler.types import DayTotals, RunLines, RunRecord, TaskTotals
+from tocsin.upstream.moments import DAY_MS, HOUR_MS
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 KEPT_MS = 30 * DAY_MS
 RUNS_MIN = 2_000  # kept at any age: a clock that was set ahead must not empty the history
 RUNS_MAX = 60_000  # 30 days at the default cadences are 54,720; the rest is for refreshes by hand

@@ -9,34 +9,29 @@ upstream holds its task back, which then runs again (C), the breaker is a settin
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
 `scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, `admin.acted`, as log lines and as
 events; `budget.changed` as an event only.
-
-The methods of an object that keeps a run history.
-
-Reads from the state when tasks may run: their schedules, and how long they are held back.
-
-The newest events of the scheduler, for watchers, and a way to wait for more.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from holdfast.errors import BindingMissing, UsageError
-from holdfast.types import JSON, AlarmInfo, Level, ObjectContext, write_log
+from holdfast.types import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
 from tocsin.scheduler.alert_sender import AlertSender
-from tocsin.scheduler.audit import AuditedObject, AuditLog
-from tocsin.scheduler.config import SchedulerEnv, UpstreamSource
-from tocsin.scheduler.health import TaskFacts
+from tocsin.scheduler.audit import AuditLog
+from tocsin.scheduler.config import SchedulerEnv
+from tocsin.scheduler.events import EventLog
+from tocsin.scheduler.health import TaskFacts, is_failing, is_overdue, task_health
 from tocsin.scheduler.history import RunQuery, find_run, find_runs, keep_lines, read_days, read_lines, tend
 from tocsin.scheduler.run import KeptLines, Run, RunLogger
-from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide
-from tocsin.scheduler.state import LAST_JOB_KEY, SchedulerState, TaskState, load_state
-from tocsin.scheduler.status import facts_of, status_of, tasks_of
+from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide, due_at
+from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_state
 from tocsin.scheduler.task import ContextBindings, Task, TaskContext, WorkContext
 from tocsin.scheduler.types import (
+    AuditEntry,
+    AuditList,
+    AuditOutcome,
     DayList,
-    EventBatch,
     MeasuredStatus,
     Paused,
     RefreshResult,
@@ -45,25 +40,141 @@ from tocsin.scheduler.types import (
     RunDetail,
     RunList,
     RunRecord,
-    SchedulerEvent,
     Status,
     TaskStatus,
     Trigger,
 )
 from tocsin.scheduler.upstreams import UpstreamSet
 from tocsin.shape import FreeForm
-from tocsin.upstream.budget import Moment, moment_of
 from tocsin.upstream.cadence import Cadence
 from tocsin.upstream.limiter import request_session, task_session
+from tocsin.upstream.moments import moment_of
+
+PROGRESS_EVERY_MS = 500
+RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task or pushes ask for runs
+WAKE_AGAIN_MS = 1_000  # the least time between a run and the one that it asked for
+RESET = "the object was reset during this run"
+STOPPED = "the process ended during this run, or the platform moved the object"
 
 
-class HistoryObject(AuditedObject):
-    """Public methods return JSON: see `SchedulerClient` for the shapes."""
+class SchedulerDO(DurableObject):
+    """Binding `SCHEDULER`, instance "v1". Public methods return JSON: see `SchedulerClient` for the shapes."""
 
     env: SchedulerEnv
-    _state: SchedulerState
-    _tasks: dict[str, Task]
-    _running: dict[str, Run]
+
+    def __init__(self, ctx: ObjectContext, env: SchedulerEnv) -> None:
+        super().__init__(ctx, env)
+        self._tasks: dict[str, Task] = {task.name: task for task in env.tasks}
+        self._running: dict[str, Run] = {}
+        self._reported_at: dict[str, int] = {}
+        self._reported_alarm: int | None = None
+        self._wait: asyncio.Timeout | None = None  # the alarm handler's timeout while it waits for its runs
+        self._events = EventLog(env.clock.now())
+        self._audit = AuditLog(ctx.storage, env.clock, env.logger, env.mask, self._emit)
+        ctx.block_concurrency_while(self._load)
+
+    async def _load(self) -> None:
+        storage, env, moment = self.ctx.storage, self.env, moment_of(self.env.clock)
+        self._state = await load_state(storage, self._tasks, env.upstreams, env.logger, moment)
+        self._bound_holds(moment.monotonic_ms + env.config.backoff_max_ms)
+        self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
+        self._alerts = AlertSender(
+            env,
+            storage,
+            self._state,
+            facts=self._facts,
+            running=self._running,
+            spawn=self.ctx.wait_until,
+            on_sent=lambda: self._set_alarm(self._decide()),
+        )
+        self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
+        begun = env.memory.begun_runs
+        interrupted = self._state.interrupt(moment, lambda run: RESET if run.id in begun else STOPPED)
+        for record in interrupted:
+            self._emit("run.interrupted", {"task": record.task, "run": record.id}, level="WARN")
+        if interrupted:
+            self._state.save(storage, moment, *interrupted)
+            if not self._is_drained():
+                self._set_alarm(self._decide())  # after a reset nothing else makes it ring at once
+        self._report_overdrafts()
+
+    def _bound_holds(self, latest_ms: int) -> None:
+        """Shorten holds that are longer than possible, and end those whose upstream's plan has changed."""
+        for name, task in self._tasks.items():
+            state, upstream = self._state.tasks[name], task.upstream or ""
+            if state.held_until_ms is not None:
+                state.held_until_ms = min(state.held_until_ms, latest_ms)
+            budget = self._state.budgets.get(upstream)
+            if budget is not None and budget.plan != self.env.upstreams[upstream].quota.status():
+                state.held_until_ms = None
+
+    def _report_overdrafts(self) -> None:
+        reported = self.env.memory.reported
+        for upstream, sentence in self._upstreams.overdrafts(self._tasks).items():
+            if sentence not in reported:
+                reported.add(sentence)
+                self._emit("budget.overdrawn", {"upstream": upstream, "reason": sentence}, level="WARN")
+
+    def _save(self, *records: RunRecord) -> None:
+        self._state.save(self.ctx.storage, moment_of(self.env.clock), *records)
+
+    # RPC
+
+    async def arm(self) -> int | None:
+        """Make sure that the alarm is set. Called when the process starts; safe to call at any time."""
+        if self._is_drained():
+            return None
+        if self._state.armed_ms is None:
+            self._state.armed_ms = moment_of(self.env.clock).monotonic_ms
+            self._save()
+        self._set_alarm(self._decide())
+        at: int | None = await self.ctx.storage.get_alarm()
+        return at
+
+    async def status(self) -> FreeForm:
+        return self._status(await self.ctx.storage.get_alarm()).to_json()
+
+    async def measured_status(self) -> FreeForm:
+        status = self._status(await self.ctx.storage.get_alarm())
+        return MeasuredStatus(status, self._state.measured.measures()).to_json()
+
+    async def measures(self) -> FreeForm:
+        return self._state.measured.measures().to_json()
+
+    async def events(self, after: int, wait_ms: int = 0) -> FreeForm:
+        return (await self._events.after(after, wait_ms / 1000)).to_json()
+
+    async def refresh_now(self, task: str) -> FreeForm:
+        """Run a task now, or join its run under way, and return the result. "all" runs every task."""
+        if self._is_drained():
+            raise UsageError(f"this scheduler is not the active one: {self.env.config.instance!r} is (TOCSIN_INSTANCE)")
+        if task == "all":
+            names = list(self._tasks)
+            results = await asyncio.gather(*[self._refresh(name) for name in names])
+            return {name: result.to_json() for name, result in zip(names, results, strict=True)}
+        self._check_known(task, "all")
+        return (await self._refresh(task)).to_json()
+
+    async def pause_until(self, until: int) -> FreeForm:
+        """Start no scheduled run before this time (unix ms); runs under way stop at their next checkpoint."""
+        check_pause(until, self.env.clock.now(), self.env.config.pause_max_ms)
+        self._state.paused_until = until
+        self._save()
+        self._emit("scheduler.paused", {"until": until}, level="WARN")
+        self._set_alarm(self._decide())
+        return Paused(self.ctx.id.name, until).to_json()
+
+    async def resume(self) -> FreeForm:
+        """End a pause, and let an open breaker try again."""
+        self._state.paused_until = None
+        breaker = self.env.config.breaker_failures
+        for task in self._state.tasks.values():
+            if breaker and task.consecutive_failures >= breaker:
+                task.held_until_ms = None
+        self._save()
+        self._emit("scheduler.resumed", {})
+        self._set_alarm(self._decide())
+        return Resumed(self.ctx.id.name, resumed=True).to_json()
 
     async def runs(
         self,
@@ -98,234 +209,17 @@ class HistoryObject(AuditedObject):
         days = await read_days(self.ctx.storage, self.env.logger, max(1, limit))
         return DayList(self.ctx.id.name, days).to_json()
 
-    def _check_known(self, task: JSON, *others: str) -> None:
-        if task not in [*self._tasks]:
-            known = ", ".join([*self._tasks, *others])
-            raise UsageError(f"there is no task {task!r:.60}: give one of {known}")
+    async def audit_begin(self, entry: FreeForm) -> str:
+        """Record an action of an operator before it is done; returns the record's id."""
+        return (await self._audit.begin(AuditEntry.from_json(entry))).id
 
+    async def audit_end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
+        """Record how it ended."""
+        await self._audit.end(record_id, outcome, detail)
 
-def schedules_of(
-    tasks: Iterable[Task],
-    state: SchedulerState,
-    cadences: Mapping[str, Cadence],
-    running: Collection[str],
-    moment: Moment,
-) -> list[TaskSchedule]:
-    """The schedules of all tasks. A last slot that a clock change left in the far future is corrected in the state."""
-    schedules = []
-    for task in tasks:
-        own = state.tasks[task.name]
-        schedule = clamped(
-            TaskSchedule(
-                task.name,
-                task.cadence_ms,
-                cadences[task.name].effective_ms,
-                own.last_slot_at,
-                own.next_run_after(moment),
-                running=task.name in running,
-                rerun=own.rerun,
-                wake_at=own.wake_at,
-                enabled=task.enabled,
-            ),
-            now=moment.wall_ms,
-        )
-        own.last_slot_at = schedule.last_slot_at
-        schedules.append(schedule)
-    return schedules
-
-
-def bound_holds(
-    tasks: Iterable[Task], state: SchedulerState, upstreams: Mapping[str, UpstreamSource], latest_ms: int
-) -> None:
-    """Shorten holds that are longer than possible, and end those whose upstream's plan has changed."""
-    for task in tasks:
-        own = state.tasks[task.name]
-        if own.held_until_ms is not None:
-            own.held_until_ms = min(own.held_until_ms, latest_ms)
-        budget = state.budgets.get(task.upstream or "")
-        if budget is not None and budget.plan != upstreams[task.upstream or ""].quota.status():
-            own.held_until_ms = None
-
-
-KEPT_MAX = 400
-TAIL_MAX = 50  # for a new watcher
-WAIT_MAX_S = 25.0
-
-
-class EventLog:
-    """Numbered events in memory. A watcher asks for those after the last one it saw; a new watcher passes 0."""
-
-    def __init__(self, first: int) -> None:
-        # Numbers keep growing across restarts, so a watcher's last number never refers to a different event.
-        self._next = first
-        self._kept: deque[SchedulerEvent] = deque(maxlen=KEPT_MAX)
-        self._waiting: set[asyncio.Future[None]] = set()
-
-    def add(self, event: str, at: int, fields: FreeForm) -> None:
-        self._kept.append(SchedulerEvent(self._next, at, event, fields))
-        self._next += 1
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
-
-    async def after(self, seq: int, wait_s: float) -> EventBatch:
-        """Events after this number; waits for the first if there is none yet."""
-        events = self._since(seq)
-        if not events and wait_s > 0:
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.add(future)
-            try:
-                async with asyncio.timeout(min(wait_s, WAIT_MAX_S)):
-                    await future
-            except TimeoutError:
-                pass
-            finally:
-                self._waiting.discard(future)
-            events = self._since(seq)
-        return EventBatch(events, self._next - 1)
-
-    def _since(self, seq: int) -> list[SchedulerEvent]:
-        if seq <= 0:
-            return list(self._kept)[-TAIL_MAX:]
-        return [event for event in self._kept if event.seq > seq]
-
-
-PROGRESS_EVERY_MS = 500
-RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task or pushes ask for runs
-WAKE_AGAIN_MS = 1_000  # the least time between a run and the one that it asked for
-RESET = "the object was reset during this run"
-STOPPED = "the process ended during this run, or the platform moved the object"
-
-
-class SchedulerDO(HistoryObject):
-    """Binding `SCHEDULER`, instance "v1". Public methods return JSON: see `SchedulerClient` for the shapes."""
-
-    def __init__(self, ctx: ObjectContext, env: SchedulerEnv) -> None:
-        super().__init__(ctx, env)
-        self._tasks: dict[str, Task] = {task.name: task for task in env.tasks}
-        self._running: dict[str, Run] = {}
-        self._reported_at: dict[str, int] = {}
-        self._reported_alarm: int | None = None
-        self._wait: asyncio.Timeout | None = None  # the alarm handler's timeout while it waits for its runs
-        self._events = EventLog(env.clock.now())
-        self._audit = AuditLog(ctx.storage, env.clock, env.logger, env.mask, self._emit)
-        ctx.block_concurrency_while(self._load)
-
-    async def _load(self) -> None:
-        storage, env, moment = self.ctx.storage, self.env, moment_of(self.env.clock)
-        self._state = await load_state(storage, self._tasks, env.upstreams, env.logger, moment)
-        latest_ms = moment.monotonic_ms + env.config.backoff_max_ms
-        bound_holds(env.tasks, self._state, env.upstreams, latest_ms)
-        self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
-        self._alerts = AlertSender(
-            env,
-            storage,
-            self._state,
-            facts=self._facts,
-            running=self._running,
-            spawn=self.ctx.wait_until,
-            on_sent=lambda: self._set_alarm(self._decide()),
-        )
-        self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
-        begun = env.memory.begun_runs
-        interrupted = self._state.interrupt(moment, lambda run: RESET if run.id in begun else STOPPED)
-        for record in interrupted:
-            self._emit("run.interrupted", {"task": record.task, "run": record.id}, level="WARN")
-        if interrupted:
-            self._state.save(storage, moment, *interrupted)
-            if not self._is_drained():
-                self._set_alarm(self._decide())  # after a reset nothing else makes it ring at once
-        self._report_overdrafts()
-
-    def _report_overdrafts(self) -> None:
-        reported = self.env.memory.reported
-        for upstream, sentence in self._upstreams.overdrafts(self._tasks).items():
-            if sentence not in reported:
-                reported.add(sentence)
-                self._emit("budget.overdrawn", {"upstream": upstream, "reason": sentence}, level="WARN")
-
-    def _save(self, *records: RunRecord) -> None:
-        self._state.save(self.ctx.storage, moment_of(self.env.clock), *records)
-
-    # RPC
-
-    async def arm(self) -> int | None:
-        """Make sure that the alarm is set. Called when the process starts; safe to call at any time."""
-        if self._is_drained():
-            return None
-        if self._state.armed_ms is None:
-            self._state.armed_ms = moment_of(self.env.clock).monotonic_ms
-            self._save()
-        self._set_alarm(self._decide())
-        at: int | None = await self.ctx.storage.get_alarm()
-        return at
-
-    async def status(self) -> FreeForm:
-        return self._status(await self.ctx.storage.get_alarm()).to_json()
-
-    def _status(self, next_alarm_at: int | None = None) -> Status:
-        return status_of(
-            name=self.ctx.id.name,
-            active=not self._is_drained(),
-            config=self.env.config,
-            tasks=self._task_statuses(),
-            state=self._state,
-            budgets=self._upstreams.status(),
-            next_alarm_at=next_alarm_at,
-            paused_until=self._paused_until(),
-            moment=moment_of(self.env.clock),
-        )
-
-    def _task_statuses(self) -> dict[str, TaskStatus]:
-        cadences, moment = self._cadences(), moment_of(self.env.clock)
-        schedules = {schedule.name: schedule for schedule in self._schedules(cadences)}
-        return tasks_of(self._tasks, self._state, self._facts(), self._running, schedules, cadences, moment)
-
-    def _facts(self) -> dict[str, TaskFacts]:
-        moment = moment_of(self.env.clock)
-        return facts_of(self.env.config, self._tasks, self._state, self._cadences(), moment, self._paused_until())
-
-    async def refresh_now(self, task: str) -> FreeForm:
-        """Run a task now, or join its run under way, and return the result. "all" runs every task."""
-        if self._is_drained():
-            raise UsageError(f"this scheduler is not the active one: {self.env.config.instance!r} is (TOCSIN_INSTANCE)")
-        if task == "all":
-            names = list(self._tasks)
-            results = await asyncio.gather(*[self._refresh(name) for name in names])
-            return {name: result.to_json() for name, result in zip(names, results, strict=True)}
-        self._check_known(task, "all")
-        return (await self._refresh(task)).to_json()
-
-    async def pause_until(self, until: int) -> FreeForm:
-        """Start no scheduled run before this time (unix ms); runs under way stop at their next checkpoint."""
-        check_pause(until, self.env.clock.now(), self.env.config.pause_max_ms)
-        self._state.paused_until = until
-        self._save()
-        self._emit("scheduler.paused", {"until": until}, level="WARN")
-        self._set_alarm(self._decide())
-        return Paused(self.ctx.id.name, until).to_json()
-
-    async def resume(self) -> FreeForm:
-        """End a pause, and let an open breaker try again."""
-        self._state.paused_until = None
-        breaker = self.env.config.breaker_failures
-        for task in self._state.tasks.values():
-            if breaker and task.consecutive_failures >= breaker:
-                task.held_until_ms = None
-        self._save()
-        self._emit("scheduler.resumed", {})
-        self._set_alarm(self._decide())
-        return Resumed(self.ctx.id.name, resumed=True).to_json()
-
-    async def measures(self) -> FreeForm:
-        return self._state.measured.measures().to_json()
-
-    async def measured_status(self) -> FreeForm:
-        status = self._status(await self.ctx.storage.get_alarm())
-        return MeasuredStatus(status, self._state.measured.measures()).to_json()
-
-    async def events(self, after: int, wait_ms: int = 0) -> FreeForm:
-        return (await self._events.after(after, wait_ms / 1000)).to_json()
+    async def audit(self, limit: int) -> FreeForm:
+        """The newest records."""
+        return AuditList(self.ctx.id.name, await self._audit.newest(limit)).to_json()
 
     async def run_job(self, job: str, argument: JSON) -> JSON:
         """Do a request job in this object: in the budget's request lane, as the single writer."""
@@ -347,6 +241,11 @@ class SchedulerDO(HistoryObject):
         self._save()
         if not self._is_drained():
             self._set_alarm(self._decide())
+
+    def _check_known(self, task: JSON, *others: str) -> None:
+        if task not in [*self._tasks]:
+            known = ", ".join([*self._tasks, *others])
+            raise UsageError(f"there is no task {task!r:.60}: give one of {known}")
 
     def _wake(self, *names: str) -> None:
         """Run the first of these tasks that is switched on as soon as it may run, within a bound of its cadence."""
@@ -483,13 +382,29 @@ class SchedulerDO(HistoryObject):
     # Deciding
 
     def _decide(self) -> Decision:
-        schedules = self._schedules(self._cadences())
+        schedules = self._schedules(self._cadences()).values()
         now, paused_until = self.env.clock.now(), self._paused_until()
         return decide(schedules, now=now, paused_until=paused_until, ring_by=self._alerts.ring_at())
 
-    def _schedules(self, cadences: Mapping[str, Cadence]) -> list[TaskSchedule]:
-        moment = moment_of(self.env.clock)
-        return schedules_of(self._tasks.values(), self._state, cadences, self._running, moment)
+    def _schedules(self, cadences: Mapping[str, Cadence]) -> dict[str, TaskSchedule]:
+        """What decides when each task runs. A last slot that a clock change left in the far future is corrected."""
+        moment, schedules = moment_of(self.env.clock), dict[str, TaskSchedule]()
+        for name, task in self._tasks.items():
+            state = self._state.tasks[name]
+            schedule = TaskSchedule(
+                name,
+                task.cadence_ms,
+                cadences[name].effective_ms,
+                state.last_slot_at,
+                state.next_run_after(moment),
+                running=name in self._running,
+                rerun=state.rerun,
+                wake_at=state.wake_at,
+                enabled=task.enabled,
+            )
+            schedules[name] = clamped(schedule, now=moment.wall_ms)
+            state.last_slot_at = schedules[name].last_slot_at
+        return schedules
 
     def _cadences(self) -> dict[str, Cadence]:
         return self._upstreams.cadences(self._tasks)
@@ -523,6 +438,83 @@ class SchedulerDO(HistoryObject):
 
     def _is_drained(self) -> bool:
         return self.ctx.id.name != self.env.config.instance
+
+    # The status
+
+    def _status(self, next_alarm_at: int | None) -> Status:
+        tasks, states, moment = self._task_statuses(), self._state.tasks, moment_of(self.env.clock)
+        return Status(
+            name=self.ctx.id.name,
+            active=not self._is_drained(),
+            now=moment.wall_ms,
+            next_alarm_at=next_alarm_at,
+            paused_until=self._paused_until(),
+            pause_max_ms=self.env.config.pause_max_ms,
+            consecutive_failures={name: states[name].consecutive_failures for name in tasks},
+            next_run_after={name: states[name].next_run_after(moment) for name in tasks},
+            tasks=tasks,
+            budgets=self._upstreams.status(),
+            last_run_at={name: states[name].last_run_at for name in tasks},
+            last_result={name: states[name].last_result for name in tasks},
+            last_job_at=dict(self._state.last_job_at),
+        )
+
+    def _task_statuses(self) -> dict[str, TaskStatus]:
+        cadences, moment = self._cadences(), moment_of(self.env.clock)
+        schedules, all_facts = self._schedules(cadences), self._facts()
+
+        def task_status(name: str, task: Task) -> TaskStatus:
+            run, state, facts = self._running.get(name), self._state.tasks[name], all_facts[name]
+            health = task_health(facts)
+            due = due_at(schedules[name], now=moment.wall_ms, paused_until=facts.paused_until)
+            return TaskStatus(
+                enabled=task.enabled,
+                upstream=task.upstream,
+                cadence_ms=task.cadence_ms,
+                effective_cadence_ms=cadences[name].effective_ms,
+                cadence_reason=cadences[name].reason,
+                cadence_why=task.why,
+                slice_ms=task.slice_ms,
+                next_due_at=due if task.enabled else None,
+                running=None if run is None else run.progress(),
+                last_success_at=state.last_success_at(moment),
+                last_error=state.last_error,
+                missed_slots=state.missed_slots,
+                run_counts=dict(state.run_counts),
+                overdue=task.enabled and is_overdue(facts),
+                overdue_after_ms=task.overdue_after_ms,
+                failing=is_failing(facts),
+                condition=health.condition,
+                sentence=health.sentence,
+                problem=health.problem,
+            )
+
+        return {name: task_status(name, task) for name, task in self._tasks.items()}
+
+    def _facts(self) -> dict[str, TaskFacts]:
+        """What determines each task's condition. Alerts need only this, at every ring of the alarm."""
+        moment, cadences, paused_until = moment_of(self.env.clock), self._cadences(), self._paused_until()
+
+        def ago(monotonic_ms: int | None) -> int | None:
+            return None if monotonic_ms is None else moment.monotonic_ms - monotonic_ms
+
+        def task_facts(task: Task) -> TaskFacts:
+            state = self._state.tasks[task.name]
+            return TaskFacts(
+                task.name,
+                task.enabled,
+                cadences[task.name].effective_ms,
+                ago(state.succeeded_ms),
+                ago(self._state.armed_ms),
+                state.consecutive_failures,
+                self.env.config.failing_after,
+                state.last_outcome,
+                state.last_reason,
+                paused_until,
+                task.overdue_after_ms,
+            )
+
+        return {name: task_facts(task) for name, task in self._tasks.items()}
 
     # Events
 

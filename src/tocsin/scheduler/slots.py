@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from holdfast.errors import UsageError
 from tocsin.settings import ALARM_AHEAD_MAX_MS
 from tocsin.text import utc_time
+from tocsin.upstream.moments import DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _grid(at: int, cadence_ms: int) -> int:
 
 def check_pause(until: int, now: int, longest_ms: int) -> None:
     """Reject an end of a pause that is not a time, in the past, or too far ahead."""
-    latest = f"Give one at most {longest_ms / 86_400_000:g} days ahead, {utc_time(now + longest_ms)} at the latest."
+    latest = f"Give one at most {longest_ms / DAY_MS:g} days ahead, {utc_time(now + longest_ms)} at the latest."
     if type(until) is not int:
         raise UsageError(f"A pause ends at a time in unix milliseconds, not {until!r:.60}. {latest}")
     if until <= now:

@@ -4,8 +4,8 @@ Per task: `last<Task>RunAt`, `last<Task>Result`. By task: `consecutiveFailures`,
 `lastSuccessAt`, `lastError`, `lastOutcome`, `lastReason`, `missedSlots`, `rerun`, `wakeAt`, `runCounts` (in total, by
 outcome), `lastRun` (its number), `interruptions`, `recentCalls`. For the scheduler: `version`, `pausedUntil`,
 `armedAt`, `savedAt`, `runSeq` (if it is more than any `lastRun`), `lastJobAt` (by request job), `alert`, `heartbeat`,
-`measures`, the budgets under `budget:<upstream>`; the runs and days of `run_history`, the audit log of `audit_log`.
-Long-lived cursors are in the database.
+`measures`, the budgets under `budget:<upstream>`; the runs and days of `history`, the audit log of `audit`. Long-lived
+cursors are in the database.
 
 A task has one run at a time, so a run that has not ended is the last one of its task. The object reads only these runs
 when it wakes.
@@ -14,9 +14,8 @@ Back-offs and ages use the monotonic clock, so changes of the wall clock do not 
 wall-clock times, together with the time at which they were stored (`savedAt`).
 
 An entry that cannot be read is put aside under `unreadable:<key>`, reported as `state.entry_unreadable`, and replaced
-by its default: no stored value can keep the scheduler from starting.
-
-Loads the scheduler's stored state, upgraded if an older release stored it, and its open runs.
+by its default: no stored value can keep the scheduler from starting. Emits also `state.upgraded`,
+`state.version_unknown` and `state.runs_counted`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,13 +43,12 @@ from tocsin.scheduler.history import (
     run_key,
     run_number,
 )
+from tocsin.scheduler.measurements import MEASURES_KEY, Measurements
 from tocsin.scheduler.stored import (
-    MEASURES_KEY,
     STATE_VERSION,
     UNREADABLE,
     VERSION_KEY,
     EntryReader,
-    Measurements,
     counts,
     json_object,
     optional_object,
@@ -74,7 +72,8 @@ from tocsin.scheduler.types import (
     run_at_name,
 )
 from tocsin.shape import FreeForm
-from tocsin.upstream.budget import Moment, StoredBudget
+from tocsin.upstream.budget import StoredBudget
+from tocsin.upstream.moments import Moment
 
 RECENT_MAX = 12  # complete runs that determine a task's usual number of calls
 NOT_WRITTEN = object()  # differs from every value
@@ -82,6 +81,7 @@ CLOCK_SET_MS = 2_000  # the two clocks drift apart by less than this unless one 
 RERUN_WAIT_MAX_MS = 10_000
 LAST_JOB_KEY = "lastJobAt"
 LAST_RUN_KEY = "lastRun"
+OPEN_RUNS_KEY = "openRuns"  # of older releases
 ALERT_KEY, HEARTBEAT_KEY = "alert", "heartbeat"  # `AlertSender` writes these
 
 
@@ -304,8 +304,6 @@ COLUMNS: Mapping[str, Column] = {
 }
 _column_values: Callable[[TaskState], tuple[Any, ...]] = attrgetter(*(column.attribute for column in COLUMNS.values()))
 
-OPEN_RUNS_KEY = "openRuns"  # of older releases
-
 
 async def load_state(
     storage: Storage, tasks: Iterable[str], upstreams: Iterable[str], logger: Logger, moment: Moment
@@ -353,7 +351,7 @@ async def load_state(
     return state
 
 
-def _read_state(reader: "EntryReader", tasks: list[str], upstreams: list[str], moment: Moment) -> SchedulerState:
+def _read_state(reader: EntryReader, tasks: list[str], upstreams: list[str], moment: Moment) -> SchedulerState:
     state = SchedulerState({name: TaskState() for name in tasks})
     state.paused_until = reader.entry("pausedUntil", optional_whole_number, None)
     saved_at = reader.entry("savedAt", stored_moment, moment)
@@ -420,7 +418,7 @@ async def _newest_runs(storage: Storage, stored: Mapping[str, JSON]) -> dict[str
     return {**await _runs(storage, is_open), **dict(reversed(newest.items()))}
 
 
-def _look_at_runs(state: SchedulerState, reader: "EntryReader", *, learn: bool) -> None:
+def _look_at_runs(state: SchedulerState, reader: EntryReader, *, learn: bool) -> None:
     """Find the runs that have not ended. Only these are parsed completely, because a wake must be cheap.
 
     With `learn`, also derive from the runs what an older release did not store.

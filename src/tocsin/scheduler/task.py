@@ -1,13 +1,12 @@
-"""Defines a task. To add one, write a file in `tasks/` and add a line to its `tasks()`: see docs/tasks.md.
+"""Defines a task, and what its runs are given. To add one, see docs/tasks.md.
 
 A run gets a `TaskContext` and returns a `TaskResult`. It reports its progress, and calls `checkpoint()` between two
 units of work: a pause or the end of its time slice stops it there, and keeps everything done so far. An exception is a
 failure of the run: it is logged and counted, and does not affect other tasks. Only errors of the platform itself
 (`StoreError`, `BindingMissing`) leave the alarm, and the runtime retries them.
 
-The context of a run or a request job. The platform provides everything in it; nothing is global.
-
-Tests use the same classes with their own collaborators.
+The platform provides everything in a context; nothing is global. Tests use the same classes with their own
+collaborators.
 """
 
 import re
@@ -23,6 +22,8 @@ from tocsin.shape import FreeForm
 from tocsin.upstream.limiter import CallSession
 
 T = TypeVar("T")
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 MARGIN_S = 15.0  # how long before the end of its slice a run stops at a checkpoint; at most a quarter of the slice
 
@@ -124,9 +125,6 @@ class TaskContext(WorkContext):
             raise RunStopped(reason)
         if self.time_left_s() <= 0:
             raise RunStopped(f"its time slice of {self._slice_s:g} s is nearly over", outcome="partial")
-
-
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,13 @@
-"""Checks the scheduler, the store and its files every second, and keeps the results in memory.
+"""Monitors one process: checks the scheduler, the store and its files every second, and keeps the results in memory.
 
 `/readyz` reads only these results and the age of the last check, so a stuck event loop cannot hide behind an old, good
-result.
+result. When the store becomes writable again, the alarm is set again, because retries may have moved it minutes ahead.
+It is also set if there is none.
 
-When the store becomes writable again, the alarm is set again, because retries may have moved it minutes ahead. It is
-also set if there is none.
-
-Sends alerts about a process whose store, files or alarm do not work.
-
-The object cannot send these, because it could not store that it sent them. The alert state is kept in memory, so a
-restart may repeat an alert. The `ready` alert is sent only when the tasks are ready too, even if the object also sends
-one. A stuck event loop cannot send anything; then the heartbeats stop.
+`ProcessAlerts` sends the alerts about a process whose store, files or alarm do not work: the object cannot send these,
+because it could not store that it sent them. Their state is kept in memory, so a restart may repeat an alert. The
+`ready` alert is sent only when the tasks are ready too, even if the object also sends one. A stuck event loop cannot
+send anything; then the heartbeats stop.
 
 Emits `alert.sent` and `alert.send_failed`.
 """
@@ -36,6 +33,7 @@ LOOK_EVERY_S = 1.0
 WRITE_EVERY_S = 5.0
 STATUS_WAIT_S = 2.0
 WRITE_KEY = "tocsin:alive"
+PATIENCE_S = 20.0  # a shorter problem is not reported by an alert
 
 
 class FileProblem(Protocol):
@@ -146,9 +144,6 @@ async def _asked(ask: Callable[[], Awaitable[T]]) -> tuple[T | None, str | None]
         return None, f"the scheduler did not answer within {STATUS_WAIT_S:g} s"
     except HoldfastError as error:
         return None, f"the scheduler does not answer: {error}"
-
-
-PATIENCE_S = 20.0  # a shorter problem is not reported
 
 
 class ProcessAlerts:

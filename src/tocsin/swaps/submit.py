@@ -45,9 +45,9 @@ from tocsin.swaps.swap import recorded_legs
 from tocsin.swaps.types import Explanation, KnownFrom, SubmitAnswer, TradeVerdict, VerdictAnswer
 from tocsin.swaps.verify import Verifier, is_final, moves_if_needed
 from tocsin.upstream.answer import Limited, value_or_raise
-from tocsin.upstream.budget import Lane
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX, HiroClient
 from tocsin.upstream.limiter import request_session
+from tocsin.upstream.windows import Lane
 
 SUBMIT, RECHECK, RECEIVE, VERIFY_QUEUED = "submit", "recheck", "receive", "verify_queued"  # the jobs
 VERDICT = "verdict"

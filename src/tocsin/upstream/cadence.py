@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from tocsin.upstream.budget import PROBE_MS, Budget, Lane, Moment, Quota, lane_max
+from tocsin.upstream.budget import Budget, Quota
+from tocsin.upstream.moments import DAY_MS, MINUTE_MS, Moment
+from tocsin.upstream.windows import PROBE_MS, Lane, lane_max
 
-MONTH_MS = 30.44 * 86_400_000
-MINUTE_MS = 60_000
+MONTH_MS = 30.44 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,7 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> d
         if wanted * to_rollover_ms > left * factor:
             factor = wanted * to_rollover_ms / max(left, 1e-9)
             reason = (
-                f"stretched: tasks have {int(left)} of {month_limit} calls left for"
-                f" {to_rollover_ms / 86_400_000:.1f} days"
+                f"stretched: tasks have {int(left)} of {month_limit} calls left for {to_rollover_ms / DAY_MS:.1f} days"
             )
         if month.calls_left(month_limit) == 0 and budget.probes(month):
             # Somebody must make the call that shows whether the upstream allows calls again.

@@ -3,36 +3,22 @@
 Before every attempt the client acquires a permit from the upstream's limiter, and releases it with the limits in the
 answer's headers. So retries and redirects cost as much as any call. A 429 closes the limiter for all callers, and the
 retry waits there; after a 5xx or no answer, the client backs off with full jitter. A call takes at most the session's
-patience plus one attempt's timeout, whatever the upstream does.
+patience plus one attempt's timeout, whatever the upstream does. Numbers in headers may be nonsense; the module of each
+upstream (`hiro.py`, `tenero.py`) interprets its own.
 
 Emits `upstream.attempt_failed` for every failed attempt, `upstream.call_withheld` when no permit came in time,
 `upstream.answer_refused` when pages contradict each other, `upstream.rows_refused` when some rows cannot be read,
 `upstream.key_ignored` when a configured key is treated as none, and `upstream.deprecation_announced` once per wording.
-
-One call to an upstream: the request, how to read the answer, and the attempts so far.
-
-Assigns an HTTP response to a class of answer. Pure; one table for all upstreams.
-
-A 404 is `NotFound` only if it comes from the API itself. An unknown route or an HTML page is a bad request or a
-malformed answer: as "not found", it would make every price and every swap disappear.
-
-How often one call is retried, and how long to wait in between. Pure.
-
-Prevents the log from repeating the same warning with every call.
-
-Reads rate-limit headers: numbers that may be nonsense, and `Retry-After` in both its forms. Pure.
-
-The module of each upstream (`hiro.py`, `tenero.py`) interprets its own headers.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import islice
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from holdfast.errors import UsageError
@@ -42,26 +28,32 @@ from tocsin.errors import FetchError, FetchTooLarge, MalformedBody
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.logs import forms_of, pattern_of
 from tocsin.text import utc_time
-from tocsin.upstream.answer import (
-    Answer,
-    BadRequest,
-    Failure,
-    Gone,
-    Limited,
-    Malformed,
-    NotFound,
-    Ok,
-    Unauthorised,
-    Unavailable,
-)
-from tocsin.upstream.budget import Denial, Lane, Limiter, LimitReading, Quota
+from tocsin.upstream.answer import HEALTHY, Answer, BadRequest, Limited, Malformed, Moved, Ok, Unavailable, classify
+from tocsin.upstream.budget import Denial, LimitReading, Quota
 from tocsin.upstream.decode import decode, printable
-from tocsin.upstream.limiter import CallSession
+from tocsin.upstream.limiter import BudgetLimiter, CallSession
+from tocsin.upstream.moments import DAY_MS
+from tocsin.upstream.windows import Lane
 
 T = TypeVar("T")
 
 CHANGED = frozenset({200, 201, 202, 204})  # statuses of a successful change
 JSON_CONTENT = {"content-type": "application/json"}
+REDIRECTS_MAX = 3
+RETRIES_MAX = 2  # of one call, after a 429; as many more after a 5xx, a timeout or a lost connection
+BACKOFF_S = 0.5
+BACKOFF_MAX_S = 8.0
+BODY_START = 200  # characters of a failed answer to log
+TEXT_START_BYTES = 16 * 1024  # enough for those characters and any form of a key
+LIMIT_HEADERS_MAX = 20
+LOGGED = re.compile(r"(?:x-)?ratelimit-[a-z-]{1,40}|retry-after")  # headers in the log line of a failure
+SENTENCES_MAX = 200  # logged once
+NUMBER_MAX = 10**9  # a larger limit is noise
+RETRY_AFTER_MAX_MS = 31 * DAY_MS
+
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_DIGITS = re.compile(r"[0-9]{1,10}")
+_URL = re.compile(r"[!-~]{1,2048}")
 
 
 @dataclass(slots=True)
@@ -70,11 +62,11 @@ class Call(Generic[T]):
 
     target: str  # path and query, as shown in the log
     url: str
-    read: Callable[[FetchResponse], T]
+    read: Callable[[bytes], T]
     session: CallSession
-    deadline: float
     method: str = "GET"
     body: bytes | None = None
+    deadline: float = 0.0
     attempt: int = 0
     redirects: int = 0
     limited: int = 0
@@ -83,100 +75,10 @@ class Call(Generic[T]):
     failure: Unavailable | None = None
     probing: bool = False
 
-    def headers(self, usual: Mapping[str, str]) -> Mapping[str, str]:
-        """The headers of this call, including the usual ones of the upstream."""
-        return usual if self.body is None else {**usual, **JSON_CONTENT}
 
-    def needs_no_body(self, response: FetchResponse) -> bool:
-        """Whether the status is enough: the change was made."""
-        return self.method != "GET" and response.status in CHANGED
-
-
-def plain(parse: Callable[[JSON], T]) -> Callable[[FetchResponse], T]:
-    """Make a reader of the body."""
-    return lambda response: parse(decode(response.body))
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A redirect; the client decides whether to follow it."""
-
-    kind: ClassVar[str] = "moved"
-    url: str
-
-
-HEALTHY = (Ok, NotFound, Moved)
-
-# The wording of Fastify, Express and Kong.
-_UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]|no route\b", re.IGNORECASE)
-
-
-def classify(  # noqa: PLR0911 - one return per row of the table
-    response: FetchResponse, name: str, key_setting: str, url_setting: str, closed_until: int
-) -> NotFound | Moved | Failure | None:
-    """The class of a response. None means: parse the body. `closed_until` is when a limited caller may ask again."""
-    status = response.status
-    match status:
-        case 200:
-            return None
-        case 301 | 302 | 303 | 307 | 308 if response.headers.get("location"):
-            return Moved(response.headers["location"])
-        case 401 | 403:
-            return Unauthorised(f"{name} refuses our key ({status}): check {key_setting}")
-        case 404:
-            return _not_found(response, name, url_setting)
-        case 410:
-            return Gone(f"{name} has switched this endpoint off (410): Tocsin must move to its successor")
-        case 429:
-            return Limited(closed_until, f"{name} answered 429: too many calls")
-        case 408 | 425:
-            return Unavailable(f"{name} answered {status}")
-    if 400 <= status < 500:
-        return BadRequest(f"{name} rejects our request ({status})", status, _message(response.body))
-    if 500 <= status < 600:
-        return Unavailable(f"{name} answered {status}")
-    return Malformed(f"{name} answered {status}, which is not expected here")
-
-
-def _not_found(response: FetchResponse, name: str, url_setting: str) -> NotFound | BadRequest | Malformed:
-    if not response.body:
-        return NotFound()
-    try:
-        decode(response.body)
-    except MalformedBody:
-        return Malformed(f"{name} answered 404 without its usual JSON: check {url_setting}")
-    message = _message(response.body)
-    if _UNKNOWN_ROUTE.match(message):
-        return BadRequest(f"{name} does not know this route: check {url_setting}", 404, message)
-    return NotFound()
-
-
-def _message(body: bytes) -> str:
-    """The upstream's error message, if the body is JSON and has one."""
-    try:
-        value = decode(body)
-    except MalformedBody:
-        return ""
-    message = value.get("message") if isinstance(value, dict) else None
-    return printable(message, 200) if isinstance(message, str) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Extra attempts of one call, counted separately for 429, and for 5xx, timeouts and lost connections."""
-
-    limited_max: int = 2
-    unavailable_max: int = 2
-    backoff_s: float = 0.5
-    backoff_max_s: float = 8.0
-
-    def backoff(self, retry: int, jitter: float) -> float:
-        """Seconds to wait before the n-th retry (from 1): full jitter, `jitter` in [0, 1)."""
-        ceiling_s: float = self.backoff_s * 2 ** (retry - 1)
-        return jitter * min(self.backoff_max_s, ceiling_s)
-
-
-SENTENCES_MAX = 200
+def backoff_s(retry: int, jitter: float) -> float:
+    """Seconds to wait before the n-th retry (from 1): full jitter, `jitter` in [0, 1)."""
+    return jitter * min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** (retry - 1))
 
 
 class LogOnce:
@@ -195,16 +97,6 @@ class LogOnce:
     def forget(self, sentence: str) -> None:
         """Forget a sentence that is no longer true, so that it is logged again when it is."""
         self._logged.discard(sentence)
-
-
-NUMBER_MAX = 10**9  # a larger limit is noise
-RETRY_AFTER_MAX_MS = 31 * 86_400_000
-
-# Headers that the log line of a failure includes.
-LOGGED = re.compile(r"(?:x-)?ratelimit-[a-z-]{1,40}|retry-after")
-
-_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_DIGITS = re.compile(r"[0-9]{1,10}")
 
 
 def header_number(headers: Mapping[str, str], name: str) -> int | None:
@@ -243,16 +135,6 @@ def _http_date_ms(value: str) -> int | None:
         return None
 
 
-REDIRECTS_MAX = 3
-BODY_START = 200  # characters of a failed answer to log
-TEXT_START_BYTES = 16 * 1024  # enough for those characters and any form of a key
-LIMIT_HEADERS_MAX = 20
-
-DEFAULT_POLICY = RetryPolicy()
-
-_URL = re.compile(r"[!-~]{1,2048}")
-
-
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """What a client must know about an upstream. Messages that ask for a fix name the `*_setting`.
@@ -283,7 +165,7 @@ class Upstream:
     def connect(
         self,
         fetch: Fetch,
-        limiter: Limiter,
+        limiter: BudgetLimiter,
         clock: Clock,
         random: Callable[[], float],
         on_key_ignored: Callable[[str], object] = lambda _: None,
@@ -299,10 +181,9 @@ class UpstreamClient:
         self,
         upstream: Upstream,
         fetch: Fetch,
-        limiter: Limiter,
+        limiter: BudgetLimiter,
         clock: Clock,
         random: Callable[[], float],
-        policy: RetryPolicy = DEFAULT_POLICY,
         on_key_ignored: Callable[[str], object] = lambda _: None,
     ) -> None:
         """`on_key_ignored` is called if a key is configured but the upstream treats us as anonymous."""
@@ -311,7 +192,6 @@ class UpstreamClient:
         self._limiter = limiter
         self._clock = clock
         self._random = random
-        self._policy = policy
         self._base = upstream.base_url.rstrip("/")
         self._headers = {"accept": "application/json", "user-agent": f"tocsin/{__version__}"}
         if upstream.key is not None:
@@ -324,22 +204,20 @@ class UpstreamClient:
         return self._clock.now()
 
     def calls_left(self, lane: Lane) -> float:
-        """How many calls this lane has left now; see `Limiter`."""
+        """How many calls this lane has left now; see `BudgetLimiter`."""
         return self._limiter.calls_left(lane)
 
     async def get(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
         """Ask for `target` (path and query)."""
-        deadline = session.deadline(self._clock.monotonic())
-        return await self._call(Call(target, self._base + target, plain(parse), session, deadline))
+        return await self._call(Call(target, self._base + target, lambda body: parse(decode(body)), session))
 
     async def patch(self, target: str, change: JSON, session: CallSession) -> Answer[None]:
         """Change `target`. The change must be idempotent, because it is retried like a GET.
 
         A redirect is not followed. The body of the answer to a successful change is not read.
         """
-        deadline, body = session.deadline(self._clock.monotonic()), json.dumps(change).encode()
-        url = self._base + target
-        return await self._call(Call(target, url, lambda _: None, session, deadline, method="PATCH", body=body))
+        url, body = self._base + target, json.dumps(change).encode()
+        return await self._call(Call(target, url, lambda _: None, session, method="PATCH", body=body))
 
     async def _call(self, call: Call[T]) -> Answer[T]:
         session = call.session
@@ -347,6 +225,7 @@ class UpstreamClient:
             return Unavailable(
                 f"{self._upstream.name} gave no answer {session.unanswered} times in a row: no call was made"
             )
+        call.deadline = session.deadline(self._clock.monotonic())
         answer = await self._try(call)
         session.call_ended(limited=isinstance(answer, Limited), answered=not isinstance(answer, Unavailable))
         return answer
@@ -410,7 +289,7 @@ class UpstreamClient:
             response = await self._fetch(
                 call.url,
                 method=call.method,
-                headers=call.headers(self._headers),
+                headers=self._headers if call.body is None else {**self._headers, **JSON_CONTENT},
                 body=call.body,
                 timeout_s=self._upstream.timeout_s,
                 body_max=self._upstream.body_max,
@@ -441,8 +320,8 @@ class UpstreamClient:
         upstream = self._upstream
         if len(response.body) > upstream.body_max:
             return self._too_large()
-        if call.needs_no_body(response):
-            return Ok(call.read(response))
+        if call.method != "GET" and response.status in CHANGED:
+            return Ok(call.read(response.body))
         verdict = classify(response, upstream.name, upstream.key_setting, upstream.url_setting, closed_until)
         match verdict:
             case None:
@@ -456,7 +335,7 @@ class UpstreamClient:
 
     def _value(self, call: Call[T], response: FetchResponse) -> Ok[T] | Malformed:
         try:
-            return Ok(call.read(response))
+            return Ok(call.read(response.body))
         except MalformedBody as error:
             return Malformed(f"{self._upstream.name} broke its contract: {self._shown(str(error))}")
 
@@ -486,14 +365,14 @@ class UpstreamClient:
         match answer:
             case Limited(until=until):
                 call.limited += 1
-                allowed = call.limited <= self._policy.limited_max
+                allowed = call.limited <= RETRIES_MAX
                 wait_s = 0.0  # the limiter is closed until then, and admits retries one by one
                 left_s -= max(0, until - self._clock.now()) / 1000
             case Unavailable():
                 call.unavailable += 1
                 call.failure = answer
-                allowed = call.unavailable <= self._policy.unavailable_max
-                wait_s = max(call.retry_after_s, self._policy.backoff(call.unavailable, self._random()))
+                allowed = call.unavailable <= RETRIES_MAX
+                wait_s = max(call.retry_after_s, backoff_s(call.unavailable, self._random()))
             case _:
                 return False
         if not allowed or wait_s >= left_s or not call.session.take_retry():
@@ -512,19 +391,17 @@ class UpstreamClient:
         }
         if response is not None:
             headers = response.headers
+            limits = ((name, self._shown(value)[:80]) for name, value in headers.items() if LOGGED.fullmatch(name))
             fields |= {
                 "status": response.status,
                 "cf_ray": self._shown(headers.get("cf-ray", "")),
-                "limits": dict(islice(self._limit_headers(headers), LIMIT_HEADERS_MAX)),
-                "body_start": self._shown_bytes(response.body),
+                "limits": dict(islice(limits, LIMIT_HEADERS_MAX)),
+                "body_start": self._shown(response.body[:TEXT_START_BYTES].decode(errors="replace")),
             }
         logger = call.session.logger
         write = logger.warn if isinstance(answer, Limited | Unavailable) else logger.error
         write("upstream.attempt_failed", **fields)
         return answer
-
-    def _limit_headers(self, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        return ((name, self._shown(value)[:80]) for name, value in headers.items() if LOGGED.fullmatch(name))
 
     def _note_limits(self, call: Call[T], reading: LimitReading) -> None:
         self.limits = reading
@@ -559,9 +436,6 @@ class UpstreamClient:
 
     def _where(self, call: Call[T]) -> dict[str, JSON]:
         return {"upstream": self._upstream.name, "path": call.target[:300]}
-
-    def _shown_bytes(self, raw: bytes) -> str:
-        return self._shown(raw[:TEXT_START_BYTES].decode(errors="replace"))
 
     def _shown(self, text: str) -> str:
         """External text made safe for a log line: short, printable, and without our key."""

@@ -6,9 +6,8 @@ lists canonical rows only; v1 has `canonical` and `microblock_canonical`.
 A row that breaks the contract is skipped and reported, so that it does not hide the others. `latest_s` is the latest
 time that a block may have, in seconds; it also rejects times in milliseconds.
 
-STX that somebody received by listed transactions, if Hiro's rows show it. Pure.
-
-It is evidence of who funded a wallet, and nothing else depends on it: an unreadable payment counts as none.
+A listed payment of STX is evidence of who funded a wallet, and nothing else depends on it: an unreadable one counts as
+none.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,27 +49,6 @@ from tocsin.upstream.decode import (
     text,
     whole,
 )
-
-
-def transferred(row: JsonObject) -> StxPayment | None:
-    """The payment of a plain STX transfer."""
-    if row.get("type") != "token_transfer" or row.get("status") != "success":
-        return None
-    try:
-        transfer = record(row, "token_transfer")
-        return StxPayment(text(transfer, "recipient"), amount(transfer, "amount"))
-    except MalformedBody:
-        return None
-
-
-def received(row: JsonObject, principal: str) -> StxPayment | None:
-    """The STX that the principal received by a transaction in its list, by a transfer or by a contract."""
-    try:
-        gotten = amount(record(record(row, "balance_changes"), "stx"), "received")
-    except MalformedBody:
-        return None
-    return StxPayment(principal, gotten) if gotten else None
-
 
 T = TypeVar("T")
 
@@ -187,6 +165,26 @@ def network_page_v3(body: JSON, latest_s: int) -> Parsed[Page[Transaction]]:
     parsed = _page_v3(row, rows, latest_s)
     newest_s = _newest_block_s([listed for listed, _ in rows], latest_s) if rows else None
     return replace(parsed, value=replace(parsed.value, total=whole(row, "total"), newest_s=newest_s))
+
+
+def transferred(row: JsonObject) -> StxPayment | None:
+    """The payment of a plain STX transfer."""
+    if row.get("type") != "token_transfer" or row.get("status") != "success":
+        return None
+    try:
+        transfer = record(row, "token_transfer")
+        return StxPayment(text(transfer, "recipient"), amount(transfer, "amount"))
+    except MalformedBody:
+        return None
+
+
+def received(row: JsonObject, principal: str) -> StxPayment | None:
+    """The STX that the principal received by a transaction in its list, by a transfer or by a contract."""
+    try:
+        got = amount(record(record(row, "balance_changes"), "stx"), "received")
+    except MalformedBody:
+        return None
+    return StxPayment(principal, got) if got else None
 
 
 def _newest_block_s(rows: Iterable[JsonObject], latest_s: int) -> int:

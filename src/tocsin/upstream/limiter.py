@@ -1,15 +1,12 @@
-"""Grants a budget's permits. This is the asynchronous shell around `budget.py`.
+"""Grants a budget's permits, and applies the upstream's answers to it: the asynchronous shell around `budget.py`.
 
-Callers wait in one queue per lane, first come, first served. The heads of the two queues compete: the request goes
-first while requests are within their share, otherwise the older one. A caller gets a permit, or a denial as soon as it
-is clear that no permit will come within its patience. One timer serves all waiting callers; while nobody waits, there
-is no timer.
+A client acquires a permit before every attempt, and releases it with the limits that the answer reports. Every permit
+is saved before it is used, so a restart finds it spent.
 
-Every permit is saved before it is used, so a restart finds it spent. Emits the events of `feedback.py`:
-`budget.limiter_closed`, `budget.limiter_opened`, `budget.limit_corrected`, `budget.plan_contradicted`,
-`budget.month_rolled_over`, `budget.quota_low`.
-
-Applies an upstream's answer to its budget: limits, counts, back-off. Pure.
+**Queues.** Callers wait in one queue per lane, first come, first served. The heads of the two queues compete: the
+request goes first while requests are within their share, otherwise the older one. A caller gets a permit, or a denial
+as soon as it is clear that no permit will come within its patience. One timer serves all waiting callers; while nobody
+waits, there is no timer.
 
 **Headers.** A reported limit replaces the known one, whether higher or lower, and an event reports it. Only a plan
 that is a cap is never exceeded. If fewer calls remain than we counted, others made the difference. If more remain, our
@@ -22,7 +19,8 @@ random part of a span that doubles with every new 429, whichever is longer; a fi
 goes out until one is not limited, so the limiter cannot stay closed. A probe is one call through a closed limiter, at
 an operator's request: if it is not limited, the limiter opens.
 
-What all upstream calls of one run or one request share.
+Emits `budget.limiter_closed`, `budget.limiter_opened`, `budget.limit_corrected`, `budget.plan_contradicted`,
+`budget.month_rolled_over`, `budget.quota_low`.
 """
 
 import asyncio
@@ -39,20 +37,26 @@ from tocsin.upstream.budget import (
     Budget,
     BudgetStatus,
     Denial,
-    Lane,
     LimitReading,
-    Moment,
     Quota,
     StoredBudget,
     WaitingCallers,
     WindowReading,
-    moment_of,
 )
+from tocsin.upstream.moments import Moment, moment_of
+from tocsin.upstream.windows import Lane
 
 BACK_OFF_MS = 1_000  # the first 429 already doubles it
 BACK_OFF_MAX_MS = 300_000
+WAITING_MAX = 1_000  # per lane
 LOW_RATIO = 0.2  # of the month's limit: below it the operator is notified
 
+TASK_PATIENCE_S = 70.0  # a full minute window is free again after 65 s
+REQUEST_PATIENCE_S = 5.0  # a visitor is waiting
+TASK_RETRIES_MAX = 20
+REQUEST_RETRIES_MAX = 2
+
+OnAnswer: TypeAlias = Callable[[str, str, float], object]  # upstream, class of answer, seconds
 WindowName: TypeAlias = Literal["second", "minute", "month"]
 
 _WINDOWS: tuple[WindowName, ...] = ("second", "minute", "month")
@@ -177,9 +181,6 @@ def _close(
     return replace(budget, limited_in_a_row=limited_in_a_row, closed_until=closed_until)
 
 
-WAITING_MAX = 1_000  # per lane
-
-
 @dataclass(slots=True, eq=False)
 class _Ticket:
     """A caller in line. The future holds None for a permit, or the denial."""
@@ -215,7 +216,7 @@ class BudgetLimiter:
         self.budget = budget
 
     async def acquire(self, lane: Lane, patience_s: float) -> Denial | None:
-        """Wait for a permit; see `Limiter`."""
+        """Wait in line for a permit, for `patience_s` at most. None means a permit, which is already spent."""
         queue = self._queues[lane]
         denial = self.budget.ask(lane, moment_of(self._clock))
         if denial is not None and denial.wait_ms > patience_s * 1000:
@@ -235,11 +236,11 @@ class BudgetLimiter:
             raise
 
     def calls_left(self, lane: Lane) -> float:
-        """The calls that this lane has left; see `Limiter`."""
+        """How many calls this lane could make in a row at the month's pace; without a monthly limit, in a day."""
         return self.budget.calls_left(lane, moment_of(self._clock))
 
     def probe(self, lane: Lane) -> bool:
-        """One call through a closed limiter; see `Limiter`."""
+        """Spend a permit for one call through a limiter that a 429 closed; False if no probe is possible now."""
         moment = moment_of(self._clock)
         if not self.budget.may_probe(lane, moment):
             return False
@@ -250,7 +251,11 @@ class BudgetLimiter:
     def release(
         self, reading: LimitReading | None, *, limited: bool, retry_after_ms: int | None, probing: bool = False
     ) -> int:
-        """Release a permit after its call has ended; see `Limiter`."""
+        """Call this once after every permit, with the limits that the answer reported; None if there was no answer.
+
+        `probing`: the permit was for a probe. If the upstream did not limit that call, the limiter opens.
+        Returns until when the limiter is closed to all callers (unix ms); a past time if it is open.
+        """
         moment = moment_of(self._clock)
         self.budget, events = apply_answer(
             self.budget,
@@ -342,14 +347,6 @@ def restored_budget(plan: Quota, stored: StoredBudget | None, clock: Clock) -> B
     """The budget to continue with: the stored one, or a new one."""
     moment = moment_of(clock)
     return Budget.begin(plan, moment) if stored is None else Budget.from_stored(plan, stored, moment)
-
-
-TASK_PATIENCE_S = 70.0  # a full minute window is free again after 65 s
-REQUEST_PATIENCE_S = 5.0  # a visitor is waiting
-TASK_RETRIES_MAX = 20
-REQUEST_RETRIES_MAX = 2
-
-OnAnswer: TypeAlias = Callable[[str, str, float], object]  # upstream, class of answer, seconds
 
 
 def ignore(_upstream: str, _kind: str, _seconds: float) -> None:

@@ -1,0 +1,212 @@
+"""How each task is, and the service: its worst part decides, and each bound holds to the millisecond."""
+
+from dataclasses import astuple, replace
+from typing import Any
+
+import pytest
+
+from support.statuses import scheduler_status, task_status
+from tocsin.scheduler.health import (
+    HealthSnapshot,
+    TaskFacts,
+    health_of,
+    is_failing,
+    is_overdue,
+    process_problems,
+    task_health,
+)
+from tocsin.scheduler.types import Health, StatusCondition, TaskCondition
+
+NOON = 1_778_673_600_000
+GOOD = HealthSnapshot(0.1, None, scheduler_status(next_alarm_at=NOON))
+FACTS = TaskFacts("tenero", True, 60_000, None, 0, 3, 3, "failed", None, None)
+FINE = TaskFacts(
+    name="tenero",
+    enabled=True,
+    cadence_ms=300_000,
+    complete_ago_ms=4_000,
+    armed_ago_ms=9_000_000,
+    failures=0,
+    failing_after=3,
+    last_outcome="ok",
+    last_reason=None,
+    paused_until=None,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "failing"),
+    [
+        ({"armed_ago_ms": 119_999}, False),
+        ({"armed_ago_ms": 120_000}, True),
+        ({"armed_ago_ms": 120_000, "failures": 2}, False),
+        ({"armed_ago_ms": None}, True),
+        ({"armed_ago_ms": 120_000, "complete_ago_ms": 119_999}, False),
+        ({"armed_ago_ms": 0, "complete_ago_ms": 120_000}, True),
+        ({"cadence_ms": 3_600_000, "armed_ago_ms": 299_999}, False),
+        ({"cadence_ms": 3_600_000, "armed_ago_ms": 300_000}, True),
+    ],
+)
+def test_a_task_fails_after_as_many_runs_or_five_minutes(changes: dict[str, Any], failing: bool) -> None:
+    assert is_failing(replace(FACTS, **changes)) is failing
+
+
+@pytest.mark.parametrize(
+    ("changes", "overdue"),
+    [
+        ({"armed_ago_ms": 120_000}, False),
+        ({"armed_ago_ms": 120_001}, True),
+        ({"armed_ago_ms": None}, False),
+        ({"armed_ago_ms": 500_000, "complete_ago_ms": 120_000}, False),
+        ({"armed_ago_ms": 0, "complete_ago_ms": 120_001}, True),
+        ({"armed_ago_ms": 200_000, "overdue_after_ms": 200_000}, False),
+        ({"armed_ago_ms": 200_001, "overdue_after_ms": 200_000}, True),
+        ({"armed_ago_ms": 120_001, "overdue_after_ms": 10}, True),
+    ],
+)
+def test_a_task_is_overdue_after_two_cadences_or_its_own_bound(changes: dict[str, Any], overdue: bool) -> None:
+    assert is_overdue(replace(FACTS, **changes)) is overdue
+
+
+@pytest.mark.parametrize(
+    ("changes", "late_ms", "problems"),
+    [
+        ({}, 60_000, []),
+        ({}, 60_001, ["the alarm is 60 s late"]),
+        ({}, 6_000_400, ["the alarm is 6000 s late"]),
+        ({}, -900_000, []),
+        ({"loop_tick_age_s": 5.0}, 0, []),
+        ({"loop_tick_age_s": 5.6}, 0, ["the event loop has been stuck for 6 s"]),
+        ({"loop_tick_age_s": None}, 0, []),
+        ({"store_error": "disk full"}, 0, ["the store cannot be written: disk full"]),
+        ({"file_problem": "a lost lock"}, 0, ["a lost lock"]),
+        ({"status": None}, 0, ["the scheduler does not answer"]),
+        ({"status": None, "scheduler_error": "reset"}, 0, ["reset"]),
+        ({"status": None, "store_error": "full"}, 0, ["the store cannot be written: full"]),
+        (
+            {"status": None, "store_error": "full", "scheduler_error": "reset"},
+            0,
+            ["the store cannot be written: full", "reset"],
+        ),
+        ({"status": scheduler_status(next_alarm_at=None)}, 0, ["no alarm is set: no task will run"]),
+    ],
+)
+def test_a_problem_of_the_process_has_its_sentence(changes: dict[str, Any], late_ms: int, problems: list[str]) -> None:
+    snapshot = replace(GOOD, **changes)
+    assert process_problems(snapshot, snapshot.status, NOON + late_ms) == problems
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        (["ok", "ok"], Health(True, "ready", [], [])),
+        (["starting", "ok"], Health(True, "starting", [], ["0 starting"])),
+        (["starting", "partial"], Health(True, "partial", [], ["0 starting", "1 partial"])),
+        (["partial", "limited"], Health(True, "limited", [], ["0 partial", "1 limited"])),
+        (["limited", "paused"], Health(True, "paused", [], ["0 limited", "1 paused"])),
+        (["paused", "overdue"], Health(False, "overdue", ["1 overdue"], ["0 paused"])),
+        (["overdue", "failing"], Health(False, "failing", ["0 overdue", "1 failing"], [])),
+        (["failing", "disabled"], Health(False, "disabled", ["0 failing", "1 disabled"], [])),
+    ],
+)
+def test_the_worst_task_decides_and_each_says_how_it_is(conditions: list[Any], expected: Health) -> None:
+    """What makes the service not ready is a reason, the rest are notes."""
+
+    def sentence(number: int) -> str:
+        return f"{number} {conditions[number]}"
+
+    serious = {"disabled", "failing", "overdue"}
+    tasks = {
+        f"t{number}": task_status(
+            condition=each, sentence=sentence(number), problem=sentence(number) if each in serious else None
+        )
+        for number, each in enumerate(conditions)
+    }
+    snapshot = replace(GOOD, status=scheduler_status(next_alarm_at=NOON, tasks=tasks))
+    assert health_of(snapshot, NOON) == expected
+
+
+def test_a_broken_process_is_worse_than_any_task_and_a_newer_status_counts() -> None:
+    newer = StatusCondition(NOON, {"t": TaskCondition("failing", "t is failing", "t is failing")})
+
+    assert health_of(GOOD, NOON, newer) == Health(False, "failing", ["t is failing"], [])
+    assert health_of(replace(GOOD, store_error="full"), NOON, newer) == Health(
+        False, "broken", ["the store cannot be written: full", "t is failing"], []
+    )
+    assert health_of(replace(GOOD, status=None), NOON) == Health(False, "broken", ["the scheduler does not answer"], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ("ok", "tenero completed a run 4s ago", False)),
+        ({"complete_ago_ms": None, "armed_ago_ms": 5}, ("starting", "tenero has not completed a run yet", False)),
+        (
+            {"last_outcome": "partial", "last_reason": "39 of 40 contracts' lists were read"},
+            ("partial", "the last run of tenero was not complete: 39 of 40 contracts' lists were read", False),
+        ),
+        (
+            {"last_outcome": "failed", "failures": 2, "last_reason": "TaskFailed: nothing priced"},
+            ("partial", "the last run of tenero was not complete: TaskFailed: nothing priced", False),
+        ),
+        (
+            {"last_outcome": "limited", "last_reason": "tenero: all callers wait after a 429"},
+            ("limited", "tenero is limited: tenero: all callers wait after a 429", False),
+        ),
+        ({"paused_until": NOON}, ("paused", "tenero is paused until 2026-05-13 12:00 UTC", False)),
+        (
+            {"complete_ago_ms": 600_001},
+            ("overdue", "tenero is overdue with no complete run for 10m at a cadence of 5 minutes", True),
+        ),
+        ({"complete_ago_ms": 600_000}, ("ok", "tenero completed a run 10m ago", False)),
+        (
+            {"complete_ago_ms": 660_000, "last_outcome": "limited", "last_reason": "no calls are left"},
+            (
+                "overdue",
+                "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: no calls are left",
+                True,
+            ),
+        ),
+        (
+            {"complete_ago_ms": 660_000, "paused_until": NOON},
+            (
+                "overdue",
+                "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
+                True,
+            ),
+        ),
+        (
+            {"complete_ago_ms": None, "armed_ago_ms": 600_001},
+            ("overdue", "tenero is overdue with no complete run yet at a cadence of 5 minutes", True),
+        ),
+        (
+            {
+                "failures": 3,
+                "complete_ago_ms": 300_000,
+                "last_outcome": "failed",
+                "last_reason": "Limited: tenero said 429",
+            },
+            ("failing", "tenero has failed 3 times in a row: Limited: tenero said 429", True),
+        ),
+        (  # reruns within seconds do not make it failing
+            {"failures": 9, "complete_ago_ms": 299_999, "last_outcome": "limited", "last_reason": "429"},
+            ("limited", "tenero is limited: 429", False),
+        ),
+        (  # nor a task that runs every minute, within two
+            {"failures": 3, "complete_ago_ms": 119_999, "cadence_ms": 60_000, "last_outcome": "failed"},
+            ("partial", "the last run of tenero was not complete", False),
+        ),
+        (
+            {"failures": 3, "complete_ago_ms": 120_000, "cadence_ms": 60_000, "last_outcome": "failed"},
+            ("failing", "tenero has failed 3 times in a row", True),
+        ),
+        ({"enabled": False}, ("disabled", "tenero is disabled (TOCSIN_TENERO_ENABLED)", True)),
+        (
+            {"enabled": False, "name": "agents"},  # a task of one's own, switched off in its file
+            ("disabled", "agents is disabled (in its own file)", True),
+        ),
+    ],
+)
+def test_a_task_has_one_condition_and_a_sentence(changes: dict[str, Any], expected: tuple[str, str, bool]) -> None:
+    """The worst condition, with its cause; it may make the service not ready."""
+    assert astuple(task_health(replace(FINE, **changes))) == expected

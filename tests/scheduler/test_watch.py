@@ -1,0 +1,428 @@
+"""What the watch of a process sees, what a stuck loop cannot hide, and which alerts the process sends itself."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ObjectReset, StoreUnavailable
+from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.virtual_time import START_MS, VirtualClock
+from support.scheduler import MINUTE, Job, scheduler
+from support.statuses import scheduler_status
+from tocsin.errors import FetchFailed
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.client import SchedulerClient
+from tocsin.scheduler.config import AlertTarget
+from tocsin.scheduler.health import HealthSnapshot
+from tocsin.scheduler.types import Status
+from tocsin.scheduler.watch import HealthWatch, ProcessAlerts
+
+URL = "https://alerts.test/T0/s3cret"
+
+
+class SchedulerStub:
+    """A stub with one answer or one error; None: it never answers."""
+
+    def __init__(self, answer: Status | Exception | None) -> None:
+        self.answer = answer
+        self.armed = 0
+
+    async def arm(self) -> int:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        self.armed += 1
+        return 5
+
+    async def status(self) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.answer is None:
+            await asyncio.Event().wait()
+            raise AssertionError("not reached")
+        return self.answer.to_json()
+
+
+class Store:
+    """A KV that a test can break."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.written = 0
+
+    async def put(self, _key: str, _value: str, *, expiration_ttl: int | None = None) -> None:
+        del expiration_ttl
+        if self.error is not None:
+            raise self.error
+        self.written += 1
+
+
+def watch(
+    answer: SchedulerStub | Status | Exception | None, store: Store, clock: VirtualClock, **hooks: Any
+) -> HealthWatch:
+    """A watch of a scheduler, or of one with this answer."""
+    stub = answer if isinstance(answer, SchedulerStub) else SchedulerStub(answer)
+    return HealthWatch(lambda: SchedulerClient(stub), store, clock, **hooks)  # type: ignore[arg-type]
+
+
+async def test_a_look_that_is_long_ago_shows_its_age() -> None:
+    """A stuck loop checks nothing: the age of the last check grows, whatever it saw."""
+    clock = VirtualClock()
+    health = watch(scheduler_status(), Store(), clock)
+    await health.look()
+    fresh = await health.snapshot()
+    await clock.sleep(60)
+
+    assert (fresh.loop_tick_age_s, fresh.scheduler_error) == (0, None)
+    assert fresh.status is not None
+    assert fresh.status.next_alarm_at == START_MS + 60_000
+    assert (await health.snapshot()).loop_tick_age_s == 60
+
+
+async def test_a_store_that_refuses_is_seen_and_seen_to_recover() -> None:
+    """It is written to every few seconds, and at each check while it fails."""
+    clock, store = VirtualClock(), Store()
+    health = watch(scheduler_status(), store, clock)
+    await health.look()
+    await health.look()
+    assert store.written == 1
+    store.error = StoreUnavailable("KV.put: disk full")
+    await clock.sleep(5)
+    await health.look()
+    assert (await health.snapshot()).store_error == "KV.put: disk full"
+    store.error = None
+    await health.look()
+
+    assert (await health.snapshot()).store_error is None
+
+
+async def test_a_scheduler_that_does_not_answer_is_a_problem() -> None:
+    """An error or silence: each has its sentence."""
+    clock = VirtualClock()
+    failed, silent = watch(ObjectReset("reset"), Store(), clock), watch(None, Store(), clock)
+    await failed.look()
+    await silent.look()
+
+    assert (await failed.snapshot()).scheduler_error == "the scheduler does not answer: reset"
+    assert (await silent.snapshot()).scheduler_error == "the scheduler did not answer within 2 s"
+
+
+async def test_the_alarm_is_set_again_when_the_store_recovers() -> None:
+    """Once, and not before the scheduler takes it."""
+    clock, store, stub = VirtualClock(), Store(), SchedulerStub(scheduler_status())
+    health = watch(stub, store, clock)
+    await health.look()
+    store.error = StoreUnavailable("KV.put: disk full")
+    await clock.sleep(5)
+    await health.look()
+    store.error, stub.answer = None, ObjectReset("reset")
+    await health.look()
+    armed_while_reset, stub.answer = stub.armed, scheduler_status()
+    for _ in range(3):
+        await clock.sleep(5)
+        await health.look()
+
+    assert (armed_while_reset, stub.armed) == (0, 1)
+
+
+@pytest.mark.slow
+async def test_work_goes_on_soon_after_a_full_disk(tmp_path: Path) -> None:
+    """The retries of the alarm have become rare by then, and the watch does not wait for the next one."""
+    prices, store = Job("tenero", MINUTE, slice_ms=MINUTE // 2), Store()
+
+    def full(step: str, _connection: sqlite3.Connection) -> None:
+        if step == "before commit":
+            raise sqlite3.OperationalError("database or disk is full")
+
+    async with scheduler(tmp_path, prices) as made:
+        health = HealthWatch(made.client, store, made.clock)  # type: ignore[arg-type]
+        watching = asyncio.create_task(health.watch())
+        await asyncio.sleep(90)
+        free = made.runtime.store.crash_point
+        made.runtime.store.crash_point = full
+        store.error = StoreUnavailable("KV.put: database or disk is full")
+        await asyncio.sleep(400)
+        made.runtime.store.crash_point = free
+        store.error, freed_at = None, made.clock.now()
+        await asyncio.sleep(300)
+        watching.cancel()
+
+    first = next(at for at in prices.started if at >= freed_at)
+    assert first - freed_at < 5_000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a file."""
+
+    sentence: str
+    loses_writes: bool
+
+
+async def test_a_lost_file_is_the_error_of_the_store() -> None:
+    """While writes would be lost, nothing is tried. A lost lock file is a problem, but work continues."""
+    clock, store, stub = VirtualClock(), Store(), SchedulerStub(scheduler_status())
+    problems: list[Problem | None] = [
+        None,
+        Problem("db.sqlite was deleted", loses_writes=True),
+        Problem("tocsin.lock was deleted", loses_writes=False),
+        None,
+    ]
+    seen = []
+    health = watch(stub, store, clock, check_files=lambda: problems[0])
+    while problems:
+        await clock.sleep(5)
+        await health.look()
+        snapshot = await health.snapshot()
+        seen.append((snapshot.store_error, snapshot.file_problem, store.written, stub.armed))
+        problems.pop(0)
+
+    assert seen == [
+        (None, None, 1, 0),
+        ("db.sqlite was deleted", None, 1, 0),
+        (None, "tocsin.lock was deleted", 2, 1),
+        (None, None, 3, 1),
+    ]
+
+
+async def test_the_store_is_written_every_five_seconds_and_looked_at_every_second() -> None:
+    clock, store, ages = VirtualClock(), Store(), []
+    await clock.sleep(100)
+    health = watch(
+        scheduler_status(),
+        store,
+        clock,
+        on_look=lambda seen: ages.append((clock.now() - START_MS - 100_000, seen.loop_tick_age_s, store.written)),
+    )
+    watching = asyncio.create_task(health.watch())
+    await clock.sleep(5.5)
+    watching.cancel()
+
+    assert ages == [(0, 0, 1), (1_000, 0, 1), (2_000, 0, 1), (3_000, 0, 1), (4_000, 0, 1), (5_000, 0, 2)]
+
+
+@pytest.mark.parametrize(("active", "next_alarm_at", "armed"), [(True, None, 1), (False, None, 0), (True, START_MS, 0)])
+async def test_an_alarm_that_is_gone_is_set_again(active: bool, next_alarm_at: int | None, armed: int) -> None:
+    """Unless this scheduler is not the active one."""
+    stub = SchedulerStub(scheduler_status(active=active, next_alarm_at=next_alarm_at))
+    health = watch(stub, Store(), VirtualClock())
+    await health.look()
+
+    assert stub.armed == armed
+
+
+async def test_before_the_first_look_the_scheduler_is_a_problem() -> None:
+    health = watch(scheduler_status(), Store(), VirtualClock())
+
+    assert health.seen().scheduler_error == "the scheduler has not been checked yet"
+    assert (health.seen().store_error, health.seen().file_problem) == (None, None)
+
+
+async def test_a_scheduler_that_does_not_take_the_alarm_does_not_stop_the_watch() -> None:
+    """It is called again at the next successful write."""
+
+    class Silent(SchedulerStub):
+        """Never answers when it is armed."""
+
+        async def arm(self) -> int:
+            self.armed += 1
+            await asyncio.Event().wait()
+            return 5
+
+    clock, store, stub = VirtualClock(), Store(), Silent(scheduler_status())
+    health = watch(stub, store, clock)
+    store.error = StoreUnavailable("KV.put: disk full")
+    await health.look()
+    store.error = None
+    for _ in range(2):
+        await health.look()
+        await clock.sleep(5)
+
+    assert stub.armed == 2
+    assert health.seen().status is not None
+
+
+@dataclass
+class Process:
+    """A process with a store, an alarm and a receiver that tests break and repair."""
+
+    clock: VirtualClock
+    log: CapturedLog = field(default_factory=CapturedLog)
+    store_error: str | None = None
+    lost: Problem | None = None
+    alarm_late_ms: int = 0
+    overdue: bool = False
+    receiver_down: bool = False
+    told: list[dict[str, Any]] = field(default_factory=list)
+    told_at: list[float] = field(default_factory=list)
+
+    async def put(self, _key: str, _value: str, **_options: Any) -> None:
+        if self.store_error is not None:
+            raise StoreUnavailable(self.store_error)
+
+    async def status(self) -> dict[str, Any]:
+        status = scheduler_status()
+        tasks = status.tasks
+        if self.overdue:
+            tasks = {**tasks, "sweep": replace(tasks["sweep"], condition="overdue", problem="sweep is overdue")}
+        late = self.clock.now() - self.alarm_late_ms
+        return replace(status, tasks=tasks, next_alarm_at=late if self.alarm_late_ms else self.clock.now()).to_json()
+
+    async def arm(self) -> int | None:
+        return None
+
+    async def fetch(self, url: str, **options: Any) -> FetchResponse:
+        assert url == URL
+        if self.receiver_down:
+            raise FetchFailed("cannot connect: refused")
+        self.told.append(json.loads(options["body"]))
+        self.told_at.append(self.clock.monotonic())
+        return FetchResponse(200, {}, b"")
+
+    @property
+    def events(self) -> list[str]:
+        return [alert["event"] for alert in self.told]
+
+
+@asynccontextmanager
+async def process() -> AsyncIterator[Process]:
+    clock = VirtualClock()
+    made = Process(clock)
+    sender = ProcessAlerts(
+        AlertTarget(URL),
+        "v1",
+        fetch=made.fetch,
+        clock=clock,
+        logger=made.log,
+        mask=lambda text: text.replace("hunter2", "***"),
+    )
+    client = SchedulerClient(made)
+    watch = HealthWatch(lambda: client, made, clock, lambda: made.lost, sender.look)  # type: ignore[arg-type]  # and of a store
+    watching = asyncio.create_task(watch.watch())
+    try:
+        yield made
+    finally:
+        watching.cancel()
+
+
+@pytest.mark.slow
+async def test_a_store_that_cannot_be_written_is_told_within_a_minute() -> None:
+    """Once, without secrets, and once more when it works again."""
+    async with process() as made:
+        await asyncio.sleep(300)
+        assert made.told == []
+        made.store_error = "disk I/O error near hunter2"
+        await asyncio.sleep(3_600)
+        assert made.events == ["not_ready"]
+        assert made.told_at[0] <= 360
+        made.store_error = None
+        await asyncio.sleep(60)
+
+    assert made.events == ["not_ready", "ready"]
+    assert made.told[0]["state"] == "broken"
+    assert made.told[0]["reasons"] == ["the store cannot be written: disk I/O error near ***"]
+
+
+async def test_a_lost_file_is_told() -> None:
+    """With its name, and that it is back."""
+    async with process() as made:
+        made.lost = Problem("kv.sqlite was deleted or replaced while Tocsin was running", loses_writes=True)
+        await asyncio.sleep(60)
+        made.lost = None
+        await asyncio.sleep(60)
+
+    assert made.events == ["not_ready", "ready"]
+    assert "kv.sqlite was deleted or replaced" in made.told[0]["reasons"][0]
+
+
+async def test_an_alarm_that_does_not_ring_is_told() -> None:
+    """This is for a silent death: a scheduler that answers but does nothing."""
+    async with process() as made:
+        made.alarm_late_ms = 120_000
+        await asyncio.sleep(60)
+
+    assert made.events == ["not_ready"]
+    assert made.told[0]["reasons"] == ["the alarm is 120 s late"]
+
+
+async def test_a_problem_that_passes_is_not_told() -> None:
+    """A second or two without a store is no news."""
+    async with process() as made:
+        for _ in range(20):
+            made.store_error = "database is locked"
+            await asyncio.sleep(10)
+            made.store_error = None
+            await asyncio.sleep(10)
+
+    assert made.told == []
+
+
+@pytest.mark.slow
+async def test_the_object_tells_what_is_wrong_with_its_tasks() -> None:
+    """No "ready" alert is sent while a task is overdue, and one is sent when it is not."""
+    async with process() as made:
+        made.overdue = True
+        await asyncio.sleep(600)
+        assert made.told == []
+        made.store_error = "disk I/O error"
+        await asyncio.sleep(60)
+        made.store_error = None
+        await asyncio.sleep(600)
+        assert made.events == ["not_ready"]
+        made.overdue = False
+        await asyncio.sleep(60)
+
+    assert made.events == ["not_ready", "ready"]
+
+
+@pytest.mark.slow
+async def test_a_receiver_that_is_down_is_tried_again() -> None:
+    """After a minute, two, four; the log reports it once."""
+    async with process() as made:
+        made.receiver_down, made.store_error = True, "disk I/O error"
+        await asyncio.sleep(400)
+        made.receiver_down = False
+        await asyncio.sleep(600)
+
+    assert made.events == ["not_ready"]
+    assert len(made.log.named("alert.send_failed")) == 1
+    assert len(made.log.named("alert.sent")) == 1
+
+
+async def test_a_broken_process_is_told_after_twenty_seconds_and_once_at_a_time() -> None:
+    """Not a moment before; checks during the exchange send nothing; a failure is logged with its attempt."""
+    log, under_way, at_once = CapturedLog(), [0], list[int]()
+
+    async def receive(url: str, **_options: Any) -> FetchResponse:
+        assert url == URL
+        under_way[0] += 1
+        at_once.append(under_way[0])
+        await asyncio.sleep(30)
+        under_way[0] -= 1
+        return FetchResponse(500 if len(at_once) == 1 else 200, {}, b"")
+
+    alerts = ProcessAlerts(AlertTarget(URL), "v1", fetch=receive, clock=VirtualClock(), logger=log)
+    broken = HealthSnapshot(None, "the store is gone", None)
+    alerts.look(broken)
+    await asyncio.sleep(19.999)
+    alerts.look(broken)
+    await asyncio.sleep(0)
+    before = len(at_once)
+    await asyncio.sleep(0.001)
+    for _ in range(20):
+        alerts.look(broken)
+        await asyncio.sleep(1)
+    while_sent = len(at_once)
+    await asyncio.sleep(45)
+    alerts.look(broken)
+    await asyncio.sleep(60)
+
+    assert (before, while_sent, at_once) == (0, 1, [1, 1])
+    assert [line["attempts"] for line in log.named("alert.send_failed")] == [1]
+    assert [line["attempts"] for line in log.named("alert.sent")] == [2]
