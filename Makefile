@@ -19,7 +19,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test pythons odd-place fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock clean npm chromium tools
+.PHONY: help .venv demo serve quick test pythons odd-place fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock walks rooms clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,8 +123,8 @@ client: $(RUNTIME) .venv-client ## validate /openapi.json, generate a client fro
 	@$@/bin/python -m pip $(OURS)
 	@touch $@
 
-mutation: .venv-mutation ## check whether the tests would notice a bug: PACKAGE=budget [MODULE=windows SAMPLE=200 SEED=1 AGAIN=1 SLOW=1]
-	@$(if $(PACKAGE),,$(error name a package: make mutation PACKAGE=budget))
+mutation: .venv-mutation ## check whether the tests would notice a bug: PACKAGE=upstream [MODULE=budget SAMPLE=200 SEED=1 AGAIN=1 SLOW=1]
+	@$(if $(PACKAGE),,$(error name a package: make mutation PACKAGE=upstream))
 	@$(TESTING) nice -n 15 .venv-mutation/bin/python -m tools.mutation $(PACKAGE) \
 	  $(foreach name,$(MODULE),--module $(name)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(AGAIN),--again) $(if $(REPORT),--report) $(if $(SLOW),--slow)
@@ -144,6 +144,12 @@ digests: $(DEV) ## write digests of simulated histories, or compare two files of
 
 mutants: $(DEV) ## apply each deliberate bug of tools/mutants to a copy: a test must catch it [ONLY=name JOBS=1]
 	@$(BIN)/python tools/try_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),1)
+
+walks: $(DEV) ## count the files that a price, a swap and a pause pass on their way [VERBOSE=1]
+	@$(TESTING) $(BIN)/python tools/walks.py
+
+rooms: $(DEV) ## draw the rooms and the imports between them: docs/rooms.svg
+	@$(BIN)/python tools/draw_rooms.py
 
 month: $(DEV) ## compare Tocsin with a model of the reference over a simulated month [DAYS=30 SEED=1]
 	@$(BIN)/python bench/reference_month.py $(if $(DAYS),--days $(DAYS)) $(if $(SEED),--seed $(SEED))

@@ -21,7 +21,6 @@ from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
-
 from typing import Any
 
 from null_logger import NullLogger

@@ -14,6 +14,7 @@ from tocsin.shape import schemas_of
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "tocsin"
+HOLDFAST = ROOT / "packages" / "holdfast" / "src"
 
 _EVENT = re.compile(r"[a-z_]+\.[a-z_]+")
 # Texts of the same form that are not events: ASGI messages, a name in an example.
@@ -22,11 +23,9 @@ _ASGI = {"http.response.start", "http.response.body"}
 
 
 def _events_in_code() -> set[str]:
-    """Every text constant in src that has the form of an event, except for file names and modules."""
+    """Every text constant of the service that has the form of an event, except for file names and modules."""
     events: set[str] = set()
-    for path in SRC.rglob("*.py"):
-        if path.is_relative_to(SRC / "simulator"):
-            continue
+    for path in (*SRC.rglob("*.py"), *HOLDFAST.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and _EVENT.fullmatch(node.value):
                 events.add(node.value)

@@ -15,6 +15,7 @@ LOCK = "out of date: run `make lock`"
 PINNED = re.compile(r"^([\w.-]+)==([^\s;]+)", re.MULTILINE)
 LOCKS = [path for path in sorted(ROOT.glob("*/**/package-lock.json")) if "node_modules" not in path.parts]
 WORKER = "deploy/cloudflare/pyproject.toml"
+PROJECTS = ("pyproject.toml", "packages/holdfast/pyproject.toml", "packages/stacks-simulator/pyproject.toml")
 
 
 def project(name: str) -> dict[str, Any]:
@@ -28,12 +29,18 @@ def pins(name: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
 def test_every_dependency_is_pinned_in_an_allowed_version(name: str) -> None:
     """What is needed to install and run in both files, what is needed to develop in one."""
-    declared = project("pyproject.toml")
-    wanted = [*declared["project"]["dependencies"], *declared["build-system"]["requires"]]
+    projects = [project(each) for each in PROJECTS]
+    ours = {each["project"]["name"] for each in projects}
+    wanted = [
+        needed for each in projects for needed in (*each["project"]["dependencies"], *each["build-system"]["requires"])
+    ]
     if name == "requirements-dev.txt":
-        wanted += declared["project"]["optional-dependencies"]["dev"]
+        wanted += projects[0]["project"]["optional-dependencies"]["dev"]
     pinned = pins(name)
+    assert not ours & pinned.keys(), "our own packages are installed from the checkout"
     for requirement in map(Requirement, wanted):
+        if requirement.name in ours:
+            continue
         version = pinned.get(canonicalize_name(requirement.name))
         assert version is not None, f"{name} is {LOCK}; it has no {requirement.name}"
         assert version in requirement.specifier, f"{name} is {LOCK}; {requirement} is pinned as {version}"

@@ -22,6 +22,7 @@ from tocsin.settings import (
     Setting,
     Settings,
     SettingsError,
+    access_keys,
     cadence,
     read,
     read_env_file,
@@ -29,9 +30,11 @@ from tocsin.settings import (
     setting_of,
     time_slice,
 )
-from tocsin.text import long_duration, parse_duration
+from tocsin.text import long_duration
 
 HOOK = "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185"
+OLD, NEW = "0123456789abcdef-old", "0123456789abcdef-new"
+read_keys = access_keys("operator", "admin", 20)
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 
 
@@ -211,14 +214,6 @@ def test_any_text_is_accepted_or_refused_with_our_error(environment: dict[str, s
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("250ms", 250), ("90s", 90_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000)]
-)
-def test_durations(text: str, expected: int) -> None:
-    """A number and a unit, in milliseconds."""
-    assert parse_duration(text) == expected
-
-
-@pytest.mark.parametrize(
     ("text", "accepted"),
     [
         ("https://hooks.example.org/a/b?c=d", True),
@@ -382,3 +377,59 @@ def test_a_value_is_read_up_to_its_bounds(parse: Callable[[str], Any], text: str
             parse(text)
     else:
         assert parse(text) == (None if expected == "no limit" else expected)
+
+
+def test_a_bare_key_has_the_name_of_its_setting() -> None:
+    """Most deployments have one key."""
+    assert read_keys(OLD) == (AccessKey("admin", "operator", OLD),)
+
+
+def test_keys_have_names() -> None:
+    """With blanks around commas; two may have one name while one replaces the other."""
+    assert read_keys(f"alice:{OLD}, bob:{NEW}") == (
+        AccessKey("alice", "operator", OLD),
+        AccessKey("bob", "operator", NEW),
+    )
+    assert [key.name for key in read_keys(f"alice:{OLD},alice:{NEW}")] == ["alice", "alice"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("alice:short", "is too short"),
+        (f"alice:{OLD},bob:fifteen-letters", r"is too short.*\(key 2 of 2\)"),
+        (f"{OLD},", r"\(key 2 of 2\)"),
+        (f"al ice:{OLD}", "not a name"),
+        (f":{OLD}", "not a name"),
+        (f"alice:{OLD},bob:{OLD}", "the same key twice"),
+        (",".join(f"{OLD}{number}" for number in range(21)), "more than 20 keys"),
+    ],
+)
+def test_a_wrong_list_is_refused_without_showing_a_key(text: str, problem: str) -> None:
+    """The sentence names the key and what is wrong with it."""
+    with pytest.raises(SettingsError, match=problem) as refused:
+        read({"ADMIN_KEY": text})
+
+    assert OLD not in str(refused.value)
+    assert "fifteen-letters" not in str(refused.value)
+
+
+def test_a_key_is_of_one_role() -> None:
+    """A key that may look and act at once would be an operator's by accident."""
+    with pytest.raises(SettingsError, match="TOCSIN_VIEWER_KEY: shares a key with ADMIN_KEY"):
+        read({"ADMIN_KEY": f"alice:{OLD}", "TOCSIN_VIEWER_KEY": f"carol:{OLD}"})
+
+
+def test_the_cron_secret_has_two_keys_at_most_and_chainhook_no_names() -> None:
+    """Two while one replaces the other. Hiro may give a secret with a colon in it."""
+    settings = read({"CRON_SECRET": f"{OLD},{NEW}", "CHAINHOOK_SECRET": f"a:{OLD},{NEW}"})
+
+    assert [key.secret for key in settings.cron_secret] == [OLD, NEW]
+    assert [key.secret for key in settings.chainhook_secret] == [f"a:{OLD}", NEW]
+    with pytest.raises(SettingsError, match="more than 2 keys"):
+        read({"CRON_SECRET": f"{OLD},{NEW},{OLD}{NEW}"})
+
+
+def test_a_key_is_not_shown() -> None:
+    """Settings that end up in a traceback have no key in them."""
+    assert OLD not in repr(read({"ADMIN_KEY": f"alice:{OLD}"}))

@@ -60,8 +60,8 @@ def test_another_cadence_has_its_own_sentence() -> None:
 
 
 def code_of_the_recipe() -> str:
-    """What a reader would have in `tasks/count_agents.py`."""
-    (code,) = re.findall(r"```python\n# tasks/count_agents.py\n(.*?)```", RECIPE.read_text(), re.DOTALL)
+    """What a reader would have in `board/count_agents.py`."""
+    (code,) = re.findall(r"```python\n# board/count_agents.py\n(.*?)```", RECIPE.read_text(), re.DOTALL)
     assert isinstance(code, str)
     return code
 

@@ -24,6 +24,7 @@ CLOUDFLARE = "Cloudflare's storage and namespace have it, so objects may use it,
 JAVASCRIPT = "Workers in JavaScript call it"
 UVICORN = "uvicorn calls or reads it"
 STARLETTE = "Starlette reads it"
+TYPER = "typer reads it"
 ANNOTATION = "the name is in a quoted annotation"
 METRIC = "web/metrics.py reads all counters of the runtime as fields"
 EXCEPTIONS = {
@@ -42,6 +43,7 @@ EXCEPTIONS = {
     "capture_signals": UVICORN,
     "redirect_slashes": STARLETTE,
     "background": STARLETTE,
+    "__signature__": TYPER,
     "ClientHandlerType": ANNOTATION,
     "ClientRequest": ANNOTATION,
     "ClientResponse": ANNOTATION,

@@ -1,6 +1,7 @@
-"""Check what a script can check in the documentation: links resolve, commands and pages exist, versions agree."""
+"""Check what a script can check in the documentation: links, paths, commands, versions, the picture of the rooms."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 MAKE = re.compile(r"`?\bmake ([a-z][a-z-]*)\b")
+PATH = re.compile(r"`((?:src|tests|packages|docs|tools|bench|deploy|examples)/[\w./-]+)")
 HELP = re.compile(r"^([a-z.][a-z-]*):.*## ", re.MULTILINE)
 VERSIONS = {  # where the version is written
     "pyproject.toml": r'^version = "([^"]+)"',
@@ -15,7 +17,8 @@ VERSIONS = {  # where the version is written
     "CHANGELOG.md": r"^## \[?(\d+\.\d+\.\d+)",
     "deploy/cloudflare/pyproject.toml": r'^version = "([^"]+)"',
 }
-LINES_MAX = {"README.md": 120, "CONTRIBUTING.md": 150, "docs/architecture.md": 200}
+NOT_OURS = {"deploy/cloudflare/src/heart.py": "the reader writes it"}
+LINES_MAX = {"README.md": 120, "CONTRIBUTING.md": 150, "AGENTS.md": 80, "docs/architecture.md": 200}
 
 
 def pages() -> list[Path]:
@@ -42,6 +45,11 @@ def findings(page: Path, targets: set[str]) -> list[str]:
         for target in MAKE.findall(line)
         if f"`make {target}" in line and target not in targets
     ]
+    found += [
+        f"{name}: there is no {path}"
+        for path in PATH.findall(text)
+        if not (ROOT / path).exists() and path not in NOT_OURS and "decisions" not in page.parts
+    ]
     lines = text.count("\n")
     if lines > LINES_MAX.get(name, 10**6):
         found.append(f"{name}: {lines} lines; shorten it to {LINES_MAX[name]}")
@@ -63,11 +71,17 @@ def version_findings() -> list[str]:
     return [] if len(set(versions.values())) == 1 else [f"versions differ: {versions}"]
 
 
+def picture_findings() -> list[str]:
+    rooms = runpy.run_path(str(ROOT / "tools" / "draw_rooms.py"))
+    fresh = rooms["FILE"].exists() and rooms["FILE"].read_text() == rooms["picture"]()
+    return [] if fresh else ["docs/rooms.svg is out of date: run `make rooms`"]
+
+
 def main() -> int:
     targets = set(HELP.findall((ROOT / "Makefile").read_text()))
     all_pages = pages()
     found = [line for page in all_pages for line in findings(page, targets)]
-    found += orphans(all_pages) + version_findings()
+    found += orphans(all_pages) + version_findings() + picture_findings()
     print("\n".join(found) or "docs: fine")
     return 1 if found else 0
 

@@ -24,6 +24,7 @@ FUZZ = "tools/requirements-fuzz.txt"  # only for `make fuzz`, in its own environ
 MUTATION = "tools/requirements-mutation.txt"  # for `make mutation`, which also runs the tests
 CLIENT = "tools/requirements-client.txt"  # a validator and a generator of clients, only for `make client`
 MCP = "tools/requirements-mcp.txt"  # the official client of the protocol, only for `make mcp`
+OURS = ("--no-emit-package=holdfast", "--no-emit-package=stacks-simulator")  # installed from the checkout
 COMPILE = ("pip", "compile", "--quiet", "--generate-hashes", "--no-header", "--no-emit-index-url")
 
 
@@ -53,9 +54,9 @@ def _install_uv(directory: Path) -> str:
 
 
 def _lock(command: list[str], name: str) -> None:
-    """Lock what the project needs to run, and what an installation from a checkout needs."""
+    """Lock what the project and its demo need to run, and what an installation from a checkout needs."""
     build: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    _run([*command, "pyproject.toml", "-", "-o", name], "\n".join(build))
+    _run([*command, *OURS, "--extra=demo", "pyproject.toml", "-", "-o", name], "\n".join(build))
 
 
 def _lock_worker(uv: str) -> None:

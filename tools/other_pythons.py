@@ -10,6 +10,7 @@ MINORS = range(11, 15)
 ENVIRONMENTS = Path(".venv-pythons")  # kept: the next run needs no installation
 PROGRAM = "import sys, ensurepip; print(sys.base_prefix, *sys.version_info[:3])"
 INSTALL = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+OURS = ("--editable", "packages/holdfast", "--editable", "packages/stacks-simulator", "--editable", ".")
 
 
 def candidates() -> Iterator[str]:
@@ -38,7 +39,7 @@ def prepare(version: str, program: str) -> Path:
     if not Path(python).exists():
         subprocess.run([program, "-m", "venv", environment], check=True)
     subprocess.run([python, *INSTALL, "--require-hashes", "-r", "requirements-dev.txt"], check=True)
-    subprocess.run([python, *INSTALL, "--no-deps", "--no-build-isolation", "--editable", "."], check=True)
+    subprocess.run([python, *INSTALL, "--no-deps", "--no-build-isolation", *OURS], check=True)
     return environment / "bin"
 
 

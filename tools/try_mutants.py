@@ -31,7 +31,7 @@ PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-pr
 TEST_S = 60  # after which a test counts as hanging
 RUN_S = 240  # after which a whole run counts as hanging
 BASELINE_S = 1_800
-FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - (.*))?$", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) ((?:tests|packages)/.+?)(?: - (.*))?$", re.MULTILINE)
 CAUGHT, SURVIVES, DOES_NOT_APPLY = "caught by", "SURVIVES", "no longer applies"
 
 _times = count(1)
@@ -85,9 +85,10 @@ def copy_tree(target: Path) -> None:
 
 def first_failure(tree: Path, tests: Iterable[str], limit_s: float) -> str | None:
     """Run these tests in a tree. Return the first that fails, or None."""
+    sources = [tree / "src", *sorted(tree.glob("packages/*/src"))]
     environment = {
         **os.environ,
-        "PYTHONPATH": str(tree / "src"),  # before the installed package, the developer's tree
+        "PYTHONPATH": os.pathsep.join(map(str, sources)),  # before the installed packages, the developer's tree
         "REQUIRE_ALL": "1",  # a skipped test catches nothing
     }
     with subprocess.Popen(

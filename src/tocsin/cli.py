@@ -1,8 +1,7 @@
 """The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-The commands in `commands/data.py`, and `serve`, `import`, `explain`, `recount`, `rebuild` and `simulate`, work
-without a running service. All others call it over HTTP. Imports are inside the commands, so that each command loads
-only the modules that it uses.
+A `LocalCommand` works without a running service. All others call it over HTTP. Imports are inside the commands, so
+that each command loads only the modules that it uses.
 """
 
 import sys
@@ -18,14 +17,13 @@ from tocsin.commands import agents as agent_commands
 from tocsin.commands import data as data_commands
 from tocsin.commands import operate as operator_commands
 from tocsin.commands import rounds as round_commands
-from tocsin.commands.options import AsJson, Host, LocalCommand, Port, Url, print_answer, service_client
+from tocsin.commands.data import DataDir
+from tocsin.commands.options import AsJson, Connect, LocalCommand, calls_service, print_answer, require_simulator
 from tocsin.errors import RequestRefused
 from tocsin.swaps.rules import Tier
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(data_commands.app)
-
-DataDir = data_commands.DataDir
 
 
 def _print_version(wanted: bool) -> None:
@@ -54,25 +52,26 @@ def serve(
     data_dir: DataDir = None,
 ) -> None:
     """Run the service."""
+    if demo or bad_times:
+        require_simulator()
     from tocsin import service
 
     service.serve(as_demo=demo or bad_times, bad_times=bad_times, host=host, port=port, data_dir=data_dir)
 
 
 @app.command()
+@calls_service
 def status(
+    connect: Connect,
     as_json: AsJson = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when the service is not ready.")] = False,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
 ) -> None:
     """Show whether the service is ready, what the scheduler is doing and when its alarm rings next."""
     from tocsin.commands import render
     from tocsin.commands.client import SCHEDULER
     from tocsin.scheduler.types import SchedulerOverview
 
-    client = service_client(url, host, port)
+    client = connect()
     overview = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True))
     print_answer(overview.status.to_json(), as_json, render.status(overview.status, overview.health))
     if check and not overview.health.ready:
@@ -85,7 +84,9 @@ app.add_typer(round_commands.app, name="round")
 
 
 @app.command()
+@calls_service
 def runs(
+    connect: Connect,
     task: Annotated[str | None, typer.Option(help="Only this task's runs.")] = None,
     outcome: Annotated[str | None, typer.Option(help="Only runs with this outcome, such as failed.")] = None,
     since: Annotated[
@@ -96,62 +97,57 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 20,
     daily: Annotated[bool, typer.Option("--daily", help="Show the totals of each day and task.")] = False,
     as_json: AsJson = False,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
 ) -> None:
     """List runs of the last 30 days, or the totals of each day, newest first."""
-    from tocsin.commands import client as list_runs
     from tocsin.commands import render
+    from tocsin.commands.client import list_days, list_runs
     from tocsin.text import parse_past_ms
 
-    client = service_client(url, host, port)
+    client = connect()
     if daily:
         if task or outcome or since or until or trigger:
             raise UsageError("--daily shows all tasks and outcomes: it can be combined with --limit only.")
-        days = list_runs.list_days(client, min(limit, 400))
+        days = list_days(client, min(limit, 400))
         print_answer(days.to_json(), as_json, render.days(days))
         return
     now = time.time_ns() // 1_000_000
     times = {"since": since, "until": until}
     asked = {name: None if text is None else parse_past_ms(text, now) for name, text in times.items()}
     filters = {"task": task, "outcome": outcome, "trigger": trigger, **asked}
-    found = list_runs.list_runs(client, filters, limit)
+    found = list_runs(client, filters, limit)
     print_answer(found.to_json(), as_json, render.runs(found))
 
 
 @app.command()
+@calls_service
 def prices(
+    connect: Connect,
     tokens: Annotated[list[str] | None, typer.Argument(metavar="[TOKEN]...")] = None,
     as_json: AsJson = False,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
 ) -> None:
     """Show token prices, as visitors see them."""
     from tocsin.commands import render
     from tocsin.prices.price import PriceList
 
-    client = service_client(url, host, port)
+    client = connect()
     answer = client.get("/api/prices", {"tokens": ",".join(tokens)} if tokens else {})
     print_answer(answer, as_json, render.prices(client.read(PriceList, answer), time.time_ns() // 1_000_000))
 
 
 @app.command()
+@calls_service
 def board(
+    connect: Connect,
     sort: Annotated[str, typer.Option(help="trades, volume, pnl or latest.")] = "pnl",
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     as_json: AsJson = False,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
 ) -> None:
     """Show the competition's leaderboard, as visitors see it."""
     from tocsin.board.types import Board
     from tocsin.commands import render
 
     query = {"sort": sort, "limit": str(limit)}
-    client = service_client(url, host, port)
+    client = connect()
     answer = client.get("/api/competition/leaderboard", query)
     print_answer(answer, as_json, render.board(client.read(Board, answer)))
 
@@ -252,6 +248,7 @@ def simulate(
     bad_times: Annotated[bool, typer.Option(help="Inject faults on a seeded schedule.")] = False,
 ) -> None:
     """Run only the simulator: a Hiro and a Tenero on loopback."""
+    require_simulator()
     import asyncio
 
     from holdfast.local.clock import SystemClock

@@ -8,7 +8,6 @@ import re
 import struct
 import subprocess
 import termios
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,13 +16,7 @@ from support.patience import PATIENCE_S
 from support.scripted_scheduler import ADMIN_KEY
 from support.statuses import run_record
 from support.tocsin_command import TOCSIN, tocsin
-from support.web_thread import Running, served_in_thread
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with served_in_thread(tmp_path_factory.mktemp("served")) as made:
-        yield made
+from support.web_thread import Running
 
 
 @pytest.mark.slow

@@ -28,11 +28,16 @@ NOW = 1_778_700_600_000
 SAVED = "tocsin-20260513T193000Z.tar"
 
 
-def data_dir(path: Path, value: str = "first") -> Path:
+def opened(path: Path) -> DataDir:
+    return DataDir(path, load_migrations(), now=NOW, logger=CapturedLog())
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
     """A data directory with one entry, as a stopped service leaves it."""
-    DataDir(path, load_migrations(), now=NOW, logger=CapturedLog()).close()
-    put(path, value)
-    return path
+    opened(tmp_path / "data").close()
+    put(tmp_path / "data", "first")
+    return tmp_path / "data"
 
 
 def put(path: Path, value: str) -> None:
@@ -49,6 +54,12 @@ def value_in(path: Path) -> str:
 def saved(tmp_path: Path, data: Path) -> Path:
     target, _ = backup(tmp_path, data_dir=data, clock=lambda: NOW)
     return target
+
+
+@pytest.fixture
+def target(tmp_path: Path, data: Path) -> Path:
+    """A backup of the directory."""
+    return saved(tmp_path, data)
 
 
 def repacked(archive: Path, target: Path, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -69,10 +80,8 @@ def _bytes(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return content.read()
 
 
-def test_a_backup_is_one_private_file_that_describes_itself(tmp_path: Path) -> None:
+def test_a_backup_is_one_private_file_that_describes_itself(tmp_path: Path, target: Path) -> None:
     """Hashes, rows, the newest migration of each database, and the time; and nothing else is left behind."""
-    target = saved(tmp_path, data_dir(tmp_path / "data"))
-
     with tarfile.open(target) as archive:
         names = archive.getnames()
         manifest = json.loads(_bytes(archive, archive.getmembers()[0]))
@@ -86,24 +95,20 @@ def test_a_backup_is_one_private_file_that_describes_itself(tmp_path: Path) -> N
     assert len(manifest["files"]["db.sqlite"]["sha256"]) == 64
 
 
-def test_a_restored_directory_starts_with_what_was_saved(tmp_path: Path) -> None:
+def test_a_restored_directory_starts_with_what_was_saved(tmp_path: Path, data: Path, target: Path) -> None:
     """Restored into a directory that did not exist; later writes are not in it."""
-    data = data_dir(tmp_path / "data")
-    target = saved(tmp_path, data)
     put(data, "later")
 
     directory, manifest, aside = restore(target, data_dir=tmp_path / "new", force=False, now=NOW)
-    DataDir(directory, load_migrations(), now=NOW, logger=CapturedLog()).close()
+    opened(directory).close()
 
     assert (value_in(directory), aside, manifest.taken_at) == ("first", None, NOW)
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_directory_with_data_is_kept_and_moved_aside_by_force(tmp_path: Path) -> None:
+def test_a_directory_with_data_is_kept_and_moved_aside_by_force(data: Path, target: Path) -> None:
     """Without --force nothing changes; with it the old databases and their logs are still there."""
-    data = data_dir(tmp_path / "data")
-    target = saved(tmp_path, data)
     put(data, "later")
     before = {path.name: path.read_bytes() for path in data.iterdir()}
 
@@ -117,20 +122,18 @@ def test_a_directory_with_data_is_kept_and_moved_aside_by_force(tmp_path: Path) 
     assert (value_in(data), value_in(aside)) == ("first", "later")
 
 
-def test_a_restore_waits_for_no_service(tmp_path: Path) -> None:
+def test_a_restore_waits_for_no_service(data: Path, target: Path) -> None:
     """It is refused while a process holds the directory, even with --force."""
-    data = data_dir(tmp_path / "data")
-    target = saved(tmp_path, data)
-    held = DataDir(data, load_migrations(), now=NOW, logger=CapturedLog())
+    held = opened(data)
     with pytest.raises(BackupRefused, match=r"in use by a running service. Stop it first"):
         restore(target, data_dir=data, force=True, now=NOW)
     held.close()
 
 
-def test_a_restore_that_was_cut_off_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_that_was_cut_off_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Path
+) -> None:
     """Killed between two files: the start refuses, and a second restore fixes it."""
-    data = data_dir(tmp_path / "data")
-    target = saved(tmp_path, data)
     rename, left = Path.rename, iter([True, False])
 
     def cut_off(self: Path, to: Path) -> Path:
@@ -143,9 +146,9 @@ def test_a_restore_that_was_cut_off_cannot_be_started(tmp_path: Path, monkeypatc
         restore(target, data_dir=tmp_path / "new", force=False, now=NOW)
     monkeypatch.undo()
     with pytest.raises(StartError, match=r"restore-unfinished.sqlite is empty"):
-        DataDir(tmp_path / "new", load_migrations(), now=NOW, logger=CapturedLog())
+        opened(tmp_path / "new")
     restore(target, data_dir=tmp_path / "new", force=True, now=NOW)
-    DataDir(tmp_path / "new", load_migrations(), now=NOW, logger=CapturedLog()).close()
+    opened(tmp_path / "new").close()
 
     assert value_in(tmp_path / "new") == "first"
 
@@ -211,10 +214,10 @@ def _flip(members: dict[str, Any]) -> None:
     ],
 )
 def test_a_foreign_or_damaged_archive_is_refused_and_nothing_is_written(
-    change: Callable[[dict[str, Any]], object], sentence: str, tmp_path: Path
+    change: Callable[[dict[str, Any]], object], sentence: str, tmp_path: Path, target: Path
 ) -> None:
     """Every refusal names the archive and the cause, and no data directory is created."""
-    target = repacked(saved(tmp_path, data_dir(tmp_path / "data")), tmp_path / "bad.tar", change)
+    target = repacked(target, tmp_path / "bad.tar", change)
 
     with pytest.raises(BackupRefused, match=sentence):
         verify(target)
@@ -223,9 +226,8 @@ def test_a_foreign_or_damaged_archive_is_refused_and_nothing_is_written(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.tar", "data", SAVED]
 
 
-def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
+def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path, target: Path) -> None:
     """A truncated copy is never taken for a complete one, wherever it ends."""
-    target = saved(tmp_path, data_dir(tmp_path / "data"))
     content = target.read_bytes()
     with tarfile.open(target) as archive:
         last = archive.getmembers()[-1]
@@ -237,8 +239,9 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
             verify(cut)
 
 
+@pytest.mark.usefixtures("data")
 @pytest.mark.parametrize(
-    ("destination", "data", "sentence"),
+    ("destination", "source", "sentence"),
     [
         ("nowhere/x.tar", "data", "is not a directory. Make it first"),
         ("data", "data", "would be lost with it"),
@@ -246,29 +249,26 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
         (".", "nowhere", "There is no db.sqlite and no kv.sqlite.*Cloudflare.*time-travel"),
     ],
 )
-def test_a_backup_that_cannot_be_made_says_why(destination: str, data: str, sentence: str, tmp_path: Path) -> None:
+def test_a_backup_that_cannot_be_made_says_why(destination: str, source: str, sentence: str, tmp_path: Path) -> None:
     """No file is overwritten and none is left."""
-    data_dir(tmp_path / "data")
     (tmp_path / "there.tar").write_text("mine")
 
     with pytest.raises(UsageError, match=sentence):
-        backup(tmp_path / destination, data_dir=tmp_path / data, clock=lambda: NOW)
+        backup(tmp_path / destination, data_dir=tmp_path / source, clock=lambda: NOW)
     assert (tmp_path / "there.tar").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "there.tar"]
 
 
 @pytest.mark.parametrize("name", ["db.sqlite", "kv.sqlite", "objects.sqlite"])
-def test_a_directory_without_one_of_its_databases_is_not_backed_up(tmp_path: Path, name: str) -> None:
+def test_a_directory_without_one_of_its_databases_is_not_backed_up(tmp_path: Path, name: str, data: Path) -> None:
     """The backup could not be restored."""
-    data = data_dir(tmp_path / "data")
     (data / name).unlink()
     with pytest.raises(UsageError, match=f"There is no {name} in"):
         backup(tmp_path, data_dir=data, clock=lambda: NOW)
 
 
-def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:
+def test_a_damaged_database_is_not_backed_up(tmp_path: Path, data: Path) -> None:
     """An error, not a backup that cannot be restored."""
-    data = data_dir(tmp_path / "data")
     (data / "kv.sqlite").write_bytes(b"not a database" * 1000)
 
     with pytest.raises(BackupRefused, match="cannot be backed up"):
@@ -283,9 +283,8 @@ def test_what_is_not_a_file_is_no_backup(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_root_restores_for_the_owner_of_the_directory(tmp_path: Path) -> None:
+def test_root_restores_for_the_owner_of_the_directory(tmp_path: Path, target: Path) -> None:
     """The service runs as another user and must be able to open what root restored."""
-    target = saved(tmp_path, data_dir(tmp_path / "data"))
     (tmp_path / "new").mkdir()
     os.chown(tmp_path / "new", 1234, 1234)
 
@@ -318,10 +317,8 @@ def kill_with_a_log(data: Path, value: str) -> None:
         file.write_bytes(content)
 
 
-def test_a_killed_service_s_log_does_not_come_back_after_a_restore(tmp_path: Path) -> None:
+def test_a_killed_service_s_log_does_not_come_back_after_a_restore(data: Path, target: Path) -> None:
     """SQLite would replay it into the restored database, and the operator would get the old data without an error."""
-    data = data_dir(tmp_path / "data")
-    target = saved(tmp_path, data)
     kill_with_a_log(data, "later")
 
     _, _, aside = restore(target, data_dir=data, force=True, now=NOW)
@@ -339,9 +336,8 @@ def test_a_killed_service_s_log_does_not_come_back_after_a_restore(tmp_path: Pat
     assert aside.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_backup_has_what_is_only_in_the_log(tmp_path: Path) -> None:
+def test_a_backup_has_what_is_only_in_the_log(tmp_path: Path, data: Path) -> None:
     """A killed service is backed up with its latest writes, and stays as it was."""
-    data = data_dir(tmp_path / "data")
     kill_with_a_log(data, "later")
     target = saved(tmp_path, data)
     restore(target, data_dir=tmp_path / "new", force=False, now=NOW)
@@ -351,11 +347,9 @@ def test_a_backup_has_what_is_only_in_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moved", ["before-restore-20260513T193000Z", "data"])
 def test_a_restore_over_data_that_is_cut_off_cannot_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: str
+    monkeypatch: pytest.MonkeyPatch, moved: str, data: Path, target: Path
 ) -> None:
     """Killed after one old file is aside, or one new file is in: a start would begin with the others, or without."""
-    data = data_dir(tmp_path / "data")
-    target = saved(tmp_path, data)
     rename = Path.rename
 
     def cut_off(self: Path, to: Path) -> None:
@@ -369,12 +363,14 @@ def test_a_restore_over_data_that_is_cut_off_cannot_be_started(
     monkeypatch.undo()
 
     with pytest.raises(StartError, match=r"restore-unfinished.sqlite is empty"):
-        DataDir(data, load_migrations(), now=NOW, logger=CapturedLog())
+        opened(data)
 
 
-def test_a_backup_and_a_restore_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_and_a_restore_survive_a_power_cut(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each step is synced before the next: the mark, the files that it guards, and its end."""
-    data, synced, fsync = data_dir(tmp_path / "data"), list[tuple[str, ...]](), os.fsync
+    synced, fsync = list[tuple[str, ...]](), os.fsync
     places = {path.stat().st_ino: path for path in (tmp_path, data)}
 
     def note(fd: int) -> None:
@@ -397,9 +393,8 @@ def test_a_backup_and_a_restore_survive_a_power_cut(tmp_path: Path, monkeypatch:
     ]
 
 
-def test_rows_that_the_manifest_does_not_list_are_refused(tmp_path: Path) -> None:
+def test_rows_that_the_manifest_does_not_list_are_refused(tmp_path: Path, target: Path) -> None:
     """The file is whole, but it is not what was saved."""
-    target = saved(tmp_path, data_dir(tmp_path / "data"))
 
     def one_more(members: dict[str, Any]) -> None:
         manifest = json.loads(members["manifest.json"][1])
@@ -411,11 +406,9 @@ def test_rows_that_the_manifest_does_not_list_are_refused(tmp_path: Path) -> Non
 
 
 def test_nobody_can_start_during_the_restore_and_anybody_can_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, data: Path, target: Path
 ) -> None:
     """The directory is locked while files move, and released also when the restore fails."""
-    data = data_dir(tmp_path / "data")
-    target = saved(tmp_path, data)
     rename, held = Path.rename, list[bool]()
 
     def full_disk(self: Path, to: Path) -> Path:
@@ -444,9 +437,8 @@ def test_a_refused_restore_leaves_no_directory_that_it_made(tmp_path: Path) -> N
     assert list((tmp_path / "old").iterdir()) == []
 
 
-def test_a_directory_with_no_data_needs_no_force(tmp_path: Path) -> None:
+def test_a_directory_with_no_data_needs_no_force(tmp_path: Path, target: Path) -> None:
     """A new volume has `lost+found`; a service that never got further has left its lock."""
-    target = saved(tmp_path, data_dir(tmp_path / "data"))
     new = tmp_path / "new"
     (new / "lost+found").mkdir(parents=True)
     (new / "tocsin.lock").touch()
@@ -455,9 +447,8 @@ def test_a_directory_with_no_data_needs_no_force(tmp_path: Path) -> None:
     assert (value_in(new), aside) == ("first", None)
 
 
-def test_rows_that_refer_to_nothing_are_refused(tmp_path: Path) -> None:
+def test_rows_that_refer_to_nothing_are_refused(tmp_path: Path, data: Path) -> None:
     """SQLite's integrity check does not look for them."""
-    data = data_dir(tmp_path / "data")
     with closing(sqlite3.connect(data / "db.sqlite")) as db, db:
         (table, column) = next(
             (table, row[3])
@@ -473,9 +464,8 @@ def test_rows_that_refer_to_nothing_are_refused(tmp_path: Path) -> None:
         verify(saved(tmp_path, data))
 
 
-def test_a_backup_has_every_database_of_the_directory(tmp_path: Path) -> None:
+def test_a_backup_has_every_database_of_the_directory(tmp_path: Path, data: Path) -> None:
     """Also one that this release does not know."""
-    data = data_dir(tmp_path / "data")
     with closing(sqlite3.connect(data / "notes.sqlite")) as notes, notes:
         notes.execute("CREATE TABLE notes (text)")
         notes.execute("INSERT INTO notes VALUES ('mine')")
@@ -485,9 +475,8 @@ def test_a_backup_has_every_database_of_the_directory(tmp_path: Path) -> None:
         assert notes.execute("SELECT text FROM notes").fetchall() == [("mine",)]
 
 
-def test_a_backup_sees_through_links(tmp_path: Path) -> None:
+def test_a_backup_sees_through_links(tmp_path: Path, data: Path) -> None:
     """A link to the data directory is the data directory, and a link that leads nowhere is a name that is taken."""
-    data = data_dir(tmp_path / "data")
     (tmp_path / "link").symlink_to(data)
     (tmp_path / "taken.tar").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="would be lost with it"):
@@ -498,9 +487,8 @@ def test_a_backup_sees_through_links(tmp_path: Path) -> None:
     assert (tmp_path / "taken.tar").is_symlink()
 
 
-def test_a_name_that_is_taken_while_the_backup_is_made_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_name_that_is_taken_while_the_backup_is_made_is_not_overwritten(tmp_path: Path, data: Path) -> None:
     """Another backup of the same second, for example."""
-    data = data_dir(tmp_path / "data")
 
     def clock() -> int:
         if list(tmp_path.glob(".tocsin-backup-*")):  # the copies are being made
@@ -514,9 +502,9 @@ def test_a_name_that_is_taken_while_the_backup_is_made_is_not_overwritten(tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", SAVED]
 
 
-def test_without_a_destination_the_backup_is_made_here(tmp_path: Path) -> None:
+def test_without_a_destination_the_backup_is_made_here(tmp_path: Path, data: Path) -> None:
     """As docs/backup.md has it."""
-    data, here = data_dir(tmp_path / "data"), tmp_path / "here"
+    here = tmp_path / "here"
     here.mkdir()
     with chdir(here):
         target, manifest = backup(None, data_dir=data, clock=lambda: NOW)
@@ -525,9 +513,10 @@ def test_without_a_destination_the_backup_is_made_here(tmp_path: Path) -> None:
     assert [path.name for path in here.iterdir()] == [SAVED]
 
 
-def test_a_database_that_somebody_holds_is_not_backed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_somebody_holds_is_not_backed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Path
+) -> None:
     """Nothing is left of the backup."""
-    data = data_dir(tmp_path / "data")
     monkeypatch.setattr("tocsin.commands.backup.one_instant", partial(one_instant, wait_s=0.1))
     with closing(sqlite3.connect(data / "kv.sqlite", isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
@@ -537,10 +526,8 @@ def test_a_database_that_somebody_holds_is_not_backed_up(tmp_path: Path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_too_little_room_is_not_called_a_bad_backup(tmp_path: Path) -> None:
+def test_too_little_room_is_not_called_a_bad_backup(tmp_path: Path, data: Path, target: Path) -> None:
     """Neither by verify, nor by restore, nor is a backup left that is not whole."""
-    data = data_dir(tmp_path / "data")
-    target = saved(tmp_path, data)
     before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
     try:

@@ -1,4 +1,4 @@
-"""The command against a served app, sometimes as a separate process."""
+"""The command against a served app, sometimes as a separate process; its version, and completion in a shell."""
 
 import json
 import os
@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+import urllib.request
+from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ import typer
 from typer.testing import CliRunner
 
 from holdfast_testing.virtual_time import START_MS
+from stacks_simulator.serve import SimulatorOptions
 from support.patience import PATIENCE_S
 from support.processes import ADMIN_KEY as SERVICE_KEY
 from support.processes import ServiceProcess
@@ -25,27 +28,16 @@ from support.scripted_scheduler import ADMIN_KEY
 from support.simulator_process import running_simulator
 from support.statuses import run_record, task_status
 from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
-from support.web_thread import NAME, Running, served_in_thread
-from tocsin.cli import app
+from support.web_thread import NAME, Running
+from tocsin import __version__
+from tocsin.cli import app, simulate
 from tocsin.commands import doctor as check_command
 from tocsin.commands.client import ServiceAddress, client_of
 from tocsin.scheduler.types import Progress, RunError, Status
 
+HEAVY = ("aiohttp", "asyncio", "rich", "starlette", "uvicorn", "structlog", "sqlite3", "http.client")
 UTC_MINUTE = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
 UTC_TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with served_in_thread(tmp_path_factory.mktemp("served")) as made:
-        yield made
-
-
-@pytest.fixture
-def running(served: Running) -> Iterator[Running]:
-    calm = served.scheduler.shown  # what a test shows ends with the test
-    yield served
-    served.scheduler.shown, served.scheduler.statuses_per_refresh = calm, 0
 
 
 def test_status_shows_tasks_and_budgets(running: Running) -> None:
@@ -281,9 +273,6 @@ def test_the_dotenv_file_of_the_directory_is_read(running: Running, tmp_path: Pa
     assert done.returncode == 0
 
 
-HEAVY = ("aiohttp", "asyncio", "rich", "starlette", "uvicorn", "structlog", "sqlite3", "http.client")
-
-
 def test_the_command_imports_only_what_it_needs() -> None:
     """It starts quickly: the service, the network and the tables are imported only when a command needs them."""
     script = "import sys, tocsin.cli; print([name for name in sys.argv[1:] if name in sys.modules])"
@@ -307,6 +296,64 @@ def test_simulate_prints_its_address_and_stops_on_a_signal(number: signal.Signal
 
     assert first.startswith("HIRO_API_URL=http://127.0.0.1:")
     assert command.returncode == 0
+
+
+@pytest.mark.slow
+def test_simulate_passes_its_options_on() -> None:
+    """The speed and the bad times are those of the options; every base URL is printed."""
+    command = [sys.executable, "-m", "tocsin", "simulate", "--port=0", "--wallets=5", "--history-hours=0.2"]
+    with subprocess.Popen([*command, "--speed=60", "--bad-times"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            urls = dict(process.stdout.readline().strip().split("=", 1) for _ in range(5))
+            with urllib.request.urlopen(urls["control"]) as response:
+                state = json.load(response)
+        finally:
+            process.terminate()
+
+    assert (state["speed"], state["badTimes"], state["transactions"] > 0) == (60.0, True, True)
+    assert urls["HIRO_API_URL"].endswith("/hiro")
+    assert urls["TENERO_API_URL"].endswith("/tenero")
+    assert set(urls) == {"HIRO_API_URL", "TENERO_API_URL", "control", "truth", "agents"}
+
+
+def test_simulate_has_the_simulators_defaults() -> None:
+    """`tocsin simulate` without options runs what `SimulatorOptions()` describes."""
+    defaults = {name: option.default for name, option in signature(simulate).parameters.items()}
+    options = SimulatorOptions()
+
+    assert defaults == {name: getattr(options, name) for name in defaults}
+
+
+@pytest.mark.parametrize("arguments", [["simulate"], ["serve", "--demo"], ["serve", "--bad-times"]])
+def test_without_the_simulator_a_sentence_says_how_to_install_it(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a package of its own, which only the demo needs."""
+    monkeypatch.setitem(sys.modules, "stacks_simulator", None)
+    done = tocsin_here(*arguments, environment={})
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "The simulator is not installed: pip install 'tocsin[demo]', or in a checkout,"
+        " pip install ./packages/stacks-simulator.\n"
+    )
+
+
+@pytest.mark.slow
+def test_the_service_runs_without_the_simulator(tmp_path: Path) -> None:
+    """It starts, says so and stops, although `stacks_simulator` cannot be imported."""
+    script = "import sys; sys.modules['stacks_simulator'] = None; from tocsin.cli import main; main()"
+    command = [sys.executable, "-c", script, "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=tmp_path
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        process.terminate()
+
+    assert said.endswith(" is running. Ctrl-C stops it.\n")
+    assert process.returncode == 0
 
 
 def test_a_port_in_use_is_a_sentence() -> None:
@@ -373,3 +420,32 @@ def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
     assert unknown.stdout.startswith("Not recorded (tx_not_found): Hiro does not know it. ")
     assert "succeeded=3" in runs.stdout
     assert "tenero" in prices.stdout
+
+
+@pytest.mark.slow
+def test_the_version_is_printed() -> None:
+    """It is the version of the package."""
+    done = tocsin_process("--version", port=1)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"tocsin {__version__}\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shell", "typed"),
+    [
+        ("bash", {"COMP_WORDS": "tocsin re", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "tocsin re"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "tocsin re", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_a_shell_completes_the_commands(shell: str, typed: Mapping[str, str]) -> None:
+    """What `tocsin --show-completion` prints is a script that asks the command itself."""
+    # A test need not have been started by a shell.
+    script = tocsin_process("--show-completion", shell, port=1, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    done = tocsin_process(port=1, directory=None, _TOCSIN_COMPLETE=f"complete_{shell}", **typed)
+
+    assert (script.returncode, script.stderr) == (0, "")
+    assert "_TOCSIN_COMPLETE" in script.stdout
+    assert {"refresh", "resume", "rebuild"} <= set(re.findall(r"[a-z]+", done.stdout))
+    assert "status" not in done.stdout

@@ -11,16 +11,10 @@ from holdfast.types import JSON
 from support.scripted_scheduler import ADMIN_KEY, VIEWER_KEY, ScriptedScheduler
 from support.statuses import refresh_result, run_record, task_status
 from support.tocsin_command import tocsin
-from support.web_thread import Running, served_in_thread
+from support.web_thread import Running
 from tocsin.commands import client as list_runs
 from tocsin.commands.client import client_of
 from tocsin.swaps.types import SubmitAnswer
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with served_in_thread(tmp_path_factory.mktemp("served")) as made:
-        yield made
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from support.round_world import END_S, GRACE_S, START_S
 from tocsin.cli import app
 from tocsin.commands import render
-from tocsin.commands import render as render_rounds
 from tocsin.commands.client import ServiceClient
 from tocsin.rounds.round import (
     AgentFlag,
@@ -25,27 +24,11 @@ from tocsin.rounds.round import (
     RoundRules,
 )
 
-ROUND = RoundRow(
-    "week-1-2027-01-15",
-    START_S,
-    END_S,
-    GRACE_S,
-    "open",
-    50.0,
-    3,
-    "2027-01-14T00:00:00.000Z",
-    None,
-    1,
-    None,
-    None,
-    None,
-    None,
-    None,
-    None,
-    None,
-    None,
-    RoundRules("week-1-2027-01-15", START_S, END_S, GRACE_S),
-)
+ID = "week-1-2027-01-15"
+RULES = RoundRules(ID, START_S, END_S, GRACE_S)
+NOT_YET = (None, None, None, None, None, None, None, None)  # what a round has only after its end
+ROUND = RoundRow(ID, START_S, END_S, GRACE_S, "open", 50.0, 3, "2027-01-14T00:00:00.000Z", None, 1, *NOT_YET, RULES)
+TERMS = {"minVolumeUsd": "50", "minPricedTradeCount": 3}
 
 
 @pytest.fixture
@@ -72,8 +55,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                 "startsAt": START_S,
                 "endsAt": END_S,
                 "graceS": 3600,
-                "minVolumeUsd": "50",
-                "minPricedTradeCount": 3,
+                **TERMS,
                 "rewards": {"volume": 7},
             },
         ),
@@ -86,8 +68,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                 "prefix": "week",
                 "firstNumber": 1,
                 "graceS": 7200,
-                "minVolumeUsd": "50",
-                "minPricedTradeCount": 3,
+                **TERMS,
                 "rewards": {},
             },
         ),
@@ -99,8 +80,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                 "startsAt": START_S,
                 "endsAt": END_S,
                 "graceS": 0,
-                "minVolumeUsd": "50",
-                "minPricedTradeCount": 3,
+                **TERMS,
                 "rewards": {},
             },
         ),
@@ -178,7 +158,7 @@ def test_the_list_says_what_a_round_waits_for() -> None:
     waiting = replace(ROUND, status="closed", waiting_reason="transactions that wait to be verified: 2")
     listed = RoundList(START_S, [ListedRound(waiting, 3, []), ListedRound(ROUND, 0, [])], RoundRule(START_S))
 
-    text = printed(render_rounds.rounds(listed))
+    text = printed(render.rounds(listed))
 
     assert "follow each other every 7 days, starting 2027-01-15 08:00:00 UTC" in text
     assert "transactions that wait to be verified: 2" in text
@@ -191,7 +171,7 @@ def test_a_cleared_flag_is_shown_as_cleared() -> None:
         AgentFlag(11, "ring", "the same amounts", [], [], cleared=True),
     ]
 
-    text = printed(render_rounds.detail(RoundDetail(ROUND, [], [], [], flags, [])))
+    text = printed(render.detail(RoundDetail(ROUND, [], [], [], flags, [])))
 
     assert "flag churn of #10: there and back\n" in text
     assert "flag ring of #11, cleared by an operator: the same amounts\n" in text

@@ -44,6 +44,14 @@ def test_everything_is_pinned() -> None:
     assert not any("requirements-dev" in rest for _, rest in instructions())
 
 
+def test_our_packages_come_from_the_checkout() -> None:
+    """The build installs each of them without asking an index."""
+    [install] = [rest for rest in all_of("RUN") if "--no-build-isolation" in rest]
+    ours = [f"./packages/{path.parent.name}" for path in (ROOT / "packages").glob("*/pyproject.toml")]
+
+    assert {*ours, "."} <= set(install.split())
+
+
 def test_what_is_copied_exists_and_is_not_ignored() -> None:
     """The ignore file lets in exactly what the Dockerfile copies."""
     copied = [source for rest in all_of("COPY") if not rest.startswith("--from") for source in rest.split()[:-1]]

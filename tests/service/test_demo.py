@@ -10,15 +10,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
 
 from holdfast.errors import DataDirInUse, StoreUnusable
+from support import asgi
 from support.processes import Process, ask, until
-from support.simulated import HandClock
+from support.simulated import HandClock, quiet_simulator
 from tocsin import service
 from tocsin.commands import demo
 from tocsin.commands.files import DemoBeginning, command_logger, load_migrations, opened_demo
 from tocsin.commands.rows import opened
-from tocsin.settings import Settings
+from tocsin.settings import AccessKey, Settings
 
 NOW = 1_778_700_600_000
 HOUR_MS = 3_600_000
@@ -175,3 +177,21 @@ def test_a_demo_does_not_print_a_key_that_is_not_its_own(tmp_path: Path) -> None
     assert code == 0
     assert "admin key    your ADMIN_KEY" in out + error
     assert "a-real-key-of-ours" not in started + out + error
+
+
+async def test_controlling_the_simulator_takes_a_key() -> None:
+    """What the chain holds can be read without."""
+    keys = (AccessKey("alice", "operator", "the-key-of-alice"), AccessKey("bob", "operator", "the-key-of-bob"))
+    app = Starlette(routes=[demo.mount(quiet_simulator(HandClock()), keys)])
+    headers = {"host": "127.0.0.1:8787", "content-type": "application/json"}
+    statuses = []
+    for key in ("", "wrong", "the-key-of-alice", "the-key-of-bob"):
+        sent = {**headers, "x-admin-key": key}
+        answer = await asgi.ask(
+            app, "/simulator/_control/mine", method="POST", headers=sent, body=b"{}", client="127.0.0.1"
+        )
+        statuses.append(answer.status)
+    truth = await asgi.ask(app, "/simulator/_truth")
+
+    assert statuses == [401, 401, 200, 200]
+    assert (truth.status, truth.json()["swaps"]) == (200, [])

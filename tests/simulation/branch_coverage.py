@@ -13,7 +13,7 @@ from typing import Any
 
 import coverage
 
-PACKAGES = ("scheduler", "budget", "competition", "upstream", "prices")
+PACKAGES = ("board", "prices", "rounds", "scheduler", "swaps", "upstream")
 GAPS_SHOWN = 25  # files
 
 

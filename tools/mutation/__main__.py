@@ -1,9 +1,9 @@
 """Check whether the tests would notice a bug: change one operator, number or statement at a time and run its tests.
 
-    python -m tools.mutation budget [--module windows] [--sample 200 --seed 1] [--again] [--report]
+    python -m tools.mutation upstream [--module budget] [--sample 200 --seed 1] [--again] [--report]
 
-`make mutation PACKAGE=budget MODULE=windows` sets it up. Results are kept in `.mutation/`: an interrupted run continues
-where it stopped, and a mutant is tried again only if its module changed, or with `--again` if it survived.
+`make mutation PACKAGE=upstream MODULE=budget` sets it up. Results are kept in `.mutation/`: an interrupted run
+continues where it stopped, and a mutant is tried again only if its module changed, or with `--again` if it survived.
 """
 
 import argparse
@@ -14,26 +14,20 @@ from pathlib import Path
 
 import pytest
 from tools.mutation.generate import Mutant, mutants_of
-from tools.mutation.recorded import KEPT, ROOT, SOURCE
+from tools.mutation.recorded import KEPT, ROOT, RUNTIME, SERVICE
 from tools.mutation.results import Results, show
 from tools.mutation.runner import MutationRun
 
 # Only tests that run in this process: a process that a test starts does not contain the mutant.
 TESTS = {
-    "budget": ("budget", "tasks", "upstream"),
-    "competition": (
-        "competition",
-        "commands/test_import_for_d1.py",
-        "web/test_agent_questions.py",
-        "web/test_news_streams.py",
-        "web/test_web_agents.py",
-        "web/test_web_chainhook.py",
-        "web/test_web_competition.py",
-    ),
-    "platform/local": ("local", "contract", "conformance"),
-    "prices": ("prices", "tasks"),
-    "scheduler": ("scheduler",),
-    "upstream": ("upstream",),
+    "board": ("tests/board", "tests/history", "tests/competition", "tests/web"),
+    "holdfast": ("packages/holdfast/tests", "tests/local", "tests/contract", "tests/conformance"),
+    "local": ("tests/local",),
+    "prices": ("tests/prices", "tests/tasks"),
+    "rounds": ("tests/rounds",),
+    "scheduler": ("tests/scheduler",),
+    "swaps": ("tests/swaps", "tests/competition", "tests/web"),
+    "upstream": ("tests/upstream", "tests/budget", "tests/tasks"),
 }
 
 
@@ -41,8 +35,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make mutation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("package", help="a package below src/tocsin, such as budget or platform/local")
-    parser.add_argument("--module", action="append", help="one module of the package, such as windows; may be repeated")
+    parser.add_argument("package", help="holdfast, or a room of src/tocsin such as upstream")
+    parser.add_argument("--module", action="append", help="one module of the package, such as budget; may be repeated")
     parser.add_argument("--sample", type=int, help="try only this many mutants of the package, chosen with --seed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="try survivors again, after the tests have changed")
@@ -56,7 +50,7 @@ def main() -> int:
         sys.exit(f"packages are {', '.join(TESTS)}")
     paths = modules(options.package, options.module)
     if not paths:
-        sys.exit(f"src/tocsin/{options.package} has no such module")
+        sys.exit(f"{options.package} has no such module")
     os.chdir(ROOT)
     mutants = {path: mutants_of(path) for path in paths}
     if options.sample:
@@ -64,7 +58,7 @@ def main() -> int:
     results = {path: Results(path) for path in paths}
     if not options.report:
         run = MutationRun(mutants, results, options.again, options.processes, options.seconds)
-        tests = options.tests or [f"tests/{name}" for name in TESTS[options.package]]
+        tests = options.tests or [name for name in TESTS[options.package] if (ROOT / name).exists()]
         code = tests_with(run, tests, slow=options.slow)
         if code:
             return code
@@ -73,7 +67,7 @@ def main() -> int:
 
 
 def modules(package: str, names: list[str] | None) -> list[Path]:
-    paths = sorted((SOURCE / package).rglob("*.py"))
+    paths = sorted((RUNTIME if package == "holdfast" else SERVICE / package).rglob("*.py"))
     return [path for path in paths if not names or path.stem in names]
 
 

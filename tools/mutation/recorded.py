@@ -9,8 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "tocsin"
+SERVICE = ROOT / "src" / "tocsin"
+RUNTIME = ROOT / "packages" / "holdfast" / "src" / "holdfast"
 KEPT = ROOT / ".mutation"
+
+
+def sources() -> list[Path]:
+    """The modules that may be mutated."""
+    return sorted(path for source in (SERVICE, RUNTIME) for path in source.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    """The path of a module in the tree. It stands for the module in what is kept."""
+    return str(path.relative_to(ROOT))
 
 
 def digest(path: Path) -> str:
@@ -47,9 +58,7 @@ def is_current(test_file: Path, tests: Iterable[str]) -> bool:
     return (
         stored["digest"] == digest(test_file)
         and stored["seconds"].keys() >= set(tests)
-        and all(
-            (SOURCE / name).exists() and digest(SOURCE / name) == known for name, (known, _) in stored["lines"].items()
-        )
+        and all((ROOT / name).exists() and digest(ROOT / name) == known for name, (known, _) in stored["lines"].items())
     )
 
 
@@ -60,7 +69,7 @@ class Uses:
         self._places: dict[str, set[tuple[str, int]]] = defaultdict(set)
         self._derived: dict[str, set[str]] = defaultdict(set)
         for path in paths:
-            self._read(str(path.relative_to(SOURCE)), ast.parse(path.read_text()))
+            self._read(name_of(path), ast.parse(path.read_text()))
 
     def _read(self, name: str, tree: ast.Module) -> None:
         for node in ast.walk(tree):
@@ -81,7 +90,7 @@ class Uses:
     def of(self, path: Path, line: int) -> set[tuple[str, int]]:
         """The lines that use what this line of a module or class assigns, directly or through another constant."""
         tree = ast.parse(path.read_text())
-        name = str(path.relative_to(SOURCE))
+        name = name_of(path)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= node.body[0].lineno:
                 return {(name, each) for each in _lines(node)}

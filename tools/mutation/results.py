@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tools.mutation.generate import Mutant
-from tools.mutation.recorded import KEPT, SOURCE, digest
+from tools.mutation.recorded import KEPT, digest, name_of
 
 KILLED, SURVIVED, UNTESTED, NOT_TRIED = "killed", "survived", "no test runs it", "cannot be applied"
 
@@ -15,7 +15,7 @@ class Results:
     """The results of one module. They are void when the module changes."""
 
     def __init__(self, path: Path) -> None:
-        self.name = str(path.relative_to(SOURCE))
+        self.name = name_of(path)
         self._place = KEPT / "results" / (self.name.replace("/", "__") + ".json")
         self._digest = digest(path)
         stored = json.loads(self._place.read_text()) if self._place.exists() else {}

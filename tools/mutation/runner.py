@@ -20,7 +20,19 @@ from typing import Any
 import pytest
 from tools.mutation.apply import CannotApply, apply, functions_by_code
 from tools.mutation.generate import Mutant
-from tools.mutation.recorded import ROOT, SOURCE, Recording, Uses, digest, is_current, place_of, statement_lines
+from tools.mutation.recorded import (
+    ROOT,
+    RUNTIME,
+    SERVICE,
+    Recording,
+    Uses,
+    digest,
+    is_current,
+    name_of,
+    place_of,
+    sources,
+    statement_lines,
+)
 from tools.mutation.results import KILLED, NOT_TRIED, SURVIVED, UNTESTED, Results
 
 MEMORY_MAX = 6 * 1024**3  # of address space: a mutant that never ends may also allocate without end
@@ -108,7 +120,7 @@ class MutationRun:
 
     def _try_all(self, items: Sequence[pytest.Item]) -> None:
         by_id = {item.nodeid: item for item in items}
-        uses = Uses(SOURCE.rglob("*.py"))
+        uses = Uses(sources())
         functions = functions_by_code()
         killers = {path: results.killers() for path, results in self._results.items()}
         running: list[Child] = []
@@ -134,7 +146,7 @@ class MutationRun:
 
     def _tests_for(self, path: Path, mutant: Mutant, uses: Uses, killers: Counter[str]) -> list[str]:
         """Tests that run the line or, for a constant, a line that uses it. Quick ones and likely killers first."""
-        name = str(path.relative_to(SOURCE))
+        name = name_of(path)
         known = self._recording.tests
         found: set[str] = set()
         for places in (
@@ -211,7 +223,7 @@ def record_file(path: Path, items: Sequence[pytest.Item], failed: list[str]) -> 
     import coverage
 
     _own_directory(items[0])
-    measured = coverage.Coverage(data_file=None, include=[f"{SOURCE}/*"], config_file=False)
+    measured = coverage.Coverage(data_file=None, include=[f"{SERVICE}/*", f"{RUNTIME}/*"], config_file=False)
     seconds = {}
     measured.start()
     for item, following in zip(items, [*items[1:], None], strict=True):
@@ -227,7 +239,7 @@ def record_file(path: Path, items: Sequence[pytest.Item], failed: list[str]) -> 
             line: sorted(test for test in tests if test and test not in failed)
             for line, tests in data.contexts_by_lineno(file).items()
         }
-        lines[str(Path(file).relative_to(SOURCE))] = (digest(Path(file)), found)
+        lines[name_of(Path(file))] = (digest(Path(file)), found)
     place = place_of(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     kept = {"digest": digest(path), "seconds": seconds, "lines": lines, "failed": failed}
@@ -238,7 +250,7 @@ def record_file(path: Path, items: Sequence[pytest.Item], failed: list[str]) -> 
 def run_mutant(path: Path, mutant: Mutant, tests: list[pytest.Item], functions: Any, writer: int, cpu: int) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 60))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
-    name = ".".join(("tocsin", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    name = module_of(path)
     try:
         by_value = apply(importlib.import_module(name), path.read_text(), mutant.source, functions)
     except CannotApply:
@@ -252,6 +264,11 @@ def run_mutant(path: Path, mutant: Mutant, tests: list[pytest.Item], functions: 
     if by_value:
         _run_afresh(name, mutant, tests, writer, cpu)
     return 0
+
+
+def module_of(path: Path) -> str:
+    [root] = [source.parent for source in (SERVICE, RUNTIME) if path.is_relative_to(source)]
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
 
 
 def _run_afresh(name: str, mutant: Mutant, tests: list[pytest.Item], writer: int, cpu: int) -> None:

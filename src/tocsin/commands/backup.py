@@ -1,17 +1,12 @@
-"""`tocsin backup`: all databases of a data directory at one instant, in one file. The service may be running.
+"""`tocsin backup`, `verify` and `restore`: all databases of a data directory at one instant, in one file.
 
-The archive of a backup: a tar with `manifest.json` first, then the databases. Anything else is refused.
-
-A file is extracted only if the manifest lists its name and the name is a plain database name, so a path with `..`, a
-link or a device is never followed.
-
-`tocsin verify` and `tocsin restore`: check a backup, and put it into a data directory.
+A backup is a tar with `manifest.json` first, then the databases that it lists, with their hashes and rows. Anything
+else is refused: a file is extracted only if the manifest has its name and the name is a plain database name, so a path
+with `..`, a link or a device is never followed. The service may be running while a backup is made.
 
 A restore writes into the directory itself, which may be a mount point or below a directory of another user. It moves
 the old files into a directory beside the new ones. Until the last file is in place, the directory holds an empty
 database named MARKER, and the service refuses to start: an interrupted restore cannot be mistaken for a complete one.
-
-The manifest of a backup: what it holds, and how to verify that it is complete.
 """
 
 import errno
@@ -40,6 +35,17 @@ from tocsin.commands.files import CLOUDFLARE_BACKUP, DB_FILE, KV_FILE, OBJECTS_F
 from tocsin.errors import BackupRefused, MalformedShape
 from tocsin.shape import Shape
 
+FORMAT = 1
+MANIFEST = "manifest.json"
+MANIFEST_BYTES_MAX = 1_000_000
+BLOCK_BYTES = 1024 * 1024
+MARKER = "restore-unfinished.sqlite"
+# Locked in this order. The event loop itself writes the objects' database, so it must never wait.
+LOCK_ORDER = (DB_FILE, KV_FILE, OBJECTS_FILE)
+
+_DATABASE = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}\.sqlite")
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
 
 @dataclass(frozen=True, slots=True)
 class BackupFile(Shape):
@@ -61,14 +67,195 @@ class BackupManifest(Shape):
     files: dict[str, BackupFile]
 
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-MANIFEST_BYTES_MAX = 1_000_000
-BLOCK_BYTES = 1024 * 1024
+def backup(destination: Path | None, *, data_dir: Path | None, clock: Callable[[], int]) -> tuple[Path, BackupManifest]:
+    """Write a backup that appears complete or not at all. Returns its path and its manifest."""
+    directory = Path(read_settings(data_dir=data_dir).data_dir)
+    databases = _databases(directory)
+    target = _target(destination, directory, clock())
+    try:
+        with TemporaryDirectory(prefix=".tocsin-backup-", dir=target.parent) as made:
+            manifest = _copy_all(databases, Path(made), clock)
+            draft = Path(made) / target.name
+            write(draft, manifest, {name: Path(made) / name for name in manifest.files})
+            if os.path.lexists(target):
+                raise _exists(target)
+            draft.rename(target)
+            sync_directory(target.parent)
+    except sqlite3.Error as error:
+        raise BackupRefused(f"{directory} cannot be backed up ({error}). To find out why: tocsin doctor") from error
+    except StoreUnavailable as error:
+        raise BackupRefused(f"No backup was made: {error}.") from error
+    except OSError as error:
+        raise BackupRefused(f"No backup was made: {error.filename or target}: {error.strerror or error}.") from error
+    return target, manifest
 
-_DATABASE = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}\.sqlite")
-_ANOTHER = "Give another backup"
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+def _databases(directory: Path) -> list[Path]:
+    """Every database of the directory, in the order in which they are locked."""
+    missing = [name for name in LOCK_ORDER if not (directory / name).is_file()]
+    if missing:
+        raise UsageError(f"There is no {' and no '.join(missing)} in {directory}: set --data-dir. {CLOUDFLARE_BACKUP}.")
+    others = sorted(file.name for file in directory.glob("*.sqlite") if file.name not in LOCK_ORDER)
+    return [directory / name for name in (*others, *LOCK_ORDER)]
+
+
+def _target(destination: Path | None, directory: Path, now: int) -> Path:
+    name = datetime.fromtimestamp(now / 1000, UTC).strftime("tocsin-%Y%m%dT%H%M%SZ.tar")
+    chosen = Path() if destination is None else destination
+    target = chosen / name if chosen.is_dir() else chosen
+    if not target.parent.is_dir():
+        raise UsageError(f"{target.parent} is not a directory. Make it first: mkdir -p {target.parent}")
+    if target.parent.resolve() == directory.resolve():
+        raise UsageError("A backup in the data directory would be lost with it: choose another directory.")
+    if os.path.lexists(target):
+        raise _exists(target)
+    return target
+
+
+def _exists(target: Path) -> UsageError:
+    return UsageError(f"{target} already exists, and a backup overwrites nothing. Choose another name.")
+
+
+def _copy_all(databases: list[Path], into: Path, clock: Callable[[], int]) -> BackupManifest:
+    """Copy the databases as of one instant. The objects come first: their log cannot restart while it is read."""
+    files = {}
+    with one_instant(databases) as readers:
+        taken_at = clock()
+        for path, reader in reversed(readers.items()):
+            copied = into / path.name
+            os.close(os.open(copied, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            copy(reader, copied)
+            migration, rows = last_applied(reader), dict(row_counts(reader))
+            reader.close()
+            with copied.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            files[path.name] = BackupFile(copied.stat().st_size, digest, migration, rows)
+    return BackupManifest(FORMAT, __version__, taken_at, files)
+
+
+def verify(archive: Path) -> BackupManifest:
+    """Read a whole backup and check it. Raises `BackupRefused` with the problem; returns the manifest."""
+    with TemporaryDirectory(prefix="tocsin-verify-") as made:
+        return _unpack_checked(archive, Path(made))
+
+
+def restore(archive: Path, *, data_dir: Path | None, force: bool, now: int) -> tuple[Path, BackupManifest, Path | None]:
+    """Verify, then put the databases in place. Returns the data directory, and the new place of the old files."""
+    directory = Path(read_settings(data_dir=data_dir).data_dir)
+    created = _prepare(directory, force=force)
+    try:
+        with TemporaryDirectory(prefix=".tocsin-restore-", dir=directory) as made:
+            manifest = _unpack_checked(archive, Path(made))
+            aside = _switch(directory, Path(made), list(manifest.files), now)
+    except (OSError, BackupRefused, UsageError) as error:
+        if created:
+            with suppress(OSError):
+                directory.rmdir()
+        if isinstance(error, OSError):
+            raise BackupRefused(f"{error.filename or directory}: {error.strerror or error}.") from error
+        raise
+    return directory, manifest, aside
+
+
+def _unpack_checked(archive: Path, into: Path) -> BackupManifest:
+    if not archive.is_file():
+        raise UsageError(f"{archive} is not a file. Give a backup: a .tar made by `tocsin backup`.")
+    manifest = unpack(archive, into)
+    schemas = load_migrations()
+    missing = sorted(schemas.keys() - manifest.files.keys())
+    if missing:
+        raise _refused(archive, f"it lists no {', '.join(missing)}")
+    for name, expected in manifest.files.items():
+        fault = _fault(into / name, schemas.get(name), expected.rows)
+        if fault is not None:
+            raise _refused(archive, f"{name}: {fault}")
+    return manifest
+
+
+def _fault(path: Path, migrations: Sequence[Migration] | None, rows: dict[str, int]) -> str | None:
+    """What is wrong with a database. A database of an older release is fine: the service migrates it at the start."""
+    try:
+        with closing(connect_to_read(path)) as connection:
+            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if verdict != "ok":
+                return " ".join(verdict.split())
+            if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
+                return "a row refers to a row that does not exist"
+            if migrations is not None:
+                check(connection, migrations, path.name)
+            counted = dict(row_counts(connection))
+    except (SchemaMismatch, sqlite3.Error) as error:
+        return str(error)
+    return None if counted == rows else "its tables do not have the rows that the manifest lists"
+
+
+def _prepare(directory: Path, *, force: bool) -> bool:
+    """Create the directory if it does not exist. Raises if it is in use, or if it is not empty and `force` is off."""
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise UsageError(f"{directory} is not a directory. Choose another with --data-dir.") from None
+    except FileNotFoundError:
+        raise UsageError(
+            f"The parent directory of {directory} does not exist. Create it: mkdir -p {directory.parent}"
+        ) from None
+    except OSError as error:
+        raise BackupRefused(f"{directory} cannot be created: {error.strerror}.") from error
+    else:
+        return True
+    if is_in_use(directory):
+        raise BackupRefused(f"{directory} is in use by a running service. Stop it first, then restore.")
+    there = [entry.name for entry in directory.iterdir() if entry.name not in {LOCK_NAME, "lost+found"}]
+    if there and not force:
+        raise BackupRefused(
+            f"{directory} is not empty ({', '.join(sorted(there)[:3])}). Use --force to move its databases aside "
+            "and restore, or choose another directory with --data-dir."
+        )
+    return False
+
+
+def _switch(directory: Path, unpacked: Path, names: list[str], now: int) -> Path | None:
+    """Move the old databases aside and the new ones in, under the lock that a start needs."""
+    try:
+        lock = DataLock(directory)
+    except DataDirInUse as error:
+        raise BackupRefused(f"{error}.") from error
+    except StartError as error:
+        raise BackupRefused(str(error)) from error
+    try:
+        os.close(os.open(directory / MARKER, os.O_WRONLY | os.O_CREAT, 0o600))
+        sync_directory(directory)
+        aside = _move_aside(directory, now)
+        for name in names:
+            (unpacked / name).rename(directory / name)
+            _give_to_owner(directory / name, directory)
+        sync_directory(directory)
+        (directory / MARKER).unlink()
+        sync_directory(directory)
+    finally:
+        lock.abandon()
+    return aside
+
+
+def _move_aside(directory: Path, now: int) -> Path | None:
+    old = [file for file in directory.glob("*.sqlite*") if file.name != MARKER]
+    if not old:
+        return None
+    aside = directory / datetime.fromtimestamp(now / 1000, UTC).strftime("before-restore-%Y%m%dT%H%M%SZ")
+    aside.mkdir(mode=0o700)
+    for file in old:
+        file.rename(aside / file.name)
+    _give_to_owner(aside, directory)
+    sync_directory(aside)
+    return aside
+
+
+def _give_to_owner(path: Path, directory: Path) -> None:
+    """When root restores, give the file to the user that runs the service: the owner of the directory."""
+    if os.geteuid() == 0:
+        owner = directory.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def write(path: Path, manifest: BackupManifest, databases: Mapping[str, Path]) -> None:
@@ -168,208 +355,5 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     return content
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _refused(path: Path, cause: str) -> BackupRefused:
-    return BackupRefused(f"{path} cannot be used: {cause}. {_ANOTHER}.")
-
-
-# Locked in this order. The event loop itself writes the objects' database, so it must never wait.
-LOCK_ORDER = (DB_FILE, KV_FILE, OBJECTS_FILE)
-
-
-def backup(destination: Path | None, *, data_dir: Path | None, clock: Callable[[], int]) -> tuple[Path, BackupManifest]:
-    """Write a backup that appears complete or not at all. Returns its path and its manifest."""
-    directory = Path(read_settings(data_dir=data_dir).data_dir)
-    databases = _databases(directory)
-    target = _target(destination, directory, clock())
-    try:
-        with TemporaryDirectory(prefix=".tocsin-backup-", dir=target.parent) as made:
-            manifest = _copy_all(databases, Path(made), clock)
-            draft = Path(made) / target.name
-            write(draft, manifest, {name: Path(made) / name for name in manifest.files})
-            if os.path.lexists(target):
-                raise _exists(target)
-            draft.rename(target)
-            sync_directory(target.parent)
-    except sqlite3.Error as error:
-        raise BackupRefused(f"{directory} cannot be backed up ({error}). To find out why: tocsin doctor") from error
-    except StoreUnavailable as error:
-        raise BackupRefused(f"No backup was made: {error}.") from error
-    except OSError as error:
-        raise BackupRefused(f"No backup was made: {error.filename or target}: {error.strerror or error}.") from error
-    return target, manifest
-
-
-def _databases(directory: Path) -> list[Path]:
-    """Every database of the directory, in the order in which they are locked."""
-    missing = [name for name in LOCK_ORDER if not (directory / name).is_file()]
-    if missing:
-        raise UsageError(f"There is no {' and no '.join(missing)} in {directory}: set --data-dir. {CLOUDFLARE_BACKUP}.")
-    others = sorted(file.name for file in directory.glob("*.sqlite") if file.name not in LOCK_ORDER)
-    return [directory / name for name in (*others, *LOCK_ORDER)]
-
-
-def _target(destination: Path | None, directory: Path, now: int) -> Path:
-    name = datetime.fromtimestamp(now / 1000, UTC).strftime("tocsin-%Y%m%dT%H%M%SZ.tar")
-    chosen = Path() if destination is None else destination
-    target = chosen / name if chosen.is_dir() else chosen
-    if not target.parent.is_dir():
-        raise UsageError(f"{target.parent} is not a directory. Make it first: mkdir -p {target.parent}")
-    if target.parent.resolve() == directory.resolve():
-        raise UsageError("A backup in the data directory would be lost with it: choose another directory.")
-    if os.path.lexists(target):
-        raise _exists(target)
-    return target
-
-
-def _exists(target: Path) -> UsageError:
-    return UsageError(f"{target} already exists, and a backup overwrites nothing. Choose another name.")
-
-
-def _copy_all(databases: list[Path], into: Path, clock: Callable[[], int]) -> BackupManifest:
-    """Copy the databases as of one instant. The objects come first: their log cannot restart while it is read."""
-    files = {}
-    with one_instant(databases) as readers:
-        taken_at = clock()
-        for path, reader in reversed(readers.items()):
-            copied = into / path.name
-            os.close(os.open(copied, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            copy(reader, copied)
-            migration, rows = last_applied(reader), dict(row_counts(reader))
-            reader.close()
-            files[path.name] = BackupFile(copied.stat().st_size, sha256_of(copied), migration, rows)
-    return BackupManifest(FORMAT, __version__, taken_at, files)
-
-
-MARKER = "restore-unfinished.sqlite"
-
-
-def verify(archive: Path) -> BackupManifest:
-    """Read a whole backup and check it. Raises `BackupRefused` with the problem; returns the manifest."""
-    with TemporaryDirectory(prefix="tocsin-verify-") as made:
-        return _unpack_checked(archive, Path(made))
-
-
-def restore(archive: Path, *, data_dir: Path | None, force: bool, now: int) -> tuple[Path, BackupManifest, Path | None]:
-    """Verify, then put the databases in place. Returns the data directory, and the new place of the old files."""
-    directory = Path(read_settings(data_dir=data_dir).data_dir)
-    created = _prepare(directory, force=force)
-    try:
-        with TemporaryDirectory(prefix=".tocsin-restore-", dir=directory) as made:
-            manifest = _unpack_checked(archive, Path(made))
-            aside = _switch(directory, Path(made), list(manifest.files), now)
-    except (OSError, BackupRefused, UsageError) as error:
-        if created:
-            with suppress(OSError):
-                directory.rmdir()
-        if isinstance(error, OSError):
-            raise BackupRefused(f"{error.filename or directory}: {error.strerror or error}.") from error
-        raise
-    return directory, manifest, aside
-
-
-def _unpack_checked(archive: Path, into: Path) -> BackupManifest:
-    if not archive.is_file():
-        raise UsageError(f"{archive} is not a file. Give a backup: a .tar made by `tocsin backup`.")
-    manifest = unpack(archive, into)
-    schemas = load_migrations()
-    missing = sorted(schemas.keys() - manifest.files.keys())
-    if missing:
-        raise BackupRefused(f"{archive} cannot be used: it lists no {', '.join(missing)}. Give another backup.")
-    for name, expected in manifest.files.items():
-        fault = _fault(into / name, schemas.get(name), expected.rows)
-        if fault is not None:
-            raise BackupRefused(f"{archive} cannot be used: {name}: {fault}. Give another backup.")
-    return manifest
-
-
-def _fault(path: Path, migrations: Sequence[Migration] | None, rows: dict[str, int]) -> str | None:
-    """What is wrong with a database. A database of an older release is fine: the service migrates it at the start."""
-    try:
-        with closing(connect_to_read(path)) as connection:
-            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if verdict != "ok":
-                return " ".join(verdict.split())
-            if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
-                return "a row refers to a row that does not exist"
-            if migrations is not None:
-                check(connection, migrations, path.name)
-            counted = dict(row_counts(connection))
-    except SchemaMismatch as error:
-        return str(error)
-    except sqlite3.Error as error:
-        return str(error)
-    return None if counted == rows else "its tables do not have the rows that the manifest lists"
-
-
-def _prepare(directory: Path, *, force: bool) -> bool:
-    """Create the directory if it does not exist. Raises if it is in use, or if it is not empty and `force` is off."""
-    try:
-        directory.mkdir(mode=0o700)
-    except FileExistsError:
-        if not directory.is_dir():
-            raise UsageError(f"{directory} is not a directory. Choose another with --data-dir.") from None
-    except FileNotFoundError:
-        raise UsageError(
-            f"The parent directory of {directory} does not exist. Create it: mkdir -p {directory.parent}"
-        ) from None
-    except OSError as error:
-        raise BackupRefused(f"{directory} cannot be created: {error.strerror}.") from error
-    else:
-        return True
-    if is_in_use(directory):
-        raise BackupRefused(f"{directory} is in use by a running service. Stop it first, then restore.")
-    there = [entry.name for entry in directory.iterdir() if entry.name not in {LOCK_NAME, "lost+found"}]
-    if there and not force:
-        raise BackupRefused(
-            f"{directory} is not empty ({', '.join(sorted(there)[:3])}). Use --force to move its databases aside "
-            "and restore, or choose another directory with --data-dir."
-        )
-    return False
-
-
-def _switch(directory: Path, unpacked: Path, names: list[str], now: int) -> Path | None:
-    """Move the old databases aside and the new ones in, under the lock that a start needs."""
-    try:
-        lock = DataLock(directory)
-    except DataDirInUse as error:
-        raise BackupRefused(f"{error}.") from error
-    except StartError as error:
-        raise BackupRefused(str(error)) from error
-    try:
-        os.close(os.open(directory / MARKER, os.O_WRONLY | os.O_CREAT, 0o600))
-        sync_directory(directory)
-        aside = _move_aside(directory, now)
-        for name in names:
-            (unpacked / name).rename(directory / name)
-            _give_to_owner(directory / name, directory)
-        sync_directory(directory)
-        (directory / MARKER).unlink()
-        sync_directory(directory)
-    finally:
-        lock.abandon()
-    return aside
-
-
-def _move_aside(directory: Path, now: int) -> Path | None:
-    old = [file for file in directory.glob("*.sqlite*") if file.name != MARKER]
-    if not old:
-        return None
-    aside = directory / datetime.fromtimestamp(now / 1000, UTC).strftime("before-restore-%Y%m%dT%H%M%SZ")
-    aside.mkdir(mode=0o700)
-    for file in old:
-        file.rename(aside / file.name)
-    _give_to_owner(aside, directory)
-    sync_directory(aside)
-    return aside
-
-
-def _give_to_owner(path: Path, directory: Path) -> None:
-    """When root restores, give the file to the user that runs the service: the owner of the directory."""
-    if os.geteuid() == 0:
-        owner = directory.stat()
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    return BackupRefused(f"{path} cannot be used: {cause}. Give another backup.")

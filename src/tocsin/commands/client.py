@@ -1,17 +1,9 @@
 """Calls the running service over HTTP or HTTPS: on this machine, behind a proxy or on Cloudflare.
 
-Certificates are checked against the system's, or those of SSL_CERT_FILE; nothing turns that off. A key is sent only to
-an address from the same source as the key, over TLS or within this machine. Redirects are not followed: they would
-receive the key.
-
-The address of the running service, by URL or by host and port, and whether a key may be sent there.
-
-Settings from `.env` and from the environment: the environment wins, and a key is tied to its address.
-
-A `.env` file may come from a directory that somebody else created. If it could set the address for a key from the
-environment, that key would be sent there.
-
-`tocsin runs`: asks the service page by page, because one answer cannot hold 30 days of runs.
+Certificates are checked against the system's, or those of SSL_CERT_FILE; nothing turns that off. Redirects are not
+followed: they would receive the key. A key is sent only over TLS or within this machine, and only to an address from
+the same source as the key: a `.env` file may come from a directory that somebody else created, and could name the
+address to which a key from the environment is sent.
 """
 
 import json
@@ -32,8 +24,26 @@ from tocsin.scheduler.types import DayList, RunList, RunRecord
 from tocsin.settings import URL_FOR_COMMANDS, Settings, SettingsError, read_env_file, url
 from tocsin.shape import SnakeShape
 
+ANSWER_S = 15.0
+REFRESH_S = 1_800.0  # longer than any time slice
+FOLLOW_S = 60.0  # a stream sends something every 15 seconds
+QUIET_S = 1.0
+SCHEDULER = "/api/admin/scheduler"
+GIVE_ADDRESS = "Give its --url, or its --host and --port."
+PAGE_MAX = 500  # runs in one answer
+
 PORT = Settings().port
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - where it listens, not where we call
+ENVIRONMENT = "the environment"
+FILE = ".env"
+ADDRESS_OF_KEY = {
+    "HIRO_API_KEY": "HIRO_API_URL",
+    "TENERO_API_KEY": "TENERO_API_URL",
+    "WORKER_LOGS_KEY": "WORKER_LOGS_URL",
+    "TOCSIN_ALERT_KEY": "TOCSIN_ALERT_URL",
+}
+
+AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +112,6 @@ def _is_own(family: int, address: tuple[str, int] | tuple[str, int, int, int] | 
         return bool(probe.getsockname()[0] == probe.getpeername()[0])
 
 
-ENVIRONMENT = "the environment"
-FILE = ".env"
-ADDRESS_OF_KEY = {
-    "HIRO_API_KEY": "HIRO_API_URL",
-    "TENERO_API_KEY": "TENERO_API_URL",
-    "WORKER_LOGS_KEY": "WORKER_LOGS_URL",
-    "TOCSIN_ALERT_KEY": "TOCSIN_ALERT_URL",
-}
-
-
 class SettingSources:
     """The settings and their sources."""
 
@@ -143,16 +143,6 @@ class SettingSources:
         if lines:
             raise SettingsError("\n".join(["The settings need a change:", *lines]))
         return self.values
-
-
-AnyShape = TypeVar("AnyShape", bound=SnakeShape)
-
-ANSWER_S = 15.0
-REFRESH_S = 1_800.0  # longer than any time slice
-FOLLOW_S = 60.0  # a stream sends something every 15 seconds
-QUIET_S = 1.0
-SCHEDULER = "/api/admin/scheduler"
-GIVE_ADDRESS = "Give its --url, or its --host and --port."
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,11 +325,8 @@ def _first_key(keys: str) -> str | None:
     return keys.split(",", maxsplit=1)[0].strip().rpartition(":")[2] or None
 
 
-PAGE_MAX = 500
-
-
 def list_runs(client: ServiceClient, filters: Mapping[str, str | int | None], limit: int) -> RunList:
-    """The newest matching runs, at most `limit`; `next` is where the list continues."""
+    """The newest matching runs, at most `limit`; `next` is where the list continues. One answer cannot hold 30 days."""
     asked = {name: str(value) for name, value in filters.items() if value is not None}
     runs: list[RunRecord] = []
     cursor: int | None = None

@@ -1,16 +1,13 @@
 """The demo: the whole service against the bundled simulator, on one port, with a key of its own.
 
 The simulator is mounted under `/simulator` of the same server and is called over HTTP like the real upstreams. Cadences
-are short, so that there is something to see; everything else is the real service.
+are short, so that there is something to see; everything else is the real service. A new demo has a past, as if the
+service had been running all along: prices and the board for every hour, and prices every five minutes before the end of
+a round.
 
-Crashes of the demo: the process is replaced at once, as with `kill -9` and a restart.
-
-Nothing is flushed, closed or reported. The new process has the same id, so it stays attached to the terminal. It uses
-the previous one's data directory, key and chain: a chain depends only on its seed and its start time.
-
-The past of the demo: the history that a service running all along would have kept. The simulator knows all of it.
-
-It has prices and the board for every hour, and prices every five minutes before the end of a round.
+Its console can crash it: the process is replaced at once, as with `kill -9` and a restart. Nothing is flushed, closed
+or reported. The new process has the same id, so it stays attached to the terminal. It uses the previous one's data
+directory, key and chain: a chain depends only on its seed and its start time.
 """
 
 import asyncio
@@ -24,13 +21,12 @@ from functools import partial
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from holdfast.types import Clock
-from stacks_simulator.control_access import refusal_of
 from stacks_simulator.faults import BadTimes
-from stacks_simulator.http_app import simulator_app
+from stacks_simulator.http_app import refusal, simulator_app
 from stacks_simulator.serve import SimulatorOptions, build_simulator
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import TOKENS_BY_ID, TRADED_TOKENS, price_usd
@@ -48,33 +44,13 @@ from tocsin.settings import AccessKey, Settings, matching_key
 from tocsin.swaps.agents import lines_of
 from tocsin.text import decimal_of_float, decimal_text
 
-
-def crash(directory: str, port: int) -> None:
-    """Replace this process with a new one. Does not return."""
-    environment = {**os.environ, AGAIN: json.dumps({"directory": directory, "port": str(port)})}
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command again
-
-
-def is_one_of(keys: Sequence[AccessKey], sent: str) -> bool:
-    return matching_key(sent, keys) is not None
-
-
-class CrashRoute:
-    """`POST /_control/kill`: for callers that may control the simulator."""
-
-    def __init__(self, keys: tuple[AccessKey, ...], crash: Callable[[], object]) -> None:
-        self._keys = keys
-        self._crash = crash
-
-    async def kill(self, request: Request) -> Response:
-        refusal = refusal_of(request, partial(is_one_of, self._keys))
-        if refusal is not None:
-            body = {"error": refusal.sentence, "code": refusal.code, "retryable": False}
-            return JSONResponse(body, refusal.status)
-        self._crash()
-        return Response()  # in a test only
-
-
+PATH = "/simulator"
+WALLETS = 60
+HISTORY_HOURS = 21 * 24
+DAY_S = 86_400
+PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY_KINDS)
+PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY_KINDS)
+BAD_TIMES = BadTimes(seed=1, every_s=60.0, lasting_s=20.0, share=0.8)
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -88,6 +64,108 @@ SELECT id, ?, ?, ?, 'tenero', ?, ? FROM price_tokens WHERE token = ? ON CONFLICT
 _DAY = """
 INSERT INTO agent_days (day, agent_id, last_hour, last_point, points) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (day, agent_id) DO NOTHING"""
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """Everything that turns the service into a demo."""
+
+    settings: Settings
+    adjusted: Callable[[Settings], Settings]  # what a reload makes of the settings
+    routes: list[BaseRoute]
+
+
+def prepare(settings: Settings, url: str, port: int, data_dir: str, *, bad_times: bool, clock: Clock) -> Demo:
+    """A new demo in this directory, or the one that crashed there. Raises `StartError` if it must not be used."""
+    opened = opened_demo(Path(data_dir), now=clock.now(), logger=command_logger(settings))
+    with opened as (begun, connection):
+        simulator = build(clock, begun.began_at, bad_times=bad_times)
+        settings = demo_settings(settings, url, data_dir, begun.key)
+        if begun.is_new:  # before the first sweep
+            register_agents(connection, simulator)
+            add_past(connection, settings, simulator, begun.began_at)
+    kill = crash_route(settings.admin_key, lambda: crash(data_dir, port))
+    routes = [kill, mount(simulator, settings.admin_key)]
+    return Demo(settings, lambda changed: demo_settings(changed, url, data_dir, begun.key), routes)
+
+
+def demo_settings(settings: Settings, url: str, data_dir: str, key: str) -> Settings:
+    """The settings with short cadences, pointed at the simulator, with the free plans of both upstreams.
+
+    The plans do not pay for these cadences, so the demo shows how they are stretched.
+    """
+    return replace(
+        settings,
+        admin_key=settings.admin_key or (AccessKey("admin", "operator", key),),
+        hiro_api_url=f"{url}{PATH}/hiro",
+        tenero_api_url=f"{url}{PATH}/tenero",
+        hiro_api_key=settings.hiro_api_key or "demo-key",
+        data_dir=data_dir,
+        tenero_cadence=10_000,
+        tenero_slice=8_000,
+        feed_cadence=10_000,
+        sweep_cadence=60_000,
+        sweep_slice=50_000,
+        heartbeat_url=None,  # a demo must not call anybody outside
+        alert_url=None,
+        chainhook_id=None,
+    )
+
+
+def build(clock: Clock, began_at: int, *, bad_times: bool = False) -> Simulator:
+    """A chain and a market: quiet for three weeks before the demo began, then busy; with bad times also unreliable."""
+    options = SimulatorOptions(
+        seed=1, wallets=WALLETS, history_hours=HISTORY_HOURS, traffic=PAST, more_traffic=PRESENT, began_at=began_at
+    )
+    simulator = build_simulator(options, clock)
+    if bad_times:
+        simulator.faults.schedule = BAD_TIMES
+    return simulator
+
+
+def mount(simulator: Simulator, control_keys: tuple[AccessKey, ...]) -> Mount:
+    """The simulator's routes; controlling it requires the demo's own key."""
+    return Mount(PATH, simulator_app(simulator, asyncio.Event(), partial(is_one_of, control_keys)))
+
+
+def add_past(connection: sqlite3.Connection, settings: Settings, simulator: Simulator, now: int) -> None:
+    """Add weekly rounds, one that has ended and one that is running, and the history that they are computed from."""
+    starts_at = now // 1000 - 12 * DAY_S
+    prizes = {"overall_pnl": 50_000, "volume": 25_000, "return": 25_000}
+    rule = RoundRule(starts_at - starts_at % DAY_S, rewards=prizes)
+    last_week = round_at(rule, 0, floors_of(settings))
+    with connection:
+        connection.execute(ADD, added_values(last_week, now))
+        connection.execute(SET_RULE, (compact(rule.to_json()), "demo", iso_time(now)))
+    seed_history(connection, simulator, [last_week.ends_at], now)
+
+
+def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> None:
+    """Register the chain's wallets as agents."""
+    report = import_rows(connection, lines_of(import_lines(simulator.chain.wallets).splitlines()))
+    assert not report.refused, report.refused
+
+
+def crash(directory: str, port: int) -> None:
+    """Replace this process with a new one. Does not return."""
+    environment = {**os.environ, AGAIN: json.dumps({"directory": directory, "port": str(port)})}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command again
+
+
+def is_one_of(keys: Sequence[AccessKey], sent: str) -> bool:
+    return matching_key(sent, keys) is not None
+
+
+def crash_route(keys: tuple[AccessKey, ...], crash: Callable[[], object]) -> Route:
+    """`POST /_control/kill`: for callers that may control the simulator."""
+
+    async def kill(request: Request) -> Response:
+        refused = refusal(request, partial(is_one_of, keys))
+        if refused is None:
+            crash()
+        return refused or Response()  # without a refusal, in a test only
+
+    return Route(f"{PATH}/_control/kill", kill, methods=["POST"])
 
 
 def seed_history(connection: sqlite3.Connection, simulator: Simulator, ends: Sequence[int], now: int) -> None:
@@ -171,92 +249,3 @@ def _has_price(token_id: str) -> bool:
 def _usd(token_id: str, amount: int, at: int) -> float:
     token, peg = TOKENS_BY_ID[token_id], peg_of(token_id)
     return float(amount / 10**token.decimals * (price_usd(token, at) if peg is None else peg.price_usd))
-
-
-PATH = "/simulator"
-WALLETS = 60
-HISTORY_HOURS = 21 * 24
-DAY_S = 86_400
-PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY_KINDS)
-PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY_KINDS)
-BAD_TIMES = BadTimes(seed=1, every_s=60.0, lasting_s=20.0, share=0.8)
-
-
-@dataclass(frozen=True, slots=True)
-class Demo:
-    """Everything that turns the service into a demo."""
-
-    settings: Settings
-    adjusted: Callable[[Settings], Settings]  # what a reload makes of the settings
-    routes: list[BaseRoute]
-
-
-def prepare(settings: Settings, url: str, port: int, data_dir: str, *, bad_times: bool, clock: Clock) -> Demo:
-    """A new demo in this directory, or the one that crashed there. Raises `StartError` if it must not be used."""
-    opened = opened_demo(Path(data_dir), now=clock.now(), logger=command_logger(settings))
-    with opened as (begun, connection):
-        simulator = build(clock, begun.began_at, bad_times=bad_times)
-        settings = demo_settings(settings, url, data_dir, begun.key)
-        if begun.is_new:  # before the first sweep
-            register_agents(connection, simulator)
-            add_past(connection, settings, simulator, begun.began_at)
-    kill = CrashRoute(settings.admin_key, lambda: crash(data_dir, port)).kill
-    routes = [Route(f"{PATH}/_control/kill", kill, methods=["POST"]), mount(simulator, settings.admin_key)]
-    return Demo(settings, lambda changed: demo_settings(changed, url, data_dir, begun.key), routes)
-
-
-def demo_settings(settings: Settings, url: str, data_dir: str, key: str) -> Settings:
-    """The settings with short cadences, pointed at the simulator, with the free plans of both upstreams.
-
-    The plans do not pay for these cadences, so the demo shows how they are stretched.
-    """
-    return replace(
-        settings,
-        admin_key=settings.admin_key or (AccessKey("admin", "operator", key),),
-        hiro_api_url=f"{url}{PATH}/hiro",
-        tenero_api_url=f"{url}{PATH}/tenero",
-        hiro_api_key=settings.hiro_api_key or "demo-key",
-        data_dir=data_dir,
-        tenero_cadence=10_000,
-        tenero_slice=8_000,
-        feed_cadence=10_000,
-        sweep_cadence=60_000,
-        sweep_slice=50_000,
-        heartbeat_url=None,  # a demo must not call anybody outside
-        alert_url=None,
-        chainhook_id=None,
-    )
-
-
-def build(clock: Clock, began_at: int, *, bad_times: bool = False) -> Simulator:
-    """A chain and a market: quiet for three weeks before the demo began, then busy; with bad times also unreliable."""
-    options = SimulatorOptions(
-        seed=1, wallets=WALLETS, history_hours=HISTORY_HOURS, traffic=PAST, more_traffic=PRESENT, began_at=began_at
-    )
-    simulator = build_simulator(options, clock)
-    if bad_times:
-        simulator.faults.schedule = BAD_TIMES
-    return simulator
-
-
-def mount(simulator: Simulator, control_keys: tuple[AccessKey, ...]) -> Mount:
-    """The simulator's routes; controlling it requires the demo's own key."""
-    return Mount(PATH, simulator_app(simulator, asyncio.Event(), partial(is_one_of, control_keys)))
-
-
-def add_past(connection: sqlite3.Connection, settings: Settings, simulator: Simulator, now: int) -> None:
-    """Add weekly rounds, one that has ended and one that is running, and the history that they are computed from."""
-    starts_at = now // 1000 - 12 * DAY_S
-    prizes = {"overall_pnl": 50_000, "volume": 25_000, "return": 25_000}
-    rule = RoundRule(starts_at - starts_at % DAY_S, rewards=prizes)
-    last_week = round_at(rule, 0, floors_of(settings))
-    with connection:
-        connection.execute(ADD, added_values(last_week, now))
-        connection.execute(SET_RULE, (compact(rule.to_json()), "demo", iso_time(now)))
-    seed_history(connection, simulator, [last_week.ends_at], now)
-
-
-def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> None:
-    """Register the chain's wallets as agents."""
-    report = import_rows(connection, lines_of(import_lines(simulator.chain.wallets).splitlines()))
-    assert not report.refused, report.refused

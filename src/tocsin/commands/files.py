@@ -1,8 +1,7 @@
-"""The databases of a data directory and their migrations; the settings and the logger of a command.
+"""What commands open: the settings, the databases of a data directory, a logger, and the directory of a demo.
 
-The data directory of a demo: never that of a real service, and written only while its lock is held.
-
-`demo.json` marks it. A directory that holds a store without that file is somebody's real data.
+A demo's directory is never that of a real service, and is written only while its lock is held. `demo.json` marks it: a
+directory that holds a store without that file is somebody's real data.
 """
 
 import json
@@ -34,6 +33,10 @@ from tocsin.swaps import COMPETITION_MIGRATIONS
 OBJECTS_FILE = "objects.sqlite"
 DB_FILE = "db.sqlite"
 KV_FILE = "kv.sqlite"
+
+AGAIN = "DEMO_AGAIN"  # in the environment of a process that replaced another: its temporary directory and its port
+DEMO_FILE = "demo.json"
+AGE_MAX_MS = 6 * 3_600_000  # an older demo starts over: its chain would take too long to catch up
 
 CLOUDFLARE_BACKUP = (
     "A service on Cloudflare has no such files: restore its database with Time Travel "
@@ -67,11 +70,6 @@ def setting_sources() -> SettingSources:
 def command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:
     """A logger to stderr: stdout is for the command's output."""
     return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min=level_min)
-
-
-AGAIN = "DEMO_AGAIN"  # in the environment of a process that replaced another: its temporary directory and its port
-FILE = "demo.json"
-AGE_MAX_MS = 6 * 3_600_000  # an older demo starts over: its chain would take too long to catch up
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,8 @@ def opened_demo(directory: Path, *, now: int, logger: Logger) -> Iterator[tuple[
         _refuse_real_data(directory)
         begun = _beginning(directory, now)
         if begun.is_new:
-            _empty(directory)
+            for file in _store_files(directory):
+                file.unlink(missing_ok=True)
 
     data = DataDir(directory, load_migrations(), now=now, logger=logger, once_locked=begin)
     try:
@@ -128,7 +127,7 @@ def opened_demo(directory: Path, *, now: int, logger: Logger) -> Iterator[tuple[
 
 def refuse_demo(directory: Path) -> None:
     """A real service must not build on a demo's invented data, and the next demo would delete the service's data."""
-    if (directory / FILE).exists():
+    if (directory / DEMO_FILE).exists():
         raise StoreUnusable(
             f"{directory} holds a demo. Choose another directory with --data-dir, "
             "or continue the demo with: tocsin serve --demo"
@@ -136,7 +135,7 @@ def refuse_demo(directory: Path) -> None:
 
 
 def _refuse_real_data(directory: Path) -> None:
-    if (directory / FILE).exists():
+    if (directory / DEMO_FILE).exists():
         return
     if any(os.path.lexists(file) for file in _store_files(directory)):
         raise StoreUnusable(
@@ -149,7 +148,7 @@ def _refuse_real_data(directory: Path) -> None:
 def _beginning(directory: Path, now: int) -> DemoBeginning:
     """The beginning of the demo in this directory, or of a new one."""
     try:
-        stored = json.loads((directory / FILE).read_text())
+        stored = json.loads((directory / DEMO_FILE).read_text())
         began_at, key = int(stored["beganAt"]), str(stored["key"])
     except (OSError, ValueError, KeyError, TypeError):
         began_at, key = 0, ""
@@ -158,17 +157,12 @@ def _beginning(directory: Path, now: int) -> DemoBeginning:
     return DemoBeginning(now, secrets.token_urlsafe(12), is_new=True)
 
 
-def _empty(directory: Path) -> None:
-    for file in _store_files(directory):
-        file.unlink(missing_ok=True)
-
-
 def _store_files(directory: Path) -> list[Path]:
     names = (OBJECTS_FILE, DB_FILE, KV_FILE)
     return [directory / f"{name}{suffix}" for name in names for suffix in ("", "-wal", "-shm")]
 
 
 def _mark(directory: Path, text: str) -> None:
-    file = directory / FILE
+    file = directory / DEMO_FILE
     file.touch(mode=0o600)
     file.write_text(text)

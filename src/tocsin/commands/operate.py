@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.errors import UsageError
-from tocsin.commands.options import AsJson, Host, Port, Reason, Url, print_answer, service_client
+from tocsin.commands.options import AsJson, Connect, Reason, calls_service, print_answer
 
 POLL_S = 0.25
 
@@ -15,20 +15,19 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
+@calls_service
 def refresh(
+    connect: Connect,
     task: Annotated[str, typer.Argument(help="A task, such as tenero or sweep, or all.", metavar="TASK")],
     as_json: AsJson = False,
     reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
 ) -> None:
     """Run a task now, or join the run under way, and wait until it ends."""
     from tocsin.commands import render
     from tocsin.commands.refresh import refresh_with_progress
     from tocsin.scheduler.types import Refreshed, RefreshResult
 
-    client = service_client(url, host, port)
+    client = connect()
     answer = refresh_with_progress(client, task, POLL_S, _why(reason))
     refreshed = client.read(Refreshed, answer)
     by_task = refreshed.result if refreshed.task == "all" else {refreshed.task: refreshed.result}
@@ -38,34 +37,32 @@ def refresh(
         raise typer.Exit(1)
 
 
+@calls_service
 def recheck(
+    connect: Connect,
     txid: Annotated[str, typer.Argument(help="A recorded or refused transaction.", metavar="TXID")],
     as_json: AsJson = False,
     reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
 ) -> None:
     """Verify a transaction again, and record the verdict."""
     from tocsin.commands import render
     from tocsin.commands.client import SCHEDULER
     from tocsin.swaps.types import SubmitAnswer
 
-    client = service_client(url, host, port)
+    client = connect()
     answer = client.read(SubmitAnswer, client.post(SCHEDULER, {"action": "recheck", "txid": txid, **_why(reason)}))
     print_answer(answer.to_json(), as_json, render.rechecked(answer))
     if answer.trade is None:
         raise typer.Exit(1)
 
 
+@calls_service
 def pause(
+    connect: Connect,
     for_: Annotated[str | None, typer.Option("--for", help="90s, 15m, 2h, 1d.", metavar="DURATION")] = None,
     until: Annotated[str | None, typer.Option(help="2026-05-13T21:30, or unix ms.", metavar="TIME")] = None,
     as_json: AsJson = False,
     reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
 ) -> None:
     """Pause scheduled runs for a while."""
     from tocsin.commands.client import SCHEDULER
@@ -75,21 +72,20 @@ def pause(
     if (for_ is None) == (until is None):
         raise UsageError("Give one of the two: `tocsin pause --for 2h`, or `tocsin pause --until 2026-05-13T21:30`.")
     end = {"until": str(parse_instant_ms(until))} if until is not None else {"for": check_duration(for_ or "")}
-    client = service_client(url, host, port)
+    client = connect()
     answer = client.post(SCHEDULER, {"action": "pause", **end, **_why(reason)})
     paused = client.read(Paused, answer)
     sentence = f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends the pause."
     print_answer(answer, as_json, [sentence])
 
 
-def resume(
-    as_json: AsJson = False, reason: Reason = None, url: Url = None, host: Host = None, port: Port = None
-) -> None:
+@calls_service
+def resume(connect: Connect, as_json: AsJson = False, reason: Reason = None) -> None:
     """End a pause."""
     from tocsin.commands.client import SCHEDULER
     from tocsin.scheduler.types import Resumed, SchedulerOverview
 
-    client = service_client(url, host, port)
+    client = connect()
     before = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True)).status
     answer = client.post(SCHEDULER, {"action": "resume", **_why(reason)})
     client.read(Resumed, answer)
@@ -98,32 +94,30 @@ def resume(
     print_answer(answer, as_json, ["Resumed." if was_paused else "Nothing was paused."])
 
 
-def reload(
-    as_json: AsJson = False, reason: Reason = None, url: Url = None, host: Host = None, port: Port = None
-) -> None:
+@calls_service
+def reload(connect: Connect, as_json: AsJson = False, reason: Reason = None) -> None:
     """Read .env and the allow-list again, and apply what needs no restart."""
     from tocsin.commands import render
     from tocsin.commands.client import SCHEDULER
     from tocsin.scheduler.types import Reloaded
 
-    client = service_client(url, host, port)
+    client = connect()
     answer = client.post(SCHEDULER, {"action": "reload", **_why(reason)})
     print_answer(answer, as_json, render.reloaded(client.read(Reloaded, answer)))
 
 
+@calls_service
 def audit(
+    connect: Connect,
     limit: Annotated[int, typer.Option(min=1, max=1_100, help="How many.")] = 20,
     as_json: AsJson = False,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
 ) -> None:
     """List the actions of operators, newest first."""
     from tocsin.commands import render
     from tocsin.commands.client import SCHEDULER
     from tocsin.scheduler.types import AuditList
 
-    client = service_client(url, host, port)
+    client = connect()
     answer = client.get(f"{SCHEDULER}/audit", {"limit": str(limit)}, keyed=True)
     print_answer(answer, as_json, render.audit(client.read(AuditList, answer)))
 

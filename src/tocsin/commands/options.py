@@ -1,14 +1,17 @@
 """What several commands share: their options, the client of the running service, and how an answer is printed."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import update_wrapper
+from importlib.util import find_spec
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperCommand
 
-from holdfast.errors import UsageError
+from holdfast.errors import StartError, UsageError
 from holdfast.types import JSON
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="The
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")]
 
+Connect: TypeAlias = Callable[[], "ServiceClient"]
+
 
 class LocalCommand(TyperCommand):
     """A command that works on this machine. With --url it fails and explains why."""
@@ -39,10 +44,37 @@ class LocalCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def service_client(url: str | None, host: str | None, port: int | None) -> "ServiceClient":
-    from tocsin.commands.client import client_of
+def calls_service(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --url, --host and --port to a command. Its first argument becomes a function that makes the client."""
 
-    return client_of(os.environ, Path(".env"), url=url, host=host, port=port)
+    def run(*, url: Url = None, host: Host = None, port: Port = None, **given: object) -> None:
+        def connect() -> "ServiceClient":
+            from tocsin.commands.client import client_of
+
+            return client_of(os.environ, Path(".env"), url=url, host=host, port=port)
+
+        command(connect, **given)
+
+    return with_options(run, command)
+
+
+def with_options(run: Callable[..., None], command: Callable[..., object]) -> Callable[..., None]:
+    """`run` with the name, the help and the options of the command, followed by its own keyword-only options."""
+    options = [option for option in signature(command).parameters.values() if option.name != "connect"]
+    options += [option for option in signature(run).parameters.values() if option.kind is Parameter.KEYWORD_ONLY]
+    update_wrapper(run, command, ("__module__", "__name__", "__doc__"))
+    run.__annotations__.clear()  # the signature has them
+    run.__signature__ = Signature(options)  # type: ignore[attr-defined]  # typer reads it
+    return run
+
+
+def require_simulator() -> None:
+    """Raise a `StartError` if the simulator, a package of its own, is not installed. Imports nothing."""
+    if find_spec("stacks_simulator") is None:
+        raise StartError(
+            "The simulator is not installed: pip install 'tocsin[demo]', or in a checkout,"
+            " pip install ./packages/stacks-simulator."
+        )
 
 
 def print_answer(answer: JSON, as_json: bool, lines: "Iterable[RenderableType]") -> None:

@@ -1,9 +1,4 @@
-"""The output of commands: tables and lines made from the service's shapes.
-
-The output of the commands about agents, refusals and events.
-
-The output of `tocsin round`.
-"""
+"""The output of commands: tables and lines made from the service's shapes."""
 
 import json
 import shlex
@@ -44,6 +39,7 @@ OUTCOME_COLOURS = {
     "interrupted": "red",
     "stopped": "dim",
 }
+EVENT_COLUMNS = {"seq", "at", "event"}
 PIPE_WIDTH = 200  # columns; a file or a pipe has no width of its own
 
 
@@ -287,77 +283,6 @@ def import_refused(file: str, report: ImportReport) -> Iterable[str]:
     yield f"{report.refused_count:,} refused{more}: nothing was written. Fix the file and import it again."
 
 
-def escape(text: str) -> str:
-    """Text from outside, such as an agent's name, without markup and control characters."""
-    return without_markup(printable(text))
-
-
-def shown_name(address: str, *names: str | None) -> str:
-    """The first of an agent's names that is visible, or its address."""
-    return escape(next(filter(None, map(visible, names)), address))
-
-
-def printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def table_of(*columns: str, cut_last: bool = False) -> Table:
-    """A table with these columns; a column whose name begins with > is right-aligned.
-
-    With `cut_last` each row is one line: on a terminal its last column is cut at the edge.
-    """
-    is_narrow = cut_last and sys.stdout.isatty()
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=is_narrow)
-    *figures, last = columns
-    for column in figures:
-        justify: JustifyMethod = "right" if column.startswith(">") else "left"
-        table.add_column(column.removeprefix(">"), overflow="fold", justify=justify, no_wrap=cut_last)
-    table.add_column(
-        last.removeprefix(">"),
-        overflow="ellipsis" if is_narrow else "fold",
-        no_wrap=is_narrow,
-        ratio=1 if is_narrow else None,
-        justify="right" if last.startswith(">") else "left",
-    )
-    return table
-
-
-def _state(task: TaskStatus) -> str:
-    if task.running is not None:
-        return f"[cyan]running {task.running.done}/{task.running.total}[/]"
-    colour = "red" if task.problem is not None else "green" if task.condition == "ok" else "yellow"
-    return f"[{colour}]{task.condition}[/]"
-
-
-def _next(task: TaskStatus, not_before: int | None, now: int) -> str:
-    due = shown_until(task.next_due_at, now)
-    return f"{due}, not before {shown_until(not_before, now)}" if (not_before or 0) > now else due
-
-
-def _counters(result: FreeForm) -> str:
-    """The counters of a result, without zeros and without times, which have their own columns."""
-    numbers = {name: value for name, value in result.items() if value and type(value) in {int, float}}
-    return " ".join(f"{name}={value}" for name, value in numbers.items() if name not in {"startedAt", "durationMs"})
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _exact_money(value: str) -> str:
-    """For people: rounded to cents."""
-    return f"{Decimal(value):z,.2f}"
-
-
-def _money(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.2f}" if abs(value) < 1e15 else f"{value:.3g}"
-
-
-_LEFT_OUT = {"seq", "at", "event"}
-
-
 def agent(view: AgentView) -> Iterable[RenderableType]:
     name = shown_name(view.address, view.display_name, view.bns_name)
     identity = "" if view.agent_id is None else f", agent {view.agent_id}"
@@ -398,7 +323,7 @@ def event(text: str) -> str:
     fields = " ".join(
         f"{name}={content if isinstance(content, str) else json.dumps(content)}"
         for name, content in value.items()
-        if name not in _LEFT_OUT and content is not None
+        if name not in EVENT_COLUMNS and content is not None
     )
     when = shown_instant(at if isinstance(at, int) else None)
     return escape(f"{when} {value.get('event')} {fields}")
@@ -472,3 +397,71 @@ def done(answer: RoundAnswer) -> Iterable[RenderableType]:
         yield results(outcome)
         for reward in outcome.rewards:
             yield _prize(reward)
+
+
+def escape(text: str) -> str:
+    """Text from outside, such as an agent's name, without markup and control characters."""
+    return without_markup(printable(text))
+
+
+def shown_name(address: str, *names: str | None) -> str:
+    """The first of an agent's names that is visible, or its address."""
+    return escape(next(filter(None, map(visible, names)), address))
+
+
+def printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def table_of(*columns: str, cut_last: bool = False) -> Table:
+    """A table with these columns; a column whose name begins with > is right-aligned.
+
+    With `cut_last` each row is one line: on a terminal its last column is cut at the edge.
+    """
+    is_narrow = cut_last and sys.stdout.isatty()
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=is_narrow)
+    *figures, last = columns
+    for column in figures:
+        justify: JustifyMethod = "right" if column.startswith(">") else "left"
+        table.add_column(column.removeprefix(">"), overflow="fold", justify=justify, no_wrap=cut_last)
+    table.add_column(
+        last.removeprefix(">"),
+        overflow="ellipsis" if is_narrow else "fold",
+        no_wrap=is_narrow,
+        ratio=1 if is_narrow else None,
+        justify="right" if last.startswith(">") else "left",
+    )
+    return table
+
+
+def _state(task: TaskStatus) -> str:
+    if task.running is not None:
+        return f"[cyan]running {task.running.done}/{task.running.total}[/]"
+    colour = "red" if task.problem is not None else "green" if task.condition == "ok" else "yellow"
+    return f"[{colour}]{task.condition}[/]"
+
+
+def _next(task: TaskStatus, not_before: int | None, now: int) -> str:
+    due = shown_until(task.next_due_at, now)
+    return f"{due}, not before {shown_until(not_before, now)}" if (not_before or 0) > now else due
+
+
+def _counters(result: FreeForm) -> str:
+    """The counters of a result, without zeros and without times, which have their own columns."""
+    numbers = {name: value for name, value in result.items() if value and type(value) in {int, float}}
+    return " ".join(f"{name}={value}" for name, value in numbers.items() if name not in {"startedAt", "durationMs"})
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _exact_money(value: str) -> str:
+    """For people: rounded to cents."""
+    return f"{Decimal(value):z,.2f}"
+
+
+def _money(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if abs(value) < 1e15 else f"{value:.3g}"

@@ -1,13 +1,14 @@
 """`tocsin round …`: rounds of the running service, which closes, captures and finalizes them itself."""
 
 import re
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON
-from tocsin.commands.options import AsJson, Host, Port, Reason, Url, print_answer, service_client
+from tocsin.commands.options import AsJson, Connect, Reason, calls_service, print_answer, with_options
 
 PATH = "/api/admin/competition/finalize"
 
@@ -25,7 +26,25 @@ Reward = Annotated[
 ]
 
 
+def acts(command: Callable[..., dict[str, JSON]]) -> Callable[..., None]:
+    """Make a command of a function that returns an action: it gets --dry-run and --reason, and prints the answer."""
+
+    def run(connect: Connect, *, dry_run: Dry = False, reason: Reason = None, **given: object) -> None:
+        from tocsin.commands import render
+        from tocsin.rounds.round import RoundAnswer
+
+        action = command(**given)
+        if reason is not None:
+            action["reason"] = reason
+        client = connect()
+        answer = client.send(PATH, action, {"dry-run": "true"} if dry_run else {})
+        print_answer(answer, False, render.done(client.read(RoundAnswer, answer)))
+
+    return calls_service(with_options(run, command))
+
+
 @app.command()
+@acts
 def add(
     round_id: RoundId,
     start: Annotated[str, typer.Option(help="2026-05-13T00:00Z, or unix ms.", metavar="TIME")],
@@ -34,18 +53,14 @@ def add(
     min_volume: MinVolume = "50",
     min_trades: MinTrades = 3,
     reward: Reward = None,
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+) -> dict[str, JSON]:
     """Add a round."""
-    fields = {"startsAt": _seconds(start), "endsAt": _seconds(end), **_ruled(grace, min_volume, min_trades, reward)}
-    _act("add", round_id, dry_run, reason, fields, (url, host, port))
+    times: dict[str, JSON] = {"startsAt": _seconds(start), "endsAt": _seconds(end)}
+    return {"action": "add", "roundId": round_id, **times, **_ruled(grace, min_volume, min_trades, reward)}
 
 
 @app.command()
+@acts
 def every(
     period: Annotated[str | None, typer.Argument(help="Such as 7d; omit it with --end.")] = None,
     start: Annotated[
@@ -58,191 +73,123 @@ def every(
     min_trades: MinTrades = 3,
     reward: Reward = None,
     end: Annotated[bool, typer.Option("--end", help="Add no further rounds.")] = False,
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+) -> dict[str, JSON]:
     """Set a rule that adds rounds one after another: `tocsin round every 7d --start 2026-05-13T00:00Z`."""
-    where = (url, host, port)
     if end:
-        _act("rule", None, dry_run, reason, {"end": True}, where)
-        return
+        return {"action": "rule", "end": True}
     if period is None or start is None:
         raise UsageError("Give a period and a start: `tocsin round every 7d --start 2026-05-13T00:00Z`, or --end.")
-    fields = {
+    return {
+        "action": "rule",
         "firstStartsAt": _seconds(start),
         "periodS": _duration_s(period),
         "prefix": prefix,
         "firstNumber": number,
         **_ruled(grace, min_volume, min_trades, reward),
     }
-    _act("rule", None, dry_run, reason, fields, where)
 
 
 @app.command("list")
-def list_(as_json: AsJson = False, url: Url = None, host: Host = None, port: Port = None) -> None:
+@calls_service
+def list_(connect: Connect, as_json: AsJson = False) -> None:
     """List all rounds, newest first, and what each waits for."""
-    from tocsin.commands import render as render_rounds
+    from tocsin.commands import render
     from tocsin.rounds.round import RoundList
 
-    client = service_client(url, host, port)
+    client = connect()
     answer = client.get(PATH, keyed=True)
-    print_answer(answer, as_json, render_rounds.rounds(client.read(RoundList, answer)))
+    print_answer(answer, as_json, render.rounds(client.read(RoundList, answer)))
 
 
 @app.command()
-def show(round_id: RoundId, as_json: AsJson = False, url: Url = None, host: Host = None, port: Port = None) -> None:
+@calls_service
+def show(connect: Connect, round_id: RoundId, as_json: AsJson = False) -> None:
     """Show the result of a round, as visitors see it."""
     from urllib.parse import quote
 
-    from tocsin.commands import render as render_rounds
+    from tocsin.commands import render
     from tocsin.rounds.round import RoundDetail
 
-    client = service_client(url, host, port)
+    client = connect()
     answer = client.get(f"/api/competition/rounds/{quote(round_id, safe='')}")
-    print_answer(answer, as_json, render_rounds.detail(client.read(RoundDetail, answer)))
+    print_answer(answer, as_json, render.detail(client.read(RoundDetail, answer)))
 
 
 @app.command()
-def close(
-    round_id: RoundId,
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+@acts
+def close(round_id: RoundId) -> dict[str, JSON]:
     """Close a round whose grace is over, without waiting for the scheduler."""
-    _act("close", round_id, dry_run, reason, {}, (url, host, port))
+    return {"action": "close", "roundId": round_id}
 
 
 @app.command()
+@acts
 def snapshot(
     round_id: RoundId,
     force: Annotated[bool, typer.Option("--force", help="Capture even if the record is incomplete.")] = False,
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+) -> dict[str, JSON]:
     """Capture the agents, swaps and prices of the end of a closed round."""
-    _act("snapshot", round_id, dry_run, reason, {"force": True} if force else {}, (url, host, port))
+    return {"action": "snapshot", "roundId": round_id, **({"force": True} if force else {})}
 
 
 @app.command()
-def finalize(
-    round_id: RoundId,
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+@acts
+def finalize(round_id: RoundId) -> dict[str, JSON]:
     """Write the result of a captured round. With --dry-run, the round may still be running."""
-    _act("finalize", round_id, dry_run, reason, {}, (url, host, port))
+    return {"action": "finalize", "roundId": round_id}
 
 
 @app.command()
-def void(
-    round_id: RoundId,
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+@acts
+def void(round_id: RoundId) -> dict[str, JSON]:
     """Void a round: it will have no result. Needs a reason."""
-    _act("void", round_id, dry_run, reason, {}, (url, host, port))
+    return {"action": "void", "roundId": round_id}
 
 
 @app.command()
-def reopen(
-    round_id: RoundId,
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+@acts
+def reopen(round_id: RoundId) -> dict[str, JSON]:
     """Have the result of a round computed again, as its next version. Needs a reason."""
-    _act("reopen", round_id, dry_run, reason, {}, (url, host, port))
+    return {"action": "reopen", "roundId": round_id}
 
 
 @app.command()
+@acts
 def price(
     round_id: RoundId,
     token: Annotated[str, typer.Argument(help="stx, or SP….contract::asset.")],
     usd: Annotated[str, typer.Argument(help="Such as 0.85.")],
     decimals: Annotated[int | None, typer.Option(help="The token's decimals, if it has never had a price.")] = None,
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+) -> dict[str, JSON]:
     """Set the price of a token at the end of a round that is not captured yet. Needs a reason."""
-    fields: dict[str, JSON] = {
-        "tokenId": token,
-        "priceUsd": usd,
-        **({} if decimals is None else {"decimals": decimals}),
-    }
-    _act("price", round_id, dry_run, reason, fields, (url, host, port))
+    known: dict[str, JSON] = {} if decimals is None else {"decimals": decimals}
+    return {"action": "price", "roundId": round_id, "tokenId": token, "priceUsd": usd, **known}
 
 
 @app.command()
+@acts
 def flag(
     round_id: RoundId,
     agent: Annotated[int, typer.Argument(help="The number of the agent's on-chain identity.")],
     decision: Annotated[str, typer.Argument(help="clear or exclude.")],
     kind: Annotated[str | None, typer.Option(help="Only this kind of flag.")] = None,
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+) -> dict[str, JSON]:
     """Decide on an agent's flags in a round that is not captured yet. Needs a reason."""
-    fields: dict[str, JSON] = {"agentId": agent, "decision": decision, **({} if kind is None else {"kind": kind})}
-    _act("flag", round_id, dry_run, reason, fields, (url, host, port))
+    only: dict[str, JSON] = {} if kind is None else {"kind": kind}
+    return {"action": "flag", "roundId": round_id, "agentId": agent, "decision": decision, **only}
 
 
 @app.command()
+@acts
 def pay(
     round_id: RoundId,
     category: Annotated[str, typer.Argument(help="overall_pnl, volume or return.")],
     txid: Annotated[str | None, typer.Option(help="The transaction that paid it.")] = None,
     status: Annotated[str, typer.Option(help="paid, failed or void.")] = "paid",
-    dry_run: Dry = False,
-    reason: Reason = None,
-    url: Url = None,
-    host: Host = None,
-    port: Port = None,
-) -> None:
+) -> dict[str, JSON]:
     """Record that a prize was paid."""
-    fields: dict[str, JSON] = {"category": category, "status": status, **({} if txid is None else {"payoutTxid": txid})}
-    _act("pay", round_id, dry_run, reason, fields, (url, host, port))
-
-
-def _act(
-    action: str,
-    round_id: str | None,
-    dry_run: bool,
-    reason: str | None,
-    fields: dict[str, Any],
-    where: tuple[str | None, str | None, int | None],
-) -> None:
-    from tocsin.commands import render as render_rounds
-    from tocsin.rounds.round import RoundAnswer
-
-    body = {"action": action, **({} if round_id is None else {"roundId": round_id}), **fields}
-    if reason is not None:
-        body["reason"] = reason
-    client = service_client(*where)
-    answer = client.send(PATH, body, {"dry-run": "true"} if dry_run else {})
-    print_answer(answer, False, render_rounds.done(client.read(RoundAnswer, answer)))
+    by: dict[str, JSON] = {} if txid is None else {"payoutTxid": txid}
+    return {"action": "pay", "roundId": round_id, "category": category, "status": status, **by}
 
 
 def _ruled(grace: str, min_volume: str, min_trades: int, reward: list[str] | None) -> dict[str, JSON]:

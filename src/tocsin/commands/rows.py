@@ -1,20 +1,13 @@
-"""`tocsin export`: writes agents, swaps, refusals or prices as JSON lines or CSV, row by row.
+"""`tocsin export`, `import` and `rebuild`: rows of the data directory's databases in files, and the board's totals.
 
-The service may be running: a read transaction sees the state of one instant and blocks nobody. Amounts are text, as
-they are stored.
+An export reads row by row in a transaction that sees the state of one instant and blocks nobody. Amounts are text, as
+they are stored. Its file is readable by this user only, and complete or not there at all.
 
-`tocsin import`: imports a file of agents and claims into the data directory's database, all of it or nothing.
-
-A file is JSON lines, or what `wrangler d1 execute --json` prints. For a service on Cloudflare it is written as SQL.
-
-Without a running service, it opens the directory as a service would, under its lock. With a running one, it writes the
-rows straight into the service's `db.sqlite`: SQLite lets one writer in at a time, both sides wait a few seconds for
-each other, and the next sweep reads who is registered. Checking a file takes no lock; only the last step does, which
-writes all rows at once.
-
-A file that a command writes: readable by this user only, and complete or not there at all.
-
-`tocsin rebuild`: compares the totals with the swaps, and computes them again.
+An import is all of a file or nothing: JSON lines, or what `wrangler d1 execute --json` prints. Without a running
+service, it opens the directory as a service would, under its lock. With a running one, it writes the rows straight into
+the service's `db.sqlite`: SQLite lets one writer in at a time, both sides wait a few seconds for each other, and the
+next sweep reads who is registered. Checking a file takes no lock; only the last step does, which writes all rows at
+once. For a service on Cloudflare the file is written as SQL.
 """
 
 import asyncio
@@ -25,7 +18,7 @@ import sqlite3
 import sys
 from codecs import getwriter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,45 +35,21 @@ from holdfast.types import JSON, Logger
 from tocsin.commands.files import DB_FILE, KV_FILE, command_logger, load_migrations, read_settings
 from tocsin.errors import ImportRefused
 from tocsin.prices.store import PRICE_PREFIX, read_price
-from tocsin.settings import Settings
 from tocsin.swaps import agents as agent_rows
 from tocsin.swaps import store as totals
 from tocsin.swaps.agents import COLUMNS, TABLES, ImportRow, RowError, Table
 from tocsin.text import without_formulas
 
-
-@contextmanager
-def replaced_file(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content replaces the file, or creates it, when the block ends without an error."""
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        raise UsageError(f"{path} exists and is not a regular file. Choose another name.")
-    try:
-        with TemporaryDirectory(prefix=".tocsin-output-", dir=target.parent) as made:
-            draft = Path(made) / target.name
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(fd, "wb") as stream:
-                yield stream
-                stream.flush()
-                os.fsync(fd)
-            draft.replace(target)
-            sync_directory(target.parent)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}. Choose another file.") from error
-
-
 Row: TypeAlias = Mapping[str, JSON]
 Exported: TypeAlias = Literal["agents", "swaps", "refusals", "prices"]
 RowFormat: TypeAlias = Literal["jsonl", "csv"]
+Unit: TypeAlias = Literal["line", "row"]
 
-
-@dataclass(slots=True)
-class ExportReport:
-    """How many rows were written, and how many could not be read."""
-
-    rows: int = 0
-    unreadable: int = 0
-
+LINE_MAX = 1_000_000  # bytes of one agent
+RESULTS_MAX = 64 * 1024 * 1024  # bytes of what wrangler printed: it is parsed as a whole
+D1_STATEMENT_MAX = 99_000  # bytes; D1 accepts 100,000, including what wrangler adds
+ERRORS_MAX = 100  # as many are listed; the others are only counted
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 CLAIM = [name for name in COLUMNS["claims"] if name != "btc_address"]
 _CLAIMS = ", ".join(f"c.{name} AS claim_{name}" for name in CLAIM)
@@ -97,6 +66,14 @@ WHERE key >= ? AND key < ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY k
 PRICE_COLUMNS = ["token_id", "price_usd", "decimals", "fetched_at"]
 
 
+@dataclass(slots=True)
+class ExportReport:
+    """How many rows were written, and how many could not be read."""
+
+    rows: int = 0
+    unreadable: int = 0
+
+
 def export(what: Exported, form: RowFormat, output: Path | None, *, data_dir: Path | None, now: int) -> ExportReport:
     """Write the rows to a file, which appears complete or not at all, or to stdout."""
     name = KV_FILE if what == "prices" else DB_FILE
@@ -104,7 +81,8 @@ def export(what: Exported, form: RowFormat, output: Path | None, *, data_dir: Pa
     if not path.is_file():
         raise UsageError(f"There is no {path}: set --data-dir. A service on Cloudflare has no such file.")
     report = ExportReport()
-    with _reading(path) as connection, _opened(output) as stream:
+    stdout_or_file = nullcontext(sys.stdout.buffer) if output is None else replaced_file(output)
+    with _reading(path) as connection, stdout_or_file as stream:
         if what == "prices":
             columns, rows = PRICE_COLUMNS, _prices(connection, now, report)
         else:
@@ -129,8 +107,24 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _opened(output: Path | None) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdout.buffer) if output is None else replaced_file(output)
+@contextmanager
+def replaced_file(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose content replaces the file, or creates it, when the block ends without an error."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{path} exists and is not a regular file. Choose another name.")
+    try:
+        with TemporaryDirectory(prefix=".tocsin-output-", dir=target.parent) as made:
+            draft = Path(made) / target.name
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(fd, "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(fd)
+            draft.replace(target)
+            sync_directory(target.parent)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}. Choose another file.") from error
 
 
 def _prices(connection: sqlite3.Connection, now: int, report: ExportReport) -> Iterator[Row]:
@@ -172,15 +166,6 @@ def _write_rows(
 def _cell(value: JSON) -> JSON:
     """Agents choose their names, so a name must not become a formula when a spreadsheet opens the file."""
     return without_formulas(value) if isinstance(value, str) else value
-
-
-LINE_MAX = 1_000_000  # bytes of one agent
-RESULTS_MAX = 64 * 1024 * 1024  # bytes of what wrangler printed: it is parsed as a whole
-D1_STATEMENT_MAX = 99_000  # bytes; D1 accepts 100,000, including what wrangler adds
-ERRORS_MAX = 100  # as many are listed; the others are only counted
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-Unit: TypeAlias = Literal["line", "row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,12 +354,9 @@ def import_agents(file: Path, *, data_dir: Path | None, on_progress: Callable[[i
             stage(scratch, read_rows(file, on_progress), report)
         if report.refused:
             return report
-    with open_agents(settings) as connection:
+    directory, now, logger = Path(settings.data_dir), SystemClock().now(), command_logger(settings)
+    with opened(directory, load_migrations(), now=now, logger=logger) as connection:
         return import_file(connection, file, on_progress)
-
-
-def open_agents(settings: Settings) -> AbstractContextManager[sqlite3.Connection]:
-    return opened(Path(settings.data_dir), load_migrations(), now=SystemClock().now(), logger=command_logger(settings))
 
 
 @contextmanager

@@ -1,35 +1,13 @@
-"""The `Logger` binding on structlog: one JSON object per line, on the given stream and nowhere else.
+"""Logs of one machine: one JSON object per line on a stream, lines for people on a terminal, batches to a log service.
 
     {"at": 1778700600000, "level": "INFO", "event": "run.recorded", "task": "sweep"}
 
-`tee` gets the same entry, already redacted, for a log service. The stream has every line, no matter what the
-service does.
+The stream has every line, no matter what the log service does. A thread writes them: a pipe whose reader hangs blocks
+`write`, which on the event loop would stop alarms, requests and signals. Meanwhile lines collect in a queue. When it is
+full, new lines are dropped until half of it is written; then `logs.lines_dropped` takes their place.
 
-Writes log lines to a stream in a thread, so that nothing else waits for the reader of the stream.
-
-A pipe whose reader hangs blocks `write`. On the event loop, that would stop alarms, requests and signals. Here only
-the thread waits, and lines collect in a queue. When it is full, new lines are dropped until half of it is written;
-then `logs.lines_dropped` takes their place.
-
-Log lines for people, which a terminal shows instead of JSON.
-
-Successful runs share one line at the bottom, which is rewritten each time, so that the important lines stay visible:
-those of the start, warnings and errors.
-
-Turns the reports of libraries that use Python's own `logging` into lines of our log.
-
-Without this, Python writes them to stderr as plain text: the log would not be one JSON object per line, and a stderr
-that nobody reads would block the event loop.
-
-Sends log entries to a log service in the background; code that logs never waits for it.
-
-`logs.py` has the rules for a batch. This driver follows them in one task: it waits a
-second for more entries, sends a batch, and waits after a failure. `close` makes a last attempt; the event
-`logs.entries_left` reports how many entries it could not send.
-
-The `Logs` binding over HTTP: the worker-logs service accepts batches with an app's id and key.
-
-The service responds with 200 even after a failure; only `ok` in the body shows it.
+Emits `library.reported` for what libraries report through Python's `logging`, which would otherwise write plain text to
+stderr, and `logs.entries_left` when the last attempt to send could not send all.
 """
 
 import asyncio
@@ -52,6 +30,18 @@ from holdfast.types import JSON, Clock, Level, Logger
 from tocsin.errors import FetchError, LogsError
 from tocsin.fetch import Fetch
 from tocsin.logs import GATHER_S, RANKS, Levels, LogDelivery, LogEntry, Logs, Redactor, renamed
+
+QUEUE_BYTES_MAX = 4 * 1024 * 1024
+TEXT_MAX = 4_000  # of a library's report
+TIMEOUT_S = 5.0
+RESPONSE_BYTES_MAX = 1024 * 1024
+
+COLOURS = {"WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
+PLAIN, DIM, CLEAR = "\x1b[0m", "\x1b[2m", "\r\x1b[2K"
+ROUTINE = {"run.started", "run.ended", "prices.refreshed"}
+LEFT_OUT = {"at", "level", "event", "run", "trigger"}
+
+_REFUSALS = frozenset((400, 413, 422))  # the batch itself is wrong; the same batch would fail again
 
 
 class LineStream(Protocol):
@@ -101,9 +91,6 @@ def open_logger(
         return json.dumps({"at": at, "level": level, "event": event, **fields})
 
     return LineLogger(structlog.WriteLogger(cast("TextIO", stream)), processors=[drop_below, render], context={})
-
-
-QUEUE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class FileStream(Protocol):
@@ -203,22 +190,16 @@ class LogWriter:
         return True
 
 
-COLOURS = {"WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
-PLAIN, DIM, CLEAR = "\x1b[0m", "\x1b[2m", "\r\x1b[2K"
-ROUTINE = {"run.started", "run.ended", "prices.refreshed"}
-LEFT_OUT = {"at", "level", "event", "run", "trigger"}
-
-
-def _columns() -> int:
-    return shutil.get_terminal_size().columns
-
-
 class TerminalLines:
-    """A stream for `open_logger` over another one: JSON lines in, lines for people out."""
+    """A stream for `open_logger` over another one: JSON lines in, lines for people out.
 
-    def __init__(self, stream: LineStream, columns: Callable[[], int] = _columns) -> None:
+    Successful runs share one line at the bottom, which is rewritten each time, so that the important lines stay
+    visible: those of the start, warnings and errors.
+    """
+
+    def __init__(self, stream: LineStream, columns: Callable[[], int] | None = None) -> None:
         self._stream = stream
-        self._columns = columns
+        self._columns = columns or (lambda: shutil.get_terminal_size().columns)
         self._outcomes: dict[str, str] = {}  # how each task's last run ended
         self._shown = ""  # the line at the bottom
 
@@ -230,7 +211,7 @@ class TerminalLines:
             line = None
         if not isinstance(line, dict):
             self._print(text.rstrip("\n"))
-        elif _is_routine(line):
+        elif line.get("level") == "INFO" and line.get("event") in ROUTINE:
             self._note(line)
         else:
             self._print(self._shown_line(line))
@@ -259,10 +240,6 @@ class TerminalLines:
         return f"{COLOURS[level]}{text}{PLAIN}" if level in COLOURS else text
 
 
-def _is_routine(line: dict[str, JSON]) -> bool:
-    return line.get("level") == "INFO" and line.get("event") in ROUTINE
-
-
 def _time(line: dict[str, JSON]) -> str:
     at = line.get("at")
     return datetime.fromtimestamp(at / 1000).astimezone().strftime("%H:%M:%S") if isinstance(at, int) else ""
@@ -275,9 +252,6 @@ def _value(value: JSON) -> str:
 
 def _cut(text: str, columns: int) -> str:
     return text if len(text) < columns else f"{text[: max(1, columns - 2)]}…"
-
-
-TEXT_MAX = 4_000
 
 
 class _Handler(logging.Handler):
@@ -312,7 +286,10 @@ def library_logs(logger: Logger) -> Iterator[None]:
 
 
 class LogSender:
-    """`offer` entries from the loop's thread; `start` it, and `close` it to send the rest."""
+    """Sends entries in the background: waits a second for more, sends a batch, and waits after a failure.
+
+    `offer` entries from the loop's thread; `start` it, and `close` it to send the rest.
+    """
 
     def __init__(self, logs: Logs, app_id: str, logger: Logger) -> None:
         """`logger` reports on the sender itself. It writes to the stream only, never back to this sender."""
@@ -373,14 +350,11 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
         pass
 
 
-TIMEOUT_S = 5.0
-RESPONSE_BYTES_MAX = 1024 * 1024
-
-_REFUSALS = frozenset((400, 413, 422))  # the batch itself is wrong; the same batch would fail again
-
-
 class WorkerLogs:
-    """Sends one batch per call, or raises `LogsError`."""
+    """The `Logs` binding over HTTP: sends one batch per call, or raises `LogsError`.
+
+    The service responds with 200 even after a failure; only `ok` in the body shows it.
+    """
 
     def __init__(self, fetch: Fetch, url: str, api_key: str, redact: Redactor) -> None:
         self._fetch = fetch

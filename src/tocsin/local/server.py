@@ -1,6 +1,7 @@
-"""The HTTP server: uvicorn on the loop of the service, started and stopped like its other parts.
+"""The HTTP server: uvicorn on the loop of the service, with limits on connections and on what a client may send.
 
-One connection: uvicorn's, with limits on what a client may send, and on how long it may leave a response unread.
+A process without free descriptors cannot open its own files. So the number of connections is limited to the process's
+descriptors less a reserve, and one client may have only a part of them.
 
 A head may have 64 KiB and must be complete within ten seconds; otherwise the connection is closed. After the head, only
 the body counts: of everything else (blank lines, sizes and extensions of chunks, trailers) 64 KiB and eight bytes for
@@ -12,11 +13,6 @@ if its client stops reading.
 
 When the server stops, a connection that waits for a request stays open for a moment, because a request that is already
 on its way would be lost. Each response then ends its connection.
-
-The open connections, and room for new ones.
-
-A process without free descriptors cannot open its own files. So the number of connections is limited to the process's
-descriptors less a reserve, and one client may have only a part of them.
 """
 
 import asyncio
@@ -29,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import httptools
 import uvicorn
@@ -47,6 +43,20 @@ SHARE = 4  # one client may have a quarter of all connections,
 SHARE_MAX = 256  # but not more than this: the loop serves all that are ready before it looks again
 SHARES_PER_SITE = 2  # one IPv6 /48 may have twice as many
 DESCRIPTORS_WANTED = 65_536
+HEAD_BYTES_MAX = 64 * 1024
+HEAD_WAIT_S = 10.0
+BYTES_PER_BODY_BYTE = 9  # a chunk of one byte has six
+PIPELINED_MAX = 16  # requests of one connection that wait for their turn
+WRITE_WAIT_S = 30.0
+WRITE_BYTES_MIN = 16 * 1024  # that a client must read in this time, or all
+DRAIN_S = 5.0  # for the rest of a body whose response is complete
+DRAIN_BYTES_MAX = 16 * 1024 * 1024
+NOWHERE: deque[tuple[bytes, bytes]] = deque(maxlen=0)
+LAST_REQUEST_S = 0.5  # for a request that is on its way when the server stops
+GRACE_S = 3  # for requests under way when the process stops
+ANSWER_S = 1  # for their responses, when that time is over
+BACKLOG = 1024
+ACCEPTED_AT_ONCE = 16  # libuv accepts one connection per socket in each round of the loop
 
 
 def raise_descriptor_limit() -> int:
@@ -87,18 +97,6 @@ class Connections(Places):
         return any(address in network for network in self._trusted)
 
 
-HEAD_BYTES_MAX = 64 * 1024
-HEAD_WAIT_S = 10.0
-BYTES_PER_BODY_BYTE = 9  # a chunk of one byte has six
-PIPELINED_MAX = 16  # requests of one connection that wait for their turn
-WRITE_WAIT_S = 30.0
-WRITE_BYTES_MIN = 16 * 1024  # that a client must read in this time, or all
-DRAIN_S = 5.0  # for the rest of a body whose response is complete
-DRAIN_BYTES_MAX = 16 * 1024 * 1024
-NOWHERE: deque[tuple[bytes, bytes]] = deque(maxlen=0)
-LAST_REQUEST_S = 0.5  # for a request that is on its way when the server stops
-
-
 @dataclass(frozen=True, slots=True)
 class EarlyRefusal:
     """A response that is sent before there is a request, so the application cannot format it."""
@@ -137,6 +135,9 @@ TOO_MANY = EarlyRefusal(
 )
 
 
+_Timer: TypeAlias = Literal["head", "drain", "write", "last request"]
+
+
 class _Refused(Exception):
     """The connection has ended: what else has arrived is not parsed."""
 
@@ -153,12 +154,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._newest_bytes = 0  # in the newest piece that arrived
         self._received_bytes = 0  # of this head, or after it; negative: the newest piece does not count
         self._body_bytes = 0
-        self._head_timer: asyncio.TimerHandle | None = None
         self._refused = False
-        self._drain_timer: asyncio.TimerHandle | None = None
         self._drain_left = 0
-        self._write_timer: asyncio.TimerHandle | None = None
-        self._stop_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[_Timer, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -176,15 +174,13 @@ class HttpProtocol(HttpToolsProtocol):
         """Handle the stop of the server."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete:
-            self._stop_timer = self.loop.call_later(LAST_REQUEST_S, self.transport.close)
+            self._start_timer("last request", LAST_REQUEST_S, self.transport.close)
         else:
             cycle.keep_alive = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        self._stop_draining()
-        self._stop_writing()
-        self._keep_open()
+        for timer in self._timers.values():
+            timer.cancel()
         if self._place is not None:
             self._places.closed(self._place)
             self._place = None
@@ -196,14 +192,14 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        if self._drain_timer is not None:
+        if "drain" in self._timers:
             self._drain_left -= len(data)
             if self._drain_left < 0:
                 self._cut()
                 return
         self._unset_keepalive_if_required()
         cycle: RequestResponseCycle | None = self.cycle
-        if self._head_timer is None and (cycle is None or cycle.response_complete):
+        if "head" not in self._timers and (cycle is None or cycle.response_complete):
             self._await_head()
         self._newest_bytes = len(data)
         try:
@@ -226,11 +222,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_open = True
         self._body_bytes = 0
         self._received_bytes = min(self._received_bytes, 0)
-        if self._head_timer is None:
+        if "head" not in self._timers:
             self._await_head()
 
     def on_headers_complete(self) -> None:
-        self._stop_waiting()
+        self._stop_timer("head")
         before = max(self._received_bytes, 0)
         if before + self._newest_bytes > HEAD_BYTES_MAX and self._head_size() > HEAD_BYTES_MAX:
             self._refuse(HEAD_TOO_LARGE)
@@ -246,7 +242,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.scope["extensions"] = extensions  # its task has not started yet
         self._mark()
         if self._places.stopping:
-            self._keep_open()
+            self._stop_timer("last request")
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
@@ -255,14 +251,14 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._received_bytes = -self._newest_bytes
-        self._stop_draining()
+        self._stop_timer("drain")
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         answered = self._answering
         if answered is not None and answered.more_body and not self.transport.is_closing():
             self._drain_left = DRAIN_BYTES_MAX
-            self._drain_timer = self.loop.call_later(DRAIN_S, self._cut)
+            self._start_timer("drain", DRAIN_S, self._cut)
         super().on_response_complete()
         self._mark()
 
@@ -273,7 +269,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_writing()
+        self._stop_timer("write")
         self._mark()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401 - uvicorn's own type
@@ -296,16 +292,11 @@ class HttpProtocol(HttpToolsProtocol):
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_WAIT_S, self._head_is_late)
-
-    def _stop_waiting(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        self._start_timer("head", HEAD_WAIT_S, self._head_is_late)
 
     def _head_is_late(self) -> None:
         """Answer a client that sent a part of a head; one that sent nothing gets no answer."""
-        self._head_timer = None
+        del self._timers["head"]
         if self._head_open:
             self._refuse(HEAD_TOO_SLOW)
         else:
@@ -313,7 +304,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _await_reader(self) -> None:
         unsent = self.transport.get_write_buffer_size()
-        self._write_timer = self.loop.call_later(WRITE_WAIT_S, self._check_reader, unsent)
+        self._start_timer("write", WRITE_WAIT_S, self._check_reader, unsent)
 
     def _check_reader(self, unsent_before: int) -> None:
         if self.transport.get_write_buffer_size() > unsent_before - WRITE_BYTES_MIN:
@@ -321,35 +312,28 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self._await_reader()
 
-    def _stop_writing(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
+    def _start_timer(self, name: _Timer, seconds: float, action: Callable[..., object], *arguments: object) -> None:
+        self._timers[name] = self.loop.call_later(seconds, action, *arguments)
 
-    def _stop_draining(self) -> None:
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
-            self._drain_timer = None
-
-    def _keep_open(self) -> None:
-        if self._stop_timer is not None:
-            self._stop_timer.cancel()
-            self._stop_timer = None
+    def _stop_timer(self, name: _Timer) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
 
     def _cut(self) -> None:
         self._refused = True
-        self._stop_draining()
+        self._stop_timer("drain")
         self.transport.abort()
 
     def _drop(self) -> None:
         """Close this connection: there are too many, and it has waited longest."""
         self._place = None
-        self._stop_waiting()
+        self._stop_timer("head")
         self.transport.abort()
 
     def _refuse(self, refusal: EarlyRefusal) -> None:
         self._refused = True
-        self._stop_waiting()
+        self._stop_timer("head")
         self.transport.write(refusal.response())
         self.transport.close()
 
@@ -365,12 +349,6 @@ def _send_complete(cycle: RequestResponseCycle, status_line: bytes, rest: bytes)
     cycle.message_event.set()
     cycle.on_response()
     return True
-
-
-GRACE_S = 3  # for requests under way when the process stops
-ANSWER_S = 1  # for their responses, when that time is over
-BACKLOG = 1024
-ACCEPTED_AT_ONCE = 16  # libuv accepts one connection per socket in each round of the loop
 
 
 class HttpServer:

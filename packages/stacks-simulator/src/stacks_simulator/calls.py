@@ -1,13 +1,9 @@
-"""A trade before its broadcast: the wallet, the tokens and amounts, and the draft of its call.
-
-The kinds of contract calls: one function per kind, which also states the swap that the call really is.
+"""Contract calls: the pools and contracts that they use, and one function per kind of call.
 
 The function turns a `PlannedTrade` (wallet, pool, amounts) into a `CallDraft`: the call, its events in order,
-and its swap, or None if it is not a swap. The rule is netting: over all events, exactly one asset left the
+and the swap that the call really is, or None. The rule is netting: over all events, exactly one asset left the
 wallet and exactly one came in. The transaction fee does not count, and neither does an asset that only went to
 somebody who gave nothing.
-
-The contracts that simulated calls use: some are on the competition's allow-list, some are not.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,6 +52,9 @@ DLMM_ROUTERS = (f"{_DLMM}.dlmm-swap-router-v-1-1", f"{_DLMM}.dlmm-swap-router-v-
 PROVIDER = "SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B"
 FEE_COLLECTOR = address_of("fee-collector")
 NFT_ASSET = f"{address_of('nft')}.trade-badges::badge"
+
+AMOUNT_MIN = 1000  # large enough to take fees and refunds out of it, for every token
+BINS_MAX = 350  # the most bins that a DLMM router uses in one call
 
 _PAIR = ("swap-x-for-y", "swap-y-for-x")
 
@@ -110,8 +109,6 @@ LISTED_CALLS: Mapping[str, frozenset[str]] = {
 }
 OFF_LIST_CONTRACT = f"{_XYK}.router-stableswap-xyk-v-1-3"
 OFF_LIST_FUNCTION = (XYK_CORE, "swap-x-for-y-via-callback")
-
-AMOUNT_MIN = 1000  # large enough to take fees and refunds out of it, for every token
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +193,6 @@ def _directions(
         pairs = ", ".join(f"{pool.x.symbol}/{pool.y.symbol}" for pool in POOLS)
         raise UsageError(f"no pool swaps these two tokens; the pools are {pairs}")
     return directions
-
-
-BINS_MAX = 350  # the most bins that a DLMM router uses in one call
-
-CallKind: TypeAlias = Callable[[PlannedTrade], CallDraft]
 
 
 def simple(trade: PlannedTrade) -> CallDraft:
@@ -313,10 +305,8 @@ def bystanders(trade: PlannedTrade) -> CallDraft:
 
 def huge(trade: PlannedTrade) -> CallDraft:
     """Amounts that neither a signed 64-bit integer nor a double can hold exactly."""
-    big = replace(
-        trade, amount_in=2**63 + trade.rng.randrange(1, 2**60, 2), amount_out=2**70 + trade.rng.randrange(2**60)
-    )
-    return simple(big)
+    amount_in, amount_out = 2**63 + trade.rng.randrange(1, 2**60, 2), 2**70 + trade.rng.randrange(2**60)
+    return simple(replace(trade, amount_in=amount_in, amount_out=amount_out))
 
 
 def small_stx(trade: PlannedTrade) -> CallDraft:
@@ -385,6 +375,8 @@ def round_trip(trade: PlannedTrade) -> CallDraft:
 def no_events(trade: PlannedTrade) -> CallDraft:
     return trade.draft(swap=None)
 
+
+CallKind: TypeAlias = Callable[[PlannedTrade], CallDraft]
 
 # These count if they succeed, are on the allow-list and have an eligible sender. Of the refused kinds, the
 # off-list ones count once their calls are on the allow-list; the aborted ones never do.

@@ -6,11 +6,6 @@ so the cost of a month depends only on the transactions in it. The same seed, co
 same chain to the last byte, no matter in how many steps it is advanced.
 
 Nothing here reads a clock: `advance(to_ms)` moves time, and every command happens at `now_ms`.
-
-The nonces of accounts, as on a real chain: those of an account's mined transactions are 0, 1, 2 and so on.
-
-On a real chain the nonce is part of the signed transaction. Here a transaction gets it when it is mined, so a dropped
-transaction leaves no gap. Until then it has the nonce that it would get if it were mined next.
 """
 
 import heapq
@@ -36,9 +31,33 @@ from stacks_simulator.tokens import TOKENS_BY_ID, SimulatedToken
 from stacks_simulator.truth import Campaign, TrueSwap, true_swaps
 from stacks_simulator.wallets import Wallet, registered_wallets, strangers
 
+BLOCK_MS = 5_000
+BURN_BLOCK_S = 600
+FIRST_HEIGHT = 7_900_000
+FIRST_BURN_HEIGHT = 949_000
+STRANGER_COUNT = 40
+SPONSOR = address_of("sponsor")
+DROP_STATUSES = (
+    "dropped_replace_by_fee",
+    "dropped_replace_across_fork",
+    "dropped_too_expensive",
+    "dropped_stale_garbage_collect",
+    "dropped_problematic",
+)
+
+# What happens to a transaction whose block is abandoned: it is mined again at once, returns to the mempool,
+# is dropped, stays on the fork only (v1 shows `canonical: false`), or is unknown to every node.
+# "mixed" draws one of these per transaction.
+Fate: TypeAlias = Literal["remined", "pending", "dropped", "forked", "vanished", "mixed"]
+FATES: tuple[Fate, ...] = ("remined", "remined", "pending", "dropped", "forked", "vanished")
+
 
 class AccountNonces:
-    """The next nonce of every account. A sponsored transaction uses a nonce of its sender and one of its sponsor."""
+    """The next nonce of every account: those of its mined transactions are 0, 1, 2 and so on, as sender or sponsor.
+
+    On a real chain the nonce is part of the signed transaction. Here a transaction gets it when it is mined, so a
+    dropped one leaves no gap. Until then it has the nonce that it would get if it were mined next.
+    """
 
     def __init__(self) -> None:
         self._next: dict[str, int] = defaultdict(int)
@@ -66,27 +85,6 @@ class AccountNonces:
         nonce = self._next[address]
         self._next[address] = nonce + 1
         return nonce
-
-
-BLOCK_MS = 5_000
-BURN_BLOCK_S = 600
-FIRST_HEIGHT = 7_900_000
-FIRST_BURN_HEIGHT = 949_000
-STRANGER_COUNT = 40
-SPONSOR = address_of("sponsor")
-DROP_STATUSES = (
-    "dropped_replace_by_fee",
-    "dropped_replace_across_fork",
-    "dropped_too_expensive",
-    "dropped_stale_garbage_collect",
-    "dropped_problematic",
-)
-
-# What happens to a transaction whose block is abandoned: it is mined again at once, returns to the mempool,
-# is dropped, stays on the fork only (v1 shows `canonical: false`), or is unknown to every node.
-# "mixed" draws one of these per transaction.
-Fate: TypeAlias = Literal["remined", "pending", "dropped", "forked", "vanished", "mixed"]
-FATES: tuple[Fate, ...] = ("remined", "remined", "pending", "dropped", "forked", "vanished")
 
 
 class Chain:
@@ -152,7 +150,7 @@ class Chain:
         amount_in: int | None = None,
         amount_out: int | None = None,
     ) -> ChainTransaction:
-        """Broadcast a call of that kind (see `call_kinds.CALL_KINDS`). Missing arguments are drawn."""
+        """Broadcast a call of that kind (see `CALL_KINDS`). Missing arguments are drawn."""
         if kind not in CALL_KINDS:
             raise UsageError(f"unknown kind of call {kind!r}; the kinds are {', '.join(CALL_KINDS)}")
         rng = rng or self._rng

@@ -23,7 +23,7 @@ from stacks_simulator import hiro_v1, hiro_v3
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import AssetKey, ChainTransaction
 from stacks_simulator.hiro_hooks import HookApi
-from stacks_simulator.hiro_pages import HiroHttpError, HiroQuery
+from stacks_simulator.hiro_pages import HiroHttpError, HiroQuery, tag_headers
 from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
 
 VERSION = "stacks-blockchain-api v9.0.2 (simulated)"
@@ -116,8 +116,7 @@ class HiroApi:
         limit, offset = query.count("limit", 20, 50), query.integer("offset", 0, 0)
         span = pages.v1_span(self.chain, params["principal"], query)
         etag = self._principal_tag(params["principal"])
-        if query.has_etag(etag):
-            return _not_modified(etag)
+        query.end_if_known(etag)
         transactions = self.chain.index.of(params["principal"])
         newest = range(span.stop - 1 - offset, max(span.start - 1, span.stop - 1 - offset - limit), -1)
         results = [row(transactions[at]) for at in newest]
@@ -129,8 +128,7 @@ class HiroApi:
         if tx is None:
             raise HiroHttpError(404, "could not find transaction by ID")
         etag = _transaction_tag(tx)
-        if query.has_etag(etag):
-            return _not_modified(etag)
+        query.end_if_known(etag)
         return _tagged(_v1_row(tx, events, query), etag)
 
     def v1_multiple(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
@@ -144,7 +142,8 @@ class HiroApi:
             tx_id: {"found": False, "result": {"tx_id": tx_id}} for tx_id in ids if tx_id not in known
         }
         etag = sha256("".join(map(_transaction_tag, known.values())).encode()).hexdigest()
-        return _not_modified(etag) if query.has_etag(etag) else _tagged(entries, etag)
+        query.end_if_known(etag)
+        return _tagged(entries, etag)
 
     # v3
 
@@ -152,8 +151,7 @@ class HiroApi:
         principal, limit = params["principal"], query.integer("limit", 20, 1, 50)
         page = pages.v3_transactions(self.chain, principal, limit, query.text("cursor", r"\d+:\d+:\d+"))
         etag = self._principal_tag(principal)
-        if query.has_etag(etag):
-            return _not_modified(etag)
+        query.end_if_known(etag)
         return _tagged(page.body(limit, lambda tx: hiro_v3.principal_transaction(tx, principal)), etag)
 
     def v3_network_transactions(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
@@ -167,8 +165,7 @@ class HiroApi:
         if self.etag_stuck and self._last_etag:
             etag = self._last_etag
         self._last_etag = etag
-        if query.has_etag(etag):
-            return _not_modified(etag)
+        query.end_if_known(etag)
         page = pages.v3_network_transactions(self.chain.index.all, end, limit, cursor, self._is_listed)
         if cursor is not None and not page.rows:
             raise HiroHttpError(404, "Cursor not found")
@@ -179,8 +176,7 @@ class HiroApi:
         if len(ids) > TX_IDS_MAX:
             raise HiroHttpError(400, f"querystring/tx_id must NOT have more than {TX_IDS_MAX} items")
         etag = self._principal_tag(params["principal"])
-        if query.has_etag(etag):
-            return _not_modified(etag)
+        query.end_if_known(etag)
         if any(not tx_id.startswith("0x") for tx_id in ids):
             raise HiroHttpError(500, "Internal Server Error")
         own = dict.fromkeys(tx_id.lower() for tx_id in ids)
@@ -192,8 +188,7 @@ class HiroApi:
     def v3_transaction_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         limit, tx = query.integer("limit", 20, 1, 50), self._find_transaction(params["tx_id"])
         etag = _transaction_tag(tx) if tx else ""
-        if query.has_etag(etag):
-            return _not_modified(etag)
+        query.end_if_known(etag)
         cursor = query.text("cursor", r"\d+:.+")
         page = pages.v3_transaction_balance_changes(tx, params["principal"], limit, cursor)
         return _tagged(page.body(limit, lambda row: hiro_v3.balance_change(*row[1:])), etag)
@@ -207,8 +202,7 @@ class HiroApi:
         if tx.state not in {"mined", "mempool"}:
             missing = HiroHttpError(404, "Transaction not found")
             raise HiroHttpError(404, "", missing.reply.with_headers({"etag": f'"{etag}"'}))
-        if query.has_etag(etag):
-            return _not_modified(etag)
+        query.end_if_known(etag)
         return _tagged(hiro_v3.transaction(tx, include), etag)
 
     def v3_events(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
@@ -217,8 +211,7 @@ class HiroApi:
         if tx is None or tx.state != "mined":
             raise HiroHttpError(400, "Transaction not found")
         etag = _transaction_tag(tx)
-        if query.has_etag(etag):
-            return _not_modified(etag)
+        query.end_if_known(etag)
         page = pages.v3_events(tx, limit, int(cursor or 0))
         return _tagged(page.body(limit, lambda row: hiro_v3.event_row(*row)), etag)
 
@@ -227,8 +220,7 @@ class HiroApi:
     def status(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
         height = self.chain.tip_height
         block_hash = self.chain.block_hash(height)
-        if query.has_etag(block_hash):
-            return _not_modified(block_hash)
+        query.end_if_known(block_hash)
         tip = {"block_height": height, "block_hash": block_hash}
         return _tagged({"server_version": VERSION, "status": "ready", "chain_tip": tip}, block_hash)
 
@@ -322,12 +314,7 @@ def _gone() -> SimulatedReply:
 
 
 def _tagged(body: object, etag: str) -> SimulatedReply:
-    headers = {"etag": f'"{etag}"', "cache-control": "public, no-cache, must-revalidate"} if etag else {}
-    return json_reply(200, body, headers)
-
-
-def _not_modified(etag: str) -> SimulatedReply:
-    return SimulatedReply(304, b"", {"etag": f'"{etag}"', "cache-control": "public, no-cache, must-revalidate"})
+    return json_reply(200, body, tag_headers(etag))
 
 
 def _routes(*routes: tuple[str, HiroHandler, bool]) -> tuple[HiroRoute, ...]:

@@ -1,17 +1,15 @@
-"""The rows of a page of Hiro's lists, and its cursors.
+"""Hiro's lists: query parameters as Hiro checks them, the rows of a page, its cursors, and errors in Fastify's wording.
 
 A v3 cursor names the first row of a page, inclusively: `current` that of this page, `next` the first row
 after it, `previous` the row one page earlier. Paging down neither repeats nor skips a row. Paging up, the
 newest page is always a full one, so it may repeat rows of the page below it.
-
-Query parameters as Hiro checks them, and its errors in Fastify's wording.
 """
 
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import (
@@ -24,11 +22,16 @@ from stacks_simulator.chain_records import (
 )
 from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
 
+TX_INDEX_MAX = 0x7FFF
+
+RowT = TypeVar("RowT")
+ChangeRow: TypeAlias = tuple[ChainTransaction, AssetKey, int, int]
+
 _TITLES = {400: "Bad Request", 404: "Not Found"}
 
 
 class HiroHttpError(Exception):
-    """Ends the handling of a request with this reply: an error, or a redirect."""
+    """Ends the handling of a request with this reply: an error, a redirect, or a 304."""
 
     def __init__(self, status: int, message: str, reply: SimulatedReply | None = None) -> None:
         super().__init__(message)
@@ -80,16 +83,16 @@ class HiroQuery:
             raise HiroHttpError(400, f"querystring/{name}/0 must be equal to one of the allowed values")
         return words
 
-    def has_etag(self, etag: str) -> bool:
-        """Whether the caller already has the reply with this tag."""
+    def end_if_known(self, etag: str) -> None:
+        """End with an empty 304 if the caller already has the reply with this tag."""
         header = self._headers.get("if-none-match", "")
         tags = {tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")}
-        return bool(etag) and etag in tags
+        if etag and etag in tags:
+            raise HiroHttpError(304, "", SimulatedReply(304, b"", tag_headers(etag)))
 
 
-TX_INDEX_MAX = 0x7FFF
-
-RowT = TypeVar("RowT")
+def tag_headers(etag: str) -> dict[str, str]:
+    return {"etag": f'"{etag}"', "cache-control": "public, no-cache, must-revalidate"} if etag else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +163,6 @@ def v3_network_transactions(
         next=_transaction_cursor(below[limit]) if len(below) > limit else None,
         previous=_transaction_cursor(above[-1]) if above else None,
     )
-
-
-ChangeRow = tuple[ChainTransaction, AssetKey, int, int]
 
 
 def v3_balance_changes(

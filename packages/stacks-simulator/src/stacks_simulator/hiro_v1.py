@@ -1,10 +1,7 @@
-"""Rows of Hiro's v1 endpoints.
-
-Clarity values as Hiro shows them: the serialised hex and the readable form.
-"""
+"""Rows of Hiro's v1 endpoints, and Clarity values as Hiro shows them: the serialised hex and the readable form."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from stacks_simulator.addresses import decode_address
 from stacks_simulator.chain import BURN_BLOCK_S
@@ -21,7 +18,8 @@ from stacks_simulator.chain_records import (
     TokenTransfer,
 )
 
-ClarityValue = dict[str, str]
+ClarityValue: TypeAlias = dict[str, str]
+HiroRow: TypeAlias = dict[str, Any]
 
 
 def uint(value: int) -> ClarityValue:
@@ -49,9 +47,6 @@ def action_tuple(action: str) -> ClarityValue:
     name, text = b"action", action.encode("ascii")
     head = f"0x0c00000001{len(name):02x}{name.hex()}"
     return {"hex": f"{head}0d{len(text):08x}{text.hex()}", "repr": f'(tuple (action "{action}"))'}
-
-
-HiroRow = dict[str, Any]
 
 
 def transaction(tx: ChainTransaction, events: slice = slice(0), *, function_args: bool = True) -> HiroRow:

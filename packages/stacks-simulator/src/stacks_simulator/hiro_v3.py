@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 
-from stacks_simulator import hiro_v1 as clarity
 from stacks_simulator.chain_records import (
     FT_KIND,
     NFT_KIND,
@@ -17,7 +16,7 @@ from stacks_simulator.chain_records import (
     SimulatedCall,
     TenureChange,
 )
-from stacks_simulator.hiro_v1 import HiroRow, argument_row, result
+from stacks_simulator.hiro_v1 import HiroRow, action_tuple, argument_row, result, uint
 
 ASSET_TYPES = {STX_KIND: "stx", FT_KIND: "ft", NFT_KIND: "nft"}
 INCLUDES = ("function_args", "post_conditions", "source_code", "result")
@@ -100,7 +99,7 @@ def balance_change(asset: AssetKey, sent: int, received: int) -> HiroRow:
 
 def event_row(event: ChainEvent, index: int) -> HiroRow:
     if isinstance(event, ContractLogEvent):
-        log = {"contract_id": event.contract, "topic": "print", "value": clarity.action_tuple(event.action)}
+        log = {"contract_id": event.contract, "topic": "print", "value": action_tuple(event.action)}
         return {"event_index": index, "type": "contract_log", "contract_log": log}
     asset: HiroRow = {"type": event.action}
     if event.sender:
@@ -109,7 +108,7 @@ def event_row(event: ChainEvent, index: int) -> HiroRow:
         asset["recipient"] = event.recipient
     if isinstance(event, NftEvent):
         name = "nft_asset"
-        asset |= {"asset_identifier": event.asset, "value": clarity.uint(event.item)}
+        asset |= {"asset_identifier": event.asset, "value": uint(event.item)}
     else:
         name = "stx_asset" if event.asset == "stx" else "ft_asset"
         asset |= _amount(event)

@@ -3,26 +3,31 @@
 `/hiro` and `/tenero` are base URLs; below them the paths are the real ones. `/_control/{command}` takes the
 commands of `control.py`. `/_truth` returns the swaps that a perfect sweep would have found, `/_agents` the
 registered wallets in the import format. Cutting a connection needs the server of `serve.py`.
+
+Only this machine may control the simulator, with JSON and, in the demo, the admin key. A web page open on this machine
+must not: it cannot send JSON to another origin without a preflight request, and if its own host name points to
+127.0.0.1, that name is still in the Host header.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from ipaddress import ip_address
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import UsageError
 from stacks_simulator import control
-from stacks_simulator.control_access import BODY_MAX, ControlRefusal, body_of, refusal_of
 from stacks_simulator.http_messages import UPSTREAM_NAMES, Delivery, SimulatedRequest, UpstreamName
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.wallets import import_lines
 
 CUT_CONNECTION = "cut_connection"  # the key of the server's function in the scope's state
+COMMAND_BYTES_MAX = 64 * 1024
 CHUNK_BYTES = 64 * 1024
 SLOW_CHUNKS = 20  # the number of pieces of a slow body
 
@@ -32,7 +37,7 @@ def simulator_app(
 ) -> Starlette:
     """The ASGI app. Setting `closing` ends hanging requests, so that the server can stop.
 
-    It can be controlled only from this machine, and only with a key, if `is_key` is given.
+    With `is_key`, it can be controlled only with a key.
     """
     control_routes = _ControlRoutes(simulator, is_key)
     return Starlette(
@@ -114,21 +119,20 @@ class _ControlRoutes:
         self._is_key = is_key
 
     async def state(self, request: Request) -> Response:
-        refusal = refusal_of(request, self._is_key)
-        return JSONResponse(control.state(self._simulator)) if refusal is None else _refused(refusal)
+        return refusal(request, self._is_key) or JSONResponse(control.state(self._simulator))
 
     async def command(self, request: Request) -> Response:
-        refusal = refusal_of(request, self._is_key)
-        if refusal is not None:
-            return _refused(refusal)
-        body = await body_of(request)
+        refused = refusal(request, self._is_key)
+        if refused is not None:
+            return refused
+        body = await _command_body(request)
         if body is None:
-            return _refused(ControlRefusal(413, "body_too_large", f"A command may have {BODY_MAX} bytes at most."))
+            return _refused(413, "body_too_large", f"A command may have {COMMAND_BYTES_MAX} bytes at most.")
         try:
             values = json.loads(body or b"{}")
             return JSONResponse(control.run(self._simulator, request.path_params["command"], values))
         except (UsageError, ValueError, RecursionError) as error:
-            return _refused(ControlRefusal(400, "bad_command", str(error)))
+            return _refused(400, "bad_command", str(error))
 
     async def truth(self, _request: Request) -> Response:
         swaps = [swap.as_json() for swap in self._simulator.truth()]
@@ -138,9 +142,53 @@ class _ControlRoutes:
         return PlainTextResponse(import_lines(self._simulator.chain.wallets))
 
 
-def _refused(refusal: ControlRefusal) -> Response:
-    body = {"error": refusal.sentence, "code": refusal.code, "retryable": False}
-    return JSONResponse(body, refusal.status)
+def refusal(request: Request, is_key: Callable[[str], bool] | None) -> Response | None:
+    """The response if this request must not control the simulator. Without `is_key`, no key is required."""
+    if not _is_local(request.client.host if request.client else "") or not _is_local(_host_of(request)):
+        sentence = (
+            "The simulator can be controlled only from this machine, at an address such as 127.0.0.1 or localhost."
+        )
+        return _refused(403, "not_local", sentence)
+    if is_key is not None and not is_key(request.headers.get("x-admin-key", "")):
+        return _refused(401, "unauthorised", "Send the value of ADMIN_KEY in the header X-Admin-Key.")
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and media_type != "application/json":
+        return _refused(415, "unsupported_media_type", "Send JSON, with the header Content-Type: application/json.")
+    return None
+
+
+def _refused(status: int, code: str, sentence: str) -> Response:
+    return JSONResponse({"error": sentence, "code": code, "retryable": False}, status)
+
+
+def _host_of(request: Request) -> str:
+    """The name in the Host header, without the port."""
+    host = request.headers.get("host", "")
+    return host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+
+
+def _is_local(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+async def _command_body(request: Request) -> bytes | None:
+    """The body; None if it is too large or does not arrive."""
+    body = b""
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > COMMAND_BYTES_MAX:
+                return None
+    except ClientDisconnect:
+        return None
+    return body
 
 
 def _start(delivery: Delivery, base: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The simulator on loopback, under uvicorn: inside a test, or as the command `tocsin simulate`."""
+"""The simulator on loopback, under uvicorn: inside a test, or as a command that runs until it is stopped."""
 
 import asyncio
 import signal

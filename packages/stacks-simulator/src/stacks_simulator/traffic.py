@@ -3,13 +3,7 @@
 Everything is drawn from seeded random streams, one arrival after the other, so the result does not depend on
 the number of steps in which the chain is advanced.
 
-Transactions of the rest of the network: strangers who pay each other and call contracts that are not listed.
-
-None of them is a swap. Creating them is cheap, because a real day has thousands of them. They have a random stream of
-their own, so other traffic is the same with and without them.
-
-On the real network, a tenure begins with each Bitcoin block, and with a transaction of its miner: even if nobody else
-does anything, the newest block of the list is seldom old.
+The rest of the network has a stream of its own, so other traffic is the same with and without it.
 """
 
 from collections.abc import Mapping
@@ -40,48 +34,6 @@ CALLS = tuple(
         )
     )
 )
-
-
-def start_tenures(chain: Chain) -> None:
-    """Begin a tenure with each Bitcoin block from now on."""
-    period_ms = BURN_BLOCK_S * 1000
-
-    def begin() -> None:
-        chain.broadcast(MINER, TenureChange(), (), fee=0)
-        start_tenures(chain)
-
-    chain.schedule((chain.now_ms // period_ms + 1) * period_ms, begin)
-
-
-class NetworkTraffic:
-    """Creates a number of transactions per hour, about half of them transfers and half calls."""
-
-    def __init__(self, chain: Chain, hourly: float, stream: str) -> None:
-        self._chain = chain
-        self._rng = Random(f"{chain.seed}:{stream}")  # noqa: S311 - a repeatable model, not a secret
-        self._rate = hourly / HOUR_MS
-        self._addresses: dict[int, str] = {}
-
-    def schedule_next(self) -> None:
-        gap_ms = self._rng.expovariate(self._rate)
-        self._chain.schedule(self._chain.now_ms + round(gap_ms), self._arrive)
-
-    def _arrive(self) -> None:
-        sender, wait_ms = self._account(), self._rng.randrange(NETWORK_WAIT_MS_MAX)
-        if self._rng.random() < 0.5:
-            self._chain.transfer(sender, self._account(), self._rng.randrange(1, 10**9), wait_ms=wait_ms)
-        else:
-            call, fee = self._rng.choice(CALLS), self._rng.randrange(1_000, 9_000)
-            log = ContractLogEvent(call.contract, call.function)
-            self._chain.broadcast(sender, call, (log,), fee=fee, wait_ms=wait_ms)
-        self.schedule_next()
-
-    def _account(self) -> str:
-        number = self._rng.randrange(ACCOUNT_COUNT)
-        if number not in self._addresses:
-            self._addresses[number] = address_of(f"{self._chain.seed}:network:{number}")
-        return self._addresses[number]
-
 
 WAIT_MS_MAX = 40_000  # the longest wait in the mempool
 DROP_SHARE = 0.03
@@ -128,7 +80,7 @@ class Traffic:
     transfers: float = 90.0  # between a registered wallet and a stranger
     floods: float = 0.2  # of 26 to 79 dust transfers to one wallet at once
     reorgs: float = 0.25
-    network: float = 0.0  # other transactions of the whole network: see network_traffic
+    network: float = 0.0  # other transactions of the whole network: see `NetworkTraffic`
     tenures: bool = False  # a transaction of the miner after each Bitcoin block
     kinds: Mapping[str, float] = field(default_factory=lambda: KIND_WEIGHTS)
 
@@ -142,6 +94,53 @@ def start_traffic(chain: Chain, traffic: Traffic, stream: str = "traffic") -> No
         start_tenures(chain)
     if traffic.network > 0:
         NetworkTraffic(chain, traffic.network, f"{stream}:network").schedule_next()
+
+
+def start_tenures(chain: Chain) -> None:
+    """Begin a tenure with each Bitcoin block from now on, with a transaction of its miner.
+
+    As on the real network: even if nobody else does anything, the newest block of the list is seldom old.
+    """
+    period_ms = BURN_BLOCK_S * 1000
+
+    def begin() -> None:
+        chain.broadcast(MINER, TenureChange(), (), fee=0)
+        start_tenures(chain)
+
+    chain.schedule((chain.now_ms // period_ms + 1) * period_ms, begin)
+
+
+class NetworkTraffic:
+    """The rest of the network: strangers who pay each other, or call contracts that are not listed; no swaps.
+
+    Creating them is cheap, because a real day has thousands of them.
+    """
+
+    def __init__(self, chain: Chain, hourly: float, stream: str) -> None:
+        self._chain = chain
+        self._rng = Random(f"{chain.seed}:{stream}")  # noqa: S311 - a repeatable model, not a secret
+        self._rate = hourly / HOUR_MS
+        self._addresses: dict[int, str] = {}
+
+    def schedule_next(self) -> None:
+        gap_ms = self._rng.expovariate(self._rate)
+        self._chain.schedule(self._chain.now_ms + round(gap_ms), self._arrive)
+
+    def _arrive(self) -> None:
+        sender, wait_ms = self._account(), self._rng.randrange(NETWORK_WAIT_MS_MAX)
+        if self._rng.random() < 0.5:
+            self._chain.transfer(sender, self._account(), self._rng.randrange(1, 10**9), wait_ms=wait_ms)
+        else:
+            call, fee = self._rng.choice(CALLS), self._rng.randrange(1_000, 9_000)
+            log = ContractLogEvent(call.contract, call.function)
+            self._chain.broadcast(sender, call, (log,), fee=fee, wait_ms=wait_ms)
+        self.schedule_next()
+
+    def _account(self) -> str:
+        number = self._rng.randrange(ACCOUNT_COUNT)
+        if number not in self._addresses:
+            self._addresses[number] = address_of(f"{self._chain.seed}:network:{number}")
+        return self._addresses[number]
 
 
 class _TrafficGenerator:

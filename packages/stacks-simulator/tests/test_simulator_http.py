@@ -8,7 +8,6 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from inspect import signature
 from typing import Any
 
 import aiohttp
@@ -19,11 +18,9 @@ from holdfast.types import Clock
 from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.hiro_hooks import HOOK_UUID
-from stacks_simulator.serve import SimulatorAddress, SimulatorOptions, serving
+from stacks_simulator.serve import SimulatorAddress, serving
 from stacks_simulator.simulator import Simulator
 from support.simulated import HandClock, ask, quiet_simulator
-from tocsin.cli import simulate
-from tocsin.local.server import listen
 
 
 class Caller:
@@ -76,12 +73,6 @@ async def test_replies_are_the_same_over_http() -> None:
         assert set(reply.headers) <= set(headers)
         status, _, body = await caller.get(f"{caller.address.tenero}/v1/stacks/tokens?limit=3")
         assert (status, len(json.loads(body)["data"]["rows"])) == (200, 3)
-
-
-def test_replies_are_sent_at_once() -> None:
-    """The listener has the protocol TCP set: only then asyncio sends small writes without a delay."""
-    with listen("127.0.0.1", 0) as listener:
-        assert listener.proto == socket.IPPROTO_TCP
 
 
 async def test_a_redirect_points_below_the_mount_of_the_upstream() -> None:
@@ -304,18 +295,10 @@ async def test_a_port_in_use_is_an_error_with_the_fix() -> None:
                 pass
 
 
-def test_the_command_has_the_simulators_defaults() -> None:
-    """`tocsin simulate` without options runs what `SimulatorOptions()` describes."""
-    defaults = {name: option.default for name, option in signature(simulate).parameters.items()}
-    options = SimulatorOptions()
-
-    assert defaults == {name: getattr(options, name) for name in defaults}
-
-
 @pytest.mark.slow
-def test_it_runs_as_a_command() -> None:
-    """`tocsin simulate` prints its base URLs and serves until it is stopped."""
-    command = [sys.executable, "-m", "tocsin", "simulate", "--port=0", "--wallets=5", "--history-hours=0.2"]
+def test_it_runs_alone() -> None:
+    """`python -m stacks_simulator` prints its base URLs and serves until it is stopped."""
+    command = [sys.executable, "-m", "stacks_simulator", "--port=0", "--wallets=5", "--history-hours=0.2"]
     with subprocess.Popen([*command, "--speed=60", "--bad-times"], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -325,7 +308,15 @@ def test_it_runs_as_a_command() -> None:
         finally:
             process.terminate()
 
+    assert process.returncode == 0
     assert (state["speed"], state["badTimes"], state["transactions"] > 0) == (60.0, True, True)
-    assert urls["HIRO_API_URL"].endswith("/hiro")
-    assert urls["TENERO_API_URL"].endswith("/tenero")
     assert set(urls) == {"HIRO_API_URL", "TENERO_API_URL", "control", "truth", "agents"}
+
+
+def test_a_port_in_use_ends_it_with_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [sys.executable, "-m", "stacks_simulator", f"--port={taken.getsockname()[1]}", "--wallets=1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("cannot listen on 127.0.0.1:")

@@ -9,23 +9,37 @@ from starlette.applications import Starlette
 
 from stacks_simulator.http_app import simulator_app
 from stacks_simulator.simulator import Simulator
-from support import asgi
-from support.asgi import Answer
 from support.simulated import HandClock, quiet_simulator
-from tocsin.commands import demo
-from tocsin.settings import AccessKey
-
-JSON_TYPE = {"content-type": "application/json"}
-KEY = "the-key-of-the-demo"
-OTHER_KEY = "another-key-for-tests"
 
 
-async def command(
-    app: Any, name: str, values: Any, *, path: str = "/_control", client: str = "127.0.0.1", **headers: str
-) -> Answer:
-    sent = {"host": "127.0.0.1:8787", **JSON_TYPE, **{key.replace("_", "-"): headers[key] for key in headers}}
+async def ask(
+    app: Starlette,
+    target: str,
+    *,
+    method: str = "GET",
+    body: bytes = b"",
+    client: str = "127.0.0.1",
+    host: str = "127.0.0.1:8787",
+    media_type: str = "application/json",
+) -> tuple[int, Any]:
+    """The status and the JSON of the answer to a request of this client."""
+    headers = [(b"host", host.encode()), (b"content-type", media_type.encode())]
+    scope = {"type": "http", "method": method, "path": target, "query_string": b"", "headers": headers}
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({**scope, "client": (client, 4711), "root_path": "", "http_version": "1.1"}, receive, send)
+    return sent[0]["status"], json.loads(b"".join(message["body"] for message in sent[1:]))
+
+
+async def command(app: Starlette, name: str, values: Any, **options: str) -> tuple[int, Any]:
     body = values if isinstance(values, bytes) else json.dumps(values).encode()
-    return await asgi.ask(app, f"{path}/{name}", method="POST", headers=sent, body=body, client=client)
+    return await ask(app, f"/_control/{name}", method="POST", body=body, **options)
 
 
 def made() -> tuple[Simulator, Starlette]:
@@ -65,9 +79,9 @@ def made() -> tuple[Simulator, Starlette]:
 async def test_every_count_and_size_has_a_bound(name: str, values: Any) -> None:
     """The sentence names what is accepted, and nothing happens."""
     simulator, app = made()
-    answer = await command(app, name, values)
+    status, refusal = await command(app, name, values)
 
-    assert (answer.status, answer.json()["code"]) == (400, "bad_command")
+    assert (status, refusal["code"]) == (400, "bad_command")
     assert len(simulator.chain.transactions) == 0
     assert simulator.faults.active == []
 
@@ -75,12 +89,12 @@ async def test_every_count_and_size_has_a_bound(name: str, values: Any) -> None:
 async def test_faults_and_bodies_have_a_bound() -> None:
     """A hundred faults at once, and 64 KiB for a command."""
     simulator, app = made()
-    statuses = [(await command(app, "fault", {"kind": "hang"})).status for _ in range(101)]
-    large = await command(app, "mine", b" " * 70_000)
+    statuses = [(await command(app, "fault", {"kind": "hang"}))[0] for _ in range(101)]
+    status, refusal = await command(app, "mine", b" " * 70_000)
 
     assert statuses == [200] * 100 + [400]
     assert len(simulator.faults.active) == 100
-    assert (large.status, large.json()["code"]) == (413, "body_too_large")
+    assert (status, refusal["code"]) == (413, "body_too_large")
 
 
 @pytest.mark.parametrize(
@@ -89,9 +103,9 @@ async def test_faults_and_bodies_have_a_bound() -> None:
 async def test_only_json_is_taken(sent: str) -> None:
     """Requests that a page of another site can send without a preflight are refused."""
     simulator, app = made()
-    answer = await command(app, "dust", {"wallet": 0, "count": 1}, content_type=sent)
+    status, refusal = await command(app, "dust", {"wallet": 0, "count": 1}, media_type=sent)
 
-    assert (answer.status, answer.json()["code"]) == (415, "unsupported_media_type")
+    assert (status, refusal["code"]) == (415, "unsupported_media_type")
     assert len(simulator.chain.transactions) == 0
 
 
@@ -112,22 +126,7 @@ async def test_only_json_is_taken(sent: str) -> None:
 async def test_only_this_machine_is_heard(host: str, client: str, status: int) -> None:
     """By the address of the caller and by the name that it used: a name may point to 127.0.0.1."""
     _, app = made()
-    posted = await command(app, "mine", {}, client=client, host=host)
-    read = await asgi.ask(app, "/_control", headers={"host": host}, client=client)
+    posted, _ = await command(app, "mine", {}, client=client, host=host)
+    read, _ = await ask(app, "/_control", client=client, host=host)
 
-    assert (posted.status, read.status) == (status, status)
-
-
-async def test_in_the_demo_it_takes_the_key() -> None:
-    """As the demo mounts it; what the chain holds can be read without."""
-    simulator = quiet_simulator(HandClock())
-    keys = (AccessKey("alice", "operator", KEY), AccessKey("bob", "operator", OTHER_KEY))
-    app = Starlette(routes=[demo.mount(simulator, keys)])
-    path = "/simulator/_control"
-    statuses = [
-        (await command(app, "mine", {}, path=path, x_admin_key=key)).status for key in ("", "wrong", KEY, OTHER_KEY)
-    ]
-    truth = await asgi.ask(app, "/simulator/_truth")
-
-    assert statuses == [401, 401, 200, 200]
-    assert (truth.status, truth.json()["swaps"]) == (200, [])
+    assert (posted, read) == (status, status)

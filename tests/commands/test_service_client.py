@@ -1,30 +1,31 @@
-"""`--url` and `TOCSIN_URL`: over TLS, behind a path prefix, and what is refused."""
+"""The client of the running service: where it is, over TLS, to whom a key is sent, and bad answers."""
 
 import json
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
+from holdfast.errors import UsageError
 from support.scripted_scheduler import ADMIN_KEY
 from support.statuses import run_record
 from support.tls_proxy import Certificate, Proxy, make_certificate, proxied
-from support.web_thread import Running, served_in_thread
+from support.web_thread import Running
 from tocsin.cli import main
-from tocsin.commands.client import ServiceAddress, is_this_machine, parse_url
+from tocsin.commands import client as service_client
+from tocsin.commands.client import ServiceAddress, ServiceClient, client_of, is_this_machine, parse_url
+from tocsin.commands.files import read_settings
+from tocsin.commands.refresh import refresh_with_progress
+from tocsin.errors import RequestRefused, ServiceUnreachable
 from tocsin.settings import Settings, SettingsError, read
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with served_in_thread(tmp_path_factory.mktemp("served")) as made:
-        made.scheduler.history = [run_record(id=7)]
-        yield made
+from tocsin.shape import FreeForm
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +34,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture(scope="module")
-def proxy(running: Running, certificate: Certificate) -> Iterator[Proxy]:
-    with proxied(running.port, "/some/where", certificate) as made:
+def proxy(served: Running, certificate: Certificate) -> Iterator[Proxy]:
+    served.scheduler.history = [run_record(id=7)]
+    with proxied(served.port, "/some/where", certificate) as made:
         yield made
 
 
@@ -313,3 +315,118 @@ def test_tocsin_url_means_nothing_to_the_service_and_to_commands_of_this_machine
 def test_a_misspelt_tocsin_url_is_recognised() -> None:
     with pytest.raises(SettingsError, match=r"Did you mean TOCSIN_URL\?"):
         read({"TOCSIN_URLS": "https://example.org"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"status": {"now": "x"}, "rows": [{}], "result": 7}'])
+@pytest.mark.parametrize(
+    "arguments", ["status", "refresh all", "refresh tenero", "pause --for 1h", "resume", "runs", "prices", "board"]
+)
+def test_another_server_that_answers_json_is_not_taken_for_the_service(
+    arguments: str, body: bytes, command: Command
+) -> None:
+    """A sentence with the port, for every command."""
+    with answering(200, body) as (port, _):
+        code, _, error = command(*arguments.split(), "--port", str(port))
+
+    assert code == 1
+    assert f"The server at 127.0.0.1:{port} does not answer like this version of Tocsin" in error
+
+
+class _Slow(_Scripted):
+    """A service that takes its time for an action, and whose database is away."""
+
+    def do_POST(self) -> None:
+        time.sleep(0.5)
+        self._answer(200, {"done": True})
+
+    def do_GET(self) -> None:
+        self._answer(503, {"error": "transient_d1_unavailable", "message": "Try again soon.", "code": "x"})
+
+    def _answer(self, status: int, body: FreeForm) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+
+@pytest.mark.slow
+def test_an_action_may_take_longer_than_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh and a round's action wait for their end; any other call does not. A sentence is shown, not a code."""
+    monkeypatch.setattr(service_client, "ANSWER_S", 0.1)
+    with HTTPServer(("127.0.0.1", 0), _Slow) as server:
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        client = ServiceClient(ServiceAddress("127.0.0.1", server.server_port), ADMIN_KEY)
+        with pytest.raises(RequestRefused, match=r"^Try again soon\.$"):
+            client.get("/api/competition/leaderboard")
+        refreshed = refresh_with_progress(client, "tenero", 0.05, {})
+        closed = client.send("/api/admin/competition/finalize", {"action": "close"}, {})
+        server.shutdown()
+
+    assert refreshed == closed == {"done": True}
+
+
+@pytest.mark.parametrize(
+    ("environment", "file", "options"),
+    [
+        ({"ADMIN_KEY": "secret"}, "TOCSIN_HOST=evil.test", {}),
+        ({"ADMIN_KEY": "secret"}, "TOCSIN_PORT=9001", {"host": "127.0.0.1"}),
+        ({"ADMIN_KEY": "secret", "TOCSIN_HOST": "127.0.0.1"}, "ADMIN_KEY=x\nTOCSIN_PORT=9001", {}),
+        ({"TOCSIN_HOST": "127.0.0.1"}, "ADMIN_KEY=secret", {}),
+        ({"ADMIN_KEY": "secret"}, "TOCSIN_URL=https://evil.test", {}),
+        ({"ADMIN_KEY": "secret", "TOCSIN_PORT": "1"}, "TOCSIN_URL=https://evil.test", {}),
+        ({"TOCSIN_URL": "https://evil.test"}, "ADMIN_KEY=secret", {}),
+        ({"TOCSIN_VIEWER_KEY": "secret"}, "TOCSIN_URL=https://evil.test", {}),
+    ],
+)
+def test_a_key_is_not_sent_to_an_address_from_another_place(
+    environment: dict[str, str], file: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """A `.env` in some directory must not receive the key of the environment at its own address."""
+    dotenv = tmp_path / ".env"
+    dotenv.write_text(file)
+    client = client_of(environment, dotenv, **options)
+
+    with pytest.raises(UsageError, match=r"Set both in one of them, or give --host and --port") as caught:
+        client.get("/api/admin/scheduler", keyed=True)
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "file", "options"),
+    [
+        ({"ADMIN_KEY": "k", "TOCSIN_PORT": "1"}, "TOCSIN_PORT=9001", {}),
+        ({"ADMIN_KEY": "k"}, "TOCSIN_HOST=evil.test\nTOCSIN_PORT=9001", {"host": "127.0.0.1", "port": 1}),
+        ({}, "ADMIN_KEY=k\nTOCSIN_HOST=127.0.0.1\nTOCSIN_PORT=1", {}),
+        ({}, "ADMIN_KEY=k", {"port": 1}),
+        ({"ADMIN_KEY": "k"}, "TOCSIN_URL=https://evil.test", {"port": 1}),
+        ({"ADMIN_KEY": "k"}, "TOCSIN_URL=https://evil.test", {"url": "http://127.0.0.1:1/"}),
+        ({"ADMIN_KEY": "k", "TOCSIN_URL": "http://127.0.0.1:1"}, "TOCSIN_URL=https://evil.test", {}),
+        ({}, "ADMIN_KEY=k\nTOCSIN_URL=http://127.0.0.1:1/\nTOCSIN_PORT=9001", {}),
+    ],
+)
+def test_a_key_is_sent_to_an_address_from_its_own_place_or_the_command_line(
+    environment: dict[str, str], file: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    dotenv = tmp_path / ".env"
+    dotenv.write_text(file)
+    with pytest.raises(ServiceUnreachable, match=r"No service answers at 127\.0\.0\.1:1 "):
+        client_of(environment, dotenv, **options).get("/api/admin/scheduler", keyed=True)
+
+
+def test_an_upstreams_key_is_not_combined_with_an_address_of_the_env_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HIRO_API_KEY", "0123456789abcdef")
+    monkeypatch.setenv("TOCSIN_ALERT_KEY", "a-routing-key")
+    (tmp_path / ".env").write_text("HIRO_API_URL=https://evil.test\nTOCSIN_ALERT_URL=https://evil.test/x\n")
+
+    with pytest.raises(SettingsError) as caught:
+        read_settings()
+
+    rule = "a key is sent only to an address from the same source. Set both in one of them"
+    assert str(caught.value).splitlines()[1:] == [
+        f"  HIRO_API_KEY comes from the environment and HIRO_API_URL from .env: {rule}",
+        f"  TOCSIN_ALERT_KEY comes from the environment and TOCSIN_ALERT_URL from .env: {rule}",
+    ]

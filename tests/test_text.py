@@ -1,5 +1,7 @@
-"""Decimal numbers: one spelling, no rounding, and an error instead of a wrong digit."""
+"""Decimal numbers without rounding, durations, and texts that others chose."""
 
+import csv
+import io
 from decimal import Decimal
 from fractions import Fraction
 
@@ -8,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
-from tocsin.text import EXACT, decimal_of_float, decimal_text, exact_text, ratio, read_decimal, usd_value
+from tocsin.text import (
+    EXACT,
+    decimal_of_float,
+    decimal_text,
+    exact_text,
+    parse_duration,
+    ratio,
+    read_decimal,
+    usd_value,
+    without_formulas,
+)
 
 integers = st.integers(-(10**60), 10**60)
 
@@ -92,3 +104,52 @@ def test_nothing_is_divided_by_zero() -> None:
     assert str(ratio(Decimal(1), Decimal(8))) == "0.125"
     assert str(ratio(Decimal(1_000_000_000_005), Decimal(10))) == "100000000000"  # half: to the even digit
     assert str(ratio(Decimal(1_000_000_000_015), Decimal(10))) == "100000000002"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("250ms", 250), ("90s", 90_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000)]
+)
+def test_durations(text: str, expected: int) -> None:
+    """A number and a unit, in milliseconds."""
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(1)", "'@SUM(1)"),
+        (" =1+1", "' =1+1"),
+        ("\n=1+1", "\n'=1+1"),
+        ("\t=1+1", "\t'=1+1"),
+        ("\r=1+1", "\r'=1+1"),
+        ("\u200b=1+1", "'\u200b=1+1"),
+        ("\u202e\ufe0f=1+1", "'\u202e\ufe0f=1+1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("\ufe661+1", "'\ufe661+1"),
+        ("x;=1+1", "x;'=1+1"),
+        ("x; \u200b=1+1;@y", "x;' \u200b=1+1;'@y"),
+        ('"=1+1', "'\"=1+1"),
+    ],
+)
+def test_a_formula_gets_an_apostrophe(text: str, cell: str) -> None:
+    """At the first visible character of the cell, and of each cell that a spreadsheet could cut out of it."""
+    assert without_formulas(text) == cell
+
+
+@pytest.mark.parametrize("text", ["", " ", "\u200b", "Ada", "a=1", "a-b; c", "1-2", "'=1+1", "漢"])
+def test_other_texts_are_unchanged(text: str) -> None:
+    """Also those with an operator in the middle, and those without anything visible."""
+    assert without_formulas(text) == text
+
+
+@given(st.text(alphabet="=+-@\uff1d;, \t\r\n\"'x\u200b"))
+def test_no_cell_begins_with_a_formula_in_either_locale(text: str) -> None:
+    """However a spreadsheet separates the cells of the line, by commas or by semicolons."""
+    out = io.StringIO()
+    csv.writer(out).writerow([1, without_formulas(text), "SP1"])
+    for delimiter in ",;\t":
+        for line in csv.reader(io.StringIO(out.getvalue(), newline=""), delimiter=delimiter):
+            assert not [cell for cell in line if cell.lstrip(' \t\r\n\u200b"')[:1] in tuple("=+-@\uff1d")]
