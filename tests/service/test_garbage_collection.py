@@ -12,15 +12,15 @@ from tocsin.settings import Settings
 
 def test_a_collection_does_not_look_at_what_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each full collection looked at 300,000 objects and held every request up for 60 ms, several times a second."""
-    whole_open = service.Service.open
+    whole_watch = service.Service.watch
 
-    async def open_and_stop(self: service.Service) -> None:
-        await whole_open(self)
+    def watch_and_stop(self: service.Service) -> None:
+        whole_watch(self)
         self.stop()
 
     nobody = "http://127.0.0.1:9"
     settings = Settings(port=0, data_dir=str(tmp_path / "data"), hiro_api_url=nobody, tenero_api_url=nobody)
-    monkeypatch.setattr(service.Service, "open", open_and_stop)
+    monkeypatch.setattr(service.Service, "watch", watch_and_stop)
     gc.unfreeze()
     loaded = len(gc.get_objects())
     try:
