@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -82,6 +83,11 @@ def job(health: Health, **options: Any) -> Job:
     return prices(upstream=None, calls_per_run=0, run=health.run, **options)
 
 
+def alerting(directory: Path, receiver: Receiver, *jobs: Job, **options: Any) -> AbstractAsyncContextManager[Scheduler]:
+    """A scheduler that sends its alerts to this receiver."""
+    return scheduler(directory, *jobs, clock=receiver.clock, fetch=receiver, **{"alert_target": TARGET, **options})
+
+
 async def until(scheduler: Scheduler, condition: Callable[[], bool], seconds: float = 6 * HOUR_S) -> None:
     """Let virtual time pass until it holds."""
     ends = scheduler.clock.monotonic() + seconds
@@ -90,11 +96,11 @@ async def until(scheduler: Scheduler, condition: Callable[[], bool], seconds: fl
         await asyncio.sleep(1)
 
 
-async def test_each_change_of_readiness_is_told_once(tmp_path: Path) -> None:
+async def test_each_change_of_readiness_is_sent_once(tmp_path: Path) -> None:
     """Not ready with its reasons when the third run in a row failed, ready at the first that works; no repeats."""
-    clock, health = VirtualClock(), Health(well=False)
-    receiver, work = Receiver(clock), job(health)
-    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET) as made:
+    health, receiver = Health(well=False), Receiver()
+    work = job(health)
+    async with alerting(tmp_path, receiver, work) as made:
         await asyncio.sleep(HOUR_S)
         assert receiver.events() == ["not_ready"]
         health.well = True
@@ -111,8 +117,7 @@ async def test_each_change_of_readiness_is_told_once(tmp_path: Path) -> None:
 
 async def test_an_alert_comes_within_a_cadence_of_the_run_that_makes_it_overdue(tmp_path: Path) -> None:
     """Runs that are not complete: overdue is two cadences after the last complete one, to the second."""
-    clock, complete_at = VirtualClock(), [0]
-    receiver = Receiver(clock)
+    complete_at, receiver = [0], Receiver()
 
     async def incomplete(context: TaskContext) -> TaskResult:
         if not complete_at[0]:
@@ -121,7 +126,7 @@ async def test_an_alert_comes_within_a_cadence_of_the_run_that_makes_it_overdue(
         return TaskResult({}, incomplete="a list had no answer")
 
     work = Job("sweep", 5 * MINUTE, upstream=None, calls_per_run=0, run=incomplete)
-    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET) as made:
+    async with alerting(tmp_path, receiver, work) as made:
         await until(made, lambda: bool(receiver.alerts))
 
     assert receiver.alerts[0]["state"] == "overdue"
@@ -130,11 +135,11 @@ async def test_an_alert_comes_within_a_cadence_of_the_run_that_makes_it_overdue(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cadence", [5 * MINUTE, 2 * HOUR_S * 1000])
-async def test_a_paused_scheduler_tells_when_it_becomes_overdue(tmp_path: Path, cadence: int) -> None:
+async def test_a_paused_scheduler_sends_an_alert_when_it_becomes_overdue(tmp_path: Path, cadence: int) -> None:
     """Nothing runs, but the alarm rings at that moment; also for a cadence that is longer than an alarm's wait."""
     clock = VirtualClock()
-    receiver, work = Receiver(clock), Job("sweep", cadence, upstream=None, calls_per_run=0)
-    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET) as made:
+    receiver, work = Receiver(), Job("sweep", cadence, upstream=None, calls_per_run=0)
+    async with alerting(tmp_path, receiver, work) as made:
         await asyncio.sleep(10)
         paused_at = clock.now()
         await made.client().pause_until(paused_at + 24 * HOUR_S * 1000)
@@ -147,10 +152,9 @@ async def test_a_paused_scheduler_tells_when_it_becomes_overdue(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("complete", [True, False])
-async def test_a_run_under_way_when_its_task_becomes_overdue_decides(tmp_path: Path, *, complete: bool) -> None:
+async def test_an_overdue_task_that_is_running_is_judged_after_its_run(tmp_path: Path, *, complete: bool) -> None:
     """After a downtime of an hour nothing is sent before the first run ends, and then only if it is not complete."""
-    clock = VirtualClock()
-    receiver, runs = Receiver(clock), list[int]()
+    receiver, runs = Receiver(), list[int]()
 
     async def slow(context: TaskContext) -> TaskResult:
         runs.append(context.clock.now())
@@ -158,10 +162,10 @@ async def test_a_run_under_way_when_its_task_becomes_overdue_decides(tmp_path: P
         return TaskResult({}, incomplete=None if complete or len(runs) == 1 else "no answer")
 
     work = Job("sweep", 5 * MINUTE, upstream=None, calls_per_run=0, run=slow)
-    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET):
+    async with alerting(tmp_path, receiver, work):
         await asyncio.sleep(101)
     await asyncio.sleep(HOUR_S)
-    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET):
+    async with alerting(tmp_path, receiver, work):
         await asyncio.sleep(250)
 
     assert receiver.events() == ([] if complete else ["not_ready"])
@@ -170,15 +174,15 @@ async def test_a_run_under_way_when_its_task_becomes_overdue_decides(tmp_path: P
 
 async def test_a_restart_neither_repeats_nor_loses_an_alert(tmp_path: Path) -> None:
     """Sent alerts are stored, and so are those that the receiver did not accept."""
-    clock, health, down = VirtualClock(), Health(well=False), [True]
+    health, down = Health(well=False), [True]
 
     def answer() -> int:
         if down[0]:
             raise FetchFailed("POST https://alerts.test/T0/s3cret: ClientConnectorError, Connection refused")
         return 202
 
-    receiver = Receiver(clock, answer)
-    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+    receiver = Receiver(answer=answer)
+    async with alerting(tmp_path, receiver, job(health)) as made:
         await until(made, lambda: bool(receiver.alerts))
         await asyncio.sleep(1)
         assert made.entries()["alert"]["pending"]["attempts"] == 1
@@ -186,13 +190,13 @@ async def test_a_restart_neither_repeats_nor_loses_an_alert(tmp_path: Path) -> N
             "FetchFailed: ClientConnectorError, Connection refused"
         )
     down[0] = False
-    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+    async with alerting(tmp_path, receiver, job(health)) as made:
         await until(made, lambda: len(receiver.alerts) == 2, 120)
         assert receiver.alerts[0]["id"] == receiver.alerts[1]["id"]
         await asyncio.sleep(HOUR_S)
         made.reset()
         await asyncio.sleep(HOUR_S)
-    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+    async with alerting(tmp_path, receiver, job(health)) as made:
         await asyncio.sleep(HOUR_S)
         stored = made.entries()["alert"]
 
@@ -201,11 +205,11 @@ async def test_a_restart_neither_repeats_nor_loses_an_alert(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-async def test_a_receiver_that_is_down_is_tried_again_with_back_off_and_given_up(tmp_path: Path) -> None:
+async def test_an_alert_is_retried_with_back_off_and_then_dropped(tmp_path: Path) -> None:
     """About thirty attempts in a day, one warning and one error; the next change is sent as usual."""
-    clock, health, status = VirtualClock(), Health(well=False), [500]
-    receiver = Receiver(clock, lambda: status[0])
-    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+    health, status = Health(well=False), [500]
+    receiver = Receiver(answer=lambda: status[0])
+    async with alerting(tmp_path, receiver, job(health)) as made:
         await asyncio.sleep(30 * HOUR_S)
         gaps = [round((later - one) / MINUTE) for one, later in pairwise(receiver.alerts_at)]
         status[0], health.well = 200, True
@@ -221,15 +225,14 @@ async def test_a_receiver_that_is_down_is_tried_again_with_back_off_and_given_up
 @pytest.mark.slow
 async def test_flapping_is_damped(tmp_path: Path) -> None:
     """At most six in an hour, however often it changes; the last one is the truth."""
-    clock, well = VirtualClock(), [False]
-    receiver = Receiver(clock)
+    well, receiver = [False], Receiver()
 
     async def flap(_context: TaskContext) -> TaskResult:
         well[0] = not well[0]
         return TaskResult({}, error=None if well[0] else "now and then")
 
     work = Job("tenero", MINUTE, 30_000, upstream=None, calls_per_run=0, run=flap)
-    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET, failing_after=1) as made:
+    async with alerting(tmp_path, receiver, work, failing_after=1) as made:
         await asyncio.sleep(5 * HOUR_S)
         work.run = Health().run
         await asyncio.sleep(2 * HOUR_S)
@@ -244,11 +247,9 @@ async def test_flapping_is_damped(tmp_path: Path) -> None:
 
 async def test_a_slow_receiver_delays_no_run(tmp_path: Path) -> None:
     """It is sent in the background: the slots keep their times."""
-    clock, health = VirtualClock(), Health(well=False)
-    receiver, work = Receiver(clock, takes_s=9.9), job(health)
-    async with scheduler(
-        tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET, heartbeat_url=HEARTBEAT_URL, failing_after=1
-    ):
+    health, receiver = Health(well=False), Receiver(takes_s=9.9)
+    work = job(health)
+    async with alerting(tmp_path, receiver, work, heartbeat_url=HEARTBEAT_URL, failing_after=1):
         await asyncio.sleep(HOUR_S)
         health.well = True
         await asyncio.sleep(HOUR_S)
@@ -260,15 +261,14 @@ async def test_a_slow_receiver_delays_no_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_heartbeats_end_when_it_is_not_ready(tmp_path: Path) -> None:
     """One after each ring while the service is ready, never two within a minute; a restart does not change that."""
-    clock, health = VirtualClock(), Health()
-    receiver = Receiver(clock)
+    health, receiver = Health(), Receiver()
     fast = Job("fast", 10_000, 5_000, upstream=None, calls_per_run=0)
     for _ in range(2):
-        async with scheduler(tmp_path, job(health), fast, clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL):
+        async with alerting(tmp_path, receiver, job(health), fast, alert_target=None, heartbeat_url=HEARTBEAT_URL):
             await asyncio.sleep(HOUR_S / 2)
     beats = len(receiver.beats_at)
     health.well = False
-    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL) as made:
+    async with alerting(tmp_path, receiver, job(health), alert_target=None, heartbeat_url=HEARTBEAT_URL) as made:
         await asyncio.sleep(HOUR_S)
 
     assert 55 <= beats <= 60
@@ -280,15 +280,15 @@ async def test_heartbeats_end_when_it_is_not_ready(tmp_path: Path) -> None:
 
 async def test_a_failed_heartbeat_is_logged_once_and_harms_nothing(tmp_path: Path) -> None:
     """Once when it begins to fail, once when it works again, although the object is evicted in between."""
-    clock, down = VirtualClock(), [True]
+    down = [True]
 
     def answer() -> int:
         if down[0]:
             raise FetchTimeout("GET https://beats.test/s3cret: no complete response within 10 s")
         return 200
 
-    receiver, work = Receiver(clock, answer), job(Health())
-    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, heartbeat_url=HEARTBEAT_URL) as made:
+    receiver, work = Receiver(answer=answer), job(Health())
+    async with alerting(tmp_path, receiver, work, alert_target=None, heartbeat_url=HEARTBEAT_URL) as made:
         await asyncio.sleep(HOUR_S)
         down[0] = False
         await asyncio.sleep(HOUR_S - 1)
@@ -315,9 +315,9 @@ async def test_without_the_settings_nothing_is_sent_and_nothing_is_stored(tmp_pa
 async def test_a_stored_alert_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
     """The scheduler starts, and sends what it does not know to have been sent."""
     clock, health = VirtualClock(), Health(well=False)
-    receiver = Receiver(clock)
+    receiver = Receiver()
     await store_entries(tmp_path, clock, {"version": 3, "alert": {"pending": 7}, "heartbeat": []})
-    async with scheduler(tmp_path, job(health), clock=clock, fetch=receiver, alert_target=TARGET) as made:
+    async with alerting(tmp_path, receiver, job(health)) as made:
         await asyncio.sleep(HOUR_S)
 
     assert [line["key"] for line in made.log.named("state.entry_unreadable")] == ["alert", "heartbeat"]
@@ -326,10 +326,9 @@ async def test_a_stored_alert_that_cannot_be_read_is_put_aside(tmp_path: Path) -
 
 async def test_a_secret_in_a_reason_is_masked(tmp_path: Path) -> None:
     """A task's error may quote anything."""
-    clock = VirtualClock()
-    receiver = Receiver(clock)
+    receiver = Receiver()
     work = prices(upstream=None, calls_per_run=0, run=doing(ValueError("refused key-1234")))
-    async with scheduler(tmp_path, work, clock=clock, fetch=receiver, alert_target=TARGET) as made:
+    async with alerting(tmp_path, receiver, work) as made:
         made.env.mask = lambda text: text.replace("key-1234", "[redacted]")
         await until(made, lambda: bool(receiver.alerts))
 
@@ -337,7 +336,7 @@ async def test_a_secret_in_a_reason_is_masked(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_real_receiver_gets_the_post_and_no_redirect_is_followed(tmp_path: Path) -> None:
+async def test_a_real_receiver_gets_the_post_without_redirects(tmp_path: Path) -> None:
     """Over a socket: the method, the headers and the body, once."""
     health, fetch = Health(well=False), HttpFetch()
 
@@ -362,7 +361,7 @@ async def test_a_real_receiver_gets_the_post_and_no_redirect_is_followed(tmp_pat
     assert made.log.named("heartbeat.failed")[0]["reason"] == "the receiver answered 307"
 
 
-def test_the_settings_name_the_target() -> None:
+def test_the_alert_target_comes_from_the_settings() -> None:
     """No URL, no alerts; a secret is in no repr."""
     settings = Settings(alert_url=ALERT_URL, alert_format="slack", heartbeat_url=HEARTBEAT_URL, alert_name="x")
 
@@ -374,7 +373,7 @@ def test_the_settings_name_the_target() -> None:
 @pytest.mark.parametrize(
     ("status", "taken"), [(199, False), (200, True), (204, True), (299, True), (300, False), (500, False)]
 )
-async def test_an_answer_of_the_two_hundreds_takes_an_alert(status: int, *, taken: bool) -> None:
+async def test_an_alert_is_accepted_by_any_2xx_answer(status: int, *, taken: bool) -> None:
     """A redirect is none of them: nobody has read the alert."""
 
     async def fetch(url: str, **_options: Any) -> FetchResponse:
@@ -388,7 +387,7 @@ async def test_an_answer_of_the_two_hundreds_takes_an_alert(status: int, *, take
 async def test_runs_that_end_while_an_alert_is_sent_send_no_second_one(tmp_path: Path) -> None:
     """The receiver needs nine seconds; three more failures in the meantime are the same news."""
     receiver, work = Receiver(statuses=[500], takes_s=9), job(Health(well=False))
-    async with scheduler(tmp_path, work, fetch=receiver, alert_target=TARGET, failing_after=1) as made:
+    async with alerting(tmp_path, receiver, work, failing_after=1) as made:
         await asyncio.sleep(1)
         for _ in range(3):
             await made.client().refresh("tenero")
@@ -405,7 +404,7 @@ async def test_runs_that_end_while_an_alert_is_sent_send_no_second_one(tmp_path:
 async def test_a_change_while_an_alert_is_sent_is_sent_after_it(tmp_path: Path) -> None:
     """Never two at a time: the receiver might take the older one for the newer."""
     receiver, health = Receiver(takes_s=9), Health(well=False)
-    async with scheduler(tmp_path, job(health), fetch=receiver, alert_target=TARGET, failing_after=1) as made:
+    async with alerting(tmp_path, receiver, job(health), failing_after=1) as made:
         await asyncio.sleep(1)
         health.well = True
         await made.client().refresh("tenero")
@@ -431,10 +430,10 @@ async def test_a_scheduler_that_was_never_armed_can_be_refreshed(tmp_path: Path)
     assert made.log.of("wait_until.failed") == []
 
 
-async def test_a_change_during_a_slow_exchange_rings_no_storm(tmp_path: Path) -> None:
+async def test_a_change_during_a_slow_exchange_does_not_make_the_alarm_ring_repeatedly(tmp_path: Path) -> None:
     """The next alert waits for the exchange under way; the alarm does not ring repeatedly in the meantime."""
     receiver, health = Receiver(takes_s=9.9), Health(well=False)
-    async with scheduler(tmp_path, job(health), fetch=receiver, alert_target=TARGET, failing_after=1) as made:
+    async with alerting(tmp_path, receiver, job(health), failing_after=1) as made:
         await until(made, lambda: bool(receiver.alerts))
         health.well = True
         rung = made.runtime.metrics.alarms_rung

@@ -54,7 +54,7 @@ def sent(state: AlertState, now: int) -> AlertState:
     return delivered(attempted(state, alert, now), alert)
 
 
-def test_a_service_that_stays_as_it_was_told_is_not_told_again() -> None:
+def test_an_unchanged_readiness_is_not_sent_again() -> None:
     """At the first start it counts as ready."""
     assert observed(AlertState(), READY, NOW) == AlertState()
 
@@ -101,12 +101,12 @@ def test_a_newer_edge_replaces_an_undelivered_one() -> None:
     assert newer.pending == Alert(ready=True, state="ready", reasons=[], at=NOW + 5, try_at=NOW + 5)
 
 
-def test_edges_that_cancel_out_before_the_first_attempt_are_not_told() -> None:
+def test_edges_that_cancel_out_before_the_first_attempt_are_not_sent() -> None:
     """There is nothing to take back."""
     assert observed(observed(AlertState(), TROUBLE, NOW), READY, NOW + 5) == AlertState()
 
 
-def test_an_edge_during_the_exchange_is_told_after_it() -> None:
+def test_an_edge_during_the_exchange_is_sent_after_it() -> None:
     """The answer to the older alert does not end the newer one."""
     state = observed(AlertState(), TROUBLE, NOW)
     alert = due(state, NOW)
@@ -121,7 +121,7 @@ def test_an_edge_during_the_exchange_is_told_after_it() -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 20 * MINUTE_MS), st.booleans(), st.booleans()), max_size=80))
-def test_any_course_of_events_is_bounded_and_ends_with_the_truth(steps: list[tuple[int, bool, bool]]) -> None:
+def test_whatever_happens_alerts_are_bounded_and_end_with_the_truth(steps: list[tuple[int, bool, bool]]) -> None:
     """At most six first attempts in any hour; and once it is calm and the receiver answers, it knows the state."""
     state, now, firsts, told = AlertState(), NOW, list[int](), [True]
     for wait_ms, ready, receiver_works in steps:
@@ -194,7 +194,7 @@ def test_a_heartbeat_is_sent_once_a_minute_at_most() -> None:
         (observed(AlertState(), TROUBLE, NOW), {"sweep": OVERDUE}, {"sweep"}, False),
     ],
 )
-def test_a_run_under_way_may_decide(
+def test_an_alert_waits_for_overdue_tasks_that_are_running(
     state: AlertState, tasks: dict[str, TaskHealth], running: set[str], *, expected: bool
 ) -> None:
     """Only if it can make the service ready again, and only before an alert was sent."""
@@ -216,7 +216,7 @@ def test_reasons_are_bounded() -> None:
     st.integers(1, 10**7),
     st.integers(0, 10**8),
 )
-def test_the_alarm_rings_at_the_very_moment_a_task_becomes_overdue(
+def test_the_alarm_rings_when_a_task_becomes_overdue(
     complete_ago_ms: int | None, armed_ago_ms: int | None, cadence_ms: int, after_ms: int
 ) -> None:
     """Not a millisecond before, which would ring for nothing, and never in the past."""
@@ -349,14 +349,14 @@ def test_only_alerts_of_the_last_hour_count(oldest: int, expected: int) -> None:
     assert send_at(AlertState(pending=pending(NOW), sent_at=sent_at), NOW) == expected
 
 
-def test_a_time_too_far_ahead_belongs_to_another_clock() -> None:
+def test_an_attempt_too_far_ahead_is_due_now() -> None:
     """An hour is the longest wait; a millisecond more counts as now."""
     assert send_at(AlertState(pending=pending(NOW + HOUR_MS, attempts=7)), NOW) == NOW + HOUR_MS
     assert send_at(AlertState(pending=pending(NOW + HOUR_MS + 1, attempts=7)), NOW) == NOW
     assert ring_at(AlertState(pending=pending(NOW + HOUR_MS, attempts=7)), [], NOW) == NOW + HOUR_MS
 
 
-def test_a_heartbeat_of_the_future_does_not_hold_back_the_next() -> None:
+def test_a_heartbeat_in_the_future_does_not_delay_the_next() -> None:
     """A clock was set back: at the very instant of the last one none is due, a millisecond before it one is."""
     state = HeartbeatState(sent_at=NOW)
 

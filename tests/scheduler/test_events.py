@@ -18,6 +18,13 @@ def budget_changes(events: Sequence[SchedulerEvent]) -> list[dict[str, Any]]:
     return [event.fields for event in events if event.event == "budget.changed"]
 
 
+async def ask_three_times(context: TaskContext) -> TaskResult:
+    tenero = context.upstream("tenero", TeneroClient)
+    for _ in range(3):
+        await tenero.fetch_token_price_usd("stx", context.logger, context.session)
+    return TaskResult({})
+
+
 async def test_watchers_see_events_in_order_and_can_wait(tmp_path: Path) -> None:
     """Started, ended, armed, paused: numbered; a watcher that has seen all of them waits for the next."""
     async with scheduler(tmp_path, prices()) as made:
@@ -49,18 +56,11 @@ async def test_arming_an_armed_scheduler_reports_nothing(tmp_path: Path) -> None
 
 async def test_watchers_see_what_changes_in_a_budget(tmp_path: Path) -> None:
     """The limiter closed and open again, more calls than the plan has: once each, not with every call."""
-
-    async def ask(context: TaskContext) -> TaskResult:
-        tenero = context.upstream("tenero", TeneroClient)
-        for _ in range(3):
-            await tenero.fetch_token_price_usd("stx", context.logger, context.session)
-        return TaskResult({})
-
     headers = {"x-ratelimit-minute-remaining": "99999"}
     fine = response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}}, headers=headers)
     limit = response({}, status=429, headers={"retry-after": "30"})
     fetch = ScriptedFetch(in_turn(chain([limit], repeat(fine))))
-    async with scheduler(tmp_path, prices(ask), fetch=fetch) as made:
+    async with scheduler(tmp_path, prices(ask_three_times), fetch=fetch) as made:
         await asyncio.sleep(35)
         changes = budget_changes((await made.client().events(0, 0)).events)
 
@@ -75,17 +75,10 @@ async def test_watchers_see_what_changes_in_a_budget(tmp_path: Path) -> None:
 
 async def test_watchers_see_that_a_key_is_ignored(tmp_path: Path) -> None:
     """Reported once, as a change of the budget: an anonymous client's limits are much smaller."""
-
-    async def ask(context: TaskContext) -> TaskResult:
-        tenero = context.upstream("tenero", TeneroClient)
-        for _ in range(3):
-            await tenero.fetch_token_price_usd("stx", context.logger, context.session)
-        return TaskResult({})
-
     body = {"data": {"address": "stx", "price_usd": 1, "decimals": 6}}
     fetch = ScriptedFetch(always(response(body, headers={"x-ratelimit-type": "web-ui-ip"})))
     upstreams = {"tenero": tenero_upstream("https://tenero.test", "a-key")}
-    async with scheduler(tmp_path, prices(ask), fetch=fetch, upstreams=upstreams) as made:
+    async with scheduler(tmp_path, prices(ask_three_times), fetch=fetch, upstreams=upstreams) as made:
         await asyncio.sleep(5)
         changes = budget_changes((await made.client().events(0, 0)).events)
 
@@ -128,7 +121,7 @@ async def test_the_newest_four_hundred_events_are_kept() -> None:
     assert [event.seq for event in (await log.after(1, 0)).events] == list(range(601, 1_001))
 
 
-async def test_a_watcher_without_news_has_its_answer_in_time(tmp_path: Path) -> None:
+async def test_a_watcher_gets_an_empty_answer_when_nothing_happens(tmp_path: Path) -> None:
     """After as many milliseconds as it asked for; without a wait at once."""
     async with scheduler(tmp_path, prices()) as made:
         await asyncio.sleep(1)

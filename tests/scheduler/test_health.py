@@ -91,7 +91,7 @@ def test_a_task_is_overdue_after_two_cadences_or_its_own_bound(changes: dict[str
         ({"status": scheduler_status(next_alarm_at=None)}, 0, ["no alarm is set: no task will run"]),
     ],
 )
-def test_a_problem_of_the_process_has_its_sentence(changes: dict[str, Any], late_ms: int, problems: list[str]) -> None:
+def test_each_problem_of_the_process_has_a_sentence(changes: dict[str, Any], late_ms: int, problems: list[str]) -> None:
     snapshot = replace(GOOD, **changes)
     assert process_problems(snapshot, snapshot.status, NOON + late_ms) == problems
 
@@ -109,7 +109,7 @@ def test_a_problem_of_the_process_has_its_sentence(changes: dict[str, Any], late
         (["failing", "disabled"], Health(False, "disabled", ["0 failing", "1 disabled"], [])),
     ],
 )
-def test_the_worst_task_decides_and_each_says_how_it_is(conditions: list[Any], expected: Health) -> None:
+def test_the_worst_task_decides_the_state(conditions: list[Any], expected: Health) -> None:
     """What makes the service not ready is a reason, the rest are notes."""
 
     def sentence(number: int) -> str:

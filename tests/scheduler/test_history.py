@@ -33,7 +33,7 @@ def numbers(made: Scheduler) -> list[int]:
     return [int(key[4:]) for key in made.entries() if key.startswith("run:")]
 
 
-async def test_runs_leave_after_thirty_days_a_limited_number_at_a_time(tmp_path: Path) -> None:
+async def test_runs_are_removed_after_thirty_days_a_few_at_a_time(tmp_path: Path) -> None:
     """Every alarm removes at most 128 of those that are too old, until none is left."""
     clock = VirtualClock(START_MS + 33 * DAY)
     entries = noted(2_600, many_runs(1, 2_600, START_MS, 15 * MINUTE))
@@ -188,7 +188,7 @@ async def test_the_runs_of_a_day_are_added_up(tmp_path: Path) -> None:
     assert limited == [newest]
 
 
-async def test_days_leave_after_four_hundred(tmp_path: Path) -> None:
+async def test_days_are_removed_after_four_hundred(tmp_path: Path) -> None:
     """With the runs: what is kept is bounded."""
     clock = VirtualClock(START_MS + 410 * DAY)
     days = {f"day:{day_of(START_MS + n * DAY)}": DayTotals(day_of(START_MS + n * DAY)).to_json() for n in range(410)}
@@ -276,7 +276,7 @@ def test_a_day_begins_at_midnight_utc() -> None:
     assert day_of(253_402_300_799_999) == day_of(10**30) == "9999-12-31"
 
 
-def test_a_query_reaches_the_very_instant_that_it_names() -> None:
+def test_a_query_includes_its_until() -> None:
     """`until` is included."""
     assert RunQuery(until=START_MS).fits(ended_run(1))
     assert not RunQuery(until=START_MS - 1).fits(ended_run(1))
@@ -286,7 +286,7 @@ def test_a_query_reaches_the_very_instant_that_it_names() -> None:
     ("digits", "number"),
     [("000000000007", 7), ("9" * 15, 10**15 - 1), ("9" * 16, 0), ("7x", 0), ("\u0667", 0), ("", 0)],
 )
-def test_a_key_that_is_no_number_is_older_than_all_others(digits: str, number: int) -> None:
+def test_a_key_without_a_number_counts_as_the_oldest(digits: str, number: int) -> None:
     """It is removed with the first ones, and ends no search; an unreadable start counts as equally old."""
     assert _numbered(f"run:{digits}", {"startedAt": START_MS}) == (number, START_MS)
     assert _numbered(f"run:{digits}", {"startedAt": "yesterday"}) == (number, 0)
@@ -321,7 +321,7 @@ async def test_a_page_that_ends_with_the_first_run_has_no_next(tmp_path: Path) -
     assert [run.id for run in pages[2].runs] == [1]
 
 
-async def test_a_run_that_leaves_the_history_is_not_found_any_more(tmp_path: Path) -> None:
+async def test_a_removed_run_is_not_found(tmp_path: Path) -> None:
     """Neither in storage nor in memory, nor its log lines: a number far ahead has made all of them old."""
     clock = VirtualClock(START_MS + DAY)
     entries = {
@@ -366,7 +366,7 @@ async def test_the_totals_of_a_week_are_kept_day_by_day(tmp_path: Path) -> None:
         (60_129, DAY, False),
     ],
 )
-async def test_when_the_oldest_run_leaves(tmp_path: Path, run_seq: int, age_ms: int, *, is_kept: bool) -> None:
+async def test_when_the_oldest_run_is_removed(tmp_path: Path, run_seq: int, age_ms: int, *, is_kept: bool) -> None:
     """By its age or by the number of those after it, and never one of the newest two thousand."""
     clock = VirtualClock(START_MS + 100 * DAY)
     entries = {
@@ -382,7 +382,7 @@ async def test_when_the_oldest_run_leaves(tmp_path: Path, run_seq: int, age_ms: 
     assert kept is is_kept
 
 
-async def test_a_question_looks_at_so_many_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_query_reads_a_limited_number_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 50: the answer states where to continue, and the next request finds the rest."""
     monkeypatch.setattr("tocsin.scheduler.history.SCANNED_MAX", 50)
     clock = VirtualClock(START_MS + DAY)

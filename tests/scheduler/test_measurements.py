@@ -14,7 +14,7 @@ from tocsin.scheduler.types import Histogram, Measures
 PRICE = response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})
 
 
-def test_a_histogram_counts_by_bounds_that_belong_to_the_lower_part() -> None:
+def test_a_bound_of_a_histogram_belongs_to_the_lower_part() -> None:
     """As Prometheus has it: at most the bound; what is longer than all of them is counted last."""
     counted = Histogram([0.1, 1.0])
     for seconds in (0.05, 0.1, 0.2, 1.0, 7.5):
@@ -54,7 +54,7 @@ async def test_runs_calls_and_alarms_are_counted_across_restarts(tmp_path: Path)
     assert counted.alarm_lateness.counts[0] >= 2  # virtual time is punctual
 
 
-def test_counts_by_other_bounds_begin_again() -> None:
+def test_counts_with_other_bounds_start_over() -> None:
     """A release may change the bounds; the counts of the old ones would be wrong."""
     old = Histogram([1.0, 2.0], [5, 5, 5], 9.0)
     kept = Measurements(Measures({"sweep": old}, {"hiro": {"ok": old}}, old)).measures()
@@ -64,7 +64,7 @@ def test_counts_by_other_bounds_begin_again() -> None:
     assert sum(kept.alarm_lateness.counts) == 0
 
 
-def test_what_is_measured_has_these_bounds() -> None:
+def test_the_bounds_of_the_histograms() -> None:
     """Dashboards and alert rules depend on them: a change affects everybody who measures."""
     counted_so_far = Measurements()
     counted_so_far.run_ended(ended_run(1))

@@ -208,7 +208,7 @@ async def test_a_run_that_asks_for_an_unknown_upstream_fails_with_the_known_name
     assert made.runtime.metrics.alarms_failed == 1
 
 
-async def test_a_run_that_reports_nothing_has_done_nothing_of_nothing(tmp_path: Path) -> None:
+async def test_a_run_without_progress_shows_zero_of_zero(tmp_path: Path) -> None:
     """While it runs and afterwards; a new task has missed no slot, has no result and no outcome."""
     async with scheduler(tmp_path, prices(doing(for_s=10)), arm=False) as made:
         new = (await made.status()).tasks["tenero"]
@@ -231,7 +231,9 @@ async def test_a_run_that_reports_nothing_has_done_nothing_of_nothing(tmp_path: 
         (TaskResult({}, error="broken"), "WARN"),
     ],
 )
-async def test_the_end_of_a_run_is_a_warning_unless_all_is_well(tmp_path: Path, result: TaskResult, level: str) -> None:
+async def test_the_end_of_a_run_is_a_warning_unless_it_is_complete(
+    tmp_path: Path, result: TaskResult, level: str
+) -> None:
     """With its number, what started it, and how it ended."""
 
     async def work(_context: TaskContext) -> TaskResult:
@@ -245,7 +247,7 @@ async def test_the_end_of_a_run_is_a_warning_unless_all_is_well(tmp_path: Path, 
     assert (line.fields["task"], line.fields["run"], line.fields["trigger"]) == ("tenero", 1, "alarm")
 
 
-async def test_what_a_run_says_is_kept_up_to_three_hundred_characters(tmp_path: Path) -> None:
+async def test_errors_and_reasons_are_cut_at_three_hundred_characters(tmp_path: Path) -> None:
     """Of an error and of a reason."""
     results = [TaskResult({}, error="e" * 301, error_kind="Odd"), TaskResult({}, incomplete="i" * 301)]
 
@@ -356,7 +358,7 @@ async def test_a_run_is_shown_with_its_lines_while_it_runs_and_after_its_end(tmp
 
 
 @pytest.mark.slow
-async def test_the_lines_leave_with_their_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_lines_are_removed_with_their_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored is bounded."""
     monkeypatch.setattr("tocsin.scheduler.history.RUNS_MAX", 200)
     monkeypatch.setattr("tocsin.scheduler.history.RUNS_MIN", 100)

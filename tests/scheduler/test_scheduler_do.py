@@ -19,7 +19,7 @@ from support.scheduler import FIVE, MINUTE, Job, Scheduler, doing, hang, limited
 from support.scripted_fetch import Request, ScriptedFetch, always, response
 from tocsin.errors import NoAnswer
 from tocsin.fetch import FetchResponse
-from tocsin.scheduler.history import tend
+from tocsin.scheduler.history import prepare_history
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import TaskContext, TaskResult, WorkContext
 from tocsin.scheduler.types import RunError, Status
@@ -102,7 +102,7 @@ async def test_the_result_of_a_run_that_was_cut_off_has_the_runs_own_times(tmp_p
     assert answer.summary == shown
 
 
-async def test_a_task_that_raises_harms_no_other_and_is_counted(tmp_path: Path) -> None:
+async def test_a_task_that_raises_is_counted_and_affects_no_other(tmp_path: Path) -> None:
     """Policy B: the failure is a result with class and message, and the next slot tries again."""
     one, two = prices(doing(ZeroDivisionError("a defect"))), sweep()
     async with scheduler(tmp_path, one, two) as made:
@@ -491,7 +491,7 @@ async def test_a_task_that_runs_as_often_as_it_can_afford_is_not_overdue(tmp_pat
     assert (task.effective_cadence_ms, task.overdue, task.condition) == (20 * MINUTE, False, "ok")
 
 
-async def test_after_a_restart_it_is_the_newest_runs_that_count(tmp_path: Path) -> None:
+async def test_a_complete_run_ends_a_row_of_interruptions_across_restarts(tmp_path: Path) -> None:
     """A run was cut off before one that was complete: the next one that is cut off is run again at once."""
     clock, job = VirtualClock(), prices(doing(TaskResult({"succeeded": 1}), for_s=30))
     async with scheduler(tmp_path, job, clock=clock):
@@ -506,7 +506,7 @@ async def test_after_a_restart_it_is_the_newest_runs_that_count(tmp_path: Path) 
     assert job.started[3] - began_at < 1_000
 
 
-async def test_after_a_restart_the_newest_runs_are_the_newest(tmp_path: Path) -> None:
+async def test_the_history_continues_in_order_after_a_restart(tmp_path: Path) -> None:
     """The history continues in its order: newest first, and runs in a row are counted from the newest."""
     clock, job = VirtualClock(), prices()
     async with scheduler(tmp_path, job, clock=clock):
@@ -519,28 +519,23 @@ async def test_after_a_restart_the_newest_runs_are_the_newest(tmp_path: Path) ->
     assert ids == sorted(ids, reverse=True)
 
 
-async def test_a_run_is_woken_at_the_time_that_it_asked_for_also_after_a_restart(tmp_path: Path) -> None:
+async def test_a_task_wakes_when_its_run_asked_for_it_even_after_a_restart(tmp_path: Path) -> None:
     """Requested at 90 s: the run starts then, in this process or the next; the cadence stays unchanged."""
-    started: list[int] = []
 
-    async def work(context: TaskContext) -> TaskResult:
-        started.append(context.clock.now())
-        wake_at = started[0] + 90_000 if len(started) == 1 else None
-        return TaskResult({"succeeded": 1}, wake_at=wake_at)
+    async def work(_context: TaskContext) -> TaskResult:
+        return TaskResult({}, wake_at=job.started[0] + 90_000 if len(job.started) == 1 else None)
 
-    async with scheduler(tmp_path, Job("rounds", FIVE, run=work)) as made:
+    clock, job = VirtualClock(), Job("rounds", FIVE, run=work)
+    async with scheduler(tmp_path, job, clock=clock):
         await asyncio.sleep(10)
-        clock = made.clock
-    async with scheduler(tmp_path, Job("rounds", FIVE, run=work), clock=clock):
+    async with scheduler(tmp_path, job, clock=clock):
         await asyncio.sleep(6 * 60)
 
-    first = started[0]
-    assert started[1] == first + 90_000
-    assert started[2] == first - first % FIVE + FIVE
-    assert len(started) == 3
+    first = job.started[0]
+    assert job.started[1:] == [first + 90_000, first - first % FIVE + FIVE]
 
 
-async def test_a_run_that_was_asked_for_does_not_wait_for_another_task(tmp_path: Path) -> None:
+async def test_a_requested_run_does_not_wait_for_another_task(tmp_path: Path) -> None:
     """Both began with one alarm. Its handler waits for the sweep, but only until the next alarm."""
 
     async def watch(context: TaskContext) -> TaskResult:
@@ -558,35 +553,29 @@ async def test_a_run_that_was_asked_for_does_not_wait_for_another_task(tmp_path:
     assert len(long.started) == 1
 
 
-async def test_a_run_that_always_asks_for_the_past_runs_once_a_second_at_most(tmp_path: Path) -> None:
+async def test_a_run_that_always_asks_for_the_past_runs_at_most_once_a_second(tmp_path: Path) -> None:
     """A wrong request must not keep the object busy."""
-    started: list[int] = []
-
-    async def work(context: TaskContext) -> TaskResult:
-        started.append(context.clock.now())
-        return TaskResult({"succeeded": 1}, wake_at=0)
-
-    async with scheduler(tmp_path, Job("rounds", FIVE, run=work)):
+    job = Job("rounds", FIVE, run=doing(TaskResult({}, wake_at=0)))
+    async with scheduler(tmp_path, job):
         await asyncio.sleep(10)
 
-    assert 5 <= len(started) <= 11
+    assert 5 <= len(job.started) <= 11
 
 
 async def test_a_task_without_calls_tries_again_soon_after_the_store_failed(tmp_path: Path) -> None:
     """An hourly task does not wait for its next hour: a tenth of its cadence is enough."""
-    started: list[int] = []
 
-    async def work(context: TaskContext) -> TaskResult:
-        started.append(context.clock.now())
-        if len(started) <= 2:
+    async def work(_context: TaskContext) -> TaskResult:
+        if len(job.started) <= 2:
             raise StoreUnavailable("the disk is full")
-        return TaskResult({"succeeded": 1})
+        return TaskResult({})
 
-    async with scheduler(tmp_path, Job("snapshot", 12 * FIVE, run=work, upstream=None, calls_per_run=0)) as made:
+    job = Job("snapshot", 12 * FIVE, run=work, upstream=None, calls_per_run=0)
+    async with scheduler(tmp_path, job) as made:
         await asyncio.sleep(30 * 60)
         task = (await made.status()).tasks["snapshot"]
 
-    assert [after - before for before, after in itertools.pairwise(started[:3])] == [6 * MINUTE, 6 * MINUTE]
+    assert [after - before for before, after in itertools.pairwise(job.started[:3])] == [6 * MINUTE, 6 * MINUTE]
     assert task.condition == "ok"
 
 
@@ -625,7 +614,7 @@ async def test_a_breaker_opens_at_the_failure_that_the_settings_name(tmp_path: P
 
 
 @pytest.mark.parametrize(("minute", "is_held"), [(100, True), (200, False)])
-async def test_another_plan_ends_what_the_old_one_held_back(minute: int, is_held: bool, tmp_path: Path) -> None:
+async def test_a_changed_plan_ends_a_hold(minute: int, is_held: bool, tmp_path: Path) -> None:
     """After a restart with the same plan the task still waits; with another one it may run."""
     clock, fetch = VirtualClock(), ScriptedFetch(always(response({})))
 
@@ -645,7 +634,7 @@ async def test_another_plan_ends_what_the_old_one_held_back(minute: int, is_held
     assert (held_until is not None) == is_held
 
 
-async def test_a_resume_leaves_alone_what_no_breaker_holds(tmp_path: Path) -> None:
+async def test_a_resume_does_not_end_holds_by_the_upstream(tmp_path: Path) -> None:
     """A task that its upstream limits waits as long as the upstream asked."""
     job = prices(limited(30 * MINUTE, incomplete="429", progressed=False))
     async with scheduler(tmp_path, job, breaker_failures=2) as made:
@@ -681,7 +670,7 @@ async def test_a_run_that_our_own_budget_limited_waits_as_long_as_it_says(tmp_pa
     assert status.consecutive_failures["tenero"] == 0
 
 
-async def test_a_wish_to_be_woken_is_granted_after_a_second_at_the_earliest(tmp_path: Path) -> None:
+async def test_a_run_asked_for_starts_after_a_second_at_the_earliest(tmp_path: Path) -> None:
     """A time that is farther away is kept to the millisecond."""
     wishes = [400, 1_000, 2_345]
 
@@ -775,7 +764,7 @@ async def test_a_request_job_may_ask_for_a_run(tmp_path: Path) -> None:
     assert len(sweep.started) == 1
 
 
-async def test_a_run_that_is_asked_for_during_a_run_follows_it(tmp_path: Path) -> None:
+async def test_a_run_requested_during_a_run_follows_it(tmp_path: Path) -> None:
     """What came in meanwhile may be behind the place where the run already is."""
     feed = Job("feed", FIVE, run=doing(for_s=60))
     async with scheduler(tmp_path, feed, request_jobs={"look": look}) as made:
@@ -803,13 +792,13 @@ async def test_a_retried_alarm_is_not_measured_as_late(tmp_path: Path, monkeypat
     """Its lateness is the back-off of what failed, not of the clock: only first rings are counted."""
     failures = [3]
 
-    async def tend_or_fail(*arguments: Any) -> None:
+    async def prepare_or_fail(*arguments: Any) -> None:
         if failures[0]:
             failures[0] -= 1
             raise RuntimeError("a defect")
-        await tend(*arguments)
+        await prepare_history(*arguments)
 
-    monkeypatch.setattr("tocsin.scheduler.scheduler_do.tend", tend_or_fail)
+    monkeypatch.setattr("tocsin.scheduler.scheduler_do.prepare_history", prepare_or_fail)
     async with scheduler(tmp_path, prices()) as made:
         await asyncio.sleep(60)
         lateness = (await made.client().measures()).alarm_lateness
@@ -818,7 +807,7 @@ async def test_a_retried_alarm_is_not_measured_as_late(tmp_path: Path, monkeypat
     assert (lateness.counts[0], lateness.sum) == (sum(lateness.counts), 0)
 
 
-async def test_what_operators_decide_outlives_the_process(tmp_path: Path) -> None:
+async def test_a_pause_and_a_resume_survive_a_restart(tmp_path: Path) -> None:
     """A pause, and the end of one."""
     clock, paused = VirtualClock(), []
     for act in ("pause", "resume", "nothing"):
@@ -877,7 +866,7 @@ async def test_after_an_eviction_a_429_does_not_close_the_upstream_for_good(tmp_
     assert status.budgets["hiro"].in_flight == 0
 
 
-async def test_a_call_cut_off_with_its_slice_is_in_flight_no_more(tmp_path: Path) -> None:
+async def test_a_call_cut_off_with_its_slice_is_no_longer_in_flight(tmp_path: Path) -> None:
     """The slice ends during the fetch; then a 429 arrives, and after it the upstream is called again."""
     hiro = Hiro()
     hiro.mode = "hang"
@@ -951,18 +940,11 @@ async def test_a_reload_changes_the_tasks_of_the_living_object(tmp_path: Path) -
 
 async def test_a_run_under_way_ends_although_its_task_is_gone(tmp_path: Path) -> None:
     """It is recorded as it began, and its task does not come back."""
-    slow, go = Job("sweep", 5 * MINUTE), asyncio.Event()
-
-    async def wait(_context: TaskContext) -> TaskResult:
-        await go.wait()
-        return TaskResult({})
-
-    slow.run = wait
+    slow = Job("sweep", FIVE, run=doing(for_s=2))
     async with scheduler(tmp_path, Job("tenero", 60 * MINUTE), slow) as made:
         await asyncio.sleep(1)
         made.env.tasks = made.env.tasks[:1]
         await made.client().reload()
-        go.set()
         await asyncio.sleep(1_200)
         runs = await made.runs()
 

@@ -85,7 +85,7 @@ def test_a_stretched_cadence_follows_the_last_slot() -> None:
     assert decide(slow, now=NOON + 15 * MINUTE)[0] == {"tenero": DueSlot(NOON + 14 * MINUTE, 1)}
 
 
-def test_pause_and_back_off_hold_a_task_and_the_ring_waits_for_them() -> None:
+def test_a_pause_or_back_off_delays_a_task_and_the_alarm() -> None:
     """The later of the two decides."""
     held = replace(PRICES, next_run_after=NOON + 12 * MINUTE)
 
@@ -124,7 +124,7 @@ def test_a_disabled_or_running_task_does_not_hide_the_next_one() -> None:
         assert list(decide(left_out, PRICES, now=NOON + FIFTEEN)[0]) == ["tenero"]
 
 
-def test_the_alarm_rings_by_when_it_must_but_never_in_the_past() -> None:
+def test_the_alarm_rings_in_time_but_never_in_the_past() -> None:
     for ring_by, expected in ((NOON + MINUTE, NOON + MINUTE), (NOON + 20 * MINUTE, NOON + FIVE), (NOON, NOON + 1)):
         assert slots.decide([PRICES], now=NOON, paused_until=None, ring_by=ring_by).ring_at == expected
     assert slots.decide([PRICES], now=NOON, paused_until=None, ring_by=0).ring_at == NOON + 1
@@ -238,7 +238,7 @@ def test_no_slot_is_run_twice(pauses: list[int]) -> None:
     assert len(taken) + missed == (schedule.last_slot_at - NOON) // FIVE
 
 
-def test_a_run_that_was_asked_for_is_one_slot_more_and_moves_no_other() -> None:
+def test_a_requested_run_adds_one_slot_and_moves_no_other() -> None:
     """Woken at 12:07: the slots stay at 12:05 and 12:10."""
     woken_at = NOON + FIVE + 2 * MINUTE
     asked = replace(PRICES, last_slot_at=NOON + FIVE, wake_at=woken_at)
@@ -249,7 +249,7 @@ def test_a_run_that_was_asked_for_is_one_slot_more_and_moves_no_other() -> None:
     assert decide(ran, now=NOON + 2 * FIVE) == ({"tenero": DueSlot(NOON + 2 * FIVE, 0)}, NOON + 3 * FIVE)
 
 
-def test_a_slot_that_has_begun_serves_the_one_that_was_asked_for() -> None:
+def test_a_slot_that_has_begun_replaces_an_earlier_request() -> None:
     """Down from 12:01 to 12:21: one run, for the slot of 12:20; three slots were missed."""
     asked = replace(PRICES, wake_at=NOON + 7 * MINUTE)
 
@@ -258,7 +258,7 @@ def test_a_slot_that_has_begun_serves_the_one_that_was_asked_for() -> None:
     assert due == {"tenero": DueSlot(NOON + 4 * FIVE, 3)}
 
 
-def test_who_is_woken_waits_for_a_pause_and_a_back_off() -> None:
+def test_a_requested_run_waits_for_a_pause_and_a_back_off() -> None:
     """As every scheduled run does."""
     asked = replace(PRICES, wake_at=NOON + MINUTE)
 

@@ -202,7 +202,7 @@ async def check_state_of_0_2_0(directory: Path, stored: Entries, upgraded_from: 
     assert (status.budgets["hiro"].spent.month, status.budgets["tenero"].spent.month) == (7, 3)
 
 
-async def test_what_is_stored_has_the_layout_of_the_newest_file(tmp_path: Path) -> None:
+async def test_the_stored_state_has_the_layout_of_the_newest_file(tmp_path: Path) -> None:
     """A change of the layout needs a new version, an upgrade, and a new file: see scheduler/stored.py."""
     written, stored = await write_state(tmp_path), stored_state(NEWEST)
 
@@ -381,7 +381,7 @@ def test_no_stored_value_keeps_the_scheduler_from_starting(
         run_virtual(play(Path(directory)))
 
 
-async def test_after_a_rollback_the_newest_runs_are_looked_at(tmp_path: Path) -> None:
+async def test_after_a_rollback_the_newest_runs_are_read(tmp_path: Path) -> None:
     """Version 2 stored two runs after what version 3 had noted. One of them was under way, as an older one was."""
     clock = VirtualClock(START_MS + 600 * MINUTE)
     numbers = range(1, 201)
@@ -461,7 +461,7 @@ def test_memory_holds_the_runs_that_have_not_ended() -> None:
     assert list(made.open_runs) == [2, 5]
 
 
-def test_a_success_is_shown_as_it_was_noted_unless_the_clock_was_set() -> None:
+def test_a_success_keeps_its_time_unless_the_clock_was_set() -> None:
     """A drift of two seconds changes nothing; more is a clock that was set, and the age stays right."""
     made = state("tenero")
     made.begin(ended_run(1))
@@ -473,7 +473,7 @@ def test_a_success_is_shown_as_it_was_noted_unless_the_clock_was_set() -> None:
     assert task.last_success_at(Moment(START_MS + 60_000, 1_060_000)) == START_MS
 
 
-def test_a_hold_ends_at_its_very_time() -> None:
+def test_a_hold_ends_exactly_on_time() -> None:
     """It is shown until then, by the wall clock of the moment."""
     task = TaskState()
     task.hold(5_000, NOW)
@@ -482,7 +482,7 @@ def test_a_hold_ends_at_its_very_time() -> None:
     assert task.next_run_after(Moment(START_MS + 5_000, 1_005_000)) is None
 
 
-def test_a_complete_run_clears_what_failures_have_left() -> None:
+def test_a_complete_run_clears_failures_hold_and_error() -> None:
     """Failures in a row, the hold, the error; the counts of all runs stay."""
     made = state("tenero")
     for number in (1, 2):
@@ -518,7 +518,7 @@ def test_runs_that_are_cut_off_in_a_row_wait_longer_each_time(before: int, hold_
     assert task.consecutive_failures == 1
 
 
-async def test_a_run_of_a_task_that_is_gone_is_ended_for_good(tmp_path: Path) -> None:
+async def test_an_open_run_of_a_removed_task_is_ended(tmp_path: Path) -> None:
     """A release without that task starts: the run was interrupted, and nothing else is made of it."""
     clock = VirtualClock(START_MS + DAY_MS)
     running = RunRecord(7, "gone", "alarm", START_MS, 0, START_MS)

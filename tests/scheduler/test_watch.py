@@ -71,7 +71,7 @@ def watch(
     return HealthWatch(lambda: SchedulerClient(stub), store, clock, **hooks)  # type: ignore[arg-type]
 
 
-async def test_a_look_that_is_long_ago_shows_its_age() -> None:
+async def test_an_old_check_shows_its_age() -> None:
     """A stuck loop checks nothing: the age of the last check grows, whatever it saw."""
     clock = VirtualClock()
     health = watch(scheduler_status(), Store(), clock)
@@ -85,7 +85,7 @@ async def test_a_look_that_is_long_ago_shows_its_age() -> None:
     assert (await health.snapshot()).loop_tick_age_s == 60
 
 
-async def test_a_store_that_refuses_is_seen_and_seen_to_recover() -> None:
+async def test_a_store_error_and_its_recovery_are_noticed() -> None:
     """It is written to every few seconds, and at each check while it fails."""
     clock, store = VirtualClock(), Store()
     health = watch(scheduler_status(), store, clock)
@@ -132,7 +132,7 @@ async def test_the_alarm_is_set_again_when_the_store_recovers() -> None:
 
 
 @pytest.mark.slow
-async def test_work_goes_on_soon_after_a_full_disk(tmp_path: Path) -> None:
+async def test_work_resumes_soon_after_a_full_disk(tmp_path: Path) -> None:
     """The retries of the alarm have become rare by then, and the watch does not wait for the next one."""
     prices, store = Job("tenero", MINUTE, slice_ms=MINUTE // 2), Store()
 
@@ -208,7 +208,7 @@ async def test_the_store_is_written_every_five_seconds_and_looked_at_every_secon
 
 
 @pytest.mark.parametrize(("active", "next_alarm_at", "armed"), [(True, None, 1), (False, None, 0), (True, START_MS, 0)])
-async def test_an_alarm_that_is_gone_is_set_again(active: bool, next_alarm_at: int | None, armed: int) -> None:
+async def test_a_missing_alarm_is_set_again(active: bool, next_alarm_at: int | None, armed: int) -> None:
     """Unless this scheduler is not the active one."""
     stub = SchedulerStub(scheduler_status(active=active, next_alarm_at=next_alarm_at))
     health = watch(stub, Store(), VirtualClock())
@@ -217,7 +217,7 @@ async def test_an_alarm_that_is_gone_is_set_again(active: bool, next_alarm_at: i
     assert stub.armed == armed
 
 
-async def test_before_the_first_look_the_scheduler_is_a_problem() -> None:
+async def test_before_the_first_check_the_scheduler_is_a_problem() -> None:
     health = watch(scheduler_status(), Store(), VirtualClock())
 
     assert health.seen().scheduler_error == "the scheduler has not been checked yet"
@@ -312,7 +312,7 @@ async def process() -> AsyncIterator[Process]:
 
 
 @pytest.mark.slow
-async def test_a_store_that_cannot_be_written_is_told_within_a_minute() -> None:
+async def test_a_store_error_is_sent_within_a_minute() -> None:
     """Once, without secrets, and once more when it works again."""
     async with process() as made:
         await asyncio.sleep(300)
@@ -329,7 +329,7 @@ async def test_a_store_that_cannot_be_written_is_told_within_a_minute() -> None:
     assert made.told[0]["reasons"] == ["the store cannot be written: disk I/O error near ***"]
 
 
-async def test_a_lost_file_is_told() -> None:
+async def test_a_lost_file_is_reported() -> None:
     """With its name, and that it is back."""
     async with process() as made:
         made.lost = Problem("kv.sqlite was deleted or replaced while Tocsin was running", loses_writes=True)
@@ -341,7 +341,7 @@ async def test_a_lost_file_is_told() -> None:
     assert "kv.sqlite was deleted or replaced" in made.told[0]["reasons"][0]
 
 
-async def test_an_alarm_that_does_not_ring_is_told() -> None:
+async def test_an_alarm_that_does_not_ring_is_reported() -> None:
     """This is for a silent death: a scheduler that answers but does nothing."""
     async with process() as made:
         made.alarm_late_ms = 120_000
@@ -351,7 +351,7 @@ async def test_an_alarm_that_does_not_ring_is_told() -> None:
     assert made.told[0]["reasons"] == ["the alarm is 120 s late"]
 
 
-async def test_a_problem_that_passes_is_not_told() -> None:
+async def test_a_brief_problem_is_not_reported() -> None:
     """A second or two without a store is no news."""
     async with process() as made:
         for _ in range(20):
@@ -364,7 +364,7 @@ async def test_a_problem_that_passes_is_not_told() -> None:
 
 
 @pytest.mark.slow
-async def test_the_object_tells_what_is_wrong_with_its_tasks() -> None:
+async def test_the_object_reports_problems_of_its_tasks_itself() -> None:
     """No "ready" alert is sent while a task is overdue, and one is sent when it is not."""
     async with process() as made:
         made.overdue = True
@@ -395,7 +395,7 @@ async def test_a_receiver_that_is_down_is_tried_again() -> None:
     assert len(made.log.named("alert.sent")) == 1
 
 
-async def test_a_broken_process_is_told_after_twenty_seconds_and_once_at_a_time() -> None:
+async def test_a_broken_process_is_reported_after_twenty_seconds_and_one_alert_at_a_time() -> None:
     """Not a moment before; checks during the exchange send nothing; a failure is logged with its attempt."""
     log, under_way, at_once = CapturedLog(), [0], list[int]()
 

@@ -2,23 +2,32 @@
 
 from dataclasses import dataclass, field
 from random import Random
+from typing import TypeVar
 
 from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.virtual_time import VirtualClock
 from support.scripted_fetch import Handler, ScriptedFetch
-from tocsin.upstream.answer import Answer
+from tocsin.upstream.answer import Answer, Ok
 from tocsin.upstream.budget import Quota, StoredBudget
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
 from tocsin.upstream.limiter import BudgetLimiter, CallSession, request_session, restored_budget, task_session
 from tocsin.upstream.tenero import TeneroClient, tenero_upstream
 
+T = TypeVar("T")
+
 HIRO_URL = "https://hiro.test"
 TENERO_URL = "https://tenero.test"
 KEY = "k3y-0f-0urs"
 
 ROOMY = Quota(second=1_000, minute=10_000, month=10_000_000)
+
+
+def value_of(answer: Answer[T]) -> T:
+    """The value of an answer, which must have one."""
+    assert isinstance(answer, Ok), answer
+    return answer.value
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ def test_a_status_has_its_class(status: int, expected: object) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_says_where_to(status: int) -> None:
+def test_a_redirect_has_its_target(status: int) -> None:
     assert judged(status, headers={"location": "/y"}) == Moved("/y")
     assert judged(status) == Malformed(f"hiro answered {status}, which is not expected here")
 

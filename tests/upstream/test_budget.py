@@ -335,7 +335,7 @@ def test_a_fresh_start_in_the_middle_of_a_month_counts_from_its_first_call() -> 
     assert told.runs_out_at is None
 
 
-def test_a_first_burst_is_no_forecast() -> None:
+def test_a_first_burst_gives_no_forecast() -> None:
     """45 calls of the first minute do not stand for a month; after an hour there is a forecast."""
     world = BudgetWorld(Quota(month=150_000), HALF_WAY)
     for _ in range(45):
@@ -349,7 +349,7 @@ def test_a_first_burst_is_no_forecast() -> None:
     assert told.per_day == 45 * 24
 
 
-def test_no_call_no_forecast() -> None:
+def test_there_is_no_forecast_without_calls() -> None:
     world = BudgetWorld(Quota(month=150_000), HALF_WAY)
     world.wait(DAY_MS)
 
@@ -378,7 +378,7 @@ def test_a_service_that_was_away_is_not_judged_by_its_absence() -> None:
     assert told.per_day == 240
 
 
-def test_it_says_when_the_limit_is_reached() -> None:
+def test_the_forecast_tells_when_the_limit_is_reached() -> None:
     """At 10 calls an hour of 1,000, a quarter is used after a day, and the rest lasts a little over three days."""
     world = BudgetWorld(Quota(), HALF_WAY)
     call_for(world, 24, 10)
@@ -403,7 +403,7 @@ def test_what_others_use_counts_from_the_start_of_the_month() -> None:
 
 
 @given(steps=st.lists(st.integers(-3 * DAY_MS, 3 * DAY_MS), max_size=30))
-def test_whatever_the_clock_does(steps: list[int]) -> None:
+def test_the_forecast_survives_clock_jumps_and_restarts(steps: list[int]) -> None:
     """A clock jump does not give a negative rate; a restart in between changes nothing."""
     world = BudgetWorld(Quota(month=10_000), HALF_WAY)
     for step in steps:
@@ -428,7 +428,7 @@ def stored(**changes: Any) -> dict[str, Any]:
     return budget
 
 
-def test_what_was_stored_is_read() -> None:
+def test_a_stored_budget_is_read() -> None:
     """Numbers at their bounds are read too."""
     at_bounds = stored(month_spent=10**15, month_offsetMs=31 * DAY_MS, limits_month=10**15, plan_second=1)
 
@@ -462,7 +462,7 @@ def test_what_was_stored_is_read() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_have_been_stored_is_refused(changes: dict[str, Any]) -> None:
+def test_implausible_values_of_a_stored_budget_are_refused(changes: dict[str, Any]) -> None:
     """Each value alone makes it unreadable."""
     with pytest.raises((MalformedShape, ValueError)):
         StoredBudget.from_json(stored(**changes))

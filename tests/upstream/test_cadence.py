@@ -99,7 +99,7 @@ def test_a_month_that_others_used_up_is_asked_for_every_hour(cadence_ms: int, ex
         (Quota(), None),
     ],
 )
-def test_a_plan_that_is_too_small_is_told_with_its_figures(plan: Quota, calls: str | None) -> None:
+def test_a_plan_that_is_too_small_is_described_in_numbers(plan: Quota, calls: str | None) -> None:
     expected = calls and (
         f"a and b would make {calls}: they will run less often; choose longer cadences or a larger plan"
     )

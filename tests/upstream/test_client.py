@@ -74,7 +74,7 @@ async def test_every_answer_has_its_class(answer: FetchResponse, expected: type)
         (FetchTooLarge(), Malformed),
     ],
 )
-async def test_no_answer_has_its_class_too(error: Exception, expected: type) -> None:
+async def test_a_missing_answer_has_its_class(error: Exception, expected: type) -> None:
     """Silence and cut connections are unavailable; a body beyond the cap is malformed."""
 
     def fail(_: Request) -> FetchResponse:
@@ -244,7 +244,7 @@ async def test_a_passing_failure_is_retried() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 422])
-async def test_what_will_not_change_is_not_retried(status: int) -> None:
+async def test_lasting_failures_are_not_retried(status: int) -> None:
     """Only 429, 5xx and silence are worth another call."""
     wired = wired_hiro(lambda _: response({}, status=status))
     await wired.ask()

@@ -91,7 +91,7 @@ async def ask(client: UpstreamClient, log: CapturedLog) -> Answer[Transaction]:
     return await client.get(f"/extended/v3/transactions/{TXID}", hiro_parse.transaction_v3, request_session(log))
 
 
-async def test_a_real_answer_becomes_ours() -> None:
+async def test_a_real_answer_is_read() -> None:
     """Headers and body travel; the key is in its header."""
     async with upstream(FINE) as (client, _, asked):
         assert await ask(client, CapturedLog()) == Ok(SWAP)

@@ -33,7 +33,7 @@ def test_a_body_has_at_most_two_hundred_thousand_values() -> None:
             decode(body)
 
 
-def test_what_is_nested_too_deeply_is_not_read() -> None:
+def test_json_nested_too_deeply_is_refused() -> None:
     with pytest.raises(MalformedBody, match="JSON nested too deeply"):
         decode(b"[" * 100_000)
 
@@ -96,7 +96,7 @@ def test_a_value_within_its_bounds_is_taken_as_it_is(read: Reader, value: JSON) 
         (optional_record, 0, "field: expected an object, found 0 (int)"),
     ],
 )
-def test_anything_else_is_refused_with_what_was_expected(read: Reader, value: JSON, message: str) -> None:
+def test_other_values_are_refused_with_the_expectation(read: Reader, value: JSON, message: str) -> None:
     with pytest.raises(MalformedBody) as refused:
         read({"field": value}, "field")
     assert str(refused.value) == message

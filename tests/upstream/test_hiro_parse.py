@@ -120,7 +120,7 @@ def test_v1_and_v3_agree_on_the_same_swap() -> None:
         ("abort_by_response_synthetic", "abort_by_response", True, True),
     ],
 )
-def test_what_is_not_on_the_chain_says_so(name: str, status: str, mined: bool, canonical: bool) -> None:
+def test_a_transaction_off_the_chain_is_not_canonical(name: str, status: str, mined: bool, canonical: bool) -> None:
     """A success on a fork is not canonical; the mempool has no block."""
     transaction = hiro_parse.transaction_v1(example(f"hiro/{name}")["body"])
 
@@ -190,7 +190,7 @@ def test_an_event_of_a_new_type_is_passed_over_only_if_it_moves_nothing(amount: 
 
 
 @pytest.mark.parametrize(("count", "expected"), [(3, 3), (0, 0), (None, 0)])
-def test_how_a_hook_is(count: int | None, expected: int) -> None:
+def test_the_status_of_a_hook_is_read(count: int | None, expected: int) -> None:
     """Its state, its last block if it has one, and how often it found something."""
     status: Any = {"status": "streaming", "enabled": True, "last_evaluated_block_height": 7, "occurrence_count": count}
 

@@ -128,7 +128,7 @@ async def ask_everything(wired: Wired) -> list[Answer[object] | PriceAnswers]:
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(played=st.lists(answers | errors, min_size=1, max_size=4))
-def test_nothing_but_answers_comes_out(played: list[FetchResponse | Exception]) -> None:
+def test_every_input_ends_as_an_answer(played: list[FetchResponse | Exception]) -> None:
     """Wrong types anywhere, cut and nested bodies, odd headers: an `Answer`, and a clean log."""
 
     async def play() -> None:

@@ -49,7 +49,7 @@ def refused(_: Request) -> FetchResponse:
 
 @SWEEPS
 @pytest.mark.parametrize("headers", [{}, {"retry-after": "60"}, {"retry-after": "3600"}, {"retry-after": "0"}])
-async def test_429_for_ever_is_not_a_storm(sweep: Sweep, headers: dict[str, str]) -> None:
+async def test_endless_429s_cause_few_calls(sweep: Sweep, headers: dict[str, str]) -> None:
     """A hundred wallets against 429: a handful of calls where the reference made five hundred."""
     wired = wired_hiro(always(response("slow down", status=429, headers=headers)), PLAN, latency_s=LATENCY_S)
 

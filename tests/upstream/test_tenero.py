@@ -185,7 +185,7 @@ def test_a_token_id_is_checked_before_it_becomes_a_path(wrong: str) -> None:
     assert token_address(STSTX_ID).endswith(".ststx-token")
 
 
-async def test_no_tokens_no_calls() -> None:
+async def test_without_tokens_no_call_is_made() -> None:
     """An empty set costs nothing."""
     wired = wired_tenero(lambda _: response(json.dumps({})))
     result = await wired.tenero.prices([], wired.task())

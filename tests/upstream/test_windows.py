@@ -176,7 +176,7 @@ def test_tasks_find_their_share_when_requests_never_stop() -> None:
     assert sum(by_lane.values()) >= 0.9 * 2_000
 
 
-def test_a_month_emptied_by_others_is_looked_at_hourly() -> None:
+def test_a_month_emptied_by_others_is_probed_hourly() -> None:
     """When its headers show nothing remaining, one call an hour is made; a better value opens the month again."""
     world = BudgetWorld(Quota(minute=10, month=1_000))
     assert world.call(Lane.TASK)
@@ -245,7 +245,7 @@ def test_without_month_limit_nothing_is_paced_until_a_header_reports_one() -> No
     assert 50 <= left <= 100
 
 
-def test_months_are_the_calendars() -> None:
+def test_months_follow_the_calendar() -> None:
     """The month around an instant, over a year's end, and beyond what a sane clock shows."""
     assert MAY.label == "2026-05"
     december = span_of(1_798_700_000_000)
@@ -284,7 +284,7 @@ def test_calls_by_others_end_with_their_month() -> None:
     assert world.budget.month_at(world.moment).calls_left(1_000) == 1_000
 
 
-def test_a_plan_that_we_used_up_ourselves_is_not_tried_again_before_the_rollover() -> None:
+def test_a_plan_that_we_used_up_ourselves_is_not_probed_before_the_rollover() -> None:
     """There is no hourly probe: we know that nothing has changed."""
     world = BudgetWorld(Quota(month=50))
     world.budget = replace(world.budget, month=replace(world.budget.month, spent=50))
@@ -404,7 +404,7 @@ def test_a_call_waits_for_its_token(month: Month, lane: Lane, limit: int, expect
 @pytest.mark.parametrize(
     ("ago_ms", "expected_ms"), [(None, 0), (0, 3_600_000), (3_599_999, 1), (3_600_000, 0), (-1, 0), (1, 3_599_999)]
 )
-def test_an_empty_month_is_looked_at_once_an_hour(ago_ms: int | None, expected_ms: int) -> None:
+def test_an_empty_month_is_probed_once_an_hour(ago_ms: int | None, expected_ms: int) -> None:
     """A grant in the future means that the clock was set back."""
     granted_at = None if ago_ms is None else AT.wall_ms - ago_ms
     empty = replace(MONTH, used_by_others=1_000, granted_at=granted_at)
@@ -426,7 +426,7 @@ def test_a_call_takes_a_token_of_its_lane() -> None:
     assert tokens(empty.spend(Lane.REQUEST, 1_000, 0.2)) == (0.5, 0)
 
 
-def test_what_others_used_is_what_we_did_not_make() -> None:
+def test_calls_that_we_did_not_make_count_as_those_of_others() -> None:
     month = replace(MONTH, spent=100)
     for remaining, others in ((900, 0), (899, 1), (950, 0), (0, 900), (2_000, 0)):
         told = month.reconcile(remaining, 1_000, 0.2)
@@ -434,7 +434,7 @@ def test_what_others_used_is_what_we_did_not_make() -> None:
         assert tokens(told) == (80, 20)
 
 
-def test_calls_that_are_there_again_come_with_tokens() -> None:
+def test_calls_that_become_available_again_come_with_tokens() -> None:
     empty = replace(MONTH, spent=100, used_by_others=900, task_tokens=0, request_tokens=0)
     assert tokens(empty.reconcile(500, 1_000, 0.2)) == (40, 10)
     assert tokens(empty.reconcile(0, 1_000, 0.2)) == (0, 0)
@@ -490,7 +490,7 @@ def test_a_clock_beyond_every_month_does_not_open_an_empty_one() -> None:
     assert replace(month, spent=1_000).wait_ms(Lane.TASK, 1_000, 0.2, probing=False) == 1
 
 
-def test_what_is_left_to_tasks() -> None:
+def test_the_calls_left_for_tasks() -> None:
     assert MONTH.for_tasks(1_000, 0.2) == 80 + 900 * 0.8
     assert replace(MONTH, spent=950).for_tasks(1_000, 0.2) == 80
     assert MONTH.time_left_ratio() == 10 / 31

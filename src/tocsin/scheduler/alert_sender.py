@@ -173,7 +173,7 @@ class AlertSender:
         return {name: task_health(facts) for name, facts in self._facts().items()}
 
     def _health(self, tasks: Mapping[str, TaskHealth]) -> Health:
-        """The health of the tasks only: `process_alerts.py` reports problems of the process itself."""
+        """The health of the tasks only: `ProcessAlerts` reports problems of the process itself."""
         health = tasks_health(tasks.values())
         return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])
 

@@ -53,16 +53,8 @@ class AuditLog:
             stored = await self._storage.list(prefix=_prefix(role), reverse=True, limit=1)
             self._newest.setdefault(role, max((_number(key) for key in stored), default=0))
         number = self._newest[role] = self._newest[role] + 1
-        record = AuditRecord(
-            id=f"{role}-{number}",
-            at=self._clock.now(),
-            key=entry.key,
-            role=role,
-            client=entry.client,
-            action=entry.action,
-            target=entry.target,
-            reason=entry.reason,
-        )
+        record_id, now = f"{role}-{number}", self._clock.now()
+        record = AuditRecord(record_id, now, entry.key, role, entry.client, entry.action, entry.target, entry.reason)
         self._storage.put(_key(role, number), self._masked(record).to_json())
         if number > KEPT_MAX[role]:  # numbers have no gaps
             self._storage.delete(_key(role, number - KEPT_MAX[role]))

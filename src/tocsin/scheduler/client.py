@@ -67,7 +67,6 @@ class SchedulerClient:
         return RunList.from_json(found)
 
     async def run(self, number: int) -> RunDetail:
-        """One run, with its log lines."""
         return RunDetail.from_json(await self._stub.run(number))
 
     async def days(self, limit: int) -> DayList:
@@ -77,15 +76,12 @@ class SchedulerClient:
         return Measures.from_json(await self._stub.measures())
 
     async def measured_status(self) -> MeasuredStatus:
-        """The status and the measures in one call."""
         return MeasuredStatus.from_json(await self._stub.measured_status())
 
     async def events(self, after: int, wait_ms: int) -> EventBatch:
-        """Events after this number; waits for the first if there is none yet."""
         return EventBatch.from_json(await self._stub.events(after, wait_ms))
 
     async def run_job(self, job: str, argument: JSON) -> JSON:
-        """Have the object do a request job."""
         result: JSON = await self._stub.run_job(job, argument)
         return result
 
@@ -95,11 +91,9 @@ class SchedulerClient:
         return record_id
 
     async def audit_end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
-        """Record how it ended."""
         await self._stub.audit_end(record_id, outcome, detail)
 
     async def audit(self, limit: int) -> AuditList:
-        """The newest actions of operators."""
         return AuditList.from_json(await self._stub.audit(limit))
 
     async def reload(self) -> None:

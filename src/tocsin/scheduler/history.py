@@ -157,7 +157,7 @@ async def read_lines(storage: Storage, logger: Logger, number: int) -> RunLines:
     return EntryReader(stored, stored, storage, logger).entry(key, RunLines.from_json, RunLines())
 
 
-async def tend(state: HistoryState, storage: Storage, logger: Logger, now: int) -> None:
+async def prepare_history(state: HistoryState, storage: Storage, logger: Logger, now: int) -> None:
     """Prepare the history for a new run: load today's totals, and remove old runs."""
     await load_day(state, storage, logger, now)
     await _remove_old(state, storage, now)

@@ -22,7 +22,7 @@ from tocsin.scheduler.audit import AuditLog
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.health import TaskFacts, is_failing, is_overdue, task_health
-from tocsin.scheduler.history import RunQuery, find_run, find_runs, keep_lines, read_days, read_lines, tend
+from tocsin.scheduler.history import RunQuery, find_run, find_runs, keep_lines, prepare_history, read_days, read_lines
 from tocsin.scheduler.run import KeptLines, Run, RunLogger
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide, due_at
 from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_state
@@ -266,7 +266,7 @@ class SchedulerDO(DurableObject):
             return
         if info is not None and not info.is_retry:
             self._state.measured.alarm_rang(self.env.clock.now() - info.scheduled_time)
-        await tend(self._state, self.ctx.storage, self.env.logger, self.env.clock.now())
+        await prepare_history(self._state, self.ctx.storage, self.env.logger, self.env.clock.now())
         decision = self._decide()
         started = [
             self._begin(name, "rerun" if self._state.tasks[name].rerun else "alarm", slot)
@@ -361,7 +361,7 @@ class SchedulerDO(DurableObject):
         self._set_alarm(self._decide())
 
     async def _refresh(self, name: str) -> RefreshResult:
-        await tend(self._state, self.ctx.storage, self.env.logger, self.env.clock.now())
+        await prepare_history(self._state, self.ctx.storage, self.env.logger, self.env.clock.now())
         run = self._running.get(name)
         joined = run is not None
         if run is None:
@@ -369,14 +369,7 @@ class SchedulerDO(DurableObject):
             self._save(run.record)
             self.ctx.wait_until(asyncio.create_task(self._execute(run)))
         record = await asyncio.shield(run.finished)
-        about = RefreshRun(
-            id=record.id,
-            outcome=record.outcome,
-            error=record.error,
-            reason=record.reason,
-            joined=joined,
-            paused_until=self._paused_until(),
-        )
+        about = RefreshRun(record.id, record.outcome, record.error, record.reason, joined, self._paused_until())
         return RefreshResult(record.summary(), about)
 
     # Deciding

@@ -336,7 +336,7 @@ async def load_state(
     reader = EntryReader(entries, stored, storage, logger)
     state = _read_state(reader, list(tasks), list(upstreams), moment)
     state.run_seq = max(state.run_seq, *(numbers or ()), 0)
-    _look_at_runs(state, reader, learn=numbers is None)
+    _find_open_runs(state, reader, learn=numbers is None)
     if stored:
         state.written = {key: value for key, value in entries.items() if key not in reader.put_aside}
         state.written[VERSION_KEY] = STATE_VERSION
@@ -418,7 +418,7 @@ async def _newest_runs(storage: Storage, stored: Mapping[str, JSON]) -> dict[str
     return {**await _runs(storage, is_open), **dict(reversed(newest.items()))}
 
 
-def _look_at_runs(state: SchedulerState, reader: EntryReader, *, learn: bool) -> None:
+def _find_open_runs(state: SchedulerState, reader: EntryReader, *, learn: bool) -> None:
     """Find the runs that have not ended. Only these are parsed completely, because a wake must be cheap.
 
     With `learn`, also derive from the runs what an older release did not store.

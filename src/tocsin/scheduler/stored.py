@@ -58,10 +58,18 @@ class EntryReader:
             return default
 
 
-def whole_number(value: JSON) -> int:
-    if type(value) is not int:
-        raise TypeError(f"expected a whole number, found {value!r:.60}")
-    return value
+def _reader(kind: type[T], expected: str) -> Callable[[JSON], T]:
+    def read(value: JSON) -> T:
+        if type(value) is not kind:
+            raise TypeError(f"expected {expected}, found {value!r:.60}")
+        return value
+
+    return read
+
+
+whole_number = _reader(int, "a whole number")
+text = _reader(str, "text")
+truth = _reader(bool, "true or false")
 
 
 def whole_numbers(value: JSON) -> list[int]:
@@ -83,18 +91,6 @@ def stored_moment(value: JSON) -> Moment:
         raise TypeError(f"expected three values, found {value!r:.60}")
     wall_ms, monotonic_ms, boot_id = value
     return Moment(whole_number(wall_ms), whole_number(monotonic_ms), text(boot_id))
-
-
-def text(value: JSON) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, found {value!r:.60}")
-    return value
-
-
-def truth(value: JSON) -> bool:
-    if type(value) is not bool:
-        raise TypeError(f"expected true or false, found {value!r:.60}")
-    return value
 
 
 def json_object(value: JSON) -> dict[str, JSON]:
@@ -151,7 +147,7 @@ def _renamed(value: Mapping[str, JSON], names: Mapping[str, str]) -> dict[str, J
 
 
 def _from_2(_key: str, value: JSON) -> JSON:
-    """Version 2 did not store what it learned from the newest runs: `state_loading` derives it from them."""
+    """Version 2 did not store what it learned from the newest runs: loading derives it from them."""
     return value
 
 

@@ -1,15 +1,4 @@
-"""The scheduler: its status, its runs, its budgets, its events.
-
-Actions of operators: who acts, what was done, and what a reload changed.
-
-Measurements: histograms of durations.
-
-The runs of a day, added up.
-
-One run with its log lines.
-
-How much of the chain the record is proven to cover.
-"""
+"""The shapes of the scheduler: runs, status, events, health, measures, days, log lines, and actions of operators."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -20,89 +9,13 @@ from holdfast.types import Level
 from tocsin.shape import FreeForm, Shape
 from tocsin.upstream.budget import BudgetStatus
 
-AuditOutcome: TypeAlias = Literal["begun", "done", "refused", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Caller(Shape):
-    """The name and the role of the key of a request. A viewer may look but not act."""
-
-    name: str
-    role: Literal["operator", "viewer"]
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry(Shape):
-    """An action that is about to be done. `key` is the name of a key, never the key."""
-
-    key: str
-    role: Literal["operator", "cron"]
-    client: str
-    action: str
-    target: str | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRecord(Shape):
-    """One action in the audit log. While it is `begun`, its outcome is not known: it may have been done."""
-
-    id: str
-    at: int
-    key: str
-    role: Literal["operator", "cron"]
-    client: str
-    action: str
-    target: str | None
-    reason: str | None
-    outcome: AuditOutcome = "begun"
-    ended_at: int | None = None
-    detail: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditList(Shape):
-    """Actions, newest first. `name` is the scheduler instance."""
-
-    name: str | None
-    records: list[AuditRecord]
-
-
-@dataclass(frozen=True, slots=True)
-class Reloaded(Shape):
-    """The answer to a reload: lists of setting names.
-
-    `applied` settings changed and are in force. `needs_restart` settings changed too, but only a restart applies them.
-    `overridden` settings have a value in `.env` that the environment or the command line overrides; a running process
-    cannot see changes there.
-    """
-
-    name: str | None
-    applied: list[str]
-    needs_restart: list[str]
-    overridden: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Completeness(Shape):
-    """Up to which block the record is proven complete; null: that is not proven.
-
-    `as_of` is when the list that proves it was last read completely. `obstacle` explains why the block is not the
-    newest one; null if it is. `missing_nonces` counts transactions of eligible wallets that no list has shown.
-    """
-
-    until_block: int | None
-    as_of: int | None
-    missing_nonces: int | None
-    obstacle: str | None
-
-
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
 Outcome: TypeAlias = Literal["running", "ok", "partial", "limited", "failed", "stopped", "interrupted"]
 Condition: TypeAlias = Literal["ok", "starting", "partial", "limited", "paused", "overdue", "failing", "disabled"]
 ServiceState: TypeAlias = Literal[
     "ready", "starting", "partial", "limited", "paused", "overdue", "failing", "disabled", "broken"
 ]
+AuditOutcome: TypeAlias = Literal["begun", "done", "refused", "failed"]
 
 # Outcomes of runs that ended.
 OUTCOMES: tuple[Outcome, ...] = ("ok", "partial", "limited", "failed", "stopped", "interrupted")
@@ -410,26 +323,6 @@ class Health(Shape):
     notes: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerOverview(Shape):
-    """What the console reads.
-
-    `refusals` counts those of the last 24 hours by code. `lists` has the time when each contract's list was last read
-    to its end, oldest first; null if never. Both are null while the database does not answer. `complete` shows up to
-    which block the record is proven complete. `simulator` is the address of a demo's simulator; null in every real
-    service.
-    """
-
-    name: str | None
-    status: Status
-    health: Health
-    refusals: dict[str, int] | None
-    lists: dict[str, int | None] | None
-    caller: Caller | None = None  # whose key asked
-    complete: Completeness | None = None  # null: from an older service
-    simulator: str | None = None
-
-
 @dataclass(slots=True)
 class Histogram(Shape):
     """The number of durations up to each bound (seconds); the last count has the longer ones.
@@ -528,3 +421,97 @@ class RunDetail(Shape):
     run: RunRecord
     progress: Progress | None
     log: RunLines
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry(Shape):
+    """An action that is about to be done. `key` is the name of a key, never the key."""
+
+    key: str
+    role: Literal["operator", "cron"]
+    client: str
+    action: str
+    target: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord(Shape):
+    """One action in the audit log. While it is `begun`, its outcome is not known: it may have been done."""
+
+    id: str
+    at: int
+    key: str
+    role: Literal["operator", "cron"]
+    client: str
+    action: str
+    target: str | None
+    reason: str | None
+    outcome: AuditOutcome = "begun"
+    ended_at: int | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditList(Shape):
+    """Actions, newest first. `name` is the scheduler instance."""
+
+    name: str | None
+    records: list[AuditRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded(Shape):
+    """The answer to a reload: lists of setting names.
+
+    `applied` settings changed and are in force. `needs_restart` settings changed too, but only a restart applies them.
+    `overridden` settings have a value in `.env` that the environment or the command line overrides; a running process
+    cannot see changes there.
+    """
+
+    name: str | None
+    applied: list[str]
+    needs_restart: list[str]
+    overridden: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller(Shape):
+    """The name and the role of the key of a request. A viewer may look but not act."""
+
+    name: str
+    role: Literal["operator", "viewer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness(Shape):
+    """Up to which block the record is proven complete; null: that is not proven.
+
+    `as_of` is when the list that proves it was last read completely. `obstacle` explains why the block is not the
+    newest one; null if it is. `missing_nonces` counts transactions of eligible wallets that no list has shown.
+    """
+
+    until_block: int | None
+    as_of: int | None
+    missing_nonces: int | None
+    obstacle: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOverview(Shape):
+    """What the console reads.
+
+    `refusals` counts those of the last 24 hours by code. `lists` has the time when each contract's list was last read
+    to its end, oldest first; null if never. Both are null while the database does not answer. `complete` shows up to
+    which block the record is proven complete. `simulator` is the address of a demo's simulator; null in every real
+    service.
+    """
+
+    name: str | None
+    status: Status
+    health: Health
+    refusals: dict[str, int] | None
+    lists: dict[str, int | None] | None
+    caller: Caller | None = None  # whose key asked
+    complete: Completeness | None = None  # null: from an older service
+    simulator: str | None = None

@@ -1,13 +1,4 @@
-"""Every call to an upstream ends as exactly one of these. Callers `match` on the class.
-
-Ok            the value
-NotFound      the upstream answered that the resource does not exist (now)
-Limited       refused by the upstream or by our own budget: too many calls; `until` is when to ask again
-Unauthorised  our key was refused: nothing will work until somebody fixes it
-BadRequest    any other 4xx, an unknown route, a redirect to another host: a bug or a wrong setting on our side
-Gone          the endpoint was switched off permanently
-Unavailable   5xx, no connection, no answer in time: nothing is known about the resource
-Malformed     an answer that breaks the upstream's own contract
+"""Every call to an upstream ends as exactly one of these classes. Callers `match` on the class.
 
 Only `Ok` and `NotFound` are facts. Everything else means "unknown", and must never be read as "empty". So a 404 is
 `NotFound` only if it comes from the API itself: were an unknown route or an HTML page "not found", every price and
@@ -39,14 +30,14 @@ class Ok(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """The upstream answered that the resource does not exist."""
+    """The upstream answered that the resource does not exist (now)."""
 
     kind: ClassVar[str] = "not_found"
 
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """Not now: ask again at `until` (unix ms). `by_budget`: our own budget refused it, and no call was made."""
+    """Too many calls: ask again at `until` (unix ms). `by_budget`: our own budget refused it, and no call was made."""
 
     kind: ClassVar[str] = "limited"
     until: int
@@ -56,7 +47,7 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Unauthorised:
-    """The key was refused."""
+    """Our key was refused: nothing will work until somebody fixes it."""
 
     kind: ClassVar[str] = "unauthorised"
     reason: str
@@ -64,7 +55,10 @@ class Unauthorised:
 
 @dataclass(frozen=True, slots=True)
 class BadRequest:
-    """Our request was wrong. `message` is the upstream's explanation."""
+    """A bug or a wrong setting on our side: any other 4xx, an unknown route, a redirect to another host.
+
+    `message` is the upstream's explanation.
+    """
 
     kind: ClassVar[str] = "bad_request"
     reason: str
@@ -74,7 +68,7 @@ class BadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The endpoint no longer exists."""
+    """The endpoint was switched off permanently."""
 
     kind: ClassVar[str] = "gone"
     reason: str
@@ -82,7 +76,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """No usable answer."""
+    """5xx, no connection, no answer in time: nothing is known about the resource."""
 
     kind: ClassVar[str] = "unavailable"
     reason: str
@@ -90,7 +84,7 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """An answer that breaks the contract."""
+    """An answer that breaks the upstream's own contract."""
 
     kind: ClassVar[str] = "malformed"
     reason: str

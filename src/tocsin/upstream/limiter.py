@@ -44,7 +44,7 @@ from tocsin.upstream.budget import (
     WindowReading,
 )
 from tocsin.upstream.moments import Moment, moment_of
-from tocsin.upstream.windows import Lane
+from tocsin.upstream.windows import Lane, SlidingWindow
 
 BACK_OFF_MS = 1_000  # the first 429 already doubles it
 BACK_OFF_MAX_MS = 300_000
@@ -112,13 +112,11 @@ def _apply_window(
         fields: dict[str, JSON] = {"window": name, "limit": limit, "remaining": reading.remaining}
         events.append(BudgetEvent("WARN", "budget.plan_contradicted", fields))
         budget = replace(budget, contradicted=True)
-    if name == "second":
-        second = budget.second.reconcile(limit, reading.remaining, moment.monotonic_ms)
-        return replace(budget, second=second)
-    if name == "minute":
-        minute = budget.minute.reconcile(limit, reading.remaining, moment.monotonic_ms)
-        return replace(budget, minute=minute)
-    return _apply_month(budget, reading.remaining, limit, moment, events)
+    if name == "month":
+        return _apply_month(budget, reading.remaining, limit, moment, events)
+    window: SlidingWindow = getattr(budget, name)
+    changed: dict[str, Any] = {name: window.reconcile(limit, reading.remaining, moment.monotonic_ms)}
+    return replace(budget, **changed)
 
 
 def _capped(plan: Quota, name: WindowName, reported: int | None) -> int | None:

@@ -9,7 +9,7 @@ import pytest
 
 from support.example_chain import TXID
 from support.scripted_fetch import Request, example, response
-from support.upstreams import Wired, wired_hiro
+from support.upstreams import Wired, value_of, wired_hiro
 from tocsin.fetch import FetchResponse
 from tocsin.stacks import TransactionWithEvents, TransferEvent
 from tocsin.upstream.answer import Answer, Malformed, Ok, Unavailable
@@ -59,9 +59,8 @@ async def read_on(wired: Wired, txids: Sequence[str]) -> Answer[dict[str, tuple[
 
 
 async def first_page(wired: Wired, txids: Sequence[str]) -> list[TransactionWithEvents]:
-    answer = await wired.hiro.transactions_with_events(txids, wired.task())
-    assert isinstance(answer, Ok)
-    return [found for found in answer.value.values() if found is not None]
+    value = value_of(await wired.hiro.transactions_with_events(txids, wired.task()))
+    return [found for found in value.values() if found is not None]
 
 
 def pages_of(wired: Wired) -> list[tuple[int, int]]:
@@ -73,10 +72,8 @@ async def test_the_first_hundred_events_are_not_read_again() -> None:
     """A swap over hundreds of bins comes back whole, without logs, from one call for each hundred events."""
     wired = wired_hiro(serving({TXID: 730}))
 
-    answer = await read_on(wired, [TXID])
+    events = value_of(await read_on(wired, [TXID]))[TXID]
 
-    assert isinstance(answer, Ok)
-    events = answer.value[TXID]
     assert events is not None
     assert [event.index for event in events] == [n for n in range(730) if SIMPLE["events"][n % 3].get("asset")]
     assert sum(event.amount or 0 for event in events if event.asset == "stx") == 243 * 1_000_000
@@ -88,10 +85,9 @@ async def test_twenty_long_routes_share_their_calls() -> None:
     counts = {txid: 101 + 10 * at for at, txid in enumerate(ids(20))}
     wired = wired_hiro(serving(counts))
 
-    answer = await read_on(wired, ids(20))
+    value = value_of(await read_on(wired, ids(20)))
 
-    assert isinstance(answer, Ok)
-    assert {txid: events and events[-1].index for txid, events in answer.value.items()} == {
+    assert {txid: events and events[-1].index for txid, events in value.items()} == {
         txid: max(row["event_index"] for row in events_of(count) if "asset" in row) for txid, count in counts.items()
     }
     assert pages_of(wired) == [(0, 20), (100, 20), (200, 10)]
@@ -120,11 +116,10 @@ async def test_a_reorg_between_two_pages_leaves_the_events_unknown(change: Chang
     lasting, moved = ids(2)
     wired = wired_hiro(serving({lasting: 150, moved: 350}, change))
 
-    answer = await read_on(wired, [lasting, moved])
+    value = value_of(await read_on(wired, [lasting, moved]))
 
-    assert isinstance(answer, Ok)
-    assert answer.value[moved] is None
-    assert len(answer.value[lasting] or ()) == 100
+    assert value[moved] is None
+    assert len(value[lasting] or ()) == 100
     assert pages_of(wired) == [(0, 2), (100, 2), (200, 1)]
 
 
@@ -240,11 +235,10 @@ async def test_a_page_that_is_too_large_is_asked_for_in_halves() -> None:
         return TOO_LARGE if asked_of(request)[1] else serve(request)
 
     wired, hopeless = wired_hiro(limited), wired_hiro(narrow)
-    answer = await read_on(wired, ids(4))
+    value = value_of(await read_on(wired, ids(4)))
     nothing = await read_on(hopeless, ids(1))
 
-    assert isinstance(answer, Ok)
-    assert [len(events or ()) for events in answer.value.values()] == [100] * 4
+    assert [len(events or ()) for events in value.values()] == [100] * 4
     assert pages_of(wired) == [(0, 4), (100, 4), (100, 2), (100, 2)]
     assert isinstance(nothing, Malformed)
     assert nothing.too_large
@@ -260,10 +254,9 @@ async def test_a_route_of_which_only_the_first_event_fitted_is_read_on_from_ther
         return TOO_LARGE if limit == 100 and not offset else serve(request)
 
     wired = wired_hiro(limited)
-    answer = await read_on(wired, [TXID])
+    value = value_of(await read_on(wired, [TXID]))
 
-    assert isinstance(answer, Ok)
-    assert len(answer.value[TXID] or ()) == 100
+    assert len(value[TXID] or ()) == 100
     assert pages_of(wired) == [(0, 1), (0, 1), (1, 1), (101, 1)]
 
 
@@ -279,11 +272,10 @@ async def test_first_events_that_cannot_be_read_are_read_once_more() -> None:
 
     wired = wired_hiro(serving({TXID: 150}, change))
     [found] = await first_page(wired, [TXID])
-    answer = await wired.hiro.all_events([found], wired.task())
+    value = value_of(await wired.hiro.all_events([found], wired.task()))
 
     assert (found.page, found.events) == (None, None)
-    assert isinstance(answer, Ok)
-    assert len(answer.value[TXID] or ()) == 100
+    assert len(value[TXID] or ()) == 100
     assert pages_of(wired) == [(0, 1), (0, 1), (100, 1)]
 
 
@@ -292,10 +284,9 @@ async def test_a_route_of_more_than_fifty_pages_is_not_read() -> None:
     longest, longer = ids(2)
     wired = wired_hiro(serving({longest: EVENTS_MAX, longer: EVENTS_MAX + 1}))
     found = await first_page(wired, [longest, longer])
-    answer = await wired.hiro.all_events(found, wired.task())
+    value = value_of(await wired.hiro.all_events(found, wired.task()))
 
-    assert isinstance(answer, Ok)
-    assert list(answer.value) == [longest]
+    assert list(value) == [longest]
     assert len(wired.fetch.requests) == 50
     assert await wired.hiro.all_events(found[1:], wired.task()) == Ok({})
     assert len(wired.fetch.requests) == 50
