@@ -1,6 +1,6 @@
 """The capital used: kept swap by swap, and always what a plain computation from all swaps gives."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.types import Database
 from holdfast_testing.virtual_time import run_virtual
-from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap, traders_in
-from support.local_store import open_competition
+from support.history_rows import PlainSwap, add_swaps, remove_swap, traders_in
 from tocsin.board import capital as outlays
 from tocsin.board.board import all_rows
 from tocsin.board.capital import Trader, capital
@@ -20,6 +19,12 @@ from tocsin.stacks import TokenPrice
 
 TOKENS = ("stx", "A.a::a", "B.b::b")
 ONE, TWO, THREE = "SP1", "SP2", "SP3"  # the first two are wallets of one agent
+SOLO = Trader(7, (ONE,), ())
+
+
+async def give(db: Database, numbers: Iterable[int], sender: str = ONE, amount: int = 1) -> None:
+    """Add swaps that give this much STX each."""
+    await add_swaps(db, [PlainSwap(number, sender, "stx", amount, "A.a::a", 1) for number in numbers])
 
 
 def plain(swaps: Iterable[PlainSwap], trader: Trader) -> dict[str, int]:
@@ -104,17 +109,16 @@ def test_it_is_what_a_plain_computation_gives(steps: list[Any], at_once: int) ->
 async def test_a_new_swap_costs_one_step(tmp_path: Path) -> None:
     """The swaps before it are not read again; if one arrives late, all of them are."""
     async with traders_in(tmp_path, (ONE, 7)) as db:
-        trader = Trader(7, (ONE,), ())
-        await add_swaps(db, [PlainSwap(n, ONE, "stx", 1, "A.a::a", 1) for n in range(10, 110)])
-        await capital(db, [trader], 1_000)
+        await give(db, range(10, 110))
+        await capital(db, [SOLO], 1_000)
         spy = RowCount(db)
-        await add_swaps(db, [PlainSwap(500, ONE, "stx", 1, "A.a::a", 1)])
-        await capital(spy, [trader], 1_000)
+        await give(db, [500])
+        await capital(spy, [SOLO], 1_000)
         after_new, spy.swaps = spy.swaps, 0
-        await add_swaps(db, [PlainSwap(5, ONE, "stx", 1, "A.a::a", 1)])
-        assert await capital(db, [trader]) == {}
-        await capital(spy, [trader], 1_000)
-        assert await capital(db, [trader]) == {7: {"stx": 102}}
+        await give(db, [5])
+        assert await capital(db, [SOLO]) == {}
+        await capital(spy, [SOLO], 1_000)
+        assert await capital(db, [SOLO]) == {7: {"stx": 102}}
 
     assert (after_new, spy.swaps) == (1, 102)
 
@@ -123,18 +127,19 @@ async def test_a_new_swap_costs_one_step(tmp_path: Path) -> None:
 async def test_however_few_swaps_a_call_may_read_it_reads_some(swaps_max: int, tmp_path: Path) -> None:
     """Fifty of everybody, then a quarter of `swaps_max` of one agent, and one at least."""
     async with traders_in(tmp_path, (ONE, 7)) as db:
-        await add_swaps(db, [PlainSwap(n, ONE, "stx", 1, "A.a::a", 1) for n in range(1, 101)])
+        await give(db, range(1, 101))
         spy = RowCount(db)
-        await capital(spy, [Trader(7, (ONE,), ())], swaps_max)
+        await capital(spy, [SOLO], swaps_max)
 
     assert spy.swaps == {1: 51, 2: 51, 3: 51, 7: 51, 8: 52}[swaps_max]
 
 
 class RowCount:
-    """A database that counts the swaps read from it."""
+    """A database that counts the swaps read from it. `meanwhile` happens once, right after the first of them."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
         self._db = db
+        self._meanwhile = meanwhile
         self.swaps = 0
 
     def prepare(self, sql: str) -> Any:
@@ -143,49 +148,33 @@ class RowCount:
     async def batch(self, statements: Any) -> Any:
         results = await self._db.batch(statements)
         self.swaps += sum("amount_in" in row for result in results for row in result.results)
+        if self.swaps and self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            await meanwhile()
         return results
 
 
 async def test_two_runs_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
     """The one that writes second finds that the other was first, and the swap is not lost."""
     async with traders_in(tmp_path, (ONE, 7)) as db:
-        trader = Trader(7, (ONE,), ())
-        await add_swaps(db, [PlainSwap(1, ONE, "stx", 5, "A.a::a", 1)])
-        slow = Interrupted(db)
-        slow.meanwhile = lambda: _trade_and_follow(db, trader)
-        await capital(slow, [trader], 1_000)
-        await capital(db, [trader], 1_000)
 
-        assert await capital(db, [trader]) == {7: {"stx": 12}}
+        async def trade_and_follow() -> None:
+            await give(db, [2], amount=7)
+            await capital(db, [SOLO], 1_000)
 
+        await give(db, [1], amount=5)
+        await capital(RowCount(db, trade_and_follow), [SOLO], 1_000)
+        await capital(db, [SOLO], 1_000)
 
-async def _trade_and_follow(db: Database, trader: Trader) -> None:
-    await add_swaps(db, [PlainSwap(2, ONE, "stx", 7, "A.a::a", 1)])
-    await capital(db, [trader], 1_000)
-
-
-class Interrupted(RowCount):
-    """Something else happens between what is read and what is written."""
-
-    meanwhile: Any = None
-
-    async def batch(self, statements: Any) -> Any:
-        results = await super().batch(statements)
-        if self.swaps and self.meanwhile is not None:
-            other, self.meanwhile = self.meanwhile, None
-            await other()
-        return results
+        assert await capital(db, [SOLO]) == {7: {"stx": 12}}
 
 
 async def test_churning_does_not_shrink_the_base(tmp_path: Path) -> None:
     """Trading 1 STX back and forth two hundred times uses a capital of 1 STX, and the return is on that."""
     prices = {"stx": TokenPrice("stx", 1.0, 0), "A.a::a": TokenPrice("A.a::a", 1.0, 0)}
     async with traders_in(tmp_path, (ONE, 7)) as db:
-        churn = [
-            PlainSwap(n, ONE, *(("stx", 100, "A.a::a", 100) if n % 2 else ("A.a::a", 100, "stx", 99)))
-            for n in range(1, 201)
-        ]
-        await add_swaps(db, churn)
+        turns = (("A.a::a", 100, "stx", 99), ("stx", 100, "A.a::a", 100))
+        await add_swaps(db, [PlainSwap(n, ONE, *turns[n % 2]) for n in range(1, 201)])
         (row,) = await all_rows(db, prices, follow_max=1_000)
 
     assert (row.volume_usd, row.pnl_usd) == (20_000.0, -100.0)
@@ -195,12 +184,11 @@ async def test_churning_does_not_shrink_the_base(tmp_path: Path) -> None:
 
 async def test_one_call_catches_up_with_many_agents(tmp_path: Path) -> None:
     """What is read counts, not what might have been."""
-    async with open_competition(tmp_path) as db:
-        senders = [(f"SP{number}", number) for number in range(1, 11)]
-        await add_traders(db, senders)
+    senders = [(f"SP{number}", number) for number in range(1, 11)]
+    async with traders_in(tmp_path, *senders) as db:
         for sender, agent_id in senders:
             first = agent_id * 1_000
-            await add_swaps(db, [PlainSwap(n, sender, "stx", 1, "A.a::a", 1) for n in range(first, first + 60)])
+            await give(db, range(first, first + 60), sender)
         traders = [Trader(agent_id, (sender,), ()) for sender, agent_id in senders]
 
         assert await capital(db, traders, 1_000) == {agent_id: {"stx": 60} for _, agent_id in senders}
@@ -209,12 +197,10 @@ async def test_one_call_catches_up_with_many_agents(tmp_path: Path) -> None:
 async def test_what_changes_while_an_agent_does_not_take_part_counts_later(tmp_path: Path) -> None:
     """It loses its claim, a reorg takes one of its swaps, and it takes part again, with the same wallets."""
     async with traders_in(tmp_path, (ONE, 7)) as db:
-        first, second = (PlainSwap(number, ONE, "stx", 5, "A.a::a", 1) for number in (1, 2))
-        await add_swaps(db, [first, second])
-        trader = Trader(7, (ONE,), ())
-        before = await capital(db, [trader], 100)
-        await remove_swap(db, second)
+        await give(db, [1, 2], amount=5)
+        before = await capital(db, [SOLO], 100)
+        await remove_swap(db, PlainSwap(2, ONE, "stx", 5, "A.a::a", 1))
         await capital(db, [], 100)
 
         assert before == {7: {"stx": 10}}
-        assert await capital(db, [trader], 100) == {7: {"stx": 5}}
+        assert await capital(db, [SOLO], 100) == {7: {"stx": 5}}

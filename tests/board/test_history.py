@@ -22,6 +22,7 @@ from tocsin.settings import Settings
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
+TASK = history.snapshot_task(Settings())
 T = 20_000 * DAY_MS  # the start of a day
 
 
@@ -129,8 +130,6 @@ async def test_what_a_run_did_not_reach_is_thinned_out_by_the_next(
 
 
 # The task
-
-TASK = history.snapshot_task(Settings())
 
 
 async def test_the_published_board_is_kept_once_an_hour(tmp_path: Path) -> None:

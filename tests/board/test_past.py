@@ -1,6 +1,6 @@
 """The board's data about the past: figures of periods, changes of rank, small curves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -65,6 +65,21 @@ async def point(db: Database, hours_ago: float, *rows: BoardRow) -> None:
     await agent_days.append(db, rows, int(HOUR - hours_ago * HOUR_MS))
 
 
+async def past_of(
+    directory: Path,
+    swaps: Mapping[str, Sequence[float]],
+    *points: tuple[float, Sequence[BoardRow]],
+    agents: Sequence[tuple[str, int]] = ((OLD, 1), (NEW, 2)),
+) -> BoardPast:
+    """The past after these swaps of wallets and these points of the history, all by how many hours ago they were."""
+    async with traders_in(directory, *agents) as db:
+        for wallet, hours_ago in swaps.items():
+            await swapped(db, wallet, *hours_ago)
+        for ago, rows in points:
+            await point(db, ago, *rows)
+        return await past_at(db, NOW, COUNTED)
+
+
 def of_period(rows: Sequence[BoardRow], past: BoardPast, period: BoardPeriod) -> list[BoardRow]:
     compared, periods = with_past(rows, past)
     return list(PeriodRows().of(PublishedBoard(compared, NOW, None, final=False, periods=periods), period))
@@ -72,11 +87,9 @@ def of_period(rows: Sequence[BoardRow], past: BoardPast, period: BoardPeriod) ->
 
 async def test_a_period_is_the_difference_to_its_start(tmp_path: Path) -> None:
     """P&L by the history; trades, volume and P&L at trade by the swaps since the start."""
-    async with traders_in(tmp_path, (OLD, 1)) as db:
-        await swapped(db, OLD, 900, 200, 100, 23.9, 1)
-        for hours_ago, trades, pnl in ((720, 1, 5.0), (168, 2, 11.5), (24, 3, -2.25), (1, 4, 70.0)):
-            await point(db, hours_ago, row(1, [OLD], trades=trades, pnl=pnl))
-        past = await past_at(db, NOW, COUNTED)
+    kept = ((720, 1, 5.0), (168, 2, 11.5), (24, 3, -2.25), (1, 4, 70.0))
+    points = [(hours, [row(1, [OLD], trades=trades, pnl=pnl)]) for hours, trades, pnl in kept]
+    past = await past_of(tmp_path, {OLD: [900, 200, 100, 23.9, 1]}, *points)
     now = [replace(row(1, [OLD], trades=6, pnl=12.34), unpriced_tokens=["x"])]  # one more trade than an hour ago
 
     (day,), (week,), (month,) = (of_period(now, past, period) for period in ("24h", "7d", "30d"))
@@ -93,12 +106,8 @@ async def test_a_period_is_the_difference_to_its_start(tmp_path: Path) -> None:
 
 async def test_a_gap_is_not_a_zero(tmp_path: Path) -> None:
     """Without a point near the start the P&L is not known, nor where it had none then; trades are."""
-    async with traders_in(tmp_path, (OLD, 1), (NEW, 2)) as db:
-        await swapped(db, OLD, 900, 3)
-        await swapped(db, NEW, 900)
-        await point(db, 27, row(1, [OLD], pnl=5.0), row(2, [NEW], pnl=5.0))
-        await point(db, 168, row(1, [OLD], pnl=None))
-        past = await past_at(db, NOW, COUNTED)
+    points = ((27, [row(1, [OLD], pnl=5.0), row(2, [NEW], pnl=5.0)]), (168, [row(1, [OLD], pnl=None)]))
+    past = await past_of(tmp_path, {OLD: [900, 3], NEW: [900]}, *points)
     now = [row(1, [OLD], trades=2, pnl=9.0), row(2, [NEW], trades=1, pnl=9.0)]
 
     day, week = of_period(now, past, "24h"), of_period(now, past, "7d")
@@ -108,9 +117,7 @@ async def test_a_gap_is_not_a_zero(tmp_path: Path) -> None:
 
 async def test_who_had_not_traded_had_no_gain(tmp_path: Path) -> None:
     """An agent that joined within the period needs no point; one without a P&L now has none in the period."""
-    async with traders_in(tmp_path, (NEW, 2)) as db:
-        await swapped(db, NEW, 5, 2)
-        past = await past_at(db, NOW, COUNTED)
+    past = await past_of(tmp_path, {NEW: [5, 2]})
 
     (day,) = of_period([row(2, [NEW], trades=2, pnl=9.0)], past, "24h")
     assert (day.pnl_usd, day.trade_count) == (9.0, 2)
@@ -120,10 +127,7 @@ async def test_who_had_not_traded_had_no_gain(tmp_path: Path) -> None:
 
 async def test_a_rotated_wallet_counts_with_the_one_before(tmp_path: Path) -> None:
     """Earlier trades of an agent include all its wallets."""
-    async with traders_in(tmp_path, (OLD, 1), (NEW, 1)) as db:
-        await swapped(db, OLD, 900, 60)
-        await swapped(db, NEW, 3)
-        past = await past_at(db, NOW, COUNTED)
+    past = await past_of(tmp_path, {OLD: [900, 60], NEW: [3]}, agents=((OLD, 1), (NEW, 1)))
 
     day, week = (of_period([row(1, [NEW, OLD], trades=3, pnl=1.0)], past, each)[0] for each in ("24h", "7d"))
     assert (day.trade_count, week.trade_count) == (1, 2)
@@ -132,10 +136,8 @@ async def test_a_rotated_wallet_counts_with_the_one_before(tmp_path: Path) -> No
 
 async def test_ranks_and_curves_come_from_the_points(tmp_path: Path) -> None:
     """The rank of a day ago; a value for each six hours of seven days, and the current one; gaps stay gaps."""
-    async with traders_in(tmp_path, (OLD, 1)) as db:
-        for hours_ago, rank, pnl in ((167.9, 9, 1.0), (25, 8, 2.0), (24, 7, 12_345.67), (22, 6, 4.0), (0, 1, 5.0)):
-            await point(db, hours_ago, row(1, [OLD], rank=rank, pnl=pnl))
-        past = await past_at(db, NOW, COUNTED)
+    kept = ((167.9, 9, 1.0), (25, 8, 2.0), (24, 7, 12_345.67), (22, 6, 4.0), (0, 1, 5.0))
+    past = await past_of(tmp_path, {}, *((hours, [row(1, [OLD], rank=rank, pnl=pnl)]) for hours, rank, pnl in kept))
     (compared, stranger), _ = with_past([row(1, [OLD], rank=3, pnl=6.0), row(9, [NEW], rank=4, pnl=None)], past)
 
     assert compared.rank_change == 4
@@ -216,10 +218,7 @@ async def test_a_value_that_comes_later_is_waited_for(tmp_path: Path) -> None:
 
 async def test_a_period_begins_with_the_points_that_are_nearest(tmp_path: Path) -> None:
     """Trades and P&L are of the same time, even if a point is missing."""
-    async with traders_in(tmp_path, (OLD, 1)) as db:
-        await swapped(db, OLD, 900, 24.5, 3)
-        await point(db, 25, row(1, [OLD], trades=1, pnl=5.0))
-        past = await past_at(db, NOW, COUNTED)
+    past = await past_of(tmp_path, {OLD: [900, 24.5, 3]}, (25, [row(1, [OLD], trades=1, pnl=5.0)]))
 
     (day,) = of_period([row(1, [OLD], trades=3, pnl=9.0)], past, "24h")
     assert past.since == {"24h": HOUR - 25 * HOUR_MS, "7d": HOUR - 7 * DAY_MS, "30d": HOUR - 30 * DAY_MS}
@@ -239,10 +238,7 @@ async def test_pnl_is_compared_with_that_of_the_same_swaps(
     trades: int, hours_ago: list[float], pnl: float | None, tmp_path: Path
 ) -> None:
     """A swap found late is not a gain of today, and a withdrawn one not a loss."""
-    async with traders_in(tmp_path, (OLD, 1)) as db:
-        await swapped(db, OLD, *hours_ago)
-        await point(db, 24, row(1, [OLD], trades=trades, pnl=5.0))
-        past = await past_at(db, NOW, COUNTED)
+    past = await past_of(tmp_path, {OLD: hours_ago}, (24, [row(1, [OLD], trades=trades, pnl=5.0)]))
 
     (day,) = of_period([row(1, [OLD], trades=2, pnl=9.0)], past, "24h")
     assert (day.pnl_usd, day.trade_count) == (pnl, 0)

@@ -28,6 +28,7 @@ from tocsin.rounds.score import score
 from tocsin.swaps import lists as funders
 from tocsin.swaps import values as swap_excess
 
+PAGE = (Path(__file__).parents[2] / "docs" / "fair-play.md").read_text(encoding="utf-8")
 START = 1_800_000_000
 HOUR = 3_600
 RULES = RoundRules("w", START, START + 7 * 24 * HOUR, START + 8 * 24 * HOUR)
@@ -37,6 +38,8 @@ PRICES = [
     RoundPrice("B.b::btc", "100000", 8, "tenero", 0, "1000000", "1000000"),
 ]
 STX, USD, BTC = "stx", "A.a::usd", "B.b::btc"
+TOKENS = st.permutations([STX, USD, BTC])
+TRADE = st.tuples(st.integers(1, 4), TOKENS, st.integers(1, 500), st.integers(1, 500), st.integers(0, 9_000))
 UNIT = {STX: 10**6, USD: 10**6, BTC: 1_000}  # of a dollar's worth
 
 
@@ -136,15 +139,11 @@ def test_four_trips_there_and_back_are_churn() -> None:
 
 
 def test_what_comes_back_in_parts_is_churn_too() -> None:
-    trades = churned(parts=3)
-
-    assert flags_of(trades) == [(1, "churn", ["volume", "return"])]
+    assert flags_of(churned(parts=3)) == [(1, "churn", ["volume", "return"])]
 
 
 def test_three_trips_slow_trips_and_trips_that_earn_are_not() -> None:
-    for trips, minutes, gain in ((3, 20, 0.994), (4, 61, 0.994), (4, 20, 1.01)):
-        trades = churned(trips, minutes=minutes, gain=gain)
-
+    for trades in (churned(3), churned(minutes=61), churned(gain=1.01)):
         assert flags_of(trades) == []
 
 
@@ -168,23 +167,21 @@ def test_the_bounds_of_churn(minutes: float, gain: float, other_usd: float, is_c
     assert kinds_of(trades) == ["churn"] * is_churn
 
 
-def test_only_the_part_that_came_back_went_there_and_back() -> None:
-    """A tenth of each 100 USD comes back: 80 of 440 USD are no churn."""
+@pytest.mark.parametrize(
+    "legs",
+    [
+        # A tenth of each 100 USD comes back: 80 of 440 USD are no churn.
+        ((STX, 100, USD, 100, 0), (USD, 10, STX, 10, 20)),
+        # What was given back does not go back again: 10 USD there, 100 back, 300 there, of which 10 and 90 count.
+        ((STX, 10, USD, 10, 0), (USD, 100, STX, 100, 10), (STX, 300, USD, 200, 20)),
+    ],
+)
+def test_only_the_part_that_came_back_went_there_and_back(legs: tuple[tuple[str, float, str, float, int], ...]) -> None:
+    """It is less than half of the volume."""
     trades = Trades()
     for trip in range(4):
-        trades.swap("SP1", STX, 100, USD, 100, trip * 200)
-        trades.swap("SP1", USD, 10, STX, 10, trip * 200 + 20)
-
-    assert flags_of(trades) == []
-
-
-def test_what_was_given_back_does_not_go_back_again() -> None:
-    """10 USD there, 100 back, 300 there: 10 and 90 of them went there and back, which is less than half."""
-    trades = Trades()
-    for trip in range(4):
-        trades.swap("SP1", STX, 10, USD, 10, trip * 200)
-        trades.swap("SP1", USD, 100, STX, 100, trip * 200 + 10)
-        trades.swap("SP1", STX, 300, USD, 200, trip * 200 + 20)
+        for sold, given_usd, bought, gotten_usd, minute in legs:
+            trades.swap("SP1", sold, given_usd, bought, gotten_usd, trip * 200 + minute)
 
     assert flags_of(trades) == []
 
@@ -419,32 +416,6 @@ def test_half_of_the_trades_is_mostly_dust(others: int, is_shown: bool) -> None:
     assert flags_of(trades) == [(1, "dust", [])] * is_shown
 
 
-# Any trades
-
-TOKENS = st.permutations([STX, USD, BTC])
-TRADE = st.tuples(st.integers(1, 4), TOKENS, st.integers(1, 500), st.integers(1, 500), st.integers(0, 9_000))
-
-
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(st.lists(TRADE, max_size=40), st.randoms(use_true_random=False))
-def test_any_trades_in_any_order_give_the_same_flags(
-    rows: list[tuple[int, list[str], int, int, int]], rng: Random
-) -> None:
-    """And no agent excluded from a prize wins it."""
-    trades = Trades()
-    for sender, (sold, bought, _), given_usd, gotten_usd, minute in rows:
-        trades.swap(f"SP{sender}", sold, given_usd, bought, gotten_usd, minute)
-    agents = [agent(1, funder="F"), agent(2, funder="F"), agent(3, owner="o"), agent(4, owner="O")]
-    found = outcome(agents, trades)
-    excluded = {(flag.erc8004_agent_id, category) for flag in found.flags for category in flag.excludes_from}
-    assert excluded.isdisjoint((reward.erc8004_agent_id, reward.category) for reward in found.rewards)
-
-    rng.shuffle(trades.swaps)
-    assert outcome(agents[::-1], trades) == found
-    assert [AgentFlag.from_dict(flag.to_dict()) for flag in found.flags] == found.flags
-
-
 # Groups
 
 
@@ -578,9 +549,30 @@ def test_an_operator_excludes_from_everything_with_a_reason() -> None:
     assert set(winners(found).values()) == {3}
 
 
-# The page about fair play
+# Any trades
 
-PAGE = (Path(__file__).parents[2] / "docs" / "fair-play.md").read_text(encoding="utf-8")
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.lists(TRADE, max_size=40), st.randoms(use_true_random=False))
+def test_any_trades_in_any_order_give_the_same_flags(
+    rows: list[tuple[int, list[str], int, int, int]], rng: Random
+) -> None:
+    """And no agent excluded from a prize wins it."""
+    trades = Trades()
+    for sender, (sold, bought, _), given_usd, gotten_usd, minute in rows:
+        trades.swap(f"SP{sender}", sold, given_usd, bought, gotten_usd, minute)
+    agents = [agent(1, funder="F"), agent(2, funder="F"), agent(3, owner="o"), agent(4, owner="O")]
+    found = outcome(agents, trades)
+    excluded = {(flag.erc8004_agent_id, category) for flag in found.flags for category in flag.excludes_from}
+    assert excluded.isdisjoint((reward.erc8004_agent_id, reward.category) for reward in found.rewards)
+
+    rng.shuffle(trades.swaps)
+    assert outcome(agents[::-1], trades) == found
+    assert [AgentFlag.from_dict(flag.to_dict()) for flag in found.flags] == found.flags
+
+
+# The page about fair play
 
 
 def test_the_page_has_every_threshold_with_its_value() -> None:

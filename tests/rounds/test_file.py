@@ -33,6 +33,7 @@ from tocsin.rounds.round import (
 from tocsin.rounds.score import score
 from tocsin.swaps.values import SwapWorth
 
+PAGE = (Path(__file__).parents[2] / "docs/round-file.md").read_text()
 TXID = "0x" + "ab" * 32
 INPUTS = RoundInputs(
     RoundRules("week-1", 1_000, 2_000, 5_600),
@@ -295,8 +296,6 @@ def test_lines_are_the_same_wherever_the_file_is_cut(text: str, cuts: list[int])
 
 
 # docs/round-file.md
-
-PAGE = (Path(__file__).parents[2] / "docs/round-file.md").read_text()
 
 
 def block(language: str) -> str:

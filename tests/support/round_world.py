@@ -148,6 +148,10 @@ class RoundWorld:
                 self.db.prepare(_READ_WALLETS).bind(at_ms),
             ]
         )
+        await self.valued(at_ms, rules)
+
+    async def valued(self, at_ms: int, rules: Rules = RULES) -> None:
+        """Value the swaps, as every task does that publishes the board."""
         while await value_swaps(self.db, at_ms, rules.floors):
             pass
 
@@ -241,17 +245,11 @@ class RoundWorld:
         return str(status)
 
     async def everything(self) -> dict[str, list[dict[str, Any]]]:
-        """Return everything published about rounds, except the times of computation."""
-        tables = {
-            "competition_rounds": "round_id, status, version, digest",
-            "competition_round_results": "round_id, stx_address, rank, exact_json, volume_usd, pnl_usd",
-            "competition_rewards": "round_id, category, rank, stx_address, amount_sats, status",
-            "competition_round_price_snapshots": "round_id, token_id, price_usd_exact, source",
-            "competition_round_files": "round_id, version, part, text",
-        }
+        """Return what is published, except times and what was found later."""
         return {
-            table: await self.all(f"SELECT {columns} FROM {table} ORDER BY 1, 2, 3")
-            for table, columns in tables.items()
+            table: [{name: value for name, value in row.items() if not name.endswith("_at")} for row in rows]
+            for table, rows in (await self.published()).items()
+            if not table.endswith(("_changes", "_discrepancies"))
         }
 
 

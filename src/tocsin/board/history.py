@@ -101,15 +101,12 @@ async def append(db: Database, rows: Sequence[BoardRow], at: int) -> int:
 
 async def history_of(db: Database, agent_id: int, first_ms: int, last_ms: int) -> list[HistoryPoint]:
     """The points of one agent in a period, oldest first."""
-    first_day = max(first_ms // DAY_MS, await _first_day(db, last_ms // DAY_MS))
-    days = json.dumps(list(range(first_day, last_ms // DAY_MS + 1)))
+    last_day = last_ms // DAY_MS
+    oldest = await db.prepare(_FIRST_DAY).first()
+    kept_day = last_day if oldest is None or oldest["day"] is None else int(oldest["day"])
+    days = json.dumps(list(range(max(first_ms // DAY_MS, kept_day), last_day + 1)))
     rows = (await db.prepare(_OF_AGENT).bind(days, agent_id).all()).results
     return [point for row in rows for point in _read(row) if first_ms <= point.at <= last_ms]
-
-
-async def _first_day(db: Database, default: int) -> int:
-    row = await db.prepare(_FIRST_DAY).first()
-    return default if row is None or row["day"] is None else int(row["day"])
 
 
 def _written(row: BoardRow, minute: int) -> str:

@@ -73,7 +73,7 @@ SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS
 ON CONFLICT (round_id, token_id) DO UPDATE SET price_usd = excluded.price_usd, decimals = excluded.decimals,
   reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at"""
 _END_RULE = "DELETE FROM competition_round_rule"
-_IS_PUBLISHED = "status IN ('finalized', 'partially_paid', 'paid')"
+_IS_PUBLISHED = f"status IN {PUBLISHED}"
 _NEWEST = f"""
 SELECT * FROM competition_rounds WHERE {_IS_PUBLISHED} ORDER BY ends_at DESC, round_id DESC LIMIT ? OFFSET ?"""
 _LISTED = f"SELECT * FROM competition_rounds ORDER BY ends_at DESC, round_id DESC LIMIT {LISTED_MAX}"

@@ -190,18 +190,14 @@ class RoundsRun:
         """Take all steps that are due."""
         for _ in range(STEPS_MAX):
             step = step_of(round_, self._work.clock.now())
-            if step == "capture":
-                await self._value_swaps()
+            if step == "capture":  # only when it is known which swaps are excessive
+                while await value_swaps(self._work.db, self._work.clock.now(), self._work.rules.floors):
+                    self._context.checkpoint()
             if step is None or not await take_step(self._work, round_, step):
                 return
             self._count({"close": "closed", "capture": "captured", "finalize": "finalized"}[step])
             self._context.checkpoint()
             round_ = await store.the_round(self._work.db, round_.round_id)
-
-    async def _value_swaps(self) -> None:
-        """Value all swaps that wait for it: a round is captured only when it is known which ones are excessive."""
-        while await value_swaps(self._work.db, self._work.clock.now(), self._work.rules.floors):
-            self._context.checkpoint()
 
     async def _note_discrepancies(self) -> None:
         for round_id, found in await find_discrepancies(self._work.db, self._work.clock.now()):
