@@ -1,7 +1,8 @@
 """The task `tenero`: one price refresh, whatever the upstream does."""
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from holdfast_testing.stores import open_kv
 from holdfast_testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.rate_limits import TENERO_STARTER, TeneroRateLimit
+from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import DIKO, FILLER_TOKENS, TRADED_TOKENS, VELAR
 from support.local_store import open_competition
 from support.market import Market
@@ -43,17 +45,22 @@ HALF_READABLE = [
     {"price_usd": 1.0},
 ]
 PRICED: dict[str, float | None] = {"stx": 0.85, SBTC: 103_420.5, STSTX: 0.97}
-LONE = f"{SBTC.partition('.')[0]}.token-1::token"
 STARTER = Quota(minute=10, month=10_000)
 PAIRS = [(token.id, "stx") for token in TRADED_TOKENS]
 
 
 def static_market(**more: float | None) -> Market:
-    return Market([{"stx": 0.85, SBTC: 103_420.5, STSTX: 0.97, **more}])
+    return Market([{**PRICED, **more}])
 
 
 def failing(status: int, headers: dict[str, str] | None = None) -> Callable[[Request], FetchResponse]:
     return lambda _: response({"message": "no"}, status=status, headers=headers or {})
+
+
+async def usd_of(bench: TaskBench, token_id: str) -> float | None:
+    found = await get_cached_token_price(bench.kv, token_id)
+    assert found is not None
+    return found.price_usd
 
 
 async def test_one_page_prices_all_tokens(tmp_path: Path) -> None:
@@ -124,9 +131,7 @@ async def test_what_the_list_lacks_is_asked_for_singly_and_found_there_again(tmp
         calls += [(await bench.run(TASK)).counters["calls"] for _ in range(2)]
 
         assert calls == [4, 2, 2, 1, 1]
-        found = await get_cached_token_price(bench.kv, OTHERS[0])
-        assert found is not None
-        assert found.price_usd == 2.6
+        assert await usd_of(bench, OTHERS[0]) == 2.6
 
 
 @pytest.mark.parametrize("rows", [HALF_READABLE, HALF_READABLE[:3], HALF_READABLE[:1]])
@@ -196,9 +201,7 @@ async def test_a_price_that_goes_missing_is_kept_and_reported(tmp_path: Path) ->
         assert result.error is None
         assert (result.counters["succeeded"], result.counters["withoutPrice"]) == (1, 2)
         assert result.counters["unpricedTokens"] == []
-        found = await get_cached_token_price(bench.kv, "stx")
-        assert found is not None
-        assert found.price_usd == 0.85
+        assert await usd_of(bench, "stx") == 0.85
         gone = [line.fields["token"] for line in bench.wired.log.of("price.gone_missing")]
         assert gone == ["stx", SBTC]
 
@@ -312,15 +315,13 @@ async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
         await bench.run(TASK)
         market.pages[0]["stx"] = 85.0
         first = await bench.run(TASK)
-        held = await get_cached_token_price(bench.kv, "stx")
+        held = await usd_of(bench, "stx")
         assert bench.wired.log.of("price.jump_believed") == []
         second = await bench.run(TASK)
-        believed = await get_cached_token_price(bench.kv, "stx")
+        believed = await usd_of(bench, "stx")
 
         assert (first.counters["heldBack"], second.counters["heldBack"]) == (1, 0)
-        assert held is not None
-        assert believed is not None
-        assert (held.price_usd, believed.price_usd) == (0.85, 85.0)
+        assert (held, believed) == (0.85, 85.0)
         lines = [*bench.wired.log.of("price.jump_held"), *bench.wired.log.of("price.jump_believed")]
         assert [line.fields["token"] for line in lines] == ["stx", "stx"]
         assert [(line.level, line.fields["was"]) for line in lines] == [("WARN", 0.85), ("INFO", 0.85)]
@@ -333,11 +334,9 @@ async def test_a_jump_is_forgotten_with_the_next_usual_price(tmp_path: Path) -> 
         for price in (0.85, 85.0, 0.86, 85.0, 85.0):
             market.pages[0]["stx"] = price
             held.append((await bench.run(TASK)).counters["heldBack"])
-        known = await get_cached_token_price(bench.kv, "stx")
+        known = await usd_of(bench, "stx")
 
-    assert held == [0, 1, 0, 1, 0]
-    assert known is not None
-    assert known.price_usd == 85.0
+    assert (held, known) == ([0, 1, 0, 1, 0], 85.0)
 
 
 async def test_the_factor_of_a_jump_can_be_set(tmp_path: Path) -> None:
@@ -431,7 +430,7 @@ def test_before_the_first_refresh_nothing_is_counted() -> None:
 
 async def test_a_refresh_that_waits_counts_the_time(tmp_path: Path) -> None:
     """In milliseconds, from its first call to its last answer."""
-    market = Market([PRICED])
+    market = static_market()
     async with task_bench(tmp_path, market) as bench:
         await bench.wired.clock.sleep(100)
         client = bench.wired.tenero.client
@@ -449,7 +448,6 @@ async def test_a_refresh_that_waits_counts_the_time(tmp_path: Path) -> None:
 
 async def test_the_log_says_whether_a_refresh_goes_on(tmp_path: Path) -> None:
     """After a token without an answer it does; after a 429 it does not."""
-    other = f"{SBTC.partition('.')[0]}.token::token"
     lines = []
     for status in (500, 429):
 
@@ -460,18 +458,18 @@ async def test_the_log_says_whether_a_refresh_goes_on(tmp_path: Path) -> None:
         directory = tmp_path / str(status)
         directory.mkdir()
         async with task_bench(directory, market) as bench:
-            await bench.traded((other, "stx"))
+            await bench.traded((OTHERS[0], "stx"))
             await bench.run(TASK)
             [line] = bench.wired.log.of("prices.asking_failed")
             lines.append((line.fields["first"], line.fields["goes_on"]))
 
-    assert lines == [(other, True), (other, False)]
+    assert lines == [(OTHERS[0], True), (OTHERS[0], False)]
 
 
 @pytest.mark.parametrize("stored", ["[", "[]", '{"stx": {"askedAt": "now"}}'])
 async def test_a_memory_that_cannot_be_read_is_begun_again(stored: str, tmp_path: Path) -> None:
     """With a line in the log."""
-    async with task_bench(tmp_path, Market([PRICED])) as bench:
+    async with task_bench(tmp_path, static_market()) as bench:
         await bench.kv.put(MEMORY_KEY, stored)
 
         result = await bench.run(TASK)
@@ -490,17 +488,17 @@ def limited(request: Request) -> FetchResponse | None:
 
 async def test_after_a_429_of_a_single_token_the_list_is_not_asked(tmp_path: Path) -> None:
     """It waited longest, so it is requested first; the 429 is for all of Tenero."""
-    market = Market([{"stx": 0.85, SBTC: 103_420.5, STSTX: 0.97}], broken=limited)
+    market = Market([PRICED], broken=limited)
     waited = TokenMemory(asked_at=START_MS - 600_000, missed_at=START_MS - 600_000, unlisted=True)
     recent = TokenMemory(asked_at=START_MS - 1_000)
-    memory = {LONE: waited, **dict.fromkeys(STATIC_TOKENS, recent)}
+    memory = {OTHERS[1]: waited, **dict.fromkeys(STATIC_TOKENS, recent)}
     async with task_bench(tmp_path, market) as bench:
-        await bench.traded((LONE, "stx"))
+        await bench.traded((OTHERS[1], "stx"))
         await bench.kv.put(MEMORY_KEY, json.dumps({name: each.to_json() for name, each in memory.items()}))
 
         result = await bench.run(TASK)
 
-    assert market.asked == [f"/{LONE.partition('::')[0]}"]
+    assert market.asked == [f"/{OTHERS[1].partition('::')[0]}"]
     assert result.limited_until == START_MS + 600_000
     assert result.incomplete is not None
     assert (result.counters["succeeded"], result.counters["failed"], result.counters["unasked"]) == (0, 1, 3)
@@ -509,26 +507,27 @@ async def test_after_a_429_of_a_single_token_the_list_is_not_asked(tmp_path: Pat
 # Against the simulated Tenero
 
 
-def wired_to_simulator(quota: Quota) -> tuple[Wired, SimulatedFetch]:
+@asynccontextmanager
+async def simulated_bench(directory: Path, quota: Quota) -> AsyncIterator[tuple[TaskBench, Simulator]]:
     clock, log, random = VirtualClock(), CapturedLog(), Random(3).random
-    fetch = SimulatedFetch(quiet_simulator(clock), latency_s=0.06)
+    simulator = quiet_simulator(clock)
     wired = Wired(tenero_upstream(TENERO_URL, None), always(response({})), quota, clock=clock, log=log)
+    fetch = SimulatedFetch(simulator, latency_s=0.06)
     wired.client = UpstreamClient(wired.upstream, fetch, wired.limiter, clock, random)
-    return wired, fetch
+    async with open_competition(directory) as db, open_kv(directory, clock) as kv:
+        yield TaskBench(db, kv, wired), simulator
 
 
 async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -> None:
     """Numbers, strings, zero, null, unlisted and unknown tokens: all are priced except the one without a price."""
-    wired, _ = wired_to_simulator(STARTER)
-    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
-        bench = TaskBench(db, kv, wired)
+    async with simulated_bench(tmp_path, STARTER) as (bench, _):
         await bench.traded(*PAIRS)
 
         result = await bench.run(TASK)
 
         assert result.error is None
         assert result.counters["unpricedTokens"] == [VELAR.id]
-        found = await prices_of(kv, tracked_tokens(await traded_tokens(db)), wired.clock.now())
+        found = await prices_of(bench.kv, tracked_tokens(await traded_tokens(bench.db)), bench.wired.clock.now())
         assert {token_id for token_id, price in found.items() if price.price_usd is None} == {VELAR.id}
         assert {price.decimals for price in found.values()} == {6, 8, 18}
         assert found[DIKO.id].price_usd is not None
@@ -537,55 +536,49 @@ async def test_every_way_of_quoting_ends_as_a_price_or_as_none(tmp_path: Path) -
 @pytest.mark.slow
 async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -> None:
     """53 tokens on all pages of the list, 10 calls a minute: never refused, and no price grows stale."""
-    wired, fetch = wired_to_simulator(STARTER)
-    fetch._simulator.tenero_rate_limit = TeneroRateLimit(TENERO_STARTER, TENERO_STARTER)
-    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
-        bench = TaskBench(db, kv, wired)
+    async with simulated_bench(tmp_path, STARTER) as (bench, simulator):
+        simulator.tenero_rate_limit = TeneroRateLimit(TENERO_STARTER, TENERO_STARTER)
         await bench.traded(*PAIRS, *[(token.id, "stx") for token in FILLER_TOKENS[::6]])
-        ends = wired.clock.now() + 8 * 3_600_000
-        while wired.clock.now() < ends:
-            due_at = wired.clock.now() + 300_000
+        ends = bench.wired.clock.now() + 8 * 3_600_000
+        while bench.wired.clock.now() < ends:
+            due_at = bench.wired.clock.now() + 300_000
             result = await bench.run(TASK)
-            await wired.clock.sleep((max(result.limited_until or 0, due_at) - wired.clock.now()) / 1000)
+            await bench.wired.clock.sleep((max(result.limited_until or 0, due_at) - bench.wired.clock.now()) / 1000)
 
-        found = await prices_of(kv, tracked_tokens(await traded_tokens(db)), wired.clock.now())
+        found = await prices_of(bench.kv, tracked_tokens(await traded_tokens(bench.db)), bench.wired.clock.now())
         assert len(found) == len(TRADED_TOKENS) + len(FILLER_TOKENS[::6])
         assert [token_id for token_id, price in found.items() if price.stale] == []
-        assert wired.log.of("upstream.attempt_failed") == []
+        assert bench.wired.log.of("upstream.attempt_failed") == []
 
 
 async def test_an_outage_is_counted_and_over_when_it_is_over(tmp_path: Path) -> None:
     """Others use up the shared limit: it is a failure with log lines, and the next refresh works."""
-    wired, fetch = wired_to_simulator(Quota(minute=100, month=50_000))
-    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
-        bench = TaskBench(db, kv, wired)
+    async with simulated_bench(tmp_path, Quota(minute=100, month=50_000)) as (bench, simulator):
         await bench.run(TASK)
-        fetch._simulator.faults.add(SimulatedFault(kind="limited", upstream="tenero", times=50, retry_after=None))
+        simulator.faults.add(SimulatedFault(kind="limited", upstream="tenero", times=50, retry_after=None))
 
         during = await bench.run(TASK)
-        fetch._simulator.faults.clear()
-        await wired.clock.sleep(3_600)
+        simulator.faults.clear()
+        await bench.wired.clock.sleep(3_600)
         after = await bench.run(TASK)
 
         assert during.incomplete is not None
         assert not during.progressed
         assert during.limited_until is not None
-        assert wired.log.of("upstream.attempt_failed")
-        assert wired.log.of("prices.asking_failed")
+        assert bench.wired.log.of("upstream.attempt_failed")
+        assert bench.wired.log.of("prices.asking_failed")
         assert (after.error, after.limited_until, after.counters["succeeded"]) == (None, None, 3)
 
 
 async def test_a_price_is_as_old_as_its_own_page(tmp_path: Path) -> None:
     """The second page is slow: the prices of the first are not called newer than they are."""
-    wired, fetch = wired_to_simulator(STARTER)
-    began_at = wired.clock.now()
-    fetch._simulator.faults.add(SimulatedFault(kind="delay", path="/tokens", seconds=6.0, from_ms=began_at + 100))
-    async with open_competition(tmp_path) as db, open_kv(tmp_path, wired.clock) as kv:
-        bench = TaskBench(db, kv, wired)
+    async with simulated_bench(tmp_path, STARTER) as (bench, simulator):
+        began_at = simulator.clock.now()
+        simulator.faults.add(SimulatedFault(kind="delay", path="/tokens", seconds=6.0, from_ms=began_at + 100))
         await bench.traded(*PAIRS)
 
         await bench.run(TASK)
 
-        found = await prices_of(kv, ["stx", DIKO.id], wired.clock.now())
+        found = await prices_of(bench.kv, ["stx", DIKO.id], bench.wired.clock.now())
         assert found["stx"].fetched_at == began_at + 60
-        assert wired.clock.now() - began_at > 6_000
+        assert bench.wired.clock.now() - began_at > 6_000

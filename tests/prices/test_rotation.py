@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,13 @@ from support.scripted_fetch import Request, response
 from support.task_run import task_bench
 from tocsin.errors import MalformedShape
 from tocsin.fetch import FetchResponse
-from tocsin.prices import refresh as rotation
 from tocsin.prices.refresh import (
     HeldPrice,
     RefreshPlan,
     TokenMemory,
     memory_from_json,
     memory_to_json,
+    plan_refresh,
     refresh_prices_task,
 )
 from tocsin.prices.store import get_cached_token_prices
@@ -38,90 +37,78 @@ TOKENS = [f"{address_of('deployer')}.token-{n}::token" for n in range(8)]
 PAGES = 3  # what a refresh reads at most; on the fourth "page" are the tokens that no list has
 
 
-def plan_refresh(token_ids: Iterable[str], memory: Mapping[str, TokenMemory], now: int) -> RefreshPlan:
-    return rotation.plan_refresh(token_ids, memory, now, pages_max=3)
-
-
 def unlisted(asked_at: int, missed_at: int) -> TokenMemory:
     return TokenMemory(asked_at, missed_at, unlisted=True)
 
 
-def test_tokens_never_asked_for_are_looked_for_in_the_list_in_the_order_given() -> None:
-    """Static tokens and then the most traded ones, as the tracked set has them."""
-    assert plan_refresh(["a", "b"], {}, NOW) == RefreshPlan(("a", "b"), (), single_first=False)
+def missed(asked_at: int, missed_at: int) -> TokenMemory:
+    return TokenMemory(asked_at, missed_at)
 
 
-def test_the_longest_unasked_come_first() -> None:
-    """In the list and among the single ones alike."""
+def plan(listed: str, single: str, *, single_first: bool = False) -> RefreshPlan:
+    return RefreshPlan(tuple(listed), tuple(single), single_first)
+
+
+WAITED = {"a": TokenMemory(NOW - 1), **{name: unlisted(NOW - 5, NOW - 9) for name in "bcde"}}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "memory", "expected"),
+    [
+        # Tokens that were never asked for are looked for in the list, in the order given.
+        ("ab", {}, plan("ab", "")),
+        # Those that were not asked for longest come first, in the list and among the single ones alike.
+        ("ab", {"a": TokenMemory(NOW - 1), "b": TokenMemory(NOW - 9)}, plan("ba", "")),
+        ("cd", {"c": unlisted(NOW - 2, NOW - 99), "d": unlisted(NOW - 3, NOW - 99)}, plan("", "dc")),
+        # Single tokens go before the list if they waited longer, so a list that uses up the budget cannot starve them.
+        ("ab", {"a": TokenMemory(NOW - 1), "b": unlisted(NOW - 2, NOW - 5)}, plan("a", "b", single_first=True)),
+        ("ab", {"a": TokenMemory(NOW - 5), "b": unlisted(NOW - 5, NOW - 9)}, plan("a", "b")),
+        (
+            "abc",
+            {"a": TokenMemory(NOW - 3), "b": unlisted(NOW - 5, NOW - 9), "c": unlisted(NOW - 1, NOW - 9)},
+            plan("a", "bc", single_first=True),
+        ),
+        # Within a day the list is not searched for what it lacked; then, or by a clock set back, all are looked for.
+        ("a", {"a": unlisted(NOW - 3, NOW - DAY_MS + 1)}, plan("", "a")),
+        ("a", {"a": unlisted(NOW - 3, NOW)}, plan("", "a")),
+        *[
+            (
+                "abc",
+                {"a": unlisted(NOW, at), "b": unlisted(NOW - 1, NOW - 5), "c": TokenMemory(NOW - 2)},
+                plan("cba", ""),
+            )
+            for at in (NOW - DAY_MS, NOW + 1)
+        ],
+        # A token that the list did not reach is asked for once by itself, and the list is still searched for it.
+        ("ab", {"a": TokenMemory(NOW - 1), "b": missed(NOW - 5, NOW - 2)}, plan("ba", "b", single_first=True)),
+        ("b", {"b": missed(NOW - 4, NOW - 3)}, plan("b", "b", single_first=True)),
+        ("b", {"b": missed(NOW - 3, NOW - 3)}, plan("b", "")),
+        ("b", {"b": missed(NOW - 2, NOW - 3)}, plan("b", "")),
+        ("bc", {"b": missed(NOW - 5, NOW - 4), "c": missed(NOW - 1, NOW - 9)}, plan("bc", "bc", single_first=True)),
+        # More single tokens than pages are looked for in the list too; those that waited are asked for before it.
+        ("abcd", WAITED, plan("a", "bcd", single_first=True)),
+        ("abcde", WAITED, plan("bcdea", "bcde", single_first=True)),
+    ],
+)
+def test_which_tokens_are_asked_for_and_in_which_order(
+    tokens: str, memory: dict[str, TokenMemory], expected: RefreshPlan
+) -> None:
+    assert plan_refresh(tokens, memory, NOW, pages_max=3) == expected
+
+
+def test_list_and_single_tokens_are_planned_together() -> None:
     memory = {
         "a": TokenMemory(asked_at=NOW - 1),
         "b": TokenMemory(asked_at=NOW - 9),
         "c": unlisted(NOW - 2, NOW - 99),
         "d": unlisted(NOW - 3, NOW - 99),
     }
-    assert plan_refresh("abcd", memory, NOW) == RefreshPlan(("b", "a"), ("d", "c"), single_first=False)
-
-
-def test_single_tokens_go_before_the_list_when_they_waited_longer() -> None:
-    """A list that uses up the budget cannot starve them."""
-    memory = {"a": TokenMemory(asked_at=NOW - 1), "b": unlisted(NOW - 2, NOW - 5)}
-    assert plan_refresh("ab", memory, NOW).single_first
-
-
-@pytest.mark.parametrize("missed_at", [NOW - DAY_MS, NOW + 1])
-def test_once_a_day_all_are_looked_for_in_the_list(missed_at: int) -> None:
-    """When the pages are read for one of them, they are read for all; a clock set back does no harm."""
-    memory = {"a": unlisted(NOW, missed_at), "b": unlisted(NOW - 1, NOW - 5), "c": TokenMemory(NOW - 2)}
-    assert plan_refresh("abc", memory, NOW) == RefreshPlan(("c", "b", "a"), (), single_first=False)
-
-
-@pytest.mark.parametrize("missed_at", [NOW - DAY_MS + 1, NOW])
-def test_within_a_day_the_list_is_not_searched_for_what_it_lacked(missed_at: int) -> None:
-    """No other token waits in the list, so the order does not matter."""
-    memory = {"a": unlisted(NOW - 3, missed_at)}
-    assert plan_refresh("a", memory, NOW) == RefreshPlan((), ("a",), single_first=False)
-
-
-def test_who_waited_as_long_as_the_list_comes_after_it() -> None:
-    memory = {"a": TokenMemory(NOW - 5), "b": unlisted(NOW - 5, NOW - 9)}
-    assert plan_refresh("ab", memory, NOW) == RefreshPlan(("a",), ("b",), single_first=False)
-
-
-@pytest.mark.parametrize(("asked_at", "singles"), [(NOW - 4, ("b",)), (NOW - 3, ()), (NOW - 2, ())])
-def test_a_token_that_was_asked_for_since_it_was_missed_waits_for_the_list(
-    asked_at: int, singles: tuple[str, ...]
-) -> None:
-    memory = {"b": TokenMemory(asked_at, missed_at=NOW - 3)}
-    assert plan_refresh("b", memory, NOW) == RefreshPlan(("b",), singles, single_first=bool(singles))
-
-
-def test_the_single_token_that_waited_longest_decides_who_is_first() -> None:
-    memory = {"a": TokenMemory(NOW - 3), "b": unlisted(NOW - 5, NOW - 9), "c": unlisted(NOW - 1, NOW - 9)}
-    assert plan_refresh("abc", memory, NOW) == RefreshPlan(("a",), ("b", "c"), single_first=True)
-    missed = {"b": TokenMemory(NOW - 5, missed_at=NOW - 4), "c": TokenMemory(NOW - 1, missed_at=NOW - 9)}
-    assert plan_refresh("bc", missed, NOW) == RefreshPlan(("b", "c"), ("b", "c"), single_first=True)
+    assert plan_refresh("abcd", memory, NOW, pages_max=3) == plan("ba", "dc")
 
 
 def test_a_held_price_is_a_price_of_its_token() -> None:
     assert TokenMemory(held=HeldPrice(2.5, 6)).held_price("a") == TokenPrice("a", 2.5, 6)
     assert TokenMemory().held_price("a") is None
-
-
-def test_more_single_tokens_than_pages_are_looked_for_in_the_list_too() -> None:
-    """A list that seemed to lack many is read again at once; tokens that waited are requested before it."""
-    memory = {"a": TokenMemory(NOW - 1), **{name: unlisted(NOW - 5, NOW - 9) for name in "bcde"}}
-
-    assert plan_refresh("abcd", memory, NOW) == RefreshPlan(("a",), ("b", "c", "d"), single_first=True)
-    assert plan_refresh("abcde", memory, NOW) == RefreshPlan(
-        ("b", "c", "d", "e", "a"), ("b", "c", "d", "e"), single_first=True
-    )
-
-
-def test_a_token_that_the_list_did_not_reach_is_asked_for_once_by_itself() -> None:
-    """It comes first, and the list is still searched for it: no list has shown that it lacks it."""
-    memory = {"a": TokenMemory(NOW - 1), "b": TokenMemory(NOW - 5, missed_at=NOW - 2)}
-
-    assert plan_refresh("ab", memory, NOW) == RefreshPlan(("b", "a"), ("b",), single_first=True)
 
 
 @pytest.mark.slow
@@ -139,14 +126,14 @@ def test_a_token_that_the_list_did_not_reach_is_asked_for_once_by_itself() -> No
 )
 def test_no_token_is_forgotten_and_the_memory_survives_being_stored(memory: dict[str, TokenMemory]) -> None:
     """Whatever is remembered of it; only single tokens that go first may be looked for in the list as well."""
-    plan = plan_refresh("abcdefgh", memory, NOW)
-    assert {*plan.listed, *plan.single} == set("abcdefgh")
-    assert plan.single_first or not {*plan.listed} & {*plan.single}
+    made = plan_refresh("abcdefgh", memory, NOW, pages_max=3)
+    assert {*made.listed, *made.single} == set("abcdefgh")
+    assert made.single_first or not {*made.listed} & {*made.single}
 
     stored = json.loads(json.dumps(memory_to_json(memory)))
 
     assert memory_from_json(stored, "abcdefgh") == memory
-    assert plan_refresh("abcdefgh", memory_from_json(stored, "abcdefgh"), NOW) == plan
+    assert plan_refresh("abcdefgh", memory_from_json(stored, "abcdefgh"), NOW, pages_max=3) == made
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,24 @@
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.simulator import Simulator
+from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import chain_of
-from support.feed_service import busy, clock_of, feed_result, lateness, most_within
 from support.older_database import downgrade
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from support.whole_service import SWEEP_ALONE, SWEEP_S, Spy, Throttle, service
+from support.whole_service import SWEEP_ALONE, SWEEP_S, Service, Spy, Throttle, service
 from tocsin.fetch import FetchResponse
 from tocsin.settings import Settings
+from tocsin.shape import FreeForm
 from tocsin.swaps.feed_state import ASK_AGAIN_MS
 from tocsin.swaps.walk import list_ages
 from tocsin.upstream.budget import Quota
@@ -25,6 +29,39 @@ MINUTE_S, HOUR_S = 60, 3_600
 THE_LIST = "/extended/v3/transactions"
 BEGUN_S = SWEEP_S + MINUTE_S  # the feed has begun, and a sweep has relied on it
 BOUND_S = 2 * SWEEP_S  # without a complete run of the feed for longer, the service is not ready
+
+
+def busy(*, swaps: float = 60, network: float = 600) -> Simulator:
+    """Return a chain on which everybody trades, without reorgs."""
+    simulator = chain_of(3)
+    traffic = Traffic(swaps=swaps, network=network, floods=0, reorgs=0, kinds={"simple": 1})
+    start_traffic(simulator.chain, traffic)
+    return simulator
+
+
+def clock_of(simulator: Simulator) -> VirtualClock:
+    assert isinstance(simulator.clock, VirtualClock)
+    return simulator.clock
+
+
+async def lateness(made: Service) -> list[float]:
+    """Return the seconds from the block of each swap until it was recorded, the longest last."""
+    rows = (await made.db.prepare("SELECT txid, recorded_at FROM swaps").all()).results
+    blocks = {row["txid"]: made.simulator.chain.transactions[row["txid"]].block for row in rows}
+    late = [row["recorded_at"] / 1000 - block.time_s for row in rows if (block := blocks[row["txid"]])]
+    return sorted(late)
+
+
+async def feed_result(made: Service) -> FreeForm:
+    """Return the result of the feed's last run from the status."""
+    result = (await made.scheduler.client().status()).last_result["feed"]
+    assert result is not None
+    return result
+
+
+def most_within(calls: Iterable[int], window_s: int) -> int:
+    times = list(calls)
+    return max(sum(0 <= other - at < window_s * 1000 for other in times) for at in times)
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """The competition on a simulated chain: a database, a client with a real budget, and real contexts."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -13,6 +13,7 @@ from holdfast.types import Clock, Database
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
+from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.truth import TrueSwap
 from stacks_simulator.wallets import Wallet
@@ -20,15 +21,16 @@ from support.local_store import open_competition
 from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.board.board import BoardPage, PricedToken, all_rows, board_query, page_of
-from tocsin.fetch import Fetch
+from tocsin.fetch import Fetch, FetchResponse
 from tocsin.scheduler.run import KeptLines, Run
 from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
 from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
+from tocsin.stacks import MinedAt, Transaction
 from tocsin.swaps.codes import Code
 from tocsin.swaps.feed import follow_network_tasks
-from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.rules import AllowList, Rules, built_in
 from tocsin.swaps.submit import SubmissionLane, submit
 from tocsin.swaps.sweep import sweep_task
 from tocsin.swaps.types import SubmitAnswer
@@ -77,6 +79,40 @@ class World:
     async def submit(self, txid: str, rules: Rules | None = None) -> SubmitAnswer:
         """Submit a trade, as the only client."""
         return await submit(self.request(), rules or self.rules, {"txid": txid}, SubmissionLane())
+
+    @contextmanager
+    def answering(self, answer: Callable[[str], FetchResponse | str | None]) -> Iterator[None]:
+        """Let Hiro's answer to a URL be this one, or its own to another URL; None: its own."""
+        whole = self.hiro.client._fetch
+
+        async def fetch(url: str, **options: Any) -> FetchResponse:
+            given = answer(url)
+            return given if isinstance(given, FetchResponse) else await whole(given or url, **options)
+
+        self.hiro.client._fetch = fetch
+        try:
+            yield
+        finally:
+            self.hiro.client._fetch = whole
+
+    @contextmanager
+    def changing(self, part: str, change: Callable[[str, Any], object]) -> Iterator[None]:
+        """Let `change` edit the JSON of each 200 from a URL that contains `part`."""
+        whole = self.hiro.client._fetch
+
+        async def fetch(url: str, **options: Any) -> FetchResponse:
+            answer = await whole(url, **options)
+            if part not in url or answer.status != 200:
+                return answer
+            body = json.loads(answer.body)
+            change(url, body)
+            return FetchResponse(200, answer.headers, json.dumps(body).encode())
+
+        self.hiro.client._fetch = fetch
+        try:
+            yield
+        finally:
+            self.hiro.client._fetch = whole
 
     async def wait(self, seconds: float) -> None:
         """Let time pass for the clock and the chain."""
@@ -150,6 +186,28 @@ async def followed(directory: Path, chain: Simulator | int, **options: Any) -> A
     async with trading(directory, chain, **options) as (world, made):
         await started(world)
         yield world, made
+
+
+def listing(world: World, tx: ChainTransaction) -> Rules:
+    """Return the rules under which this call counts as well."""
+    assert isinstance(tx.payload, SimulatedCall)
+    added = AllowList({tx.payload.contract: frozenset({tx.payload.function})})
+    return Rules(built_in().plus(added), world.rules.start_s)
+
+
+def transaction(tx_id: str, sender: str, **values: Any) -> Transaction:
+    """Return a successful call, as Hiro's lists show it; `values` are its other fields."""
+    fields: dict[str, Any] = {
+        "sponsored": False,
+        "fee": 0,
+        "status": "success",
+        "type": "contract_call",
+        "contract_call": None,
+        "mined": MinedAt(1, "0x", 0, 0),
+        "canonical": True,
+        "event_count": None,
+    }
+    return Transaction(tx_id, sender, **{**fields, **values})
 
 
 async def register(db: Database, wallets: Iterable[Wallet]) -> None:

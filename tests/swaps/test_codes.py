@@ -18,9 +18,6 @@ def test_every_code_has_its_meaning() -> None:
     assert {code for code in Code if MEANINGS[code].final} == refused
 
 
-# Codes
-
-
 def test_every_code_has_its_status_and_says_whether_to_try_again() -> None:
     """The public contract: what a client program decides by."""
     shown = {

@@ -12,7 +12,7 @@ from holdfast.errors import StoreError
 from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.addresses import address_of
 from stacks_simulator.calls import CALL_KINDS, SWAP_KINDS
-from support.competition import World, open_world, trading, verdict_of
+from support.competition import World, open_world, trading, transaction, verdict_of
 from support.reference_cases import PARSE_CASES, VERIFY_CASES
 from support.scripted_fetch import example
 from support.simulated import ask_json, quiet_simulator
@@ -20,7 +20,7 @@ from tocsin.commands import render
 from tocsin.commands.explain import explain_file, explain_of_chain, recorded_swap, tier_lookup
 from tocsin.errors import TransactionUnreadable
 from tocsin.settings import Settings
-from tocsin.stacks import ContractCall, MinedAt, Transaction
+from tocsin.stacks import ContractCall
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.explain import explain_not_found, explain_record, explain_refusal, with_record
 from tocsin.swaps.rules import Check, Rules, built_in
@@ -30,10 +30,6 @@ from tocsin.swaps.types import ExplainStep, Explanation, SubmitAnswer, SwapAmoun
 KEYS = {"status", "code", "reason", "steps", "swap", "legs"}
 PARTS = ("token_in", "amount_in", "token_out", "amount_out")
 DATA = Path(__file__).parent.parent / "data"
-WALLET, OTHER = address_of("wallet"), address_of("other")
-ALLOWED = built_in()
-CONTRACT, FUNCTIONS = next((name, sorted(functions)) for name, functions in ALLOWED.contracts.items() if functions)
-RULES = Rules(ALLOWED, 1_700_000_000)
 
 
 async def explained(world: World, directory: Path, txid: str) -> Explanation:
@@ -341,34 +337,14 @@ def test_every_verdict_is_shown_in_the_words_of_the_api(code: Code | None) -> No
     assert sentence.strip() == expected
 
 
-# Which rows of a list matter
-
-
-def call(
-    tx_id: str, sender: str = WALLET, *, contract: str = CONTRACT, function: str = FUNCTIONS[0], **values: Any
-) -> Transaction:
-    return Transaction(
-        **{
-            "tx_id": tx_id,
-            "sender": sender,
-            "sponsored": False,
-            "fee": 0,
-            "status": "success",
-            "type": "contract_call",
-            "contract_call": ContractCall(contract, function),
-            "mined": MinedAt(7, "0xb7", 0, 1_778_000_000),
-            "canonical": True,
-            "event_count": None,
-            **values,
-        }
-    )
-
-
 def test_a_refusal_is_shown_at_its_own_step() -> None:
     """One of the status first; one of the tokens last; one that is derived again where it is."""
-    by_status = explain_refusal(call("0x1"), Check("status", "it failed", Code.TX_FAILED), "eligible", RULES)
-    by_tokens = explain_refusal(call("0x1"), Check("tokens", "two", Code.INCOMPLETE_EVENTS), "eligible", RULES)
-    again = explain_refusal(call("0x1"), Check("tokens", "old words", Code.SENDER_NOT_GENESIS), "registered", RULES)
+    rules = Rules(built_in(), 0)
+    contract, functions = next((name, sorted(listed)) for name, listed in rules.allowlist.contracts.items())
+    call = transaction("0x1", address_of("wallet"), contract_call=ContractCall(contract, functions[0]))
+    by_status = explain_refusal(call, Check("status", "it failed", Code.TX_FAILED), "eligible", rules)
+    by_tokens = explain_refusal(call, Check("tokens", "two", Code.INCOMPLETE_EVENTS), "eligible", rules)
+    again = explain_refusal(call, Check("tokens", "old words", Code.SENDER_NOT_GENESIS), "registered", rules)
 
     assert [(step.name, step.ok) for step in by_status.steps][:2] == [("transaction", True), ("status", False)]
     assert (by_status.status, by_status.code, by_status.reason) == ("rejected", "tx_failed", "it failed")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ import pytest
 
 from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.calls import MULTIHOP_ROUTER
-from stacks_simulator.chain import SPONSOR
+from stacks_simulator.chain import SPONSOR, Chain
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.traffic import Traffic, start_traffic
 from stacks_simulator.wallets import Wallet
-from support.changed_fetch import ChangedFetch
 from support.competition import (
     World,
     as_rows,
@@ -26,6 +26,7 @@ from support.competition import (
     feed,
     follow,
     followed,
+    listing,
     number,
     open_world,
     register,
@@ -47,7 +48,7 @@ from tocsin.swaps.feed import FeedCounts, blocks_behind, feed_counters, feed_res
 from tocsin.swaps.feed_state import FeedGap, FeedMark, FeedState, MeasuredTraffic, load_state, save_state, set_value
 from tocsin.swaps.pool import StopReason
 from tocsin.swaps.proof import ProofFacts, completeness
-from tocsin.swaps.rules import AllowList, Rules, built_in
+from tocsin.swaps.rules import built_in
 from tocsin.swaps.sweep import Sweep
 from tocsin.swaps.verify import Tally
 from tocsin.swaps.walk import Anchor
@@ -67,9 +68,9 @@ TALLY = Tally(1, 2, 3, 4, 5, Counter({Code.TX_FAILED: 2, Code.INCOMPLETE_EVENTS:
 LIMITED = StopReason("calls are refused", limited_until=NOW + MINUTE, by_budget=True)
 
 
-def fill_list(world: World, transactions: int = 120) -> None:
-    """Older transactions of the network, so that its list has several pages."""
-    world.simulator.chain.dust(world.simulator.chain.strangers[0], transactions)
+def many(world: World, count: int = 130) -> None:
+    """Mine what waits, and transactions of strangers, by default more than a page of the list holds."""
+    world.simulator.chain.dust(world.simulator.chain.strangers[1], count)
     world.simulator.chain.mine()
 
 
@@ -77,7 +78,7 @@ async def test_the_first_look_begins_at_the_head(tmp_path: Path) -> None:
     """It costs one call, whatever the length of the list; the sweep then reads every contract's list once."""
     async with trading(tmp_path, 2) as (world, chain):
         chain.swap(chain.wallets[0])
-        fill_list(world)
+        many(world)
         chain.swap(chain.wallets[1])
         chain.mine()
         first = await feed(world)
@@ -193,9 +194,7 @@ async def test_refusals_of_the_feed_are_reopened(tmp_path: Path) -> None:
         await world.clock.sleep(900)
         await sweep(world)
         promoted = await world.rows()
-        call = sent.payload
-        contracts = {call.contract: frozenset({call.function})}  # type: ignore[union-attr]  # a call, not a transfer
-        grown = Rules(built_in().plus(AllowList(contracts)), world.rules.start_s)
+        grown = listing(world, sent)
         await sweep(world, rules=grown)
         rows = await world.rows()
 
@@ -214,9 +213,7 @@ async def test_nothing_is_called_complete_before_new_rules_were_applied(new: str
         sent = chain.swap(chain.wallets[0], f"off_list_{new}")
         await started(world)
         before = await feed(world)
-        call = sent.payload
-        contracts = {call.contract: frozenset({call.function})}  # type: ignore[union-attr]  # a call, not a transfer
-        grown = Rules(built_in().plus(AllowList(contracts)), world.rules.start_s)
+        grown = listing(world, sent)
         await world.clock.sleep(120)
         unread = await feed(world, rules=grown)
         await sweep(world, rules=grown)
@@ -324,8 +321,7 @@ async def test_a_list_counts_as_read_from_when_its_walk_began(tmp_path: Path, mo
                 begun = True
                 await world.wait(5)
                 chain.mine(chain.swap(chain.wallets[1], "multihop"))
-                chain.dust(chain.strangers[0], 130)
-                chain.mine()
+                many(world, 130)
                 await feed(world)
                 await world.clock.sleep(5)
             return await whole(principal, session, cursor)
@@ -402,8 +398,7 @@ async def test_twenty_thousand_transactions_after_a_downtime(tmp_path: Path) -> 
     async with followed(tmp_path, 5) as (world, chain):
         early = chain.swap(chain.wallets[0])
         for _ in range(40):
-            chain.dust(chain.strangers[1], 500)
-            chain.mine()
+            many(world, 500)
             await world.wait(2 * 3_600)
         late = chain.swap(chain.wallets[1])
         chain.mine()
@@ -414,8 +409,7 @@ async def test_twenty_thousand_transactions_after_a_downtime(tmp_path: Path) -> 
             sizes.append(await state_size(world))
             if results[-1].incomplete is None:
                 break
-            chain.dust(chain.strangers[2], 20)
-            chain.mine()
+            many(world, 20)
             await world.clock.sleep(60)
         rows = await world.rows()
 
@@ -434,15 +428,22 @@ async def test_twenty_thousand_transactions_after_a_downtime(tmp_path: Path) -> 
     assert max(sizes) < 20_000
 
 
-@pytest.mark.slow
-async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
-    """The list grows by more than a page a minute: the newest swaps are on record, and later all of them."""
-    simulator = chain_of(4)
+@asynccontextmanager
+async def throttled(directory: Path, wallets: int, calls: int) -> AsyncIterator[tuple[World, Chain, Throttle]]:
+    """Follow the list of a chain, from now on with so many calls a minute."""
+    simulator = chain_of(wallets)
     clock = simulator.clock
     assert isinstance(clock, VirtualClock)
     throttle = Throttle(SimulatedFetch(simulator), clock, calls=1_000, window_s=60)
-    async with followed(tmp_path, simulator, fetch=lambda _: throttle) as (world, chain):
-        throttle.calls = 1
+    async with followed(directory, simulator, fetch=lambda _: throttle) as (world, chain):
+        throttle.calls = calls
+        yield world, chain, throttle
+
+
+@pytest.mark.slow
+async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
+    """The list grows by more than a page a minute: the newest swaps are on record, and later all of them."""
+    async with throttled(tmp_path, 4, 1) as (world, chain, throttle):
         traffic = Traffic(swaps=12, strangers=10, transfers=10, floods=0, reorgs=0, network=3_600)
         start_traffic(chain, traffic)
         reached, claims, delays, counts, sizes = [], [], [], [], []
@@ -456,7 +457,7 @@ async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
             delays.append(number(result.counters, "blocksBehind"))
             if result.incomplete is None:
                 assert result.counters["blocksBehind"] == 0
-        frozen(simulator)
+        frozen(world.simulator)
         recorded = len(await world.rows())
         throttle.calls = 10_000
         await world.clock.sleep(120)
@@ -484,12 +485,7 @@ async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_one_call_a_minute_is_enough_for_a_calm_network(tmp_path: Path) -> None:
     """With a few transactions a minute nothing falls behind, and every swap is on record some minutes later."""
-    simulator = chain_of(4)
-    clock = simulator.clock
-    assert isinstance(clock, VirtualClock)
-    throttle = Throttle(SimulatedFetch(simulator), clock, calls=1_000, window_s=60)
-    async with followed(tmp_path, simulator, fetch=lambda _: throttle) as (world, chain):
-        throttle.calls = 1
+    async with throttled(tmp_path, 4, 1) as (world, chain, _):
         traffic = Traffic(swaps=6, strangers=10, transfers=10, floods=0, reorgs=0, network=300)
         start_traffic(chain, traffic)
         for _ in range(120):
@@ -505,15 +501,9 @@ async def test_one_call_a_minute_is_enough_for_a_calm_network(tmp_path: Path) ->
 
 async def test_calls_run_out_and_the_next_run_goes_on(tmp_path: Path) -> None:
     """Nothing is called complete while something is unread, and the result states when to continue."""
-    simulator = chain_of(2)
-    clock = simulator.clock
-    assert isinstance(clock, VirtualClock)
-    throttle = Throttle(SimulatedFetch(simulator), clock, calls=1_000, window_s=60)
-    async with followed(tmp_path, simulator, fetch=lambda _: throttle) as (world, chain):
-        throttle.calls = 3
+    async with throttled(tmp_path, 2, 3) as (world, chain, _):
         sent = chain.swap(chain.wallets[0])
-        chain.dust(chain.strangers[1], 700)
-        chain.mine()
+        many(world, 700)
         results = []
         for _ in range(30):
             results.append(await feed(world))
@@ -533,8 +523,7 @@ async def test_a_run_that_is_cut_off_goes_on_where_it_stopped(tmp_path: Path) ->
     """At every checkpoint, no page is read twice except the head."""
     async with followed(tmp_path, 2) as (world, chain):
         chain.swap(chain.wallets[0])
-        chain.dust(chain.strangers[1], 500)
-        chain.mine()
+        many(world, 500)
         before = world.calls()
         stops = 0
         for _ in range(20):
@@ -555,15 +544,18 @@ async def test_a_run_that_is_cut_off_goes_on_where_it_stopped(tmp_path: Path) ->
 # Transactions that the list does not show
 
 
-async def traded(world: World) -> None:
-    """Every wallet has made a transaction; the feed has begun, and the sweep has read everything once."""
-    chain = world.simulator.chain
-    for wallet in chain.wallets:
-        chain.transfer(wallet, chain.strangers[0], 5)
-    chain.mine()
-    await feed(world)
-    while number((await sweep(world)).counters, "scanned"):
-        await world.clock.sleep(60)
+@asynccontextmanager
+async def all_traded(directory: Path, wallets: int) -> AsyncIterator[tuple[World, Chain]]:
+    """Follow a chain on which every wallet has made a transaction; the sweep has read everything once."""
+    async with trading(directory, wallets) as (world, chain):
+        for wallet in chain.wallets:
+            chain.transfer(wallet, chain.strangers[0], 5)
+        chain.mine()
+        await feed(world)
+        while number((await sweep(world)).counters, "scanned"):
+            await world.clock.sleep(60)
+        await world.wait(60)
+        yield world, chain
 
 
 def omitted(world: World) -> list[ChainTransaction]:
@@ -588,21 +580,19 @@ async def recorded(world: World) -> set[str]:
 @pytest.mark.parametrize("share", [0.01, 0.2])
 async def test_the_next_look_finds_what_a_later_nonce_betrays(share: float, tmp_path: Path) -> None:
     """In every minute of two hours; the rest is found when the contracts' lists have their turn."""
-    simulator = chain_of(40)
-    async with open_world(tmp_path, simulator) as world:
-        await traded(world)
+    async with all_traded(tmp_path, 40) as (world, chain):
+        simulator = world.simulator
         simulator.hiro.omitted_share = share
-        start_traffic(simulator.chain, SWAPS)
+        start_traffic(chain, SWAPS)
         visits = looks = 0
         before = len(simulator.requests)
         for minute in range(1, 121):
-            await world.clock.sleep(60)
-            simulator.advance()
+            await world.wait(60)
             expected = betrayed(world)
             result = await feed(world)
             looks += 1
             visits += number(result.counters, "visited")
-            true = {swap.txid for swap in simulator.chain.truth()}
+            true = {swap.txid for swap in chain.truth()}
             assert result.counters["blocksBehind"] == 0
             assert expected & true <= await recorded(world)
             if minute % 15 == 0:
@@ -610,7 +600,7 @@ async def test_the_next_look_finds_what_a_later_nonce_betrays(share: float, tmp_
         paths = world.paths(before)
         frozen(simulator)
         await feed(world, world.run(by_hand=True))
-        hidden = {tx.tx_id for tx in omitted(world)} & {swap.txid for swap in simulator.chain.truth()}
+        hidden = {tx.tx_id for tx in omitted(world)} & {swap.txid for swap in chain.truth()}
         unseen = hidden - await recorded(world)
         for _ in range(2 * 96):
             await world.clock.sleep(900)
@@ -618,7 +608,7 @@ async def test_the_next_look_finds_what_a_later_nonce_betrays(share: float, tmp_
             await sweep(world)
         rows = await world.rows()
 
-    truth = simulator.chain.truth()
+    truth = chain.truth()
     assert len(truth) > 140
     assert len(hidden) > (0 if share < 0.1 else 20)
     assert len(unseen) < len(hidden)
@@ -630,14 +620,10 @@ async def test_the_next_look_finds_what_a_later_nonce_betrays(share: float, tmp_
 
 async def test_nothing_is_called_complete_above_a_missing_nonce(tmp_path: Path) -> None:
     """While the wallet's list fails, the block is below the missing transaction; then it is the head's again."""
-    simulator = chain_of(3)
-    async with trading(tmp_path, simulator) as (world, chain):
-        await traded(world)
-        await world.clock.sleep(60)
-        simulator.advance()
+    async with all_traded(tmp_path, 3) as (world, chain):
         wallet = chain.wallets[1]
         hidden, shown = await hidden_and_shown(world)
-        simulator.faults.add(SimulatedFault(kind="wrong_json", path=wallet.address))
+        world.simulator.faults.add(SimulatedFault(kind="wrong_json", path=wallet.address))
         claims = []
         for _ in range(12):
             result = await feed(world)
@@ -646,7 +632,7 @@ async def test_nothing_is_called_complete_above_a_missing_nonce(tmp_path: Path) 
             assert chain.transactions[hidden].tx_id not in await recorded(world)
             await world.clock.sleep(60)
         tries = sum(wallet.address in path for path in world.paths())
-        simulator.faults.clear()
+        world.simulator.faults.clear()
         await world.clock.sleep(3_600)
         last = await feed(world)
         rows = await world.rows()
@@ -660,37 +646,32 @@ async def test_nothing_is_called_complete_above_a_missing_nonce(tmp_path: Path) 
     assert (last.counters["missingNonces"], last.counters["completeUntilBlock"]) == (0, chain.blocks[-1].height)
 
 
+def hide(world: World, *hidden: ChainTransaction) -> None:
+    """Leave these transactions out of the network's list."""
+    world.simulator.hiro._is_listed = lambda tx: tx not in hidden  # type: ignore[method-assign]  # of our choice
+
+
 async def hidden_and_shown(world: World) -> tuple[str, str]:
     """Two swaps of one wallet, the first of which the list does not show; both in the block of an earlier one."""
-    chain, hiro = world.simulator.chain, world.simulator.hiro
+    chain = world.simulator.chain
     first = chain.transfer(chain.wallets[1], chain.strangers[0], 5)
-    hidden = chain.swap(chain.wallets[1])
-    shown = chain.swap(chain.wallets[1])
+    hidden, shown = chain.burst(chain.wallets[1], 2)
     chain.mine(first, hidden, shown)
-
-    def is_listed(tx: ChainTransaction) -> bool:
-        return tx is not hidden
-
-    hiro._is_listed = is_listed  # type: ignore[method-assign]  # one transaction of our choice
+    hide(world, hidden)
     return hidden.tx_id, shown.tx_id
 
 
 @asynccontextmanager
 async def hiding_world(directory: Path) -> AsyncIterator[tuple[World, set[str]]]:
     """A world that has started, and a set of transactions that the second wallet's own list does not show."""
-    simulator = chain_of(3)
     hiding: set[str] = set()
-    fetch = ChangedFetch(simulator, f"/{simulator.chain.wallets[1].address}/transactions")
 
     def without_hidden(_url: str, body: dict[str, Any]) -> None:
         body["results"] = [row for row in body["results"] if row.get("transaction", row)["tx_id"] not in hiding]
 
-    fetch.change = without_hidden
-    async with open_world(directory, simulator, fetch=lambda _: fetch) as world:
-        await traded(world)
-        await world.clock.sleep(60)
-        simulator.advance()
-        yield world, hiding
+    async with all_traded(directory, 3) as (world, chain):
+        with world.changing(f"/{chain.wallets[1].address}/transactions", without_hidden):
+            yield world, hiding
 
 
 async def visits(world: World, minutes: int) -> list[int]:
@@ -735,19 +716,8 @@ async def test_a_wallets_list_that_lags_is_read_five_times_and_then_rarely(tmp_p
 
 async def test_lists_that_lag_take_no_visit_from_other_wallets(tmp_path: Path) -> None:
     """Five wallets whose lists show nothing new, and a sixth whose missing transaction is a block later."""
-    simulator = chain_of(6)
-    chain = simulator.chain
-    fetch = ChangedFetch(simulator, "/transactions")
-    lagging = {f"/{wallet.address}/transactions" for wallet in chain.wallets[:5]}
-
-    def without_new(url: str, body: dict[str, Any]) -> None:
-        if any(part in url for part in lagging):
-            body["results"] = []
-
-    async with open_world(tmp_path, simulator, fetch=lambda _: fetch) as world:
-        await traded(world)
-        await world.clock.sleep(60)
-        simulator.advance()
+    async with all_traded(tmp_path, 6) as (world, chain):
+        lagging = [f"/{wallet.address}/transactions" for wallet in chain.wallets[:5]]
         hidden = []
         for wallets in (chain.wallets[:5], chain.wallets[5:]):
             hidden += [chain.swap(wallet) for wallet in wallets]
@@ -755,9 +725,14 @@ async def test_lists_that_lag_take_no_visit_from_other_wallets(tmp_path: Path) -
         for wallet in chain.wallets:
             chain.swap(wallet)
         chain.mine()
-        simulator.hiro._is_listed = lambda tx: tx not in hidden  # type: ignore[method-assign]  # of our choice
-        fetch.change = without_new
-        visited = await visits(world, 8)
+        hide(world, *hidden)
+
+        def without_new(url: str, body: dict[str, Any]) -> None:
+            if any(part in url for part in lagging):
+                body["results"] = []
+
+        with world.changing("/transactions", without_new):
+            visited = await visits(world, 8)
         found = await recorded(world)
 
     assert hidden[5].tx_id in found
@@ -766,21 +741,14 @@ async def test_lists_that_lag_take_no_visit_from_other_wallets(tmp_path: Path) -
 
 async def test_many_wallets_are_visited_a_few_in_each_run(tmp_path: Path) -> None:
     """Twelve wallets lack a nonce at once: five, five and two are visited."""
-    simulator = chain_of(12)
-    async with trading(tmp_path, simulator) as (world, chain):
-        await traded(world)
-        await world.clock.sleep(60)
-        simulator.advance()
+    async with all_traded(tmp_path, 12) as (world, chain):
         hidden = [chain.swap(wallet) for wallet in chain.wallets]
         chain.mine()
         for wallet in chain.wallets:
             chain.swap(wallet)
         chain.mine()
-        simulator.hiro._is_listed = lambda tx: tx not in hidden  # type: ignore[method-assign]  # of our choice
-        visited = []
-        for _ in range(4):
-            visited.append(number((await feed(world)).counters, "visited"))
-            await world.clock.sleep(60)
+        hide(world, *hidden)
+        visited = await visits(world, 4)
         rows = await world.rows()
 
     assert visited == [5, 5, 2, 0]
@@ -791,9 +759,8 @@ async def test_many_wallets_are_visited_a_few_in_each_run(tmp_path: Path) -> Non
 
 async def test_a_visit_that_fails_counts_once(tmp_path: Path) -> None:
     """Five such visits, and no fewer, make a wallet's list one that keeps failing."""
-    async with open_world(tmp_path, chain_of(2)) as world:
-        await traded(world)
-        wallet = world.simulator.chain.wallets[0].address
+    async with all_traded(tmp_path, 2) as (world, chain):
+        wallet = chain.wallets[0].address
         await world.db.batch(await nonces.record_seen(world.db, {wallet: [(7, 1), (9, 2)]}))
         world.simulator.faults.add(SimulatedFault(kind="status", status=500, path=f"{wallet}/transactions"))
         result = await feed(world)
@@ -804,12 +771,6 @@ async def test_a_visit_that_fails_counts_once(tmp_path: Path) -> None:
 
 
 # Reorgs, refused cursors, and pages that break Hiro's contract
-
-
-def many(world: World, count: int = 130) -> None:
-    """More transactions of strangers than a page holds."""
-    world.simulator.chain.dust(world.simulator.chain.strangers[1], count)
-    world.simulator.chain.mine()
 
 
 @pytest.mark.slow
@@ -917,17 +878,10 @@ async def test_a_cursor_that_is_not_accepted_is_given_up(status: int, tmp_path: 
     async with followed(tmp_path, 2) as (world, chain):
         chain.swap(chain.wallets[0])
         many(world)
-        whole = world.hiro.client._fetch
-
-        async def refusing(url: str, **options: Any) -> FetchResponse:
-            if NETWORK_LIST in url and "cursor" in url:
-                return FetchResponse(status, {}, b'{"statusCode":404,"message":"Cursor not found"}')
-            return await whole(url, **options)
-
-        world.hiro.client._fetch = refusing
-        first = await feed(world)
+        refusal = FetchResponse(status, {}, b'{"statusCode":404,"message":"Cursor not found"}')
+        with world.answering(lambda url: refusal if NETWORK_LIST in url and "cursor" in url else None):
+            first = await feed(world)
         early = await world.rows()
-        world.hiro.client._fetch = whole
         await world.clock.sleep(60)
         second = await feed(world)
         rows = await world.rows()
@@ -942,26 +896,18 @@ async def test_a_cursor_that_is_not_accepted_is_given_up(status: int, tmp_path: 
 
 async def test_a_page_that_repeats_is_refused(tmp_path: Path) -> None:
     """A server that ignores the cursor costs two calls a run, not forty, and nothing is lost."""
-    simulator = chain_of(2)
-    async with followed(tmp_path, simulator) as (world, chain):
+    async with followed(tmp_path, 2) as (world, chain):
         chain.swap(chain.wallets[0])
         many(world)
-        whole = world.hiro.client._fetch
-
-        async def circling(url: str, **options: Any) -> FetchResponse:
-            return await whole(url.split("&cursor", maxsplit=1)[0] if NETWORK_LIST in url else url, **options)
-
-        world.hiro.client._fetch = circling
         before = world.calls()
-        first = await feed(world)
+        with world.answering(lambda url: url.split("&cursor", maxsplit=1)[0] if NETWORK_LIST in url else None):
+            first = await feed(world)
         made = world.calls() - before
-        world.hiro.client._fetch = whole
         await world.clock.sleep(60)
         second = await feed(world)
         rows = await world.rows()
 
     assert made == 2
-    assert first.incomplete is not None
     assert first.incomplete == (
         "the network's list: hiro broke its contract: its cursor does not lead further down the list:"
         " the list is read from its head again"
@@ -975,24 +921,21 @@ def poison_cursor(_: str, body: dict[str, Any]) -> None:
     body["cursor"]["next"] = body["cursor"]["current"]
 
 
-def empty_page(url: str, body: dict[str, Any]) -> None:
-    """Empty all pages but the first."""
-    if "cursor=" in url:
-        body |= {"results": [], "total": 0, "cursor": {"next": None, "previous": None, "current": None}}
+def empty_page(url: str, body: dict[str, Any], *, head: bool = False) -> None:
+    """Empty all pages but the first, or only the first."""
+    if ("cursor=" in url) != head:
+        body |= json.loads(EMPTY)
 
 
 @pytest.mark.parametrize("wrong", [poison_cursor, empty_page])
 async def test_one_wrong_page_does_not_stop_the_feed(wrong: Any, tmp_path: Path) -> None:
     """It was wrong once: its gap is dropped, and the next run reads everything from the head."""
-    simulator = chain_of(2)
-    fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
-    async with followed(tmp_path, simulator, fetch=lambda _: fetch) as (world, chain):
+    async with followed(tmp_path, 2) as (world, chain):
         chain.swap(chain.wallets[0])
         many(world)
-        fetch.change = wrong
-        first = await feed(world)
+        with world.changing(NETWORK_LIST + "?", wrong):
+            first = await feed(world)
         proof = await completeness(world.db, world.rules, feed_runs=True)
-        fetch.change = None
         await world.clock.sleep(60)
         chain.mine(chain.swap(chain.wallets[1]))
         second = await feed(world)
@@ -1013,27 +956,25 @@ async def test_a_gap_that_cannot_be_read_does_not_prevent_the_look(wrong: str, t
     async with followed(tmp_path, 2) as (world, chain):
         chain.swap(chain.wallets[0])
         many(world)
-        whole, answer = world.hiro.client._fetch, "fails"
-        pages_of_gaps: list[str] = []
+        answer, pages_of_gaps = "fails", list[str]()
 
-        async def changed(url: str, **options: Any) -> FetchResponse:
-            if f"{NETWORK_LIST}?" not in url or "cursor=" not in url or answer == "right":
-                return await whole(url, **options)
+        def changed(url: str) -> FetchResponse | str | None:
+            if f"{NETWORK_LIST}?" not in url or "cursor=" not in url:
+                return None
             pages_of_gaps.append(answer)
             if answer == "repeats the head":
-                return await whole(url.split("&cursor", maxsplit=1)[0], **options)
+                return url.split("&cursor", maxsplit=1)[0]
             return FetchResponse(200, {}, EMPTY) if answer == "is empty" else FetchResponse(503, {}, b"{}")
 
-        world.hiro.client._fetch = changed
-        await feed(world)
-        left = (await load_state(world.db)).mark.gaps
-        answer = wrong
-        await world.wait(60)
-        later = chain.swap(chain.wallets[1])
-        chain.mine()
-        failed = await feed(world)
+        with world.answering(changed):
+            await feed(world)
+            left = (await load_state(world.db)).mark.gaps
+            answer = wrong
+            await world.wait(60)
+            later = chain.swap(chain.wallets[1])
+            chain.mine()
+            failed = await feed(world)
         early = await world.rows()
-        answer = "right"
         await world.clock.sleep(60)
         healed = await feed(world)
         rows, state = await world.rows(), await load_state(world.db)
@@ -1069,16 +1010,8 @@ async def test_for_five_minutes_a_page_of_the_gap_comes_before_the_look(
     """Then the head has its turn; also if the clock was set back since the last look."""
     async with followed(tmp_path, 1) as (world, _):
         many(world, 260)
-        whole, fails = world.hiro.client._fetch, True
-
-        async def failing(url: str, **options: Any) -> FetchResponse:
-            if fails and "cursor=" in url:
-                return FetchResponse(503, {}, b"{}")
-            return await whole(url, **options)
-
-        world.hiro.client._fetch = failing
-        await feed(world)
-        fails = False
+        with world.answering(lambda url: FetchResponse(503, {}, b"{}") if "cursor=" in url else None):
+            await feed(world)
         now, state = world.clock.now(), await load_state(world.db)
         await save_state(world.db, replace(state, looked_at=now - ago_ms), now).run()
         before = len(world.simulator.requests)
@@ -1094,24 +1027,16 @@ async def test_for_five_minutes_a_page_of_the_gap_comes_before_the_look(
 @pytest.mark.parametrize("where", ["head", "cursor"])
 async def test_an_empty_page_is_refused(where: str, tmp_path: Path) -> None:
     """A list that was long and is now empty is wrong. It costs one or two calls, and does not count as a look."""
-    simulator = chain_of(2)
-    fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
-
-    def emptied(url: str, body: dict[str, Any]) -> None:
-        if ("cursor=" in url) == (where == "cursor"):
-            body |= {"results": [], "total": 0, "cursor": {"next": None, "previous": None, "current": None}}
-
-    async with followed(tmp_path, simulator, fetch=lambda _: fetch) as (world, chain):
+    async with followed(tmp_path, 2) as (world, chain):
         chain.swap(chain.wallets[0])
         many(world)
-        fetch.change = emptied
         before = world.calls()
-        first = await feed(world)
-        made = world.calls() - before
-        await world.clock.sleep(1_801)
-        swept = await sweep(world)
+        with world.changing(NETWORK_LIST + "?", partial(empty_page, head=where == "head")):
+            first = await feed(world)
+            made = world.calls() - before
+            await world.clock.sleep(1_801)
+            swept = await sweep(world)
         found = await world.rows()
-        fetch.change = lambda _, __: None
         many(world, 1)
         second = await feed(world)
         rows = await world.rows()
@@ -1126,20 +1051,16 @@ async def test_an_empty_page_is_refused(where: str, tmp_path: Path) -> None:
 
 async def test_a_list_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     """Two rows and no cursor, while we know of older ones: nothing below is taken for gone."""
-    simulator = chain_of(2)
-    fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
 
     def cut(_: str, body: dict[str, Any]) -> None:
         body["results"] = body["results"][:2]
         body["cursor"]["next"] = None
 
-    async with followed(tmp_path, simulator, fetch=lambda _: fetch) as (world, chain):
+    async with followed(tmp_path, 2) as (world, chain):
         many(world, 10)
-        chain.swap(chain.wallets[0])
-        chain.mine()
-        fetch.change = cut
-        first = await feed(world)
-        fetch.change = lambda _, __: None
+        chain.mine(chain.swap(chain.wallets[0]))
+        with world.changing(NETWORK_LIST + "?", cut):
+            first = await feed(world)
         second = await feed(world, world.run(by_hand=True))
         rows = await world.rows()
 
@@ -1152,9 +1073,7 @@ async def test_a_list_that_is_cut_short_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_a_row_that_cannot_be_read_is_looked_up(tmp_path: Path) -> None:
     """It may be a swap: its transaction is queued, and recorded from the lookup. The others are read."""
-    simulator = chain_of(3)
-    fetch = ChangedFetch(simulator, NETWORK_LIST + "?")
-    async with followed(tmp_path, simulator, fetch=lambda _: fetch) as (world, chain):
+    async with followed(tmp_path, 3) as (world, chain):
         sent = [chain.swap(wallet) for wallet in chain.wallets]
         chain.mine()
 
@@ -1163,8 +1082,8 @@ async def test_a_row_that_cannot_be_read_is_looked_up(tmp_path: Path) -> None:
                 if row["tx_id"] == sent[1].tx_id:
                     row["block"] = "none"
 
-        fetch.change = spoilt
-        result = await feed(world)
+        with world.changing(NETWORK_LIST + "?", spoilt):
+            result = await feed(world)
         rows = await world.rows()
 
     assert result.incomplete is None
@@ -1284,9 +1203,6 @@ READ = FeedMark((anchor(100), anchor(90)))
 BEHIND = FeedMark((anchor(100), anchor(90)), (FeedGap("cursor", (95, 0)),))
 
 
-# A look at the network's list
-
-
 def test_the_counters_of_a_look() -> None:
     """Each in its own field; contracts that are not listed are no refusals of the competition."""
     counts = FeedCounts(pages=6, transactions=7, found=8, visited=9)
@@ -1317,9 +1233,9 @@ def test_the_counters_of_a_look() -> None:
 
 def test_a_look_that_did_nothing_counts_nothing() -> None:
     """As the result of a run that was cut off before it began."""
-    counters = feed_counters(FeedCounts(), FeedState(), Tally(), 0)
+    nothing = dict.fromkeys(feed_report.EMPTY_RESULT, 0) | {"way": "network", "reason": "", "rejectionReasons": {}}
 
-    assert counters == feed_report.EMPTY_RESULT
+    assert nothing | {"completeUntilBlock": None, "transactionsPerDay": None} == feed_report.EMPTY_RESULT
 
 
 @pytest.mark.parametrize(

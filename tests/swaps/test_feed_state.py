@@ -1,7 +1,7 @@
 """The state of the network's list: how far it was read, and the way in which swaps are found."""
 
-import json
-from dataclasses import replace
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stacks_simulator.simulator import Simulator
+from holdfast.types import Clock
 from stacks_simulator.traffic import Traffic, start_traffic
-from support.competition import World, as_rows, chain_of, feed, follow, followed, number, sweep
-from support.feed_model import START_S, ModelChain, ModelReader, place, position, transaction
-from support.simulated_fetch import SimulatedFetch
+from support.competition import World, as_rows, feed, follow, followed, number, sweep
+from support.competition import transaction as listed
 from tocsin.fetch import FetchResponse
-from tocsin.stacks import Page, Transaction
+from tocsin.stacks import MinedAt, Page, Transaction
 from tocsin.swaps.feed_state import (
     FeedGap,
     FeedMark,
@@ -33,8 +32,11 @@ from tocsin.swaps.feed_state import (
     thinned,
 )
 from tocsin.swaps.rules import built_in
-from tocsin.swaps.walk import Anchor, anchor_at
+from tocsin.swaps.walk import Anchor, Position, anchor_at
 
+START_S = 1_000
+GAPS_MAX = 8
+ALL = 10**9  # an index that no block has
 TOP, BOTTOM = (2**53 - 1, 0), (-1, 0)
 CONTRACTS = len(built_in().contracts)
 NETWORK_LIST = "/extended/v3/transactions"
@@ -43,6 +45,138 @@ QUARTER_MS = 900_000  # 96 sweeps a day: forty contracts are 3,840 calls
 NOW = 1_778_700_600_000
 MINUTE = 60_000
 SWEEP_MS = 15 * MINUTE
+
+
+# A small chain, the list of all its transactions, and a reader that drives `take_page` as the feed does
+
+
+def transaction(number: int, height: int, index: int, fork: int, time_s: int = START_S) -> Transaction:
+    return listed(f"0x{number:x}", "S", mined=MinedAt(height, f"{height}/{fork}", index, time_s))
+
+
+@dataclass
+class ModelChain:
+    """Blocks with transactions. `page` is what the list shows: its cursors are positions, like Hiro's."""
+
+    page_rows: int = 5
+    height: int = 100
+    rows: list[Transaction] = field(default_factory=list)  # oldest first
+    made: int = 0
+    forks: int = 0
+
+    def grow(self, *sizes: int, time_s: int = START_S) -> None:
+        """Add a block for each size."""
+        for size in sizes:
+            self.height += 1
+            for index in range(size):
+                self.made += 1
+                self.rows.append(transaction(self.made, self.height, index, self.forks, time_s))
+
+    def reorg(self, depth: int) -> None:
+        """Remove the newest blocks; the blocks that follow reuse some of their heights."""
+        self.forks += 1
+        self.height = max(100, self.height - depth)
+        while self.rows and position(self.rows[-1])[0] > self.height:
+            self.rows.pop()
+
+    def page(self, cursor: str | None = None, lag: int = 0) -> Page[Transaction]:
+        """Return a page of five rows instead of fifty. With a lag the newest blocks are not shown yet."""
+        end = bisect_right(self.rows, (self.height - lag, ALL), key=position)
+        if cursor is not None:
+            height, index = cursor.split(":")
+            end = min(end, bisect_right(self.rows, (int(height), int(index)), key=position))
+        first = max(0, end - self.page_rows)
+        next_cursor = "{}:{}".format(*position(self.rows[first - 1])) if first else None
+        return Page(tuple(reversed(self.rows[first:end])), next_cursor)
+
+    def has(self, anchor: Anchor) -> bool:
+        """Return whether it is still in its block."""
+        at = bisect_left(self.rows, anchor.position, key=position)
+        return self.rows[at : at + 1] != [] and anchor_at(self.rows[at]) == anchor
+
+
+def position(row: Transaction) -> Position:
+    assert row.mined is not None
+    return row.mined.position
+
+
+def place(row: Transaction) -> tuple[str, str]:
+    """A transaction in its block."""
+    assert row.mined is not None
+    return row.tx_id, row.mined.block_hash
+
+
+@dataclass
+class ModelReader:
+    """Reads the list: the head first, then the newest gap, as `feed.py` does."""
+
+    chain: ModelChain
+    mark: FeedMark = field(default_factory=FeedMark)
+    seen: set[tuple[str, str]] = field(default_factory=set)
+    steps: list[FeedStep] = field(default_factory=list)
+    since: Position = (0, 0)  # the lists of contracts cover everything below this
+    top: Position = (0, 0)  # of the newest look
+    rows_read: int = 0
+    looked: bool = False  # in the newest run
+
+    def run(self, pages_max: int, lag: int = 0) -> None:
+        """Do a run. After a run that left a gap, a page of the gap comes before the head."""
+        pages = 0
+        if self.mark.gaps and self.looked:
+            self._take(self.chain.page(self.mark.gaps[0].cursor, lag), self.mark.gaps[0])
+            pages += 1
+        self.looked = pages < pages_max
+        if self.looked:
+            self._take(self.chain.page(lag=lag), None)
+            pages += 1
+        while self.mark.gaps and pages < pages_max:
+            gap = self.mark.gaps[0]
+            self._take(self.chain.page(gap.cursor, lag), gap)
+            pages += 1
+
+    def refuse_cursor(self) -> None:
+        """Refuse the newest gap's cursor."""
+        if self.mark.gaps:
+            self._read_again_above(self.mark.gaps[0])
+
+    def _read_again_above(self, gap: FeedGap) -> None:
+        """Mark everything above the gap as unread until the next look: without the gap, the mark covers none of it."""
+        self.mark = self.mark.without(gap)
+        self.top = self.mark.anchors[0].position if self.mark.anchors else self.since
+
+    def _take(self, page: Page[Transaction], gap: FeedGap | None) -> None:
+        taken = take_page(self.mark, page, gap, START_S)
+        self.rows_read += len(page.items)
+        self.steps.append(taken)
+        if taken.ends_early:  # feed.py refuses it; the mark stays
+            if gap is not None:  # the cursor leads nowhere in this model: read from the head again
+                self._read_again_above(gap)
+            return
+        self.mark = joined(taken.mark, GAPS_MAX)
+        self.seen |= {place(row) for row in taken.fresh}
+        if gap is None and page.items:
+            self.top = position(page.items[0])
+        if taken.restarted:
+            self.since = position(page.items[-1])
+
+    def unread(self) -> list[Transaction]:
+        """Return transactions between the restart and the newest look that were never returned and are in no gap."""
+        return [
+            row
+            for row in self.chain.rows
+            if self.since <= position(row) <= self.top
+            and place(row) not in self.seen
+            and not self.in_a_gap(position(row))
+        ]
+
+    def in_a_gap(self, at: Position) -> bool:
+        """Return whether it is in a declared gap: below its bottom and above the next anchor that still exists."""
+        anchors = [anchor for anchor in self.mark.anchors if self.chain.has(anchor)]
+        for gap in self.mark.gaps:
+            floor = next((anchor.position for anchor in anchors if anchor.position < gap.bottom), (0, 0))
+            if floor < at < gap.bottom:
+                return True
+        return False
 
 
 Event: TypeAlias = tuple[Literal["grow", "reorg", "run", "lag", "refuse"], int]
@@ -551,22 +685,19 @@ async def test_a_list_that_goes_away_while_much_is_unread(state: str, tmp_path: 
 async def test_a_list_that_fails_stays_the_way_and_the_sweep_takes_over(tmp_path: Path) -> None:
     """Errors and HTML do not mean that the list is gone. Without a look for half an hour the contracts are read."""
     async with followed(tmp_path, 2) as (world, _):
-        whole = world.hiro.client._fetch
 
-        async def failing(url: str, **options: Any) -> FetchResponse:
-            if f"{NETWORK_LIST}?" in url:
-                return FetchResponse(500 + 2 * (len(url) % 2), {}, b"<html>Just a moment...</html>")
-            return await whole(url, **options)
+        def failing(url: str) -> FetchResponse | None:
+            page = FetchResponse(500 + 2 * (len(url) % 2), {}, b"<html>Just a moment...</html>")
+            return page if f"{NETWORK_LIST}?" in url else None
 
-        world.hiro.client._fetch = failing
         ways = []
-        for _ in range(5):
-            await trade(world)
-            await feed(world)
-            swept = await sweep(world)
-            ways.append((swept.counters["way"], len(await world.rows())))
-            await world.clock.sleep(900)
-        world.hiro.client._fetch = whole
+        with world.answering(failing):
+            for _ in range(5):
+                await trade(world)
+                await feed(world)
+                swept = await sweep(world)
+                ways.append((swept.counters["way"], len(await world.rows())))
+                await world.clock.sleep(900)
         result = await feed(world)
         back = await sweep(world)
         rows = await world.rows()
@@ -606,46 +737,35 @@ async def test_a_sweep_by_hand_reads_all_contracts(tmp_path: Path) -> None:
     assert (by_hand.counters["way"], by_hand.counters["contractsScanned"]) == ("contracts", CONTRACTS)
 
 
-class BusyFetch:
-    """Hiro, whose network's list grows by this many transactions a day, as its total says."""
+class Growth:
+    """Lets the network's list grow by so many more transactions a day, as its total says."""
 
-    def __init__(self, simulator: Simulator) -> None:
-        self._fetch = SimulatedFetch(simulator)
-        self._clock = simulator.clock
-        self.per_day = 0.0
-        self._since = 0
-        self._base = 1_000_000.0
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._base, self._since, self._per_day = 0.0, clock.now(), 0.0
 
     def set(self, per_day: float) -> None:
-        """Let the list grow at another rate."""
-        self._base, self._since = self._total(), self._clock.now()
-        self.per_day = per_day
+        self._base, self._since, self._per_day = self._more(), self._clock.now(), per_day
 
-    def _total(self) -> float:
-        elapsed = self._clock.now() - self._since if self._since else 0
-        return self._base + self.per_day * elapsed / 86_400_000
+    def _more(self) -> float:
+        return self._base + self._per_day * (self._clock.now() - self._since) / 86_400_000
 
-    async def __call__(self, url: str, **options: Any) -> FetchResponse:
-        answer = await self._fetch(url, **options)
-        if f"{NETWORK_LIST}?" not in url or answer.status != 200:
-            return answer
-        body = json.loads(answer.body)
-        body["total"] = int(self._total())
-        return FetchResponse(200, answer.headers, json.dumps(body).encode())
+    def __call__(self, _: str, body: dict[str, Any]) -> None:
+        body["total"] += int(self._more())
 
 
 @pytest.mark.slow
 async def test_a_network_that_is_too_busy_is_left_and_found_again(tmp_path: Path) -> None:
     """A million transactions a day would be 20,000 calls; the contracts' lists are 4,000. A calm one is followed."""
-    simulator = chain_of(2)
-    fetch = BusyFetch(simulator)
-    async with followed(tmp_path, simulator, fetch=lambda _: fetch) as (world, _):
+    async with followed(tmp_path, 2) as (world, chain):
         others = Traffic(swaps=3, strangers=0, transfers=0, floods=0, reorgs=0, network=60)
-        start_traffic(simulator.chain, others)
-        fetch.set(1_000_000.0)
-        busy = [(await follow(world, 60))[-1].counters["way"] for _ in range(4)]
-        fetch.set(20_000.0)
-        last = (await follow(world, 5 * 60))[-1]
+        start_traffic(chain, others)
+        growth = Growth(world.clock)
+        with world.changing(f"{NETWORK_LIST}?", growth):
+            growth.set(1_000_000.0)
+            busy = [(await follow(world, 60))[-1].counters["way"] for _ in range(4)]
+            growth.set(20_000.0)
+            last = (await follow(world, 5 * 60))[-1]
         rows = await world.rows()
         swept = await sweep(world)
 
@@ -655,7 +775,7 @@ async def test_a_network_that_is_too_busy_is_left_and_found_again(tmp_path: Path
     assert 15_000 < number(last.counters, "transactionsPerDay") < 25_000
     assert "transactions a day are" in str(last.counters["reason"])
     assert swept.counters["way"] == "network"
-    assert rows == as_rows(simulator.chain.truth())
+    assert rows == as_rows(chain.truth())
     assert len(rows) > 10
 
 
@@ -713,9 +833,6 @@ async def test_a_state_that_cannot_be_read_is_begun_again(stored: str, tmp_path:
     assert state == FeedState()
     assert swept.counters["way"] == "contracts"
     assert (result.counters["pages"], result.counters["completeUntilBlock"]) == (1, None)
-
-
-# Which way
 
 
 def test_traffic_is_measured_after_ten_minutes_and_then_every_hour() -> None:

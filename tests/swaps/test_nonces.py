@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks_simulator.wallets import Wallet
-from support.competition import World, chain_of, open_world, register
+from support.competition import World, chain_of, open_world, register, transaction
 from tocsin.stacks import AccountNonce, MinedAt, Transaction
 from tocsin.swaps import nonces
 from tocsin.swaps.nonces import NonceRange, Ranges, add_seen, missing, settled
@@ -106,19 +106,8 @@ def test_what_begins_above_what_a_list_shows_is_not_settled() -> None:
 
 
 def row(number: int, height: int, *used: tuple[str, int]) -> Transaction:
-    return Transaction(
-        tx_id=f"0x{number}",
-        sender=used[0][0],
-        sponsored=len(used) > 1,
-        fee=0,
-        status="success",
-        type="token_transfer",
-        contract_call=None,
-        mined=MinedAt(height, "0x", 0, 0),
-        canonical=True,
-        event_count=None,
-        nonces=tuple(AccountNonce(account, nonce) for account, nonce in used),
-    )
+    by = tuple(AccountNonce(account, nonce) for account, nonce in used)
+    return transaction(f"0x{number}", used[0][0], mined=MinedAt(height, "0x", 0, 0), nonces=by)
 
 
 def test_senders_and_sponsors_are_seen_and_nobody_else() -> None:

@@ -57,17 +57,15 @@ async def test_the_claim_is_the_newest_block_and_outlives_the_process(tmp_path: 
 @pytest.mark.slow
 async def test_what_waits_to_be_verified_is_not_on_record(tmp_path: Path) -> None:
     """The list showed it, and it could not be verified: the record is proven below its block, and no further."""
-    simulator = chain_of(3)
-    chain = simulator.chain
-    async with followed(tmp_path, simulator) as (world, _):
+    async with followed(tmp_path, 3) as (world, chain):
         await looked(world)
-        simulator.faults.add(VERIFYING)
+        world.simulator.faults.add(VERIFYING)
         swap = chain.swap(chain.wallets[0], "simple")
         chain.mine()
         await looked(world)
         assert swap.block is not None
         waiting, result = await claim(world), await feed(world)
-        simulator.faults.clear()
+        world.simulator.faults.clear()
         start_tenures(chain)
         await world.clock.sleep(3_600)
         newest = await looked(world)
@@ -81,16 +79,14 @@ async def test_what_waits_to_be_verified_is_not_on_record(tmp_path: Path) -> Non
 
 async def test_a_transaction_that_left_the_chain_holds_nothing_back(tmp_path: Path) -> None:
     """It was listed, then a reorg took it; as a candidate it may come back for a week."""
-    simulator = chain_of(3)
-    chain = simulator.chain
-    async with followed(tmp_path, simulator) as (world, _):
+    async with followed(tmp_path, 3) as (world, chain):
         await looked(world)
-        simulator.faults.add(VERIFYING)
+        world.simulator.faults.add(VERIFYING)
         swap = chain.swap(chain.wallets[0], "simple")
         chain.mine()
         await looked(world)
         held = await claim(world)
-        simulator.faults.clear()
+        world.simulator.faults.clear()
         chain.reorg(chain.tip_height - chain.blocks[-2].height + 1, "dropped")
         start_tenures(chain)
         await world.clock.sleep(3_600)
@@ -178,10 +174,9 @@ async def test_without_the_networks_list_nothing_is_claimed(tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("feed_runs", [True, False])
 async def test_the_board_says_it_to_everybody(tmp_path: Path, feed_runs: bool) -> None:
-    simulator = chain_of(3)
-    async with followed(tmp_path, simulator) as (world, _):
+    async with followed(tmp_path, 3) as (world, _):
         newest = await looked(world)
-    async with scene(tmp_path, simulator.clock) as made:
+    async with scene(tmp_path, world.simulator.clock) as made:
         made.with_site(in_force=replace(made.site.in_force, rules=world.rules))
         if feed_runs:
             tasks = {**made.scheduler.shown.tasks, "feed": made.scheduler.shown.tasks["sweep"]}

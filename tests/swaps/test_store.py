@@ -1,8 +1,8 @@
 """The tables: totals follow every swap exactly, what would not count is refused, and the queue is bounded."""
 
-import sqlite3
 from collections import Counter
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ from holdfast.types import Database
 from holdfast_testing.virtual_time import run_virtual
 from support.competition import World, as_rows, feed, open_world, sweep, trading
 from support.competition_site import competition_site, push_2
-from support.local_store import open_competition
+from support.local_store import open_competition, query_plan
 from tocsin.errors import RunStopped
 from tocsin.swaps import COMPETITION_MIGRATIONS, trades
 from tocsin.swaps import store as swap_store
@@ -28,6 +28,7 @@ from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED, competition_jobs
 from tocsin.upstream.budget import Quota
 
 SENDERS = ("SP1", "SP2")
+SIDES = ("in", "out")
 TOKENS = ("stx", "A.a::a", "B.b::b")
 INSERT = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
@@ -52,9 +53,12 @@ def txid(number: int) -> str:
     return f"0x{number:064x}"
 
 
-async def add_agents(db: Database) -> None:
+@asynccontextmanager
+async def two_senders(directory: Path) -> AsyncIterator[Database]:
     sql = "INSERT INTO agents (btc_address, stx_address) VALUES (?, ?)"
-    await db.batch([db.prepare(sql).bind(f"bc1{sender}", sender) for sender in SENDERS])
+    async with open_competition(directory) as db:
+        await db.batch([db.prepare(sql).bind(f"bc1{sender}", sender) for sender in SENDERS])
+        yield db
 
 
 def test_the_schema_is_the_sum_of_its_migrations() -> None:
@@ -85,8 +89,7 @@ def test_totals_equal_the_sums_of_the_swaps(steps: list[tuple[int, str, list[str
 
     async def check() -> None:
         with TemporaryDirectory() as directory:
-            async with open_competition(Path(directory)) as db:
-                await add_agents(db)
+            async with two_senders(Path(directory)) as db:
                 kept = await apply(db)
                 assert await found(db) == expected(kept)
                 assert await totals.drift(db) == {}
@@ -128,8 +131,7 @@ async def found(db: Database) -> object:
     pairs = {
         (row["sender"], row["token_in"], row["token_out"]): (
             row["trades"],
-            totals.amount(row, "in"),
-            totals.amount(row, "out"),
+            *(totals.amount(row, s) for s in ("in", "out")),
         )
         for row in rows
     }
@@ -141,8 +143,7 @@ async def found(db: Database) -> object:
 
 async def test_drift_is_noticed_and_repaired(tmp_path: Path) -> None:
     """Totals changed by hand are reported by table, and a rebuild corrects them."""
-    async with open_competition(tmp_path) as db:
-        await add_agents(db)
+    async with two_senders(tmp_path) as db:
         await db.prepare(INSERT).bind(txid(1), "SP1", "stx", "5", "A.a::a", "7", 9).run()
         await db.batch([db.prepare("UPDATE pair_totals SET in_0 = 6"), db.prepare("DELETE FROM token_totals")])
         drifted = await totals.drift(db)
@@ -172,8 +173,7 @@ async def test_rows_that_cannot_be_right_are_refused(
     tmp_path: Path, values: tuple[str | int | None, ...], kind: str
 ) -> None:
     """Ids in another spelling, wrong amounts and unknown senders are refused; nothing is counted."""
-    async with open_competition(tmp_path) as db:
-        await add_agents(db)
+    async with two_senders(tmp_path) as db:
         with pytest.raises(ConstraintViolated) as refused:
             await db.prepare(INSERT).bind(*values).run()
 
@@ -183,8 +183,7 @@ async def test_rows_that_cannot_be_right_are_refused(
 
 async def test_a_swap_is_replaced_never_changed(tmp_path: Path) -> None:
     """An UPDATE, which the totals would not follow, is refused."""
-    async with open_competition(tmp_path) as db:
-        await add_agents(db)
+    async with two_senders(tmp_path) as db:
         await db.prepare(INSERT).bind(txid(1), "SP1", "stx", "5", "A.a::a", "7", 9).run()
         with pytest.raises(StoreError, match="replaced"):
             await db.prepare("UPDATE swaps SET amount_in = '6'").run()
@@ -202,12 +201,7 @@ async def test_a_swap_is_replaced_never_changed(tmp_path: Path) -> None:
 )
 def test_queries_use_their_index(sql: str, index: str) -> None:
     """No query of the hot paths reads a whole table, or sorts one."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        for migration in load(COMPETITION_MIGRATIONS):
-            for statement in migration.statements:
-                connection.execute(statement)
-        count = sql.count("?")
-        plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("x",) * count))
+    plan = " ".join(query_plan(sql, *["x"] * sql.count("?")))
 
     assert f"INDEX {index}" in plan
     assert "SCAN" not in plan
@@ -216,13 +210,10 @@ def test_queries_use_their_index(sql: str, index: str) -> None:
 
 def test_recent_refusals_are_counted_without_the_older_ones() -> None:
     """However many there are, only the recent ones are read, and of them only the index."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        for migration in load(COMPETITION_MIGRATIONS):
-            for statement in migration.statements:
-                connection.execute(statement)
-        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {trades._REFUSED_SINCE}", (1,))]
-
-    assert plan[0] == "SEARCH refusals USING COVERING INDEX refusals_by_time (refused_at>?)"
+    assert (
+        query_plan(trades._REFUSED_SINCE, 1)[0]
+        == "SEARCH refusals USING COVERING INDEX refusals_by_time (refused_at>?)"
+    )
 
 
 # The queue
@@ -310,9 +301,8 @@ async def test_what_a_push_named_first_has_the_place_that_the_list_gives_it(tmp_
         chain = world.simulator.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
-        await world.db.batch(
-            swap_store.enqueue(world.db, [Candidate(tx.tx_id, "chainhook", rank=2)], world.clock.now())
-        )
+        pushed_again = Candidate(tx.tx_id, "chainhook", rank=2)
+        await world.db.batch(swap_store.enqueue(world.db, [pushed_again], world.clock.now()))
         await sweep(world)
 
         assert await world.rows() == as_rows(world.simulator.truth())
@@ -349,43 +339,36 @@ async def test_what_only_a_push_names_is_dismissed_after_three_looks(tmp_path: P
         assert left == [11, 11, 1]
 
 
+async def dues(world: World, *queued: tuple[str, int, int]) -> list[list[str]]:
+    """Queue candidates, each at a time from now on and with a rank; return all that are due, then with limits."""
+    now = world.clock.now()
+    for name, ahead_ms, rank in queued:
+        candidate = Candidate(f"0x{name * 32}", "cron", rank=rank)
+        await world.db.batch(swap_store.enqueue(world.db, [candidate], now + ahead_ms))
+    due = [
+        await swap_store.due(world.db, now + 9, 10),
+        await swap_store.due(world.db, now + 9, 10, pushed_max=1),
+        await swap_store.due(world.db, now + 9, 2),
+    ]
+    return [[each.txid[2:4] for each in found] for found in due]
+
+
 async def test_what_is_due_comes_in_order_of_its_source(tmp_path: Path) -> None:
     """Our lists, then agents, then pushes, in whatever order they came; of pushes as many as are asked for."""
     async with open_world(tmp_path) as world:
-        now = world.clock.now()
-        for at, (name, rank) in enumerate((("cc", 2), ("dd", 2), ("bb", 1), ("aa", 0))):
-            candidate = Candidate(f"0x{name * 32}", "cron", rank=rank)
-            await world.db.batch(swap_store.enqueue(world.db, [candidate], now + at))
-        everything = await swap_store.due(world.db, now + 9, 10)
-        few = await swap_store.due(world.db, now + 9, 10, pushed_max=1)
-        limited = await swap_store.due(world.db, now + 9, 2)
+        due = await dues(world, ("cc", 0, 2), ("dd", 1, 2), ("bb", 2, 1), ("aa", 3, 0))
 
-        assert [each.txid[2:4] for each in everything] == ["aa", "bb", "cc", "dd"]
-        assert [each.txid[2:4] for each in few] == ["aa", "bb", "cc"]
-        assert [each.txid[2:4] for each in limited] == ["aa", "bb"]
+    assert due == [["aa", "bb", "cc", "dd"], ["aa", "bb", "cc"], ["aa", "bb"]]
 
 
 async def test_what_was_queued_while_the_clock_was_ahead_is_due_when_it_is_set_back(tmp_path: Path) -> None:
     """By the clock at that time it is due in days; one due in more than twelve hours was stored by another clock."""
+    hour_ms = HOUR_S * 1000
     async with open_world(tmp_path) as world:
-        now = world.clock.now()
-        for name, ahead_ms, rank in (
-            ("aa", 0, 0),
-            ("bb", 13 * HOUR_S * 1000, 0),
-            ("cc", 48 * HOUR_S * 1000, 0),
-            ("dd", 12 * HOUR_S * 1000, 0),
-            ("ee", 48 * HOUR_S * 1000, 2),
-            ("ff", 49 * HOUR_S * 1000, 2),
-        ):
-            candidate = Candidate(f"0x{name * 32}", "cron", rank=rank)
-            await world.db.batch(swap_store.enqueue(world.db, [candidate], now + ahead_ms))
-        due = await swap_store.due(world.db, now, 10)
-        few = await swap_store.due(world.db, now, 10, pushed_max=1)
-        limited = await swap_store.due(world.db, now, 2)
+        listed = (("aa", 0, 0), ("bb", 13 * hour_ms, 0), ("cc", 48 * hour_ms, 0), ("dd", 12 * hour_ms + 9, 0))
+        due = await dues(world, *listed, ("ee", 48 * hour_ms, 2), ("ff", 49 * hour_ms, 2))
 
-    assert [each.txid[2:4] for each in due] == ["aa", "bb", "cc", "ee", "ff"]
-    assert [each.txid[2:4] for each in few] == ["aa", "bb", "cc", "ee"]
-    assert [each.txid[2:4] for each in limited] == ["aa", "bb"]
+    assert due == [["aa", "bb", "cc", "ee", "ff"], ["aa", "bb", "cc", "ee"], ["aa", "bb"]]
 
 
 async def test_agents_have_a_bounded_queue_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,14 +412,8 @@ async def test_a_push_is_answered_with_what_was_refused(tmp_path: Path, monkeypa
         await sweep(made.world)
 
         assert answer.status == 200
-        assert answer.json() == {
-            "queued": 1,
-            "alreadyKnown": 0,
-            "ignored": 0,
-            "rolledBack": 0,
-            "refused": 2,
-            "tooLarge": False,
-        }
+        nothing = {"alreadyKnown": 0, "ignored": 0, "rolledBack": 0}
+        assert answer.json() == {"queued": 1, **nothing, "refused": 2, "tooLarge": False}
         assert await made.world.rows() == as_rows(made.world.simulator.truth())
 
 

@@ -1,9 +1,7 @@
 """Submissions share their calls to Hiro: no client can take them all, and unknown ids are not requested twice."""
 
 import asyncio
-import json
 from collections.abc import Awaitable
-from dataclasses import replace
 from math import e
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,12 @@ from holdfast.types import JSON
 from stacks_simulator.chain_records import AssetEvent, ChainTransaction, SimulatedCall
 from stacks_simulator.tokens import ALEX, WELSH
 from support.asgi import Answer, ask
-from support.competition import open_world
+from support.competition import open_world, trading
 from support.competition_site import JSON_TYPE, TRADES, competition_site
 from support.scheduler import scheduler
 from support.scripted_fetch import ScriptedFetch
-from support.simulated_fetch import SimulatedFetch
 from support.submitters import LaneFigures, LaneWorld, addresses, hiro_knows_nothing
 from tocsin.errors import ShareUsed
-from tocsin.fetch import FetchResponse
 from tocsin.swaps import submit as client_shares
 from tocsin.swaps import submit as submission_lane
 from tocsin.swaps.submit import (
@@ -340,25 +336,19 @@ async def test_in_the_real_object_submitters_share_a_call_and_survive_a_reset(tm
         assert after["code"] == "tx_not_found"
 
 
-class WithoutEvents(SimulatedFetch):
-    """A Hiro whose index lags: it knows a transaction, but none of its events."""
-
-    async def __call__(self, url: str, **options: Any) -> FetchResponse:
-        answer = await super().__call__(url, **options)
-        if "tx/multiple" not in url:
-            return answer
-        body = json.loads(answer.body)
-        for row in body.values():
-            row["result"] |= {"events": [], "event_count": 0}
-        return replace(answer, body=json.dumps(body).encode())
+def without_events(_: str, body: dict[str, Any]) -> None:
+    """An index that lags: it knows a transaction, but none of its events."""
+    for row in body.values():
+        row["result"] |= {"events": [], "event_count": 0}
 
 
 async def test_a_mined_trade_whose_tokens_are_not_shown_yet_is_pending_and_queued(tmp_path: Path) -> None:
     """Nothing is refused for what Hiro does not show: the sweep asks again."""
-    async with open_world(tmp_path, fetch=WithoutEvents) as world:
-        tx = world.simulator.chain.swap(world.simulator.chain.wallets[0])
-        world.simulator.chain.mine()
-        answer = await world.submit(tx.tx_id)
+    async with trading(tmp_path) as (world, chain):
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        with world.changing("tx/multiple", without_events):
+            answer = await world.submit(tx.tx_id)
         queued = await world.all("SELECT txid, source FROM candidates")
         refused = await world.all("SELECT txid FROM refusals")
 
@@ -368,9 +358,6 @@ async def test_a_mined_trade_whose_tokens_are_not_shown_yet_is_pending_and_queue
 
 
 # Shares
-
-
-# Shares of submitters
 
 
 def test_a_client_may_use_a_twentieth_and_its_network_a_tenth() -> None:

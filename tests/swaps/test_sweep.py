@@ -1,9 +1,7 @@
 """The sweep: what it finds, which calls it makes, how it follows reorgs, changes of the rules, and faults."""
 
-import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from holdfast.values import decode, encode
 from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.faults import SimulatedFault
-from stacks_simulator.simulator import Simulator
 from stacks_simulator.wallets import Wallet
 from support.competition import (
     CADENCE_MS,
@@ -22,6 +19,7 @@ from support.competition import (
     World,
     as_rows,
     chain_of,
+    listing,
     number,
     open_world,
     register,
@@ -30,10 +28,9 @@ from support.competition import (
     trading,
 )
 from support.simulated import quiet_simulator
-from support.simulated_fetch import SimulatedFetch
 from tocsin.errors import RunStopped
-from tocsin.fetch import FetchResponse
 from tocsin.settings import Settings
+from tocsin.shape import FreeForm
 from tocsin.swaps import store as swap_store
 from tocsin.swaps import store as totals
 from tocsin.swaps import sweep as sweep_module
@@ -60,7 +57,7 @@ KINDS = {
 }
 SENDERS = {Code.SENDER_NOT_REGISTERED: 9, Code.SENDER_NOT_GENESIS: 10}
 # A malformed id is never queued, a database that fails ends the run, and an amount of more than 40 digits
-# does not exist on the chain: `test_swap.py` has it. Only submissions have shares: `test_submission_lane.py`.
+# does not exist on the chain: `test_swap.py` has it. Only submissions have shares: `test_submit.py`.
 ELSEWHERE = {Code.MALFORMED_TXID, Code.DB_UNAVAILABLE, Code.INVALID_AMOUNT, Code.TOO_MANY_REQUESTS}
 COUNTERS = {
     Code.TXID_ALREADY_VERIFIED: "alreadyKnown",
@@ -72,6 +69,13 @@ NOW = 1_778_700_600_000
 MINUTE = 60_000
 TALLY = Tally(1, 2, 3, 4, 5, Counter({Code.TX_FAILED: 2, Code.INCOMPLETE_EVENTS: 1}))
 LIMITED = StopReason("calls are refused", limited_until=NOW + MINUTE, by_budget=True)
+
+
+async def prepared(world: World, rules: Rules | None = None) -> Sweep:
+    """Begin a sweep without the feed."""
+    made = Sweep(world.run(), rules or world.rules, cadence_ms=CADENCE_MS)
+    await made.prepare()
+    return made
 
 
 async def test_the_result_has_the_documented_shape(tmp_path: Path) -> None:
@@ -105,14 +109,12 @@ async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> No
             for kind in ("simple", "simple", "multihop", "two_given", "abort_by_post_condition"):
                 chain.swap(wallet, kind)
         chain.mine()
-        first = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
-        await first.prepare()
+        first = await prepared(world)
         await first.read_lists(world.rules.allowlist.contracts, NO_VISITS)
         await first.verify_queued()
         asked = world.calls("tx/multiple")
         before = world.calls()
-        second = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
-        await second.prepare()
+        second = await prepared(world)
         await second.read_lists(world.rules.allowlist.contracts, NO_VISITS)
         await second.verify_queued()
         rows = await world.rows()
@@ -192,8 +194,7 @@ async def fresh_database_by_wallets(world: World) -> list[dict[str, Any]]:
     """What the wallets' own lists alone would have found."""
     await world.db.batch([world.db.prepare(f"DELETE FROM {table}") for table in ("swaps", "marks", "candidates")])
     for _ in range(3):
-        walk = Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS)
-        await walk.prepare()
+        walk = await prepared(world)
         await walk.read_lists((), walk.visits())
         await walk.verify_queued()
     return await world.rows()
@@ -274,14 +275,12 @@ async def test_a_list_that_grows_finds_what_was_before(kind: str, tmp_path: Path
         await world.clock.sleep(HOUR_S)
         await sweep(world)
         noted = await world.all("SELECT code, count(*) AS n FROM refusals GROUP BY code")
-        call = sent[0].payload
-        contracts = {call.contract: frozenset({call.function})}  # type: ignore[union-attr]  # a call, not a transfer
-        grown = Rules(built_in().plus(AllowList(contracts)), world.rules.start_s)
+        grown = listing(world, sent[0])
         await sweep(world, rules=grown)
         rows = await world.rows()
 
     assert noted == [{"code": "contract_not_allowlisted", "n": 2}]
-    assert [line.fields["contract"] for line in world.log.of("contract.unlisted")] == list(contracts)
+    assert [line.fields["contract"] for line in world.log.of("contract.unlisted")] == [sent[0].payload.contract]  # type: ignore[union-attr]  # a call
     assert rows == as_rows(chain.truth(allowlist=grown.allowlist.contracts))
     assert len(rows) == 2
 
@@ -431,7 +430,7 @@ async def test_a_sweep_by_a_clock_that_was_ahead_is_forgotten(tmp_path: Path) ->
         kept = "SELECT value FROM competition_state WHERE key = 'competition_swept_at'"
         await sweep(world)
         now = (await world.all(kept))[0]["value"]
-        await Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS).prepare()
+        await prepared(world)
         unchanged = await world.all(kept)
         ahead = str(world.clock.now() + 1)
         await (
@@ -439,7 +438,7 @@ async def test_a_sweep_by_a_clock_that_was_ahead_is_forgotten(tmp_path: Path) ->
             .bind(ahead)
             .run()
         )
-        await Sweep(world.run(), world.rules, cadence_ms=CADENCE_MS).prepare()
+        await prepared(world)
 
         assert (unchanged, await world.all(kept)) == ([{"value": now}], [])
 
@@ -451,11 +450,10 @@ async def test_a_complete_sweep_says_nothing_about_other_rules(tmp_path: Path) -
         await sweep(world)
         before = await world.all(kept)
         grown = Rules(built_in().plus(AllowList({"SP1.a": frozenset({"swap"})})), world.rules.start_s)
-        begun = Sweep(world.run(), grown, cadence_ms=CADENCE_MS)
-        await begun.prepare()
+        await prepared(world, grown)
         changed = await world.all(kept)
         await Sweep(world.run(), grown, cadence_ms=CADENCE_MS).keep_swept_at()
-        await Sweep(world.run(), grown, cadence_ms=CADENCE_MS).prepare()
+        await prepared(world, grown)
         after = await world.all(kept)
 
     assert (len(before), changed, len(after)) == (1, [], 1)
@@ -485,26 +483,16 @@ async def test_an_earlier_start_finds_the_swaps_from_there_on(tmp_path: Path) ->
     assert len(all_of_them) == 4
 
 
-class WithoutBalanceChanges(SimulatedFetch):
-    """A Hiro whose balance changes are empty: not indexed yet, or no longer there."""
-
-    async def __call__(self, url: str, **options: Any) -> FetchResponse:
-        answer = await super().__call__(url, **options)
-        if "/balance-changes" not in url:
-            return answer
-        body = {**json.loads(answer.body), "results": [], "total": 0}
-        body["cursor"] = {"next": None, "previous": None, "current": None}
-        return replace(answer, body=json.dumps(body).encode())
-
-
 async def test_a_long_route_without_balance_changes_is_read_from_its_events(tmp_path: Path) -> None:
     """With hundreds of events and no balance changes, all its events are read, page by page."""
-    async with trading(tmp_path, fetch=WithoutBalanceChanges) as (world, chain):
+    nothing = {"results": [], "total": 0, "cursor": {"next": None, "previous": None, "current": None}}
+    async with trading(tmp_path) as (world, chain):
         tx: ChainTransaction = chain.swap(chain.wallets[0], "multibin")
         while len(tx.events) <= 200:
             tx = chain.swap(chain.wallets[0], "multibin")
         chain.mine(tx)
-        await sweep(world)
+        with world.changing("/balance-changes", lambda _, body: body.update(nothing)):
+            await sweep(world)
         rows = await world.rows()
         asked = world.calls("balance-changes")
 
@@ -910,57 +898,31 @@ async def test_a_swap_that_needs_another_call_holds_up_no_other(tmp_path: Path) 
 # Rows that break Hiro's contract
 
 
-class SpoilingFetch:
-    """Hiro, with another burn block time for one transaction, wherever it is shown."""
+def at_time(txid: str, time: int) -> Callable[[str, Any], None]:
+    """Give a transaction another burn block time, wherever it is shown."""
 
-    def __init__(self, simulator: Simulator) -> None:
-        self._fetch = SimulatedFetch(simulator)
-        self.spoiled: dict[str, int] = {}
-
-    async def __call__(
-        self,
-        url: str,
-        *,
-        method: str = "GET",
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        timeout_s: float = 8.0,
-        body_max: int = 8 * 1024 * 1024,
-    ) -> FetchResponse:
-        answer = await self._fetch(
-            url, method=method, headers=headers, body=body, timeout_s=timeout_s, body_max=body_max
-        )
-        if not self.spoiled or answer.status != 200:
-            return answer
-        value = json.loads(answer.body)
-        self._spoil(value)
-        return FetchResponse(answer.status, answer.headers, json.dumps(value).encode())
-
-    def _spoil(self, value: Any) -> None:
-        if isinstance(value, dict):
-            time = self.spoiled.get(value.get("tx_id", ""))
-            if time is not None:
-                value |= {"burn_block_time": time, "bitcoin_block": {"height": 1, "time": time}}
+    def change(url: str, value: Any) -> None:
+        if isinstance(value, dict) and value.get("tx_id") == txid:
+            value |= {"burn_block_time": time, "bitcoin_block": {"height": 1, "time": time}}
         for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-            self._spoil(inner)
+            change(url, inner)
+
+    return change
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("time", [IMPOSSIBLE, 1_778_700_600_000, 0])
 async def test_a_swap_with_an_impossible_time_does_not_hide_the_others(time: int, tmp_path: Path) -> None:
     """It is neither recorded nor refused, and is recorded once Hiro shows its time."""
-    simulator = chain_of(2)
-    fetch = SpoilingFetch(simulator)
-    async with trading(tmp_path, simulator, fetch=lambda _: fetch) as (world, chain):
+    async with trading(tmp_path, 2) as (world, chain):
         sent = chain.burst(chain.wallets[0], 5)
         chain.mine()
         bad = sent[2].tx_id
-        fetch.spoiled = {bad: time}
-        first = await sweep(world)
+        with world.changing("", at_time(bad, time)):
+            first = await sweep(world)
         others = await world.rows()
         queued = await world.all("SELECT txid FROM candidates")
         refused = await world.all("SELECT txid FROM refusals")
-        fetch.spoiled = {}
         await world.clock.sleep(HOURS_7)
         await sweep(world)
         rows = await world.rows()
@@ -976,16 +938,14 @@ async def test_a_swap_with_an_impossible_time_does_not_hide_the_others(time: int
 @pytest.mark.slow
 async def test_a_recorded_swap_stays_while_its_row_cannot_be_read(tmp_path: Path) -> None:
     """There is no sign that it left the chain, however long Hiro's answer stays wrong."""
-    simulator = chain_of(1)
-    fetch = SpoilingFetch(simulator)
-    async with trading(tmp_path, simulator, fetch=lambda _: fetch) as (world, chain):
+    async with trading(tmp_path, 1) as (world, chain):
         sent = chain.burst(chain.wallets[0], 3)
         chain.mine()
         await sweep(world)
-        fetch.spoiled = {sent[1].tx_id: IMPOSSIBLE}
-        for _ in range(40):
-            await world.clock.sleep(HOURS_7)
-            await sweep(world)
+        with world.changing("", at_time(sent[1].tx_id, IMPOSSIBLE)):
+            for _ in range(40):
+                await world.clock.sleep(HOURS_7)
+                await sweep(world)
         rows = await world.rows()
 
     assert rows == as_rows(chain.truth())
@@ -996,15 +956,12 @@ async def test_a_recorded_swap_stays_while_its_row_cannot_be_read(tmp_path: Path
 
 async def test_a_submitted_trade_with_an_impossible_time_may_be_submitted_again(tmp_path: Path) -> None:
     """The answer is "Hiro could not be asked", not a stored refusal."""
-    simulator = chain_of(1)
-    fetch = SpoilingFetch(simulator)
-    async with trading(tmp_path, simulator, fetch=lambda _: fetch) as (world, chain):
+    async with trading(tmp_path, 1) as (world, chain):
         (sent,) = chain.burst(chain.wallets[0], 1)
         chain.mine()
-        fetch.spoiled = {sent.tx_id: IMPOSSIBLE}
-        first = await world.submit(sent.tx_id)
+        with world.changing("", at_time(sent.tx_id, IMPOSSIBLE)):
+            first = await world.submit(sent.tx_id)
         kept = await world.all("SELECT txid FROM refusals UNION ALL SELECT txid FROM swaps")
-        fetch.spoiled = {}
         second = await world.submit(sent.tx_id)
 
     assert (first.code, first.retryable) == ("tx_fetch_failed", True)
@@ -1055,8 +1012,7 @@ async def test_every_code_is_counted_where_it_belongs(
                 raise ZeroDivisionError
 
             monkeypatch.setattr(Verifier, "verify", broken)
-        run = Sweep(world.run(), rules, cadence_ms=CADENCE_MS)
-        await run.prepare()
+        run = await prepared(world, rules)
         await run.verify_queued()  # the queue alone: the lists would find it too
         counters = run.counters()
 
@@ -1069,7 +1025,7 @@ async def test_every_code_is_counted_where_it_belongs(
     assert counters["rejectionReasons"] == ({str(code): 1} if counter == "rejected" else {})
 
 
-# A sweep
+# The report of a sweep
 
 
 def test_the_counters_of_a_sweep() -> None:
@@ -1104,7 +1060,8 @@ def test_the_counters_of_a_sweep() -> None:
         "failedWallets": 7,
         "cursor": "w",
     }
-    assert {"way": "contracts", **counters_of(SweepCounts(), 0, 0)} == sweep_report.EMPTY_RESULT
+    nothing: FreeForm = dict.fromkeys(counters_of(counts, 12, 2), 0) | {"rejectionReasons": {}, "cursor": None}
+    assert {"way": "contracts", **nothing} == sweep_report.EMPTY_RESULT
 
 
 def swept(contracts: int = 2, stop: StopReason | None = None, failure: str | None = None, **counts: Any) -> Any:

@@ -17,7 +17,6 @@ from tocsin.swaps.types import TradeCounts, TradePage
 
 NOW = 1_778_700_600_000
 WALLET, OTHER = address_of("wallet"), address_of("other")
-# Pages of refusals, and news
 _REFUSAL = """
 INSERT INTO refusals (txid, code, reason, sender, burn_block_time, block_height, block_hash, source, allowlist_version,
   refused_at) VALUES (?, ?, 'why', ?, 1, 1, '0x', 'cron', '1', ?)"""

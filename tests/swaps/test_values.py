@@ -1,7 +1,7 @@
 """What swaps were worth when they were made, and which were worth more than a pool can pay."""
 
-import sqlite3
-from contextlib import closing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,14 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
-from holdfast.local.migrations import load
 from holdfast.types import Database
 from holdfast_testing.virtual_time import run_virtual
 from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap
-from support.local_store import open_competition
+from support.local_store import open_competition, query_plan
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import PricePoint, append
-from tocsin.swaps import COMPETITION_MIGRATIONS
 from tocsin.swaps import store as totals
 from tocsin.swaps import values as trade_values
 from tocsin.swaps.values import SwapWorth, check_worth, excess_of, value_swaps
@@ -35,6 +33,16 @@ T_MS = T_S * 1000
 
 def point(token_id: str, at: int, price_usd: str | None, liquidity_usd: str | None = "20000") -> PricePoint:
     return PricePoint(token_id, at, price_usd, 6, "tenero", liquidity_usd, "700")
+
+
+@asynccontextmanager
+async def traded_at(directory: Path, points: Sequence[PricePoint]) -> AsyncIterator[Database]:
+    """Open a database with an agent and these prices."""
+    async with open_competition(directory) as db:
+        await add_traders(db, [(ONE, 7)])
+        if points:
+            await db.batch(append(db, points))
+        yield db
 
 
 async def values(db: Database) -> dict[str, tuple[int | None, int | None]]:
@@ -83,9 +91,7 @@ async def test_a_swap_is_valued_at_the_price_in_force(
     points: list[PricePoint], given_micros: int | None, tmp_path: Path
 ) -> None:
     """Else at the first price of the next hour, else it is marked as unknown. Pegs are always known."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
-        await db.batch([*append(db, points), *append(db, [point("other", T_MS, "5")])])
+    async with traded_at(tmp_path, [*points, point("other", T_MS, "5")]) as db:
         await add_swaps(db, [PlainSwap(1, ONE, "stx", 2_000_000, USDA, 1_500_000, T_S)])
         done = await value_swaps(db, T_MS + 2 * HOUR_MS, FLOORS)
 
@@ -96,9 +102,7 @@ async def test_a_swap_is_valued_at_the_price_in_force(
 
 async def test_a_value_is_rounded_once_to_the_even_millionth(tmp_path: Path) -> None:
     """Half a millionth of a dollar is 0."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
-        await db.batch(append(db, [point("stx", T_MS, "0.00000025")]))
+    async with traded_at(tmp_path, [point("stx", T_MS, "0.00000025")]) as db:
         await add_swaps(db, [PlainSwap(1, ONE, "stx", 2_000_000, USDA, 1, T_S)])
         await value_swaps(db, T_MS, FLOORS)
 
@@ -107,9 +111,7 @@ async def test_a_value_is_rounded_once_to_the_even_millionth(tmp_path: Path) -> 
 
 async def test_an_excessive_swap_is_recorded_and_has_no_value(tmp_path: Path) -> None:
     """One unit for 10^39 of a token with a price: it stays in the counts, and is in no sum in USD."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
-        await db.batch(append(db, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "2", "30000")]))
+    async with traded_at(tmp_path, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "2", "30000")]) as db:
         honest, minted = (
             PlainSwap(1, ONE, "stx", 4_000_000, TOKEN, 2_000_000, T_S),
             PlainSwap(2, ONE, "stx", 1, TOKEN, 10**39, T_S),
@@ -129,9 +131,7 @@ async def test_an_excessive_swap_is_recorded_and_has_no_value(tmp_path: Path) ->
 
 async def test_an_excess_leaves_with_its_swap(tmp_path: Path) -> None:
     """A reorg removes it, and the swap comes back as an honest one; no sum is off by anything."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
-        await db.batch(append(db, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "1")]))
+    async with traded_at(tmp_path, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "1")]) as db:
         minted = PlainSwap(1, ONE, "stx", 1, TOKEN, 10**39, T_S)
         await add_swaps(db, [minted])
         await value_swaps(db, T_MS, FLOORS)
@@ -160,9 +160,7 @@ async def test_an_excess_leaves_with_its_swap(tmp_path: Path) -> None:
 )
 async def test_what_is_not_known_is_not_excessive(points: list[PricePoint], excessive: bool, tmp_path: Path) -> None:
     """100 USD for 1,000 USD, where prices and pools are known."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
-        await db.batch(append(db, points))
+    async with traded_at(tmp_path, points) as db:
         swap = PlainSwap(1, ONE, "stx", 100_000_000, TOKEN, 1_000_000_000, T_S)
         await add_swaps(db, [swap])
         await value_swaps(db, T_MS + 2 * HOUR_MS, FLOORS)
@@ -172,9 +170,7 @@ async def test_what_is_not_known_is_not_excessive(points: list[PricePoint], exce
 
 async def test_a_pool_that_holds_more_than_a_number_can_say_is_not_known(tmp_path: Path) -> None:
     """Its text is too long to be read again; the swap is judged by what it gave."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
-        await db.batch(append(db, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "1", "9" * 121)]))
+    async with traded_at(tmp_path, [point("stx", T_MS, "1"), point(TOKEN, T_MS, "1", "9" * 121)]) as db:
         await add_swaps(db, [PlainSwap(1, ONE, "stx", 2, TOKEN, 10, T_S), PlainSwap(2, ONE, "stx", 2, TOKEN, 11, T_S)])
         await value_swaps(db, T_MS, FLOORS)
 
@@ -183,10 +179,8 @@ async def test_a_pool_that_holds_more_than_a_number_can_say_is_not_known(tmp_pat
 
 async def test_a_swap_waits_for_its_price_for_an_hour(tmp_path: Path) -> None:
     """It is checked again every five minutes, and valued when the price is there."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
+    async with traded_at(tmp_path, [point("stx", T_MS, "1")]) as db:
         await add_swaps(db, [PlainSwap(n, ONE, "stx", 1_000_000, TOKEN, 1, T_S) for n in (1, 2)])
-        await db.batch(append(db, [point("stx", T_MS, "1")]))
         seen = [await value_swaps(db, T_MS + minutes * 60_000, FLOORS) for minutes in (0, 4)]
         waits = await waiting(db)
         await value_swaps(db, T_MS + 58 * 60_000, FLOORS)
@@ -201,8 +195,7 @@ async def test_a_swap_waits_for_its_price_for_an_hour(tmp_path: Path) -> None:
 
 async def test_a_price_at_the_end_of_the_hour_still_counts(tmp_path: Path) -> None:
     """So a swap waits through the whole hour, its last millisecond included."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
+    async with traded_at(tmp_path, []) as db:
         await add_swaps(db, [PlainSwap(1, ONE, "stx", 1_000_000, USDA, 1_000_000, T_S)])
         early = await value_swaps(db, T_MS + HOUR_MS, FLOORS)
         await db.batch(append(db, [point("stx", T_MS + HOUR_MS, "1")]))
@@ -214,9 +207,7 @@ async def test_a_price_at_the_end_of_the_hour_still_counts(tmp_path: Path) -> No
 
 async def test_a_value_leaves_with_its_swap(tmp_path: Path) -> None:
     """In the same statement; the swap is valued again when it comes back, as it is then."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
-        await db.batch(append(db, [point("stx", T_MS, "1")]))
+    async with traded_at(tmp_path, [point("stx", T_MS, "1")]) as db:
         swap = PlainSwap(1, ONE, "stx", 3_000_000, USDA, 1_000_000, T_S)
         await add_swaps(db, [swap])
         await value_swaps(db, T_MS, FLOORS)
@@ -233,8 +224,7 @@ async def test_a_value_leaves_with_its_swap(tmp_path: Path) -> None:
 
 async def test_the_totals_are_rebuilt(tmp_path: Path) -> None:
     """By the same command as the others."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
+    async with traded_at(tmp_path, []) as db:
         await add_swaps(db, [PlainSwap(1, ONE, USDA, 3_000_000, USDA.replace("usda", "x"), 1, T_S)])
         await add_swaps(db, [PlainSwap(2, ONE, USDA, 3_000_000, "stx", 1, T_S)])
         await db.batch(append(db, [point("stx", T_MS, "1")]))
@@ -315,12 +305,7 @@ def test_values_and_totals_are_those_of_a_plain_search(prices: list[Any], swaps:
 
 def test_work_is_found_by_indexes() -> None:
     """However many swaps and points there are, only those that are due are read, and nothing is sorted."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        for migration in load(COMPETITION_MIGRATIONS):
-            for statement in migration.statements:
-                connection.execute(statement)
-        sql = f"EXPLAIN QUERY PLAN {trade_values._WORK}"
-        plan = [row[3] for row in connection.execute(sql, (1, 2, 3, 4))]
+    plan = query_plan(trade_values._WORK, 1, 2, 3, 4)
 
     assert [line for line in plan if line.startswith("SCAN")] == ["SCAN d", "SCAN s"]  # what was found
     assert "TEMP B-TREE" not in " ".join(plan)
@@ -328,9 +313,7 @@ def test_work_is_found_by_indexes() -> None:
 
 async def test_a_swap_that_moves_meanwhile_is_valued_again(tmp_path: Path) -> None:
     """A reorg moves it between reading and writing: it gets no value of its old time, then that of its new one."""
-    async with open_competition(tmp_path) as db:
-        await add_traders(db, [(ONE, 7)])
-        await db.batch(append(db, [point("stx", T_MS, "1"), point("stx", T_MS + 3_600_000, "2")]))
+    async with traded_at(tmp_path, [point("stx", T_MS, "1"), point("stx", T_MS + 3_600_000, "2")]) as db:
         await add_swaps(db, [PlainSwap(1, ONE, "stx", 3_000_000, USDA, 1_000_000, T_S)])
         work = db.prepare(trade_values._WORK).bind(T_MS, 10, 7_200_000, 3_600_000)
         read = (await work.all()).results

@@ -5,7 +5,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,18 +17,17 @@ from holdfast.errors import StoreUnavailable
 from holdfast.local.migrations import load
 from holdfast.types import Database, DBResult
 from holdfast.values import decode, encode
-from holdfast_testing.virtual_time import VirtualClock, run_virtual
+from holdfast_testing.virtual_time import run_virtual
 from stacks_simulator.calls import REFUSED_KINDS, SWAP_KINDS
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.wallets import Wallet, WalletTier
-from support.competition import World, as_rows, chain_of, open_world, register, sweep, trading, verdict_of
+from support.competition import World, as_rows, chain_of, listing, open_world, register, sweep, trading, verdict_of
 from support.example_chain import POOL, TXID, WALLET
 from support.reference_cases import VERIFY_CASES, answering
 from support.scripted_fetch import Request, ScriptedFetch, example, response
-from support.simulated import quiet_simulator
 from support.simulated_fetch import SimulatedFetch
 from support.upstreams import wired_hiro
 from tocsin.fetch import FetchResponse
@@ -37,7 +35,7 @@ from tocsin.stacks import EventPage, Transaction, TransactionWithEvents, Transfe
 from tocsin.swaps import COMPETITION_MIGRATIONS
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import MEANINGS, Code
-from tocsin.swaps.rules import AllowList, Rules, built_in
+from tocsin.swaps.rules import Rules, built_in
 from tocsin.swaps.store import Candidate
 from tocsin.swaps.submit import SubmissionLane, recheck, submit
 from tocsin.swaps.swap import moves_of_events
@@ -174,10 +172,6 @@ async def test_cases_of_the_reference(case: dict[str, Any], tmp_path: Path) -> N
     assert len(fetch.requests) <= 2 * attempts
 
 
-async def ask(world: World, txid: str) -> SubmitAnswer:
-    return await world.submit(txid)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*SWAP_KINDS, *REFUSED_KINDS])
 async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path) -> None:
@@ -186,13 +180,13 @@ async def test_every_shape_ends_as_the_generator_meant(kind: str, tmp_path: Path
         sent = [chain.swap(chain.wallets[0], kind) for _ in range(3)]
         chain.mine()
         for _ in range(LOOKS_MIN if kind == "no_events" else 0):
-            assert {(await ask(world, tx.tx_id)).code for tx in sent} == {"pending"}
+            assert {(await world.submit(tx.tx_id)).code for tx in sent} == {"pending"}
             await world.clock.sleep(1_000)
             await sweep(world)
-        answers = [await ask(world, tx.tx_id.upper()) for tx in sent]
+        answers = [await world.submit(tx.tx_id.upper()) for tx in sent]
         rows = await world.rows()
 
-    assert rows == [vars_of(swap) for swap in chain.truth()]
+    assert rows == as_rows(chain.truth())
     assert len(rows) == (3 if kind in SWAP_KINDS else 0)
     if kind in REFUSED_KINDS:
         assert {answer.code for answer in answers} == {EXPECTED_CODES[kind]}
@@ -203,8 +197,8 @@ async def test_a_recheck_replaces_a_verdict_that_rests_on_a_wrong_answer(tmp_pat
     async with trading(tmp_path) as (world, chain):
         good, bad = chain.swap(chain.wallets[0]), chain.swap(chain.wallets[0], "one_sided")
         chain.mine()
-        await ask(world, good.tx_id)
-        await ask(world, bad.tx_id)
+        await world.submit(good.tx_id)
+        await world.submit(bad.tx_id)
         await world.db.batch(
             [
                 world.db.prepare(
@@ -214,7 +208,7 @@ async def test_a_recheck_replaces_a_verdict_that_rests_on_a_wrong_answer(tmp_pat
                 world.db.prepare("DELETE FROM swaps"),
             ]
         )
-        again = await ask(world, good.tx_id)
+        again = await world.submit(good.tx_id)
         rechecked = [
             await recheck(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane()) for tx in (good, bad)
         ]
@@ -223,12 +217,8 @@ async def test_a_recheck_replaces_a_verdict_that_rests_on_a_wrong_answer(tmp_pat
 
     assert again.code == "incomplete_events"
     assert [answer.code for answer in rechecked] == [None, "incomplete_events"]
-    assert rows == [vars_of(swap) for swap in chain.truth()]
+    assert rows == as_rows(chain.truth())
     assert refused == [{"txid": bad.tx_id}]
-
-
-def vars_of(swap: Any) -> dict[str, Any]:
-    return {name: getattr(swap, name) for name in swap.__dataclass_fields__}
 
 
 async def test_a_refusal_is_kept_and_not_fetched_again(tmp_path: Path) -> None:
@@ -273,9 +263,7 @@ async def test_a_refusal_ends_when_the_list_grows(tmp_path: Path) -> None:
         tx = chain.swap(chain.wallets[0], "off_list_contract")
         chain.mine()
         before = await world.submit(tx.tx_id)
-        call = tx.payload
-        added = AllowList({call.contract: frozenset({call.function})})  # type: ignore[union-attr]  # a call, not a transfer
-        grown = Rules(built_in().plus(added), world.rules.start_s)
+        grown = listing(world, tx)
         after = await world.submit(tx.tx_id, grown)
 
     assert before.code == "contract_not_allowlisted"
@@ -284,9 +272,7 @@ async def test_a_refusal_ends_when_the_list_grows(tmp_path: Path) -> None:
 
 async def test_the_campaign_has_an_end(tmp_path: Path) -> None:
     """The last second counts, the next does not; a later end re-opens the refusal."""
-    simulator = quiet_simulator(VirtualClock())
-    chain = simulator.chain
-    async with open_world(tmp_path, simulator) as world:
+    async with trading(tmp_path) as (world, chain):
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         assert tx.block is not None
@@ -505,26 +491,22 @@ async def test_the_sites_readers_find_their_columns(tmp_path: Path) -> None:
     assert gone == []
 
 
-class SpoiltAmounts(SimulatedFetch):
+def spoilt_amounts(_: str, body: dict[str, Any]) -> None:
     """Every amount between strangers, in the events of v1, is not a number."""
-
-    async def __call__(self, url: str, **options: Any) -> FetchResponse:
-        answer = await super().__call__(url, **options)
-        body = json.loads(answer.body)
-        for entry in body.values() if "tx/multiple" in url else ():
-            for event in entry["result"].get("events", ()):
-                asset = event.get("asset", {})
-                if entry["result"]["sender_address"] not in {asset.get("sender"), asset.get("recipient")}:
-                    asset["amount"] = "1e5"
-        return replace(answer, body=json.dumps(body).encode())
+    for entry in body.values():
+        for event in entry["result"].get("events", ()):
+            asset = event.get("asset", {})
+            if entry["result"]["sender_address"] not in {asset.get("sender"), asset.get("recipient")}:
+                asset["amount"] = "1e5"
 
 
 async def test_a_bad_amount_between_strangers_does_not_spoil_the_swap(tmp_path: Path) -> None:
     """It is counted in the log, and the swap is recorded by what is known of its sender."""
-    async with trading(tmp_path, fetch=SpoiltAmounts) as (world, chain):
+    async with trading(tmp_path) as (world, chain):
         tx = chain.swap(chain.wallets[0], "bystanders")
         chain.mine()
-        await world.submit(tx.tx_id)
+        with world.changing("tx/multiple", spoilt_amounts):
+            await world.submit(tx.tx_id)
         rows = await world.rows()
 
     assert rows == as_rows(chain.truth())
@@ -608,28 +590,19 @@ async def test_a_submitted_long_route_with_a_fee_is_recorded_with_its_legs(tmp_p
     assert world.calls() == 4
 
 
-class ReorgFetch(SimulatedFetch):
-    """The chain abandons its newest block before the second page of events is asked for."""
-
-    def __init__(self, simulator: Simulator) -> None:
-        super().__init__(simulator)
-        self._chain = simulator.chain
-        self._reorged = False
-
-    async def __call__(self, url: str, **options: Any) -> FetchResponse:
-        if "event_offset=100" in url and not self._reorged:
-            self._reorged = True
-            self._chain.reorg(self._chain.tip_height - self._chain.blocks[-1].height + 1, "remined")
-        return await super().__call__(url, **options)
-
-
 async def test_a_reorg_between_two_pages_leaves_the_transaction_undecided(tmp_path: Path) -> None:
     """It is in another block now: neither recorded nor refused, but asked for again, and then it is a swap."""
-    async with trading(tmp_path, fetch=ReorgFetch) as (world, chain):
+    async with trading(tmp_path) as (world, chain):
         tx = long_route(chain, UP_TO_200)
         chain.mine(tx)
         first = tx.block
-        await sweep(world)
+
+        def reorg(url: str) -> None:
+            if "event_offset=100" in url and tx.block is first:
+                chain.reorg(chain.tip_height - chain.blocks[-1].height + 1, "remined")
+
+        with world.answering(reorg):
+            await sweep(world)
         rows = await world.rows()
         refusals = await world.all("SELECT txid FROM refusals")
         queued = await world.all("SELECT txid, attempts FROM candidates")
@@ -645,22 +618,6 @@ async def test_a_reorg_between_two_pages_leaves_the_transaction_undecided(tmp_pa
     assert tx.tx_id in {row["txid"] for row in later}
 
 
-def spoiling(spoil: Callable[[list[Any]], None]) -> type[SimulatedFetch]:
-    class SpoilingFetch(SimulatedFetch):
-        """Spoils every page of events but the first."""
-
-        async def __call__(self, url: str, **options: Any) -> FetchResponse:
-            answer = await super().__call__(url, **options)
-            if "event_offset=" not in url:
-                return answer
-            body = json.loads(answer.body)
-            for entry in body.values():
-                spoil(entry["result"]["events"])
-            return replace(answer, body=json.dumps(body).encode())
-
-    return SpoilingFetch
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -674,13 +631,19 @@ async def test_balance_changes_decide_where_events_cannot_be_read(
     spoil: Callable[[list[Any]], None], tmp_path: Path
 ) -> None:
     """Without a fee they are enough. With one it is unclear what it was, so it stays undecided."""
-    async with trading(tmp_path, 2, fetch=spoiling(spoil)) as (world, chain):
+
+    def change(_: str, body: dict[str, Any]) -> None:
+        for entry in body.values():
+            spoil(entry["result"]["events"])
+
+    async with trading(tmp_path, 2) as (world, chain):
         plain, fee = long_route(chain, UP_TO_200), long_route(chain, UP_TO_200, "third_token_fee", 1)
         chain.mine(plain)
         chain.mine(fee)
-        made = await verified(world, [plain])
-        rows = await world.rows()
-        await sweep(world)
+        with world.changing("event_offset=", change):
+            made = await verified(world, [plain])
+            rows = await world.rows()
+            await sweep(world)
         later = await world.rows()
         refusals = await world.all("SELECT txid FROM refusals")
         queued = await world.all("SELECT txid FROM candidates")

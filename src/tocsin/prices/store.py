@@ -94,7 +94,6 @@ def price_key(token_id: str) -> str:
 
 
 async def get_cached_token_price(kv: KV, token_id: str) -> CachedPrice | None:
-    """The cached price of one token; None if there is none."""
     return (await get_cached_token_prices(kv, [token_id])).get(token_id)
 
 
@@ -196,7 +195,6 @@ class PricePoint:
 
 
 def accepted_point(seen: TokenPrice, decimals: int | None, at: int) -> PricePoint:
-    """The point for a price that was just accepted."""
     price = None if seen.price_usd is None else decimal_text(decimal_of_float(seen.price_usd))
     return PricePoint(seen.token_id, at, price, decimals, SOURCE, _cents(seen.liquidity_usd), _cents(seen.volume_usd))
 
@@ -227,7 +225,6 @@ def points_of(rows: Iterable[Row]) -> dict[str, list[PricePoint]]:
 async def points_between(
     db: Database, token_ids: Collection[str], first_ms: int, last_ms: int
 ) -> dict[str, list[PricePoint]]:
-    """The points of these tokens in a period."""
     return points_of((await ask_for_points(db, token_ids, first_ms, last_ms).all()).results)
 
 

@@ -112,7 +112,6 @@ class ImportRow:
     fields: Mapping[str, JSON]
 
     def staged(self) -> tuple[int, str, str, str | None, str]:
-        """Return the values for STAGE."""
         fields: Mapping[str, Any] = self.fields
         text = json.dumps(fields, ensure_ascii=False)
         return self.line, self.table, fields["btc_address"], fields.get("stx_address"), text
@@ -310,6 +309,5 @@ def d1_statement(table: Table, fields: Mapping[str, JSON]) -> str:
 
 
 def lines_of(agents: Iterable[str]) -> Iterator[ImportRow | RowError]:
-    """Read the rows of lines of text."""
     for number, line in enumerate(agents, 1):
         yield from read_line(number, line.encode())

@@ -13,8 +13,6 @@ Reopener: TypeAlias = Literal["sender", "allowlist", "campaign"]
 
 
 class Code(StrEnum):
-    """The public codes."""
-
     MALFORMED_TXID = "malformed_txid"
     TXID_ALREADY_VERIFIED = "txid_already_verified"
     PENDING = "pending"
@@ -36,8 +34,6 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code means to the caller."""
-
     status: int
     sentence: str
     retryable: bool = False

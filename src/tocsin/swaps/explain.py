@@ -44,7 +44,6 @@ def explain(
 
 
 def explain_not_found(tx_id: str) -> Explanation:
-    """Explain a transaction that Hiro does not know."""
     check = Check("transaction", "Hiro does not know it", Code.TX_NOT_FOUND)
     return _explanation(check, [_step(check, tx_id)])
 
@@ -84,7 +83,6 @@ def explain_refusal(transaction: Transaction, refusal: Check, tier: Tier, rules:
 
 
 def explain_check(check: Check) -> Explanation:
-    """Explain a transaction with a single step."""
     return _explanation(check, [_step(check, "")])
 
 

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from holdfast.types import JSON
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
@@ -42,12 +41,11 @@ from tocsin.swaps.pool import QueueVerifier, StopReason, UnitPool
 from tocsin.swaps.proof import ProofFacts, load_facts, proven_block
 from tocsin.swaps.rules import Rules, Tier, rules_of, tiers_of
 from tocsin.swaps.verify import Tally
-from tocsin.swaps.walk import anchor_at, count_failure, load_marks
+from tocsin.swaps.walk import MONTH_MS, anchor_at, count_failure, load_marks
 from tocsin.text import long_duration, short_duration
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
-MONTH_MS = 30 * 86_400_000
 LONGEST_RUN_MS = 240_000
 OVERDUE_SWEEPS = 2  # by then a swap is as late as it would be without the feed
 LOOK_MS = 300_000  # how often the head is read while a gap is left and a run can afford only one call
@@ -66,8 +64,6 @@ SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height
 
 @dataclass(slots=True)
 class FeedCounts:
-    """What a run did."""
-
     pages: int = 0
     transactions: int = 0
     found: int = 0
@@ -81,25 +77,14 @@ class FeedCounts:
 
 
 def feed_counters(counts: FeedCounts, state: FeedState, tally: Tally, threw: int) -> FreeForm:
-    """Return the counters as `status()` shows them; `threw` is how often our own code failed."""
-    codes = tally.reasons.copy()
-    codes.update(code for code in counts.refused.values() if code is not Code.CONTRACT_NOT_ALLOWLISTED)
-    reasons: dict[str, JSON] = {str(code): number for code, number in sorted(codes.items())}
-    if threw:
-        reasons[str(Code.VERIFY_THREW)] = threw
+    refused = (code for code in counts.refused.values() if code is not Code.CONTRACT_NOT_ALLOWLISTED)
     return {
         "way": state.way,
         "reason": state.reason,
         "pages": counts.pages,
         "transactions": counts.transactions,
         "found": counts.found,
-        "inserted": tally.inserted,
-        "alreadyKnown": tally.already_known,
-        "pending": tally.pending,
-        "withdrawn": tally.withdrawn,
-        "rejected": codes.total() + threw,
-        "rejectionReasons": reasons,
-        "failed": tally.failed,
+        **tally.counters(threw, refused),
         "visited": counts.visited,
         "missingNonces": 0 if counts.facts is None else counts.facts.missing_nonces,
         "completeUntilBlock": None if counts.facts is None else proven_block(state, counts.facts),
@@ -192,7 +177,6 @@ class Feed:
         self._report()
 
     def result(self) -> TaskResult:
-        """Return how the run ended."""
         pool, tally = self._pool, self._queue.tally
         self.counts.unverified = self._queue.unverified
         self.counts.verified = tally.inserted + tally.pending + tally.withdrawn + tally.reasons.total()
@@ -249,7 +233,6 @@ class Feed:
             await self._change_way("contracts", MISSING)
 
     async def _look(self) -> None:
-        """Read the first page."""
         answer = await self._hiro.network_transactions(self._context.session)
         if _is_missing(answer):
             raise _ListMissing

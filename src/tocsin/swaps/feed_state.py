@@ -25,12 +25,11 @@ from holdfast.types import Database, Statement
 from tocsin.errors import MalformedShape
 from tocsin.shape import SnakeShape
 from tocsin.stacks import Page, Transaction
-from tocsin.swaps.walk import ABOVE_ALL, BELOW_ALL, Anchor, Position, anchor_at
+from tocsin.swaps.walk import ABOVE_ALL, BELOW_ALL, DAY_MS, Anchor, Position, anchor_at
 from tocsin.upstream.hiro import LIST_PAGE
 
 Way: TypeAlias = Literal["network", "contracts"]
 
-DAY_MS = 86_400_000
 LEAVE_AT = 1.25  # leave the network's list when it costs this many times as much as the contracts'
 RETURN_AT = 0.8  # and return to it at this
 FIRST_MEASURE_MS = 600_000

@@ -126,8 +126,6 @@ def _is_unchanged(before: Known, row: Transaction, code: Code | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PageRead:
-    """The result of one page."""
-
     found: int = 0
     already_known: int = 0
     queued: int = 0
@@ -135,8 +133,6 @@ class PageRead:
 
 
 class PageQueue:
-    """Queues pages for one run."""
-
     def __init__(self, context: TaskContext, rules: Rules) -> None:
         self._context = context
         self._rules = rules

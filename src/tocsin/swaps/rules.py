@@ -230,7 +230,6 @@ class Rules:
 
 
 def rules_of(settings: Settings) -> Rules:
-    """Return the rules that the settings define."""
     allowlist = with_added(settings.allowlist)
     return Rules(allowlist, settings.competition_start, settings.competition_end, floors_of(settings))
 

@@ -134,8 +134,6 @@ _RESET_OUTLAYS = "DELETE FROM outlays"  # the next runs compute them again from 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A transaction to be verified."""
-
     txid: str
     source: SwapSource
     attempts: int = 0
@@ -158,8 +156,6 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class NewSwap:
-    """A swap to record."""
-
     transaction: Transaction
     swap: Swap
     source: SwapSource

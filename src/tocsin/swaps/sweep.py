@@ -20,7 +20,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from holdfast.types import JSON, Row, Statement
+from holdfast.types import Row, Statement
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
@@ -33,6 +33,7 @@ from tocsin.swaps.rules import Rules, Tier, rules_of, still_refused, tiers
 from tocsin.swaps.store import Candidate, Refusal
 from tocsin.swaps.verify import LOOKS_MIN, Tally
 from tocsin.swaps.walk import (
+    MONTH_MS,
     SWEEPS_PER_WALLET,
     Mark,
     Visits,
@@ -45,7 +46,6 @@ from tocsin.swaps.walk import (
 )
 from tocsin.text import long_duration
 
-MONTH_MS = 30 * 86_400_000
 OTHER_CALLS = 6.0  # per run, in addition to one per contract: wallets' lists, new and pending swaps
 DAILY_PASS_MS = 24 * 3_600_000  # every wallet's own list is read about once a day
 URGENT_MAX = 100  # wallets that were never read or failed, per sweep
@@ -76,8 +76,6 @@ _UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))
 
 @dataclass(slots=True)
 class SweepCounts:
-    """What a sweep did."""
-
     contracts: set[str] = field(default_factory=set)  # lists asked for
     read: set[str] = field(default_factory=set)  # those of them that were read to the end
     failed_contracts: int = 0
@@ -116,11 +114,6 @@ def sweep_result(
 
 
 def counters_of(counts: SweepCounts, contracts: int, threw: int) -> FreeForm:
-    """Return the counters as `status()` shows them; `threw` is how often our own code failed."""
-    tally = counts.tally
-    reasons: dict[str, JSON] = {str(code): number for code, number in sorted(tally.reasons.items())}
-    if threw:
-        reasons[str(Code.VERIFY_THREW)] = threw
     return {
         "scanned": len(counts.wallets),
         "contracts": contracts,
@@ -128,13 +121,7 @@ def counters_of(counts: SweepCounts, contracts: int, threw: int) -> FreeForm:
         "contractsRead": len(counts.read),
         "found": counts.found,
         "foundByWallets": counts.found_by_wallets,
-        "inserted": tally.inserted,
-        "alreadyKnown": tally.already_known,
-        "pending": tally.pending,
-        "withdrawn": tally.withdrawn,
-        "rejected": tally.reasons.total() + threw,
-        "rejectionReasons": reasons,
-        "failed": tally.failed,
+        **counts.tally.counters(threw),
         "failedContracts": counts.failed_contracts,
         "failedWallets": counts.failed_wallets,
         "cursor": counts.cursor,
@@ -197,11 +184,10 @@ class Sweep:
         await self.prepare()
         if self._followed_since is None:
             await self.verify_queued()
-        await self.read_lists(self.contracts(), self.visits())
+        await self.read_lists(self._due, self.visits())
 
     def result(self) -> TaskResult:
-        """Return how the sweep ended."""
-        pool, contracts = self._pool, len(self.contracts())
+        pool, contracts = self._pool, len(self._due)
         self.counts.unverified = self._queue.unverified
         return sweep_result(self.counts, self.counters(), contracts, pool.stop, pool.first_failure)
 
@@ -230,10 +216,6 @@ class Sweep:
         self._due = self._due_contracts()
         await self._reopen()
 
-    def contracts(self) -> Sequence[str]:
-        """The contracts whose lists this sweep reads."""
-        return self._due
-
     def _due_contracts(self) -> Sequence[str]:
         """Return all contracts; while the feed finds the swaps, only those it cannot vouch for or whose turn it is."""
         listed = self._rules.allowlist.contracts
@@ -244,7 +226,6 @@ class Sweep:
         return due_contracts(listed, self._marks, self._followed_since, now=now, period_ms=period_ms)
 
     def visits(self) -> Visits:
-        """Return the wallets whose turn it is."""
         eligible = sorted(wallet for wallet, tier in self._tiers.items() if tier == "eligible")
         share = max(1, ceil(len(eligible) * self._cadence_ms / DAILY_PASS_MS))
         if self._followed_since is not None:

@@ -198,7 +198,6 @@ async def _value_some(db: Database, rows: list[Row], now: int, floors: PoolFloor
 
 
 def _side(row: Row, side: Literal["in", "out"], now: int, floors: PoolFloors) -> Side:
-    """The value of one side of a swap."""
     token_id, amount = row[f"token_{side}"], int(row[f"amount_{side}"])
     peg = peg_of(token_id)
     if peg is not None:

@@ -19,9 +19,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.types import Database, Statement
+from holdfast.types import JSON, Database, Statement
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import WorkContext
+from tocsin.shape import FreeForm
 from tocsin.stacks import Transaction, TransactionWithEvents, TransferEvent
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import MEANINGS, Code
@@ -73,6 +74,25 @@ class Tally:
         self.withdrawn += other.withdrawn
         self.failed += other.failed
         self.reasons += other.reasons
+
+    def counters(self, threw: int, refused: Iterable[Code] = ()) -> FreeForm:
+        """Return the counters of a run as `status()` shows them, with what it refused besides.
+
+        `threw` is how often our own code failed.
+        """
+        codes = self.reasons + Counter(refused)
+        reasons: dict[str, JSON] = {str(code): number for code, number in sorted(codes.items())}
+        if threw:
+            reasons[str(Code.VERIFY_THREW)] = threw
+        return {
+            "inserted": self.inserted,
+            "alreadyKnown": self.already_known,
+            "pending": self.pending,
+            "withdrawn": self.withdrawn,
+            "rejected": codes.total() + threw,
+            "rejectionReasons": reasons,
+            "failed": self.failed,
+        }
 
 
 @dataclass(slots=True)

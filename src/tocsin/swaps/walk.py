@@ -20,6 +20,7 @@ FAILURES_MAX = 5  # in a row, after which a wallet's visits are no longer urgent
 DEEP_BLOCKS = 100  # about 8 minutes; a deeper reorg costs a long walk, not a swap
 CONTRACTS_PER_WALLET = 3  # contracts' lists are worth more, but wallets must not wait forever
 DAY_MS = 86_400_000
+MONTH_MS = 30 * DAY_MS
 TURN_LOOKS = 400  # looks at the network's list between two turns of a contract
 TURNS_PER_DAY_MAX = 44
 TURN_LISTS_MAX = 2  # in one sweep
