@@ -22,6 +22,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
+
 from null_logger import NullLogger
 
 from holdfast.local.database import SqliteDatabase

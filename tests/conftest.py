@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from holdfast_testing.plugin import files_in_memory, never_idle, pytest_pyfunc_call
 from support.simulator_process import running_simulator
@@ -34,11 +33,6 @@ LONG_FIRST = (
     "commands",
 )
 ON_A_RUNTIME = {"browser", "workerd", "story", "site", "both", "assets"}  # fixtures that start one
-
-# `make pythons` and `make odd-place` are about the place, not about the examples.
-settings.register_profile("few", deadline=None, max_examples=10)
-# `make mutants` asks for the same examples every time.
-settings.register_profile("reproducible", deadline=None, derandomize=True, database=None)
 
 
 def pytest_configure() -> None:

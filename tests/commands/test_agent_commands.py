@@ -15,7 +15,7 @@ from stacks_simulator.addresses import address_of
 from support.patience import PATIENCE_S
 from support.scripted_scheduler import ADMIN_KEY
 from support.statuses import run_record
-from support.tocsin_command import TOCSIN, tocsin
+from support.tocsin_command import TOCSIN, rest_of_terminal, tocsin
 from support.web_thread import Running
 
 
@@ -82,15 +82,6 @@ def in_terminal(arguments: list[str], port: int, columns: int) -> str:
         env={**environment, "ADMIN_KEY": ADMIN_KEY},
     ) as process:
         os.close(theirs)
-        written = b""
-        while True:
-            try:
-                part = os.read(ours, 65_536)
-            except OSError:  # the other end was closed
-                break
-            if not part:
-                break
-            written += part
+        written = rest_of_terminal(ours)
         process.wait(PATIENCE_S)
-    os.close(ours)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()).replace("\r", "")

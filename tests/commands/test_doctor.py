@@ -302,10 +302,10 @@ async def test_each_receiver_is_reached_by_its_own_setting() -> None:
         heartbeat_url="https://heart.invalid/b",
         worker_logs_url="https://logs.invalid",
     )
-    asks = {ask.name: ask for ask in network_checks(settings, lambda: NOW)}
+    asks = network_checks(settings, lambda: NOW)
     seen = {}
     for name in ("alerts", "heartbeats", "log service"):
-        [check] = await asks[name].run()
+        [check] = await asks[name]()
         seen[name] = (check.sentence.partition(" ")[0], check.sentence.partition("check ")[2].partition(" ")[0])
 
     assert seen == {

@@ -14,7 +14,7 @@ from holdfast_testing.virtual_time import START_MS
 from support.patience import PATIENCE_S
 from support.scripted_scheduler import ADMIN_KEY
 from support.statuses import budget_status, scheduler_status, task_status
-from support.tocsin_command import TOCSIN
+from support.tocsin_command import TOCSIN, rest_of_terminal
 from support.web_thread import served_in_thread
 from tocsin.commands.refresh import RefreshView, why_it_waits
 from tocsin.scheduler.types import Progress, Status
@@ -101,15 +101,7 @@ def test_ctrl_c_says_that_the_run_goes_on(tmp_path: Path) -> None:
             shown += os.read(ours, 4096)
         process.send_signal(signal.SIGINT)
         code = process.wait(PATIENCE_S)
-        while True:
-            try:
-                piece = os.read(ours, 4096)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            shown += piece
-        os.close(ours)
+        shown += rest_of_terminal(ours)
         scheduler.statuses_per_refresh = 0
 
     assert code == 130

@@ -57,6 +57,20 @@ def tocsin_here(*arguments: str, environment: Mapping[str, str]) -> "subprocess.
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), error.getvalue())
 
 
+def rest_of_terminal(ours: int) -> bytes:
+    """Everything that is still written to a terminal, until nobody has its other end open."""
+    written = b""
+    while True:
+        try:
+            piece = os.read(ours, 65_536)
+        except OSError:  # the other end is closed
+            piece = b""
+        if not piece:
+            os.close(ours)
+            return written
+        written += piece
+
+
 @contextmanager
 def _time_zone() -> Iterator[None]:
     """Restore the time zone of the environment at the end."""

@@ -25,7 +25,7 @@ from holdfast.local.data_dir import LOCK_NAME, DataDir, DataLock, is_in_use
 from holdfast.local.kv import KV_MIGRATIONS
 from holdfast.local.migrations import Migration
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.linux import only_linux, open_files
+from holdfast_testing.linux import mount_namespace, only_linux, open_files
 from holdfast_testing.stores import open_dir
 from holdfast_testing.virtual_time import START_MS
 
@@ -477,23 +477,11 @@ def test_a_directory_that_was_made_for_a_start_that_is_refused_is_removed(
 
 
 CONTENT = 'ls -A "$D"; find "$D" -type f -exec sha256sum {} +'
-NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
-
-
-def works(namespace: list[str]) -> bool:
-    trial = [*namespace, "sh", "-c", "mount -t tmpfs none /mnt"]
-    try:
-        return subprocess.run(trial, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
 
 
 @pytest.fixture(scope="module")
 def namespace() -> list[str]:
-    for candidate in NAMESPACES:
-        if works(candidate):
-            return candidate
-    pytest.skip("this system does not allow a mount namespace (unshare)")
+    return mount_namespace("mount -t tmpfs none /mnt")
 
 
 def start_in(namespace: list[str], data: Path, mounts: str) -> tuple[str, str, str]:

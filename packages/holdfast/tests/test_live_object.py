@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.errors import ObjectReset
 from holdfast.types import DurableObject
-from holdfast_testing.objects import objects
+from holdfast_testing.objects import Register, objects
 from holdfast_testing.virtual_time import VirtualClock
 
 
-class Counted(DurableObject):
+class Counted(Register):
     """Counts its instances, and hands its storage out."""
 
     def __init__(self, ctx: Any, env: Any) -> None:
@@ -21,12 +21,6 @@ class Counted(DurableObject):
 
     async def leak(self) -> None:
         self.env.leaked = self.ctx.storage
-
-    async def put(self, key: str, value: Any) -> None:
-        await self.ctx.storage.put(key, value)
-
-    async def get(self, key: str) -> Any:
-        return await self.ctx.storage.get(key)
 
     async def put_and_abort(self, key: str) -> None:
         self.ctx.storage.put(key, "not kept")

@@ -14,21 +14,10 @@ from holdfast.errors import ObjectReset, RemoteError
 from holdfast.local import object_store
 from holdfast.local.object_id import Owner
 from holdfast.local.object_store import Changes, ObjectStore
-from holdfast.types import DurableObject
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.linux import only_linux, open_files
-from holdfast_testing.objects import objects
+from holdfast_testing.objects import Register, objects
 from holdfast_testing.stores import make_objects_file
-
-
-class Register(DurableObject):
-    """Reads and writes."""
-
-    async def put(self, key: str, value: Any) -> None:
-        await self.ctx.storage.put(key, value)
-
-    async def get(self, key: str) -> Any:
-        return await self.ctx.storage.get(key)
 
 
 class Disk:
@@ -177,21 +166,8 @@ async def test_a_closed_store_leaves_no_file_open(tmp_path: Path) -> None:
     assert open_files() == before
 
 
-class Shelf(DurableObject):
-    """Stores and reads entries."""
-
-    async def put(self, key: str, value: Any) -> None:
-        await self.ctx.storage.put(key, value)
-
-    async def get(self, key: str) -> Any:
-        return await self.ctx.storage.get(key)
-
-    async def all(self) -> Any:
-        return await self.ctx.storage.list()
-
-
-class Loading(Shelf):
-    """Reads everything when it is constructed, as the scheduler does."""
+class Loading(Register):
+    """Reads everything when it is constructed, as many do."""
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
@@ -203,7 +179,7 @@ NOT_UTF8 = "CAST(x'22c122' AS TEXT)"
 
 
 async def damaged(directory: Path, value: str) -> None:
-    async with objects(directory, Shelf) as made:
+    async with objects(directory, Register) as made:
         for key in ("a", "good", "z"):
             await made.stub().put(key, [key])
     with closing(sqlite3.connect(directory / "objects.sqlite")) as connection, connection:
@@ -215,7 +191,7 @@ async def test_the_error_names_the_file_and_the_key(tmp_path: Path, value: str) 
     """Whether it is requested alone or with others. The other entries can be read."""
     await damaged(tmp_path, value)
     sentence = rf"{tmp_path}/objects.sqlite is damaged: the value of the entry 'z' cannot be read.*Restore"
-    async with objects(tmp_path, Shelf) as made:
+    async with objects(tmp_path, Register) as made:
         with pytest.raises(RemoteError, match=sentence):
             await made.stub().get("z")
         with pytest.raises(RemoteError, match=sentence):

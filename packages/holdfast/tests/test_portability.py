@@ -2,8 +2,6 @@
 
 import asyncio
 import ctypes
-import errno
-import fcntl
 import os
 import shutil
 import sqlite3
@@ -87,28 +85,6 @@ def test_the_runtime_works_without_fdatasync_and_timerfd(tmp_path: Path, monkeyp
 
     assert values(copy) == ['"kept"']
     assert len(synced) >= 2
-
-
-def test_on_macos_the_drive_is_asked_to_empty_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F_FULLFSYNC where the system has it; fsync for a file system that refuses it."""
-    calls: list[str] = []
-    refuses = False
-
-    def full_sync(_fd: int, command: int) -> int:
-        assert command == 51
-        calls.append("F_FULLFSYNC")
-        if refuses:
-            raise OSError(errno.ENOTSUP, "Operation not supported")
-        return 0
-
-    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
-    monkeypatch.setattr(fcntl, "fcntl", full_sync)
-    monkeypatch.setattr(os, "fsync", lambda _fd: calls.append("fsync"))
-    sqlite_file.sync_file(0)
-    refuses = True
-    sqlite_file.sync_file(0)
-
-    assert calls == ["F_FULLFSYNC", "F_FULLFSYNC", "fsync"]
 
 
 async def _put_after(directory: Path, sync: Any, log: CapturedLog, fatal: list[Exception]) -> None:

@@ -17,7 +17,7 @@ from holdfast.local.kv import KV_MIGRATIONS
 from holdfast.local.migrations import load
 from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.linux import compiled
+from holdfast_testing.linux import compiled, mount_namespace
 from holdfast_testing.stores import open_dir
 
 FILL = """
@@ -142,7 +142,6 @@ sys.stdin.read()
 """
 OPEN = [sys.executable, "-m", "holdfast_testing.processes", "hold"]
 SMALL_TMP = 'mount -t tmpfs -o size=$ROOM none "$TMPDIR"; exec "$@" </dev/null'
-NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 
 
 def rows(path: Path) -> int:
@@ -186,12 +185,7 @@ def start(path: Path, *command: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def namespace(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    room = {**os.environ, "TMPDIR": str(tmp_path_factory.mktemp("room")), "ROOM": "64k"}
-    for candidate in NAMESPACES if shutil.which("unshare") else ():
-        trial = [*candidate, "sh", "-ec", SMALL_TMP, "sh", "true"]
-        if subprocess.run(trial, env=room, capture_output=True, check=False).returncode == 0:
-            return candidate
-    pytest.skip("this system does not allow a mount namespace (unshare)")
+    return mount_namespace(SMALL_TMP, TMPDIR=str(tmp_path_factory.mktemp("room")), ROOM="64k")
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from holdfast.errors import ObjectReset
 from holdfast.local import object_store
 from holdfast.local.turns import Activity, InputGate, Turns, output_gate
 from holdfast.types import DurableObject
-from holdfast_testing.objects import Objects, objects
+from holdfast_testing.objects import Objects, Register, objects
 
 
 def on_disk(directory: Path, key: str) -> Any:
@@ -248,22 +248,15 @@ async def test_an_alarm_whose_writes_are_not_durable_has_not_rung(
             await made.stub().arm(1_000)
 
 
-class Writer(DurableObject):
-    """Many commits."""
-
-    async def put(self, number: int) -> None:
-        await self.ctx.storage.put("number", number)
-
-
 @pytest.mark.slow
 async def test_the_log_is_copied_back_and_stays_bounded(tmp_path: Path) -> None:
     """Three thousand commits of one page each: the log has about those of the last thousand."""
     log = tmp_path / "objects.sqlite-wal"
     sizes = []
-    async with objects(tmp_path, Writer) as made:
+    async with objects(tmp_path, Register) as made:
         stub = made.stub()
         for number in range(3_500):
-            await stub.put(number)
+            await stub.put("number", number)
             if number % 500 == 499:
                 await asyncio.sleep(0.01)  # a copy in the thread may end
                 sizes.append(log.stat().st_size)
@@ -282,14 +275,14 @@ async def test_a_commit_during_a_sync_waits_for_the_next_one(tmp_path: Path, mon
         ends[min(len(begun), 2) - 1].wait(10)
         return 1.0
 
-    async with objects(tmp_path, Writer) as made:
-        await made.stub().put(0)
+    async with objects(tmp_path, Register) as made:
+        await made.stub().put("number", 0)
         monkeypatch.setattr(object_store, "QUICK_DISK_S", 0.0)  # the disk is slow: a thread waits for it
         monkeypatch.setattr(object_store, "_timed_sync", slow_sync)
-        first = made.stub("a").put(1)
+        first = made.stub("a").put("number", 1)
         while not begun:
             await asyncio.sleep(0)
-        second = made.stub("b").put(2)
+        second = made.stub("b").put("number", 2)
         for _ in range(20):
             await asyncio.sleep(0)
         ends[0].set()

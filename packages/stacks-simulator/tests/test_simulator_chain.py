@@ -15,7 +15,7 @@ from stacks_simulator.chain import BLOCK_MS, DROP_STATUSES, FATES, Chain
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import STSTX, STX
 from stacks_simulator.traffic import KIND_WEIGHTS, Traffic, start_traffic
-from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simulator
+from support.simulated import HandClock, ask, ask_json, lively_chain
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"
@@ -73,10 +73,8 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     assert replies(7)[0] != replies(8)[0]
 
 
-def test_a_transaction_waits_then_is_mined() -> None:
+def test_a_transaction_waits_then_is_mined(simulator: Simulator, chain: Chain) -> None:
     """It is pending until the first block after its wait; then it has a block and its Bitcoin time."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     tx = chain.swap(wait_ms=7_000)
 
     chain.advance(START_MS + 2 * BLOCK_MS - 1)
@@ -91,9 +89,8 @@ def test_a_transaction_waits_then_is_mined() -> None:
     assert ask_json(simulator, "/extended")["chain_tip"]["block_height"] == body["block_height"]
 
 
-def test_a_month_without_traffic_costs_nothing() -> None:
+def test_a_month_without_traffic_costs_nothing(chain: Chain) -> None:
     """Empty blocks are only heights: half a million of them pass in one step."""
-    chain = quiet_simulator().chain
     before = chain.tip_height
 
     chain.advance(START_MS + 30 * 86_400_000)
@@ -103,10 +100,8 @@ def test_a_month_without_traffic_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("status", DROP_STATUSES)
-def test_a_dropped_transaction_may_come_back(status: str) -> None:
+def test_a_dropped_transaction_may_come_back(status: str, simulator: Simulator, chain: Chain) -> None:
     """v1 shows why it was dropped and v3 does not have it; broadcast again, it is mined with the same id."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     tx = chain.swap(wait_ms=None)
     chain.drop(tx, status)
 
@@ -130,10 +125,10 @@ def test_a_dropped_transaction_may_come_back(status: str) -> None:
         ("vanished", None, 404),
     ],
 )
-def test_a_reorg_removes_the_newest_blocks(fate: Any, v1_status: str | None, v3_code: int) -> None:
+def test_a_reorg_removes_the_newest_blocks(
+    fate: Any, v1_status: str | None, v3_code: int, simulator: Simulator, chain: Chain
+) -> None:
     """Transactions of abandoned blocks leave the lists and the truth, unless they are mined again."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     older = chain.swap(chain.wallets[0])
     chain.mine()
     tx = chain.swap(chain.wallets[0])
@@ -169,9 +164,8 @@ def test_positions_stay_unique_and_ordered_through_reorgs() -> None:
     assert chain.index.all == [tx for block in chain.blocks for tx in block.transactions]
 
 
-def test_blocks_of_the_same_instant_have_different_heights() -> None:
+def test_blocks_of_the_same_instant_have_different_heights(chain: Chain) -> None:
     """The block of a reorg does not share the height of a regular block at the same moment."""
-    chain = quiet_simulator().chain
 
     def reorg() -> None:
         chain.reorg(3, "remined")
@@ -188,9 +182,8 @@ def test_blocks_of_the_same_instant_have_different_heights() -> None:
     assert first.block is not second.block
 
 
-def test_a_transaction_that_is_broadcast_twice_is_mined_once() -> None:
+def test_a_transaction_that_is_broadcast_twice_is_mined_once(chain: Chain) -> None:
     """Dropped and broadcast again before the block, it is in the block once."""
-    chain = quiet_simulator().chain
     tx = chain.swap()
     chain.drop(tx)
     chain.rebroadcast(tx)
@@ -201,10 +194,8 @@ def test_a_transaction_that_is_broadcast_twice_is_mined_once() -> None:
     assert list(chain.index.of(tx.sender)) == [tx]
 
 
-def test_a_flood_of_dust_pushes_a_swap_off_the_first_page() -> None:
+def test_a_flood_of_dust_pushes_a_swap_off_the_first_page(simulator: Simulator, chain: Chain) -> None:
     """Dust from strangers fills a wallet's first page; a burst can have more than 500 calls."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     swap = chain.swap(chain.wallets[0])
     chain.mine()
     chain.dust(chain.wallets[0], 26)
@@ -220,9 +211,8 @@ def test_a_flood_of_dust_pushes_a_swap_off_the_first_page() -> None:
     assert len({row.block_height for row in chain.truth()}) == 2
 
 
-def test_a_swap_keeps_the_tokens_and_amounts_that_are_given() -> None:
+def test_a_swap_keeps_the_tokens_and_amounts_that_are_given(chain: Chain) -> None:
     """The tokens and amounts of a scripted swap are exact."""
-    chain = quiet_simulator().chain
     chain.swap(chain.wallets[0], token_in=STX.id, token_out=STSTX.id, amount_in=2**64 + 1, amount_out=3)
     chain.mine()
 
@@ -232,9 +222,8 @@ def test_a_swap_keeps_the_tokens_and_amounts_that_are_given() -> None:
     assert row.as_json()["amount_in"] == "18446744073709551617"
 
 
-def test_errors_of_commands_list_what_is_accepted() -> None:
+def test_errors_of_commands_list_what_is_accepted(chain: Chain) -> None:
     """The error for an unknown kind, token or status lists the known ones."""
-    chain = quiet_simulator().chain
     tx = chain.swap()
     with pytest.raises(UsageError, match="multihop"):
         chain.swap(kind="sideways")
@@ -291,10 +280,8 @@ def test_the_nonces_of_every_account_are_consecutive(seed: int, fates: list[Any]
     assert any(tx.sponsor for block in chain.blocks for tx in block.transactions)
 
 
-def test_a_dropped_transaction_uses_no_nonce() -> None:
+def test_a_dropped_transaction_uses_no_nonce(simulator: Simulator, chain: Chain) -> None:
     """A waiting one shows the next nonce; the block's order decides who gets which."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     first, second, third = (chain.swap(chain.wallets[0], "sponsored", wait_ms=None) for _ in range(3))
     assert {tx.nonce for tx in (first, second, third)} == {0}
     chain.drop(first)
@@ -313,10 +300,8 @@ def test_a_dropped_transaction_uses_no_nonce() -> None:
     assert (waiting["nonce"], waiting["sponsor_nonce"]) == (2, 2)
 
 
-def test_a_reorg_takes_nonces_back() -> None:
+def test_a_reorg_takes_nonces_back(simulator: Simulator, chain: Chain) -> None:
     """Replies show the new nonce of a transaction that is mined again; the copy on a fork keeps its own."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     older, newer = chain.burst(chain.wallets[0], 2)
     chain.mine()
     assert [ask_json(simulator, f"{V1}/tx/{tx.tx_id}")["nonce"] for tx in (older, newer)] == [0, 1]

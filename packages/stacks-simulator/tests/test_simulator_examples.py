@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
+from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.http_messages import SimulatedReply
@@ -44,9 +45,8 @@ def tx_body(simulator: Simulator, tx: ChainTransaction, query: str = "") -> Any:
         ("problematic_skipped_synthetic", "problematic_skipped", ""),
     ],
 )
-def test_mined_transactions_have_the_examples_fields(name: str, kind: str, query: str) -> None:
+def test_mined_transactions_have_the_examples_fields(name: str, kind: str, query: str, simulator: Simulator) -> None:
     """A mined transaction has every field of the example, with the same type, and no other."""
-    simulator = quiet_simulator()
     tx = mined(simulator, kind)
 
     body = tx_body(simulator, tx, query)
@@ -76,10 +76,9 @@ def _forked(simulator: Simulator) -> ChainTransaction:
     [("pending_synthetic", _pending), ("dropped_synthetic", _dropped), ("noncanonical_synthetic", _forked)],
 )
 def test_transactions_off_the_chain_have_the_examples_fields(
-    name: str, make: Callable[[Simulator], ChainTransaction]
+    name: str, make: Callable[[Simulator], ChainTransaction], simulator: Simulator
 ) -> None:
     """Waiting and dropped transactions lack the fields of the block; one on a fork is not canonical."""
-    simulator = quiet_simulator()
     tx = make(simulator)
 
     body = tx_body(simulator, tx)
@@ -108,9 +107,8 @@ def test_transactions_off_the_chain_have_the_examples_fields(
         ("v3_transaction_events_synthetic", f"{V3}/transactions/{{tx}}/events", "simple"),
     ],
 )
-def test_lists_and_v3_replies_have_the_examples_fields(name: str, path: str, kind: str) -> None:
+def test_lists_and_v3_replies_have_the_examples_fields(name: str, path: str, kind: str, simulator: Simulator) -> None:
     """Pages and v3 rows have the example's fields and types, and no other."""
-    simulator = quiet_simulator()
     tx = mined(simulator, kind)
 
     body = ask_json(simulator, path.format(wallet=tx.sender, tx=tx.tx_id))
@@ -118,10 +116,8 @@ def test_lists_and_v3_replies_have_the_examples_fields(name: str, path: str, kin
     assert shape_differences(example(f"hiro/{name}")["body"], body) == []
 
 
-def test_rows_contain_the_fields_of_older_examples() -> None:
+def test_rows_contain_the_fields_of_older_examples(simulator: Simulator, chain: Chain) -> None:
     """The fields of the repository's own, older examples are still there, besides newer ones."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     transfer = chain.transfer(chain.wallets[0], chain.wallets[1], 10_000)
     call = chain.swap(chain.wallets[0], "nft_noise")
     chain.mine()
@@ -140,9 +136,8 @@ def test_rows_contain_the_fields_of_older_examples() -> None:
     assert missing("v1_mempool_transactions", lambda body: body["results"][0], tx_body(simulator, waiting)) == []
 
 
-def test_multiple_transactions_come_by_id() -> None:
+def test_multiple_transactions_come_by_id(simulator: Simulator) -> None:
     """`tx/multiple` has an entry for every id, found or not, as in its example."""
-    simulator = quiet_simulator()
     tx = mined(simulator)
     unknown = "0x" + "ab" * 32
 
@@ -164,10 +159,8 @@ def test_multiple_transactions_come_by_id() -> None:
         ("limit_400", f"{V1}/address/{{wallet}}/transactions?limit=51"),
     ],
 )
-def test_error_replies_are_word_for_word_the_examples(name: str, target: str) -> None:
+def test_error_replies_are_word_for_word_the_examples(name: str, target: str, simulator: Simulator) -> None:
     """The status and the body of an error are the real ones."""
-    simulator = quiet_simulator()
-
     reply = ask(simulator, target.format(wallet=simulator.chain.wallets[0].address))
 
     assert (reply.status, json.loads(reply.body)) == (
@@ -176,9 +169,8 @@ def test_error_replies_are_word_for_word_the_examples(name: str, target: str) ->
     )
 
 
-def test_deprecated_routes_can_be_switched_off() -> None:
+def test_deprecated_routes_can_be_switched_off(simulator: Simulator) -> None:
     """With `deprecated_gone`, deprecated routes reply 410 and the others still work."""
-    simulator = quiet_simulator()
     tx = mined(simulator)
     simulator.hiro.deprecated_gone = True
     deprecated = [
@@ -194,9 +186,8 @@ def test_deprecated_routes_can_be_switched_off() -> None:
     assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == 200
 
 
-def test_a_database_failure_is_the_examples() -> None:
+def test_a_database_failure_is_the_examples(simulator: Simulator) -> None:
     """The 503 fault has the body of a database failure."""
-    simulator = quiet_simulator()
     simulator.faults.add(SimulatedFault(kind="status"))
 
     reply = ask(simulator, "/extended")
@@ -227,9 +218,8 @@ TENERO = [
 
 
 @pytest.mark.parametrize(("name", "address", "quoting"), TENERO)
-def test_tenero_tokens_have_the_examples_fields(name: str, address: str, quoting: Any) -> None:
+def test_tenero_tokens_have_the_examples_fields(name: str, address: str, quoting: Any, simulator: Simulator) -> None:
     """The reply for a token has the example's fields, types and limit headers."""
-    simulator = quiet_simulator()
     simulator.tenero.quote(address, quoting)
 
     reply = ask(simulator, f"/v1/stacks/tokens/{address}", upstream="tenero")
@@ -238,10 +228,8 @@ def test_tenero_tokens_have_the_examples_fields(name: str, address: str, quoting
     assert set(example(f"tenero/{name}")["headers"]) == limit_headers(reply)
 
 
-def test_tenero_lists_have_the_examples_fields() -> None:
+def test_tenero_lists_have_the_examples_fields(simulator: Simulator) -> None:
     """A page has the example's fields and types; rows with text prices have those of their own example."""
-    simulator = quiet_simulator()
-
     body = ask_json(simulator, "/v1/stacks/tokens?limit=100", upstream="tenero")
 
     expected = example("tenero/tokens_list_page")["body"]
@@ -249,10 +237,8 @@ def test_tenero_lists_have_the_examples_fields() -> None:
     assert shape_differences(expected, body) == []
 
 
-def test_tenero_error_replies_are_the_examples() -> None:
+def test_tenero_error_replies_are_the_examples(simulator: Simulator) -> None:
     """404, a full minute and a full month: body and headers are the real ones."""
-    simulator = quiet_simulator()
-
     missing = ask(simulator, "/v1/stacks/tokens/SP000.nothing", upstream="tenero")
     simulator.tenero_rate_limit = TeneroRateLimit(anonymous=LimitPlan(minute=0, month=48_000))
     minute = ask(simulator, "/v1/stacks/tokens", upstream="tenero")

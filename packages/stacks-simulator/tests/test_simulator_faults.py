@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.errors import UsageError
 from stacks_simulator.faults import ANY_REPLY_FAULTS, BadTimes, FaultInjector, SimulatedFault
-from support.simulated import ask, quiet_simulator
+from stacks_simulator.simulator import Simulator
+from support.simulated import ask
 
 
 @pytest.mark.slow
@@ -22,9 +23,8 @@ def test_bad_times_follow_their_seed() -> None:
     assert {fault.kind for fault in faults} == set(ANY_REPLY_FAULTS)
 
 
-def test_scheduled_faults_reach_requests() -> None:
+def test_scheduled_faults_reach_requests(simulator: Simulator) -> None:
     """The scheduled fault applies to requests during a bad time, and not outside of it."""
-    simulator = quiet_simulator()
     simulator.faults = FaultInjector(1, BadTimes(seed=1, every_s=3600, lasting_s=1200, share=1.0, kinds=("status",)))
     for _ in range(720):
         ask(simulator, "/extended")

@@ -84,9 +84,8 @@ def test_pages_have_every_canonical_transaction_once(limit: int) -> None:
     assert tx_ids(up[-1:])[0] == expected[0]
 
 
-def test_a_page_has_the_fields_of_the_real_one() -> None:
+def test_a_page_has_the_fields_of_the_real_one(simulator: Simulator) -> None:
     """Rows are what is under `transaction` in a principal's list, and `current` names the first of them."""
-    simulator = quiet_simulator()
     tx = simulator.chain.swap(kind="sponsored")
     simulator.chain.mine()
 
@@ -100,10 +99,8 @@ def test_a_page_has_the_fields_of_the_real_one() -> None:
     assert "warning" not in ask(simulator, LIST).headers
 
 
-def test_a_cursor_stays_valid_when_blocks_come_and_go() -> None:
+def test_a_cursor_stays_valid_when_blocks_come_and_go(simulator: Simulator, chain: Chain) -> None:
     """It is inclusive, newer blocks do not move it, and after a reorg the page begins below it."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     for _ in range(4):
         chain.burst(chain.wallets[0], 3)
         chain.mine()
@@ -130,9 +127,10 @@ def test_a_cursor_stays_valid_when_blocks_come_and_go() -> None:
         ("cursor=5:0:0", 404, "Cursor not found"),
     ],
 )
-def test_wrong_parameters_get_the_errors_of_the_real_server(query: str, status: int, message: str) -> None:
+def test_wrong_parameters_get_the_errors_of_the_real_server(
+    query: str, status: int, message: str, simulator: Simulator
+) -> None:
     """Limits and cursors are checked as in the other lists; only here an empty page is an error."""
-    simulator = quiet_simulator()
     simulator.chain.swap()
     simulator.chain.mine()
 
@@ -152,10 +150,8 @@ def test_an_empty_chain_has_an_empty_page() -> None:
     assert "etag" not in reply.headers
 
 
-def test_the_tag_is_that_of_the_newest_block_with_transactions() -> None:
+def test_the_tag_is_that_of_the_newest_block_with_transactions(simulator: Simulator, chain: Chain) -> None:
     """It changes with every such block and with a reorg, and not with an empty block or a broadcast."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     tags = []
     for _ in range(3):
         chain.swap()
@@ -205,10 +201,8 @@ def test_omitted_transactions_are_missing_only_here(share: float, limit: int) ->
     assert set(shown) < set(tx_ids(walk(simulator, 50)))
 
 
-def test_an_omitted_transaction_stays_omitted_when_it_is_mined_again() -> None:
+def test_an_omitted_transaction_stays_omitted_when_it_is_mined_again(simulator: Simulator, chain: Chain) -> None:
     """The id decides, not the block or the position in it."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     simulator.hiro.omitted_share = 0.5
     chain.burst(chain.wallets[0], 40)
     chain.mine()
@@ -223,10 +217,8 @@ def test_an_omitted_transaction_stays_omitted_when_it_is_mined_again() -> None:
     assert ask_json(simulator, LIST)["results"] == []
 
 
-def test_the_list_can_be_late() -> None:
+def test_the_list_can_be_late(simulator: Simulator, chain: Chain) -> None:
     """With `list_lag_ms` it shows, counts and tags only blocks that are that old; other lists are current."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     simulator.hiro.list_lag_ms = 3 * BLOCK_MS
     old = chain.swap(chain.wallets[0])
     chain.advance(chain.start_ms + BLOCK_MS)
@@ -249,9 +241,8 @@ def test_the_list_can_be_late() -> None:
 
 
 @pytest.mark.parametrize(("state", "status"), [("absent", 404), ("gone", 410)])
-def test_only_this_list_can_be_switched_off(state: Any, status: int) -> None:
+def test_only_this_list_can_be_switched_off(state: Any, status: int, simulator: Simulator) -> None:
     """It is an unknown route or a disabled endpoint, whatever the query; all else replies as before."""
-    simulator = quiet_simulator()
     tx = simulator.chain.swap()
     simulator.chain.mine()
     simulator.hiro.network_list = state
@@ -271,10 +262,8 @@ def test_only_this_list_can_be_switched_off(state: Any, status: int) -> None:
     assert ask_json(simulator, LIST)["total"] == 1
 
 
-def test_a_stuck_etag_hides_new_blocks_from_whoever_sends_it() -> None:
+def test_a_stuck_etag_hides_new_blocks_from_whoever_sends_it(simulator: Simulator, chain: Chain) -> None:
     """A request without it gets the true page, with the old ETag."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     chain.mine(chain.swap())
     tag = etag(simulator)
     simulator.hiro.etag_stuck = True
@@ -286,10 +275,8 @@ def test_a_stuck_etag_hides_new_blocks_from_whoever_sends_it() -> None:
     assert not is_unchanged(simulator, tag)
 
 
-def test_a_list_that_has_stopped_shows_no_later_block() -> None:
+def test_a_list_that_has_stopped_shows_no_later_block(simulator: Simulator, chain: Chain) -> None:
     """The other lists go on."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     early = chain.swap(chain.wallets[0])
     chain.mine()
     simulator.hiro.list_stopped_ms = chain.now_ms
@@ -304,10 +291,8 @@ def test_a_list_that_has_stopped_shows_no_later_block() -> None:
     assert tx_ids([page_at(simulator, 50)]) == [late.tx_id, early.tx_id]
 
 
-def test_each_bitcoin_block_begins_a_tenure() -> None:
+def test_each_bitcoin_block_begins_a_tenure(simulator: Simulator, chain: Chain) -> None:
     """The miner's transaction is in a block of the next seconds, and every route shows its type."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     start_traffic(chain, Traffic(0, 0, 0, 0, 0, tenures=True))
     chain.advance(chain.now_ms + 1_805_000)
     rows = page_at(simulator, 50)["results"]

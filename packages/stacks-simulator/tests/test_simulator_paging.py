@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import NO_MICROBLOCK
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import STX
@@ -171,10 +172,8 @@ def test_balance_changes_are_paged(limit: int) -> None:
     assert [{**row, "tx_id": None} for row in rows] == [{**row, "tx_id": None} for row in one_by_one]
 
 
-def test_a_contracts_list_has_the_calls_of_every_sender() -> None:
+def test_a_contracts_list_has_the_calls_of_every_sender(simulator: Simulator, chain: Chain) -> None:
     """A contract is a principal: its list has every call of it as 'affected', with the sender."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     swaps = [chain.swap(wallet, "provider") for wallet in (*chain.wallets, chain.strangers[0])]
     chain.mine()
     contract = swaps[0].payload.contract  # type: ignore[union-attr]  # a provider swap is a call
@@ -185,9 +184,8 @@ def test_a_contracts_list_has_the_calls_of_every_sender() -> None:
     assert {row["involvement"] for row in rows} == {"affected"}
 
 
-def test_the_sponsor_pays_the_fee_in_v3_and_not_in_v1() -> None:
+def test_the_sponsor_pays_the_fee_in_v3_and_not_in_v1(simulator: Simulator) -> None:
     """v3 counts the fee for the sponsor; v1's `stx_sent` still counts it for the sender."""
-    simulator = quiet_simulator()
     tx = simulator.chain.swap(kind="sponsored", token_in=STX.id)
     simulator.chain.mine()
     assert tx.swap is not None
@@ -203,10 +201,8 @@ def test_the_sponsor_pays_the_fee_in_v3_and_not_in_v1() -> None:
     assert v1["tx"]["sponsored"] is True
 
 
-def test_an_unchanged_reply_is_not_sent_again() -> None:
+def test_an_unchanged_reply_is_not_sent_again(simulator: Simulator, chain: Chain) -> None:
     """A request with the current ETag gets an empty 304; new activity or another block changes the tag."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     tx = chain.swap(chain.wallets[0])
     chain.mine()
     targets = [
@@ -237,9 +233,8 @@ def test_an_unchanged_reply_is_not_sent_again() -> None:
     )
 
 
-def test_ids_are_found_in_any_letter_case_and_returned_in_lower() -> None:
+def test_ids_are_found_in_any_letter_case_and_returned_in_lower(simulator: Simulator) -> None:
     """An id in upper case is found; an id without 0x is redirected to the full id, with the query."""
-    simulator = quiet_simulator()
     tx = simulator.chain.swap()
     simulator.chain.mine()
     bare = tx.tx_id[2:]
@@ -254,9 +249,8 @@ def test_ids_are_found_in_any_letter_case_and_returned_in_lower() -> None:
     assert {tx_id: entry["found"] for tx_id, entry in several.items()} == {tx.tx_id: True, upper: False}
 
 
-def test_a_limit_of_zero_is_the_default_in_v1() -> None:
+def test_a_limit_of_zero_is_the_default_in_v1(simulator: Simulator) -> None:
     """20 events, and 20 rows; v3 refuses it."""
-    simulator = quiet_simulator()
     tx = simulator.chain.swap(kind="multibin")
     simulator.chain.mine()
     for _ in range(25):
@@ -272,9 +266,8 @@ def test_a_limit_of_zero_is_the_default_in_v1() -> None:
     assert (rows["limit"], len(rows["results"])) == (20, 20)
 
 
-def test_several_transactions_have_one_etag() -> None:
+def test_several_transactions_have_one_etag(simulator: Simulator) -> None:
     """It changes when one of them does."""
-    simulator = quiet_simulator()
     first, second = simulator.chain.swap(), simulator.chain.swap(wait_ms=None)
     target = f"{V1}/tx/multiple?tx_id={first.tx_id},{second.tx_id}"
     before = ask(simulator, target)
@@ -285,9 +278,8 @@ def test_several_transactions_have_one_etag() -> None:
     assert (before.status, again.status, after.status) == (200, 304, 200)
 
 
-def test_a_new_transaction_is_unknown_for_a_while() -> None:
+def test_a_new_transaction_is_unknown_for_a_while(simulator: Simulator) -> None:
     """Lookups by id reply 404 until `index_lag_ms` after the broadcast."""
-    simulator = quiet_simulator()
     simulator.hiro.index_lag_ms = 4_000
     tx = simulator.chain.swap(wait_ms=None)
 
@@ -317,9 +309,10 @@ def test_a_new_transaction_is_unknown_for_a_while() -> None:
         (f"{V3}/nothing", 404, "Route GET:/extended/v3/nothing not found"),
     ],
 )
-def test_wrong_requests_get_the_errors_of_the_real_server(target: str, status: int, message: str) -> None:
+def test_wrong_requests_get_the_errors_of_the_real_server(
+    target: str, status: int, message: str, simulator: Simulator
+) -> None:
     """Each error has the status, the fields and the wording of the real server."""
-    simulator = quiet_simulator()
     wallet = simulator.chain.wallets[0].address
 
     reply = ask(simulator, target.format(w=wallet, t="0x" + "ab" * 32))
@@ -351,9 +344,8 @@ def test_an_older_server_has_no_v3() -> None:
     assert "warning" not in ask(simulator, f"{V1}/tx/multiple?tx_id={ids[0]}").headers
 
 
-def test_optional_fields_come_on_request() -> None:
+def test_optional_fields_come_on_request(simulator: Simulator) -> None:
     """v3 adds arguments (without names), post-conditions and the result on request; v1 can omit arguments."""
-    simulator = quiet_simulator()
     tx = simulator.chain.swap(kind="provider")
     simulator.chain.mine()
 

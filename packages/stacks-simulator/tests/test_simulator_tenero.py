@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stacks_simulator.simulator import Simulator
 from stacks_simulator.tenero_api import TENERO_PATH
 from stacks_simulator.tokens import DIKO, FILLER_TOKENS, STX, TRADED_TOKENS, USDCX, VELAR, WELSH
 from support.simulated import ask, ask_json, quiet_simulator
@@ -27,9 +28,8 @@ def test_tenero_lists_every_token_once(limit: int) -> None:
     assert set(addresses) == expected
 
 
-def test_tenero_quotes_tokens_in_six_ways() -> None:
+def test_tenero_quotes_tokens_in_six_ways(simulator: Simulator) -> None:
     """A number, a text, zero, null, missing everywhere, or found only by its address."""
-    simulator = quiet_simulator()
 
     def price(address: str) -> Any:
         return ask_json(simulator, f"{TENERO_PATH}/tokens/{address}", upstream="tenero")["data"]["price_usd"]
@@ -48,9 +48,8 @@ def test_tenero_quotes_tokens_in_six_ways() -> None:
     assert ask(simulator, f"{TENERO_PATH}/tokens?cursor=x", upstream="tenero").status == 400
 
 
-def test_prices_drift_with_time_and_can_be_fixed() -> None:
+def test_prices_drift_with_time_and_can_be_fixed(simulator: Simulator) -> None:
     """A price moves from minute to minute, by less than a tenth in an hour, until it is fixed."""
-    simulator = quiet_simulator()
     tenero, start = simulator.tenero, simulator.chain.now_ms
     hour = [tenero.price("stx", start + minute * 60_000) for minute in range(60)]
 

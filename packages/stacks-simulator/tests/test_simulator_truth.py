@@ -12,7 +12,7 @@ from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.truth import COMPETITION_START_S, Campaign
-from support.simulated import HandClock, ask, ask_json, lively_chain, quiet_simulator
+from support.simulated import HandClock, ask, ask_json, lively_chain
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"
@@ -57,10 +57,8 @@ def only_pays(events: list[dict[str, Any]], wallet: str, name: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SWAP_KINDS)
-def test_truth_equals_netting_for_every_kind_of_swap(kind: str) -> None:
+def test_truth_equals_netting_for_every_kind_of_swap(kind: str, simulator: Simulator, chain: Chain) -> None:
     """What the generator intended is the net of its events and of v3's balance changes."""
-    simulator = quiet_simulator()
-    chain = simulator.chain
     for _ in range(8):
         chain.swap(chain.wallets[0], kind)
     chain.mine()
@@ -92,9 +90,8 @@ def net_swap_by_v3(simulator: Simulator, tx_id: str, wallet: str) -> tuple[str, 
 
 
 @pytest.mark.parametrize("kind", REFUSED_KINDS)
-def test_a_call_that_does_not_count_is_not_in_the_truth(kind: str) -> None:
+def test_a_call_that_does_not_count_is_not_in_the_truth(kind: str, chain: Chain) -> None:
     """Aborted calls, off-list calls and calls that are not swaps are mined and do not count."""
-    chain = quiet_simulator().chain
     tx = chain.swap(chain.wallets[0], kind)
 
     chain.mine()
@@ -104,18 +101,16 @@ def test_a_call_that_does_not_count_is_not_in_the_truth(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["one_sided", "two_given", "two_gotten", "round_trip", "no_events"])
-def test_calls_that_are_not_swaps_do_not_net_to_a_swap(kind: str) -> None:
+def test_calls_that_are_not_swaps_do_not_net_to_a_swap(kind: str, simulator: Simulator) -> None:
     """The independent netting finds no swap in them either."""
-    simulator = quiet_simulator()
     tx = simulator.chain.swap(simulator.chain.wallets[0], kind)
     simulator.chain.mine()
 
     assert net_swap(events_of(simulator, tx.tx_id), tx.sender) is None
 
 
-def test_off_list_calls_count_with_a_longer_allow_list() -> None:
+def test_off_list_calls_count_with_a_longer_allow_list(chain: Chain) -> None:
     """The truth depends on the allow-list that it is asked for."""
-    chain = quiet_simulator().chain
     chain.swap(chain.wallets[0], "off_list_contract")
     chain.swap(chain.wallets[0], "off_list_function")
     chain.mine()

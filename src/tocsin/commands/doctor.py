@@ -13,9 +13,10 @@ import resource
 import socket
 import sqlite3
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,6 +44,7 @@ from tocsin.upstream.client import Upstream
 from tocsin.upstream.registry import upstreams
 
 Verdict: TypeAlias = Literal["ok", "warning", "problem", "skipped"]
+NetworkCheck: TypeAlias = Callable[[], Awaitable[list["DoctorCheck"]]]
 
 TIMEOUT_S = 8.0
 CLOCK_GOOD_S = 5
@@ -90,14 +92,6 @@ class DiskFigures(Protocol):
     def f_files(self) -> int: ...
     @property
     def f_favail(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A check that needs the network."""
-
-    name: str
-    run: Callable[[], Awaitable[list[DoctorCheck]]]
 
 
 def check() -> list[str]:
@@ -246,9 +240,9 @@ def doctor(
     checks = [DoctorCheck("settings", "ok", "all settings are valid"), *local_checks(settings, statvfs)]
     asks = network_checks(settings, clock)
     if offline:
-        checks += [DoctorCheck(ask.name, "skipped", "not asked, because of --offline") for ask in asks]
+        checks += [DoctorCheck(name, "skipped", "not asked, because of --offline") for name in asks]
     else:
-        checks += asyncio.run(_ask_all(asks))
+        checks += asyncio.run(_ask_all(asks.values()))
     mask = Redactor(secret_values(settings)).text
     return _report([DoctorCheck(one.name, one.verdict, mask(one.sentence)) for one in checks])
 
@@ -257,9 +251,9 @@ def _report(checks: list[DoctorCheck]) -> DoctorReport:
     return DoctorReport(all(one.verdict != "problem" for one in checks), checks)
 
 
-async def _ask_all(asks: list[Ask]) -> list[DoctorCheck]:
+async def _ask_all(asks: Iterable[NetworkCheck]) -> list[DoctorCheck]:
     """Run all at once, so that a slow one does not delay the others."""
-    return [one for found in await asyncio.gather(*[ask.run() for ask in asks]) for one in found]
+    return [one for found in await asyncio.gather(*[ask() for ask in asks]) for one in found]
 
 
 def local_checks(settings: Settings, statvfs: Callable[[Path], DiskFigures]) -> list[DoctorCheck]:
@@ -359,21 +353,18 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def network_checks(settings: Settings, clock: Callable[[], int]) -> list[Ask]:
-    """Every network check that applies to these settings."""
-    asks = [
-        Ask(name, lambda upstream=upstream: ask_upstream(upstream, clock))  # type: ignore[misc]  # bound at once
-        for name, upstream in upstreams(settings).items()
-    ]
+def network_checks(settings: Settings, clock: Callable[[], int]) -> dict[str, NetworkCheck]:
+    """Every network check that applies to these settings, by name."""
     receivers = {
         "alerts": (settings.alert_url, "TOCSIN_ALERT_URL"),
         "heartbeats": (settings.heartbeat_url, "TOCSIN_HEARTBEAT_URL"),
         "log service": (settings.worker_logs_url, "WORKER_LOGS_URL"),
     }
-    for name, (url, setting) in receivers.items():
-        if url is not None:
-            asks.append(Ask(name, lambda name=name, url=url, setting=setting: reach(name, url, setting)))  # type: ignore[misc]  # bound at once
-    return [*asks, Ask("service", lambda: ask_service(settings))]
+    return {
+        **{name: partial(ask_upstream, upstream, clock) for name, upstream in upstreams(settings).items()},
+        **{name: partial(reach, name, url, setting) for name, (url, setting) in receivers.items() if url is not None},
+        "service": partial(ask_service, settings),
+    }
 
 
 async def ask_upstream(upstream: Upstream, clock: Callable[[], int]) -> list[DoctorCheck]:

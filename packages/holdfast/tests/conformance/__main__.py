@@ -5,8 +5,6 @@ import json
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from conformance.replay import replay
 from conformance.verdicts import state, verdict
 
@@ -21,7 +19,6 @@ def main() -> int:
     parser.add_argument("--real-time", action="store_true", help="do not use virtual time")
     parser.add_argument("--out", type=Path, help="write the events of our runtime, in the format of the traces")
     options = parser.parse_args()
-    console = Console(highlight=False, soft_wrap=True)
 
     try:
         traces = json.loads(options.traces.read_text())["scenarios"]
@@ -35,22 +32,22 @@ def main() -> int:
     for scenario in scenarios:
         name, (how, why) = scenario["id"], state(scenario)
         if how == "not applicable":
-            console.print(f"[dim]skip[/] {name}: {why}")
+            print(f"skip {name}: {why}")
             continue
         if name not in traces:
-            console.print(f"[red]FAIL[/] {name}: no recording of it in {options.traces.name}")
+            print(f"FAIL {name}: no recording of it in {options.traces.name}")
             failed += 1
             continue
         ours = recorded[name] = replay(scenario, traces[name]["events"], real_time=options.real_time)
         problems = verdict(scenario, traces[name]["events"], ours)
         failed += bool(problems)
-        mark = "[red]FAIL[/]" if problems else "[green]ok  [/]"
-        console.print(f"{mark} {name}: {scenario['desc']}" + (f" [dim]({how}: {why})[/]" if why else ""))
+        mark = "FAIL" if problems else "ok  "
+        print(f"{mark} {name}: {scenario['desc']}" + (f" ({how}: {why})" if why else ""))
         for line in problems:
-            console.print(f"       {line}", markup=False)
+            print(f"       {line}")
     if options.out:
         options.out.write_text(json.dumps({"scenarios": {n: {"events": e} for n, e in recorded.items()}}, indent=1))
-    console.print(f"\n{len(recorded) - failed} passed, {failed} failed, {len(scenarios) - len(recorded)} skipped")
+    print(f"\n{len(recorded) - failed} passed, {failed} failed, {len(scenarios) - len(recorded)} skipped")
     return 1 if failed or not recorded else 0
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from conformance.replay import replay
-from conformance.table import table
 from conformance.verdicts import state, verdict
 
 DATA = Path(__file__).parent / "data"
@@ -77,6 +76,9 @@ def test_the_comparison_notices(what: str) -> None:
 
 def test_the_table_in_the_docs_lists_every_scenario() -> None:
     """docs/conformance.md has the table of the scenarios and their verdicts."""
-    page = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()
+    rows = ["| scenario | what it shows | ours |", "|---|---|---|"]
+    for scenario in SCENARIOS.values():
+        how, why = state(scenario)
+        rows.append(f"| {scenario['id']} | {scenario['desc']} | {how}{f': {why}' if why else ''} |")
 
-    assert table(list(SCENARIOS.values())) in page
+    assert "\n".join(rows) in (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()

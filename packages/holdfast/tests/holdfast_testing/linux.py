@@ -15,6 +15,16 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def mount_namespace(script: str, **environment: str) -> list[str]:
+    """How to start a program whose mounts nobody else sees. The test is skipped if the system does not allow that."""
+    commands = [["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"]]
+    for command in commands if shutil.which("unshare") else ():
+        trial = [*command, "sh", "-ec", script, "sh", "true"]
+        if subprocess.run(trial, env={**os.environ, **environment}, capture_output=True, check=False).returncode == 0:
+            return command
+    pytest.skip("this system does not allow a mount namespace (unshare)")
+
+
 def compiled(source: str, directory: Path) -> str:
     """Compile a file of this directory, for LD_PRELOAD. Without a compiler, the test is skipped or fails."""
     compiler = shutil.which("cc") or shutil.which("gcc")

@@ -1,4 +1,4 @@
-"""A runtime in virtual time with one class of objects."""
+"""A runtime in virtual time with one class of objects, such as a plain register."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +11,19 @@ from holdfast.types import DurableObject
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.stores import make_objects_file
 from holdfast_testing.virtual_time import VirtualClock
+
+
+class Register(DurableObject):
+    """Writes and reads entries."""
+
+    async def put(self, key: str, value: Any) -> None:
+        await self.ctx.storage.put(key, value)
+
+    async def get(self, key: str) -> Any:
+        return await self.ctx.storage.get(key)
+
+    async def all(self) -> Any:
+        return await self.ctx.storage.list()
 
 
 class Objects:

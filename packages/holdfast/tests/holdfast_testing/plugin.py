@@ -19,6 +19,10 @@ MEMORY_FREE_MIN = 2 * 1024**3  # a container often has 64 MB there
 # The duration of an example depends on the machine and its load.
 settings.register_profile("any_duration", deadline=None)
 settings.load_profile("any_duration")
+# `make pythons` and `make odd-place` are about the place, not about the examples.
+settings.register_profile("few", deadline=None, max_examples=10)
+# `make mutants` asks for the same examples every time.
+settings.register_profile("reproducible", deadline=None, derandomize=True, database=None)
 
 
 def files_in_memory() -> None:

@@ -380,40 +380,14 @@ CallKind: TypeAlias = Callable[[PlannedTrade], CallDraft]
 
 # These count if they succeed, are on the allow-list and have an eligible sender. Of the refused kinds, the
 # off-list ones count once their calls are on the allow-list; the aborted ones never do.
-SWAP_KINDS: Mapping[str, CallKind] = {
-    kind.__name__: kind
-    for kind in (
-        simple,
-        provider,
-        multihop,
-        multibin,
-        fee_leg,
-        third_token_fee,
-        refund,
-        mint_side,
-        burn_side,
-        sponsored,
-        nft_noise,
-        bystanders,
-        huge,
-        small_stx,
-    )
-}
-REFUSED_KINDS: Mapping[str, CallKind] = {
-    kind.__name__: kind
-    for kind in (
-        off_list_contract,
-        off_list_function,
-        abort_by_response,
-        abort_by_post_condition,
-        problematic_skipped,
-        one_sided,
-        two_given,
-        two_gotten,
-        round_trip,
-        no_events,
-    )
-}
+SWAP_KINDS: Mapping[str, CallKind] = {kind.__name__: kind for kind in (
+    simple, provider, multihop, multibin, fee_leg, third_token_fee, refund, mint_side, burn_side, sponsored, nft_noise,
+    bystanders, huge, small_stx,
+)}  # fmt: skip
+REFUSED_KINDS: Mapping[str, CallKind] = {kind.__name__: kind for kind in (
+    off_list_contract, off_list_function, abort_by_response, abort_by_post_condition, problematic_skipped, one_sided,
+    two_given, two_gotten, round_trip, no_events,
+)}  # fmt: skip
 CALL_KINDS: Mapping[str, CallKind] = {**SWAP_KINDS, **REFUSED_KINDS}
 
 

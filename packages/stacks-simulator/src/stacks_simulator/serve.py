@@ -18,10 +18,9 @@ from stacks_simulator.faults import BadTimes, FaultInjector
 from stacks_simulator.http_app import CUT_CONNECTION, simulator_app
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from stacks_simulator.simulator import Simulator
-from stacks_simulator.traffic import NetworkTraffic, Traffic, start_traffic
+from stacks_simulator.traffic import HOUR_MS, NetworkTraffic, Traffic, start_traffic
 from stacks_simulator.truth import Campaign
 
-HOUR_MS = 3_600_000
 TRAFFIC = Traffic()
 
 
