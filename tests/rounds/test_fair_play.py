@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.attacks import ATTACKS
-from tocsin.rounds import thresholds as flag_limits
+from tocsin.rounds import thresholds
 from tocsin.rounds.round import (
     AgentFlag,
     FlagDecision,
@@ -25,8 +25,8 @@ from tocsin.rounds.round import (
     RoundSwap,
 )
 from tocsin.rounds.score import score
-from tocsin.swaps import lists as funders
-from tocsin.swaps import values as swap_excess
+from tocsin.swaps.lists import FUNDING_MIN, SERVICE_NONCE
+from tocsin.swaps.values import EXCESS_FACTOR
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fair-play.md").read_text(encoding="utf-8")
 START = 1_800_000_000
@@ -577,13 +577,13 @@ def test_any_trades_in_any_order_give_the_same_flags(
 
 def test_the_page_has_every_threshold_with_its_value() -> None:
     written = {name: int(value) for name, value in re.findall(r"^\| `([A-Z_]+)` \| (\d+) \|", PAGE, re.MULTILINE)}
-    limits = {name: value for name, value in vars(flag_limits).items() if name.isupper()}
+    limits = {name: value for name, value in vars(thresholds).items() if name.isupper()}
 
     assert written == {
         **limits,
-        "FUNDING_MIN": funders.FUNDING_MIN,
-        "SERVICE_NONCE": funders.SERVICE_NONCE,
-        "EXCESS_FACTOR": swap_excess.EXCESS_FACTOR,
+        "FUNDING_MIN": FUNDING_MIN,
+        "SERVICE_NONCE": SERVICE_NONCE,
+        "EXCESS_FACTOR": EXCESS_FACTOR,
     }
 
 

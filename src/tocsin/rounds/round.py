@@ -201,8 +201,6 @@ class RoundOutcome(SnakeShape):
     rewards: list[RoundReward]
     flags: list[AgentFlag]
 
-    ORDER: ClassVar[str] = "P&L, volume, earliest last trade, address"
-
 
 @dataclass(frozen=True, slots=True)
 class RoundRow(SnakeShape):
