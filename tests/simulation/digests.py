@@ -65,12 +65,13 @@ def ending_digests(directory: Path) -> Digests:
 
 
 async def response_digests(app: ASGIApp) -> Digests:
-    """Return a digest of the status, headers and body of each response. Figures of the process itself are left out."""
+    """Return a digest of the status, headers and body of each response; of the metrics, the status alone."""
     found: Digests = {}
     for target in TARGETS:
         answer = await ask(unchecked(app), target)
-        body = b"" if target == "/metrics" else answer.body
-        whole = repr((answer.status, sorted(answer.headers.items()), body))
+        whole = repr(answer.status)
+        if target != "/metrics":
+            whole = repr((answer.status, sorted(answer.headers.items()), answer.body))
         found[f"GET {target}"] = hashlib.sha256(whole.encode()).hexdigest()
     return found
 
