@@ -79,6 +79,8 @@ def imports() -> Imports:
     found: Imports = {}
     for source in SOURCES:
         for file in sorted(source.rglob("*.py")):
+            if file == source / "__init__.py":
+                continue  # the public names of a package: they need what is in it
             name = ".".join(file.relative_to(source.parent).with_suffix("").parts).removesuffix(".__init__")
             if box := box_of(name):
                 found.setdefault(box, set()).update(filter(None, map(box_of, imported(file))))
