@@ -1,7 +1,7 @@
 """Fetch: one HTTP exchange, which requests can be sent, how an error names one, and what it costs on Cloudflare."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -34,6 +34,15 @@ def without_secrets(url: str) -> str:
     """Origin and path. A query or a user part may hold a key, and errors are logged."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def lower_case(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The headers of a response by their lower-case names; repeated ones are joined."""
+    joined: dict[str, str] = {}
+    for name, value in headers:
+        lower = name.lower()
+        joined[lower] = f"{joined[lower]}, {value}" if lower in joined else value
+    return joined
 
 
 @dataclass(frozen=True, slots=True)

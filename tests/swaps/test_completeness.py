@@ -12,7 +12,7 @@ import pytest
 from support.competition import STANDING_STILL, World, as_rows, feed, follow, open_world, sweep
 from support.history import SLOT_S, WALLETS, FeedHistory, History, calmed, summed, sums_of, troubled_chain
 from support.killable import KillableDatabase
-from tocsin.swaps import store as totals
+from tocsin.swaps import store
 
 SEEDS = range(int(os.environ.get("TOCSIN_SEEDS", "6")))
 HOURS = 4
@@ -34,7 +34,7 @@ async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: P
         clean = await sweep(world)
         rows = await world.rows()
         truth = simulator.chain.truth(senders=history.eligible)
-        drift = await totals.drift(world.db)
+        drift = await store.drift(world.db)
         pairs = await world.all("SELECT * FROM pair_totals")
         late = await after_a_pass(world)
 
@@ -74,7 +74,7 @@ async def test_after_the_faults_the_feed_has_recorded_the_truth(seed: int, tmp_p
         clean = await feed(world, settings=STANDING_STILL)
         rows = await world.rows()
         truth = simulator.chain.truth(senders=history.eligible)
-        drift = await totals.drift(world.db)
+        drift = await store.drift(world.db)
         pairs = await world.all("SELECT * FROM pair_totals")
         await sweep(world, world.run(by_hand=True))
         late = await world.rows()

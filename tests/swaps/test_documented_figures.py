@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.swaps import chainhook, feed, feed_state, sweep, verify, walk
-from tocsin.swaps import feed_state as feed_choice
-from tocsin.swaps import pool as unit_pool
-from tocsin.swaps import store as swap_store
-from tocsin.swaps import submit as submission_lane
-from tocsin.swaps import trades as refusal_list
+from tocsin.swaps import chainhook, feed, feed_state, pool, store, submit, sweep, trades, verify, walk
 from tocsin.upstream import hiro
 
 PAGE = (Path(__file__).parents[2] / "docs" / "competition.md").read_text()
@@ -19,8 +14,8 @@ HOUR_MS = 3_600_000
 def figures() -> dict[str, bool]:
     return {
         "It reads at most 40 pages per run": feed.PAGES_MAX == 40,
-        "the feed stops at 1.25 times the cost": feed_choice.LEAVE_AT == 1.25,
-        "and returns at 0.8 times": feed_choice.RETURN_AT == 0.8,
+        "the feed stops at 1.25 times the cost": feed_state.LEAVE_AT == 1.25,
+        "and returns at 0.8 times": feed_state.RETURN_AT == 0.8,
         "when the feed has not looked for two sweep cadences": feed_state.TRUSTED_SWEEPS == 2,
         "five pages at a time": sweep.PAGES_PER_TURN == 5,
         "every fourth is a wallet's list": walk.CONTRACTS_PER_WALLET == 3,
@@ -33,8 +28,8 @@ def figures() -> dict[str, bool]:
         "checked four times over half an hour": verify.LOOKS_MIN == 4 and sum(verify.RETRY_MS) == HOUR_MS / 2,
         "verified again once a day until it is three days old": (sweep.RECHECK_DAYS, sweep.DAILY_PASS_MS)
         == (3, 24 * HOUR_MS),
-        "The queue holds 10,000 submitted trades": swap_store.QUEUED_MAX[swap_store.SUBMITTED] == 10_000,
-        "The queue holds 10,000 pushed transactions": swap_store.QUEUED_MAX[swap_store.PUSHED] == 10_000,
+        "The queue holds 10,000 submitted trades": store.QUEUED_MAX[store.SUBMITTED] == 10_000,
+        "The queue holds 10,000 pushed transactions": store.QUEUED_MAX[store.PUSHED] == 10_000,
         "a transaction that Hiro does not know is dismissed after three attempts": verify.PUSHED_LOOKS_MAX == 3,
         "20,000 transactions in 200 blocks": (chainhook.TRANSACTIONS_MAX, chainhook.BLOCKS_MAX) == (20_000, 200),
         "more than 8 MiB, or with more than 400,000 JSON values": (chainhook.READ_MAX, chainhook.VALUES_MAX)
@@ -56,12 +51,8 @@ def test_what_bounds_a_run_is_as_it_was_measured() -> None:
     assert (feed.VISITS_MAX, feed.VISIT_PAGES_MAX) == (5, 5)
     assert (sweep.URGENT_MAX, sweep.WALLET_PAGES_MAX, sweep.LISTS_PER_TURN, sweep.RETRACTED_MAX) == (100, 20, 60, 2_000)
     assert (verify.ALONE_AFTER, verify.RETRY_MS) == (4, (60_000, 240_000, 1_500_000))
-    assert (verify.PENDING_MS, swap_store.WAIT_MAX_MS, verify.DISMISS_AFTER_MS) == (
-        300_000,
-        6 * HOUR_MS,
-        7 * 24 * HOUR_MS,
-    )
-    assert (unit_pool.IN_FLIGHT_MAX, unit_pool.FAILURE_MAX) == (6, 200)
-    assert (submission_lane.NOT_FOUND_S, submission_lane.NOT_FOUND_MAX) == (60, 10_000)
-    assert feed_choice.ASK_AGAIN_MS == HOUR_MS
-    assert refusal_list.REFUSALS_MAX == 500
+    assert (verify.PENDING_MS, store.WAIT_MAX_MS, verify.DISMISS_AFTER_MS) == (300_000, 6 * HOUR_MS, 7 * 24 * HOUR_MS)
+    assert (pool.IN_FLIGHT_MAX, pool.FAILURE_MAX) == (6, 200)
+    assert (submit.NOT_FOUND_S, submit.NOT_FOUND_MAX) == (60, 10_000)
+    assert feed_state.ASK_AGAIN_MS == HOUR_MS
+    assert trades.REFUSALS_MAX == 500

@@ -40,11 +40,9 @@ from support.whole_service import Throttle
 from tocsin.errors import RunStopped
 from tocsin.fetch import FetchResponse
 from tocsin.settings import Settings
-from tocsin.swaps import feed as feed_report
-from tocsin.swaps import nonces
-from tocsin.swaps import store as totals
+from tocsin.swaps import nonces, store
 from tocsin.swaps.codes import Code
-from tocsin.swaps.feed import FeedCounts, blocks_behind, feed_counters, feed_result
+from tocsin.swaps.feed import EMPTY_RESULT, FeedCounts, blocks_behind, feed_counters, feed_result
 from tocsin.swaps.feed_state import FeedGap, FeedMark, FeedState, MeasuredTraffic, load_state, save_state, set_value
 from tocsin.swaps.pool import StopReason
 from tocsin.swaps.proof import ProofFacts, completeness
@@ -786,7 +784,7 @@ async def test_the_feed_alone_withdraws_a_swap_that_a_reorg_removed(fate: Any, t
         many(world, 3)
         await world.clock.sleep(60)
         result = await feed(world)
-        after, drift = await world.rows(), await totals.drift(world.db)
+        after, drift = await world.rows(), await store.drift(world.db)
         for tx in sent:
             chain.rebroadcast(tx)
         chain.mine()
@@ -816,7 +814,7 @@ async def test_a_swap_that_is_mined_in_another_block_is_moved(kind: str, tmp_pat
         second = chain.mine()
         result = await feed(world)
         blocks = await world.all("SELECT block_height, block_hash FROM swaps")
-        rows, drift = await world.rows(), await totals.drift(world.db)
+        rows, drift = await world.rows(), await store.drift(world.db)
 
     assert first.hash != second.hash
     assert blocks == [{"block_height": second.height, "block_hash": second.hash}]
@@ -844,7 +842,7 @@ async def test_a_reorg_deeper_than_everything_read_restarts_the_feed(tmp_path: P
         first = await feed(world)
         forgotten = await world.all("SELECT wallet FROM nonces")
         swept = await sweep(world)
-        rows, drift = await world.rows(), await totals.drift(world.db)
+        rows, drift = await world.rows(), await store.drift(world.db)
         await world.clock.sleep(60)
         second = await feed(world)
 
@@ -1233,9 +1231,9 @@ def test_the_counters_of_a_look() -> None:
 
 def test_a_look_that_did_nothing_counts_nothing() -> None:
     """As the result of a run that was cut off before it began."""
-    nothing = dict.fromkeys(feed_report.EMPTY_RESULT, 0) | {"way": "network", "reason": "", "rejectionReasons": {}}
+    nothing = dict.fromkeys(EMPTY_RESULT, 0) | {"way": "network", "reason": "", "rejectionReasons": {}}
 
-    assert nothing | {"completeUntilBlock": None, "transactionsPerDay": None} == feed_report.EMPTY_RESULT
+    assert nothing | {"completeUntilBlock": None, "transactionsPerDay": None} == EMPTY_RESULT
 
 
 @pytest.mark.parametrize(

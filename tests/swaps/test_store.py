@@ -20,9 +20,7 @@ from support.competition import World, as_rows, feed, open_world, sweep, trading
 from support.competition_site import competition_site, push_2
 from support.local_store import open_competition, query_plan
 from tocsin.errors import RunStopped
-from tocsin.swaps import COMPETITION_MIGRATIONS, trades
-from tocsin.swaps import store as swap_store
-from tocsin.swaps import store as totals
+from tocsin.swaps import COMPETITION_MIGRATIONS, store, trades
 from tocsin.swaps.store import Candidate
 from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED, competition_jobs
 from tocsin.upstream.budget import Quota
@@ -92,8 +90,8 @@ def test_totals_equal_the_sums_of_the_swaps(steps: list[tuple[int, str, list[str
             async with two_senders(Path(directory)) as db:
                 kept = await apply(db)
                 assert await found(db) == expected(kept)
-                assert await totals.drift(db) == {}
-                await totals.rebuild(db)
+                assert await store.drift(db) == {}
+                await store.rebuild(db)
                 assert await found(db) == expected(kept)
 
     async def apply(db: Database) -> dict[int, tuple[str, str, str, int, int, int]]:
@@ -131,7 +129,7 @@ async def found(db: Database) -> object:
     pairs = {
         (row["sender"], row["token_in"], row["token_out"]): (
             row["trades"],
-            *(totals.amount(row, s) for s in ("in", "out")),
+            *(store.amount(row, s) for s in ("in", "out")),
         )
         for row in rows
     }
@@ -146,11 +144,11 @@ async def test_drift_is_noticed_and_repaired(tmp_path: Path) -> None:
     async with two_senders(tmp_path) as db:
         await db.prepare(INSERT).bind(txid(1), "SP1", "stx", "5", "A.a::a", "7", 9).run()
         await db.batch([db.prepare("UPDATE pair_totals SET in_0 = 6"), db.prepare("DELETE FROM token_totals")])
-        drifted = await totals.drift(db)
-        await totals.rebuild(db)
+        drifted = await store.drift(db)
+        await store.rebuild(db)
 
         assert drifted == {"pair_totals": 2, "token_totals": 2}
-        assert await totals.drift(db) == {}
+        assert await store.drift(db) == {}
 
 
 @pytest.mark.slow
@@ -302,7 +300,7 @@ async def test_what_a_push_named_first_has_the_place_that_the_list_gives_it(tmp_
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         pushed_again = Candidate(tx.tx_id, "chainhook", rank=2)
-        await world.db.batch(swap_store.enqueue(world.db, [pushed_again], world.clock.now()))
+        await world.db.batch(store.enqueue(world.db, [pushed_again], world.clock.now()))
         await sweep(world)
 
         assert await world.rows() == as_rows(world.simulator.truth())
@@ -329,7 +327,7 @@ async def test_what_only_a_push_names_is_dismissed_after_three_looks(tmp_path: P
     async with open_world(tmp_path) as world:
         await pushed(world, 0, 10)
         submitted = Candidate("0x" + "ab" * 32, "agent", rank=1)
-        await world.db.batch(swap_store.enqueue(world.db, [submitted], world.clock.now()))
+        await world.db.batch(store.enqueue(world.db, [submitted], world.clock.now()))
         left = []
         for _ in range(3):
             await sweep(world)
@@ -344,11 +342,11 @@ async def dues(world: World, *queued: tuple[str, int, int]) -> list[list[str]]:
     now = world.clock.now()
     for name, ahead_ms, rank in queued:
         candidate = Candidate(f"0x{name * 32}", "cron", rank=rank)
-        await world.db.batch(swap_store.enqueue(world.db, [candidate], now + ahead_ms))
+        await world.db.batch(store.enqueue(world.db, [candidate], now + ahead_ms))
     due = [
-        await swap_store.due(world.db, now + 9, 10),
-        await swap_store.due(world.db, now + 9, 10, pushed_max=1),
-        await swap_store.due(world.db, now + 9, 2),
+        await store.due(world.db, now + 9, 10),
+        await store.due(world.db, now + 9, 10, pushed_max=1),
+        await store.due(world.db, now + 9, 2),
     ]
     return [[each.txid[2:4] for each in found] for found in due]
 
@@ -373,7 +371,7 @@ async def test_what_was_queued_while_the_clock_was_ahead_is_due_when_it_is_set_b
 
 async def test_agents_have_a_bounded_queue_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer says that it is not queued, and why that does no harm."""
-    monkeypatch.setitem(swap_store.QUEUED_MAX, 1, 1)
+    monkeypatch.setitem(store.QUEUED_MAX, 1, 1)
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         waiting = [chain.swap(chain.wallets[0], wait_ms=None) for _ in range(2)]
@@ -403,7 +401,7 @@ async def test_pushes_use_a_share_of_the_request_lane(tmp_path: Path) -> None:
 
 async def test_a_push_is_answered_with_what_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over HTTP, with status 200: sending it again would change nothing."""
-    monkeypatch.setitem(swap_store.QUEUED_MAX, 2, 1)
+    monkeypatch.setitem(store.QUEUED_MAX, 2, 1)
     async with competition_site(tmp_path) as made:
         chain = made.world.simulator.chain
         swaps = [chain.swap(chain.wallets[0]) for _ in range(3)]
@@ -419,4 +417,4 @@ async def test_a_push_is_answered_with_what_was_refused(tmp_path: Path, monkeypa
 
 def test_who_names_a_candidate_decides_when_it_is_verified() -> None:
     """Our own lists first, then agents, then pushes; the database sorts by these."""
-    assert (swap_store.LISTED, swap_store.SUBMITTED, swap_store.PUSHED) == (0, 1, 2)
+    assert (store.LISTED, store.SUBMITTED, store.PUSHED) == (0, 1, 2)

@@ -19,8 +19,6 @@ from support.scheduler import scheduler
 from support.scripted_fetch import ScriptedFetch
 from support.submitters import LaneFigures, LaneWorld, addresses, hiro_knows_nothing
 from tocsin.errors import ShareUsed
-from tocsin.swaps import submit as client_shares
-from tocsin.swaps import submit as submission_lane
 from tocsin.swaps.submit import (
     RECHECK,
     SUBMIT,
@@ -185,7 +183,7 @@ async def test_a_client_that_used_its_share_is_told_when_to_come_back(tmp_path: 
 
 async def test_the_refusal_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client is where the request comes from; the response's header is the sentence's number."""
-    monkeypatch.setattr(client_shares, "SHARES", (1e-9, 1e-9))
+    monkeypatch.setattr("tocsin.swaps.submit.SHARES", (1e-9, 1e-9))
     async with competition_site(tmp_path) as made:
 
         async def post(number: int, client: str) -> Answer:
@@ -262,7 +260,7 @@ def test_shares_shrink_with_what_is_left_and_grow_back() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client that was idle longest is forgotten; one that has given everything back is not kept."""
-    monkeypatch.setattr(client_shares, "CLIENTS_MAX", 10)
+    monkeypatch.setattr("tocsin.swaps.submit.CLIENTS_MAX", 10)
     shares = ClientShares()
     for number in range(50):
         shares.charge((f"10.0.0.{number}",), 5, 0.0)
@@ -275,7 +273,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_remembered_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission_lane, "NOT_FOUND_MAX", 10)
+    monkeypatch.setattr("tocsin.swaps.submit.NOT_FOUND_MAX", 10)
     world = LaneWorld(shares=False)
     for _ in range(15):
         await world.submit("192.0.2.1")

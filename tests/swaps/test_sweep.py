@@ -32,14 +32,20 @@ from tocsin.errors import RunStopped
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.swaps import store as swap_store
-from tocsin.swaps import store as totals
-from tocsin.swaps import sweep as sweep_module
-from tocsin.swaps import sweep as sweep_report
 from tocsin.swaps.codes import Code
 from tocsin.swaps.pool import StopReason
 from tocsin.swaps.rules import AllowList, Rules, built_in
 from tocsin.swaps.store import Candidate, drift
-from tocsin.swaps.sweep import CURSOR, Sweep, SweepCounts, _DailyPass, counters_of, sweep_result, sweep_task
+from tocsin.swaps.sweep import (
+    CURSOR,
+    EMPTY_RESULT,
+    Sweep,
+    SweepCounts,
+    _DailyPass,
+    counters_of,
+    sweep_result,
+    sweep_task,
+)
 from tocsin.swaps.verify import Tally, Verifier
 from tocsin.swaps.walk import Visits
 from tocsin.upstream.answer import Malformed
@@ -302,7 +308,7 @@ async def test_a_reorg_takes_swaps_out_and_brings_them_back(fate: Any, depth: in
         await sweep(world)
         after = await world.rows()
         truth = as_rows(chain.truth())
-        drift = await totals.drift(world.db)
+        drift = await swap_store.drift(world.db)
         for tx in sent:
             if tx.state in {"dropped", "forked", "vanished"}:
                 chain.rebroadcast(tx)
@@ -574,7 +580,7 @@ def test_the_cursor_passes_only_wallets_that_were_read() -> None:
 @pytest.mark.slow
 async def test_more_retracted_swaps_than_fit_into_one_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next sweeps continue until none is left that does not count."""
-    monkeypatch.setattr(sweep_module, "RETRACTED_MAX", 2)
+    monkeypatch.setattr("tocsin.swaps.sweep.RETRACTED_MAX", 2)
     async with trading(tmp_path, 1) as (world, chain):
         for _ in range(5):
             chain.swap(chain.wallets[0])
@@ -1061,7 +1067,7 @@ def test_the_counters_of_a_sweep() -> None:
         "cursor": "w",
     }
     nothing: FreeForm = dict.fromkeys(counters_of(counts, 12, 2), 0) | {"rejectionReasons": {}, "cursor": None}
-    assert {"way": "contracts", **nothing} == sweep_report.EMPTY_RESULT
+    assert {"way": "contracts", **nothing} == EMPTY_RESULT
 
 
 def swept(contracts: int = 2, stop: StopReason | None = None, failure: str | None = None, **counts: Any) -> Any:

@@ -10,8 +10,7 @@ from holdfast.types import Database
 from stacks_simulator.addresses import address_of
 from support.competition import open_world, trading
 from support.local_store import open_competition
-from tocsin.swaps import trades as page_token
-from tocsin.swaps import trades as refusal_list
+from tocsin.swaps import trades
 from tocsin.swaps.trades import trade_counts, trades_of
 from tocsin.swaps.types import TradeCounts, TradePage
 
@@ -125,9 +124,9 @@ async def test_a_limit_out_of_range_is_refused(limit: int, tmp_path: Path) -> No
 @pytest.mark.parametrize("value", [[], ["pnl:desc", 50], {"t": 1, "x": "0x"}, "ü?>~", None, 7])
 def test_a_cursor_comes_back_as_it_went(value: Any) -> None:
     """In letters that an address may have."""
-    text = page_token.write(value)
+    text = trades.write(value)
 
-    assert page_token.read(text) == value
+    assert trades.read(text) == value
     assert "=" not in text
     assert text.replace("-", "").replace("_", "").isalnum()
 
@@ -135,15 +134,15 @@ def test_a_cursor_comes_back_as_it_went(value: Any) -> None:
 @pytest.mark.parametrize("text", ["", "!", "W10=x", "W1!0", "\u00fc", "W1 0", "x" * 5_000, "W" * 401])
 def test_anything_else_is_no_cursor(text: str) -> None:
     """It is not an error: callers may send anything."""
-    assert page_token.read(text) is None
+    assert trades.read(text) is None
 
 
 def test_a_long_cursor_is_read_up_to_its_bound() -> None:
     """Four hundred characters."""
-    fits, longer = page_token.write("x" * 298), page_token.write("x" * 299)
+    fits, longer = trades.write("x" * 298), trades.write("x" * 299)
 
-    assert (len(fits), page_token.read(fits)) == (400, "x" * 298)
-    assert (len(longer) > 400, page_token.read(longer)) == (True, None)
+    assert (len(fits), trades.read(fits)) == (400, "x" * 298)
+    assert (len(longer) > 400, trades.read(longer)) == (True, None)
 
 
 # Refusals
@@ -165,15 +164,15 @@ async def test_refusals_are_shown_newest_first_page_by_page(tmp_path: Path) -> N
             await refuse(db, number, code, OTHER if number == 5 else WALLET, NOW + number // 3)
         pages, cursor = list[list[int]](), None
         while True:
-            page = await refusal_list.refusals(db, limit=3, after=cursor)
+            page = await trades.refusals(db, limit=3, after=cursor)
             pages.append(numbers(page))
             cursor = page.next
             if cursor is None:
                 break
-        of_code = await refusal_list.refusals(db, code="malformed_tx", limit=1)
-        rest = await refusal_list.refusals(db, code="malformed_tx", limit=1, after=of_code.next)
-        of_sender = await refusal_list.refusals(db, sender=OTHER)
-        exact = await refusal_list.refusals(db, limit=7)
+        of_code = await trades.refusals(db, code="malformed_tx", limit=1)
+        rest = await trades.refusals(db, code="malformed_tx", limit=1, after=of_code.next)
+        of_sender = await trades.refusals(db, sender=OTHER)
+        exact = await trades.refusals(db, limit=7)
 
     assert pages == [[7, 6, 5], [4, 3, 2], [1]]
     assert (numbers(of_code), numbers(rest), rest.next) == ([6], [3], None)
@@ -185,11 +184,11 @@ async def test_a_question_for_refusals_that_cannot_be_answered_says_what_can(tmp
     """Codes that are stored, one filter at a time, and cursors of ours."""
     async with open_competition(tmp_path) as db:
         with pytest.raises(UsageError, match="Give code or sender, not both"):
-            await refusal_list.refusals(db, code="tx_failed", sender=WALLET)
+            await trades.refusals(db, code="tx_failed", sender=WALLET)
         for code in ("pending", "x" * 50):
             with pytest.raises(UsageError, match=rf"^code is one of .*, not {code[:40]!r}\.$"):
-                await refusal_list.refusals(db, code=code)
-        for cursor in ("x", page_token.write({"t": -1, "x": f"0x{1:064x}"}), page_token.write({"t": 1, "x": "0xA"})):
+                await trades.refusals(db, code=code)
+        for cursor in ("x", trades.write({"t": -1, "x": f"0x{1:064x}"}), trades.write({"t": 1, "x": "0xA"})):
             with pytest.raises(UsageError):
-                await refusal_list.refusals(db, after=cursor)
-        assert (await refusal_list.refusals(db)).refusals == []
+                await trades.refusals(db, after=cursor)
+        assert (await trades.refusals(db)).refusals == []

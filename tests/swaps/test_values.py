@@ -18,7 +18,7 @@ from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap
 from support.local_store import open_competition, query_plan
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import PricePoint, append
-from tocsin.swaps import store as totals
+from tocsin.swaps import store
 from tocsin.swaps import values as trade_values
 from tocsin.swaps.values import SwapWorth, check_worth, excess_of, value_swaps
 
@@ -61,7 +61,7 @@ async def pair_sums(db: Database) -> list[tuple[Any, ...]]:
     return [
         (
             *(row["sender"], row["token_in"], row["token_out"], row["trades"]),
-            *(totals.amount(row, side) for side in ("in", "out")),
+            *(store.amount(row, side) for side in ("in", "out")),
         )
         for row in rows
     ]
@@ -97,7 +97,7 @@ async def test_a_swap_is_valued_at_the_price_in_force(
 
         assert (done, await values(db)) == (1, {f"0x{1:064x}": (given_micros, 1_500_000)})
         assert await waiting(db) == []
-        assert await totals.drift(db) == {}
+        assert await store.drift(db) == {}
 
 
 async def test_a_value_is_rounded_once_to_the_even_millionth(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ async def test_an_excessive_swap_is_recorded_and_has_no_value(tmp_path: Path) ->
         assert await pair_sums(db) == [(ONE, "stx", TOKEN, 1, 4_000_000, 2_000_000)]
         counted = (await db.prepare("SELECT trades FROM sender_totals").all()).results
         assert counted == [{"trades": 2}]
-        assert await totals.drift(db) == {}
-        await totals.rebuild(db)
+        assert await store.drift(db) == {}
+        await store.rebuild(db)
         assert await pair_sums(db) == [(ONE, "stx", TOKEN, 1, 4_000_000, 2_000_000)]
 
 
@@ -137,13 +137,13 @@ async def test_an_excess_leaves_with_its_swap(tmp_path: Path) -> None:
         await value_swaps(db, T_MS, FLOORS)
         left_out = await pair_sums(db)
         await remove_swap(db, minted)
-        removed = (await excesses(db), await pair_sums(db), await totals.drift(db))
+        removed = (await excesses(db), await pair_sums(db), await store.drift(db))
         await add_swaps(db, [PlainSwap(1, ONE, "stx", 5, TOKEN, 6, T_S)])
         await value_swaps(db, T_MS, FLOORS)
 
         assert (left_out, removed) == ([], ({}, [], {}))
         assert await pair_sums(db) == [(ONE, "stx", TOKEN, 1, 5, 6)]
-        assert await totals.drift(db) == {}
+        assert await store.drift(db) == {}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ async def test_a_value_leaves_with_its_swap(tmp_path: Path) -> None:
 
         assert before == [{"sender": ONE, "valued": 1, "given_micros": 3_000_000, "received_micros": 1_000_000}]
         assert set((await values(db)).values()) == {(4_000_000, 1_000_000)}
-        assert await totals.drift(db) == {}
+        assert await store.drift(db) == {}
 
 
 async def test_the_totals_are_rebuilt(tmp_path: Path) -> None:
@@ -230,11 +230,11 @@ async def test_the_totals_are_rebuilt(tmp_path: Path) -> None:
         await db.batch(append(db, [point("stx", T_MS, "1")]))
         await value_swaps(db, T_MS, FLOORS)
         await db.prepare("UPDATE sender_values SET given_micros = 1").run()
-        drifted = await totals.drift(db)
-        await totals.rebuild(db)
+        drifted = await store.drift(db)
+        await store.rebuild(db)
 
         assert drifted == {"sender_values": 2}
-        assert await totals.drift(db) == {}
+        assert await store.drift(db) == {}
 
 
 times = st.integers(0, 40).map(lambda steps: T_S + steps * 600)
@@ -298,7 +298,7 @@ def test_values_and_totals_are_those_of_a_plain_search(prices: list[Any], swaps:
                     await remove_swap(db, made[number])
                 stayed = [swap for swap in made if swap.number not in leaving]
                 assert await values(db) == {swap.txid: value(swap) for swap in stayed}
-                assert await totals.drift(db) == {}
+                assert await store.drift(db) == {}
 
     run_virtual(check())
 

@@ -9,7 +9,7 @@ from pyodide.ffi import JsException
 from holdfast.cloudflare import javascript
 from tocsin import __version__
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
-from tocsin.fetch import FetchResponse, check_request, spend_on_fetch, without_secrets
+from tocsin.fetch import FetchResponse, check_request, lower_case, spend_on_fetch, without_secrets
 
 CONNECTIONS_MAX = 6  # Cloudflare's limit of open requests; it would queue a seventh silently
 
@@ -47,7 +47,8 @@ class CloudflareFetch:
             async with asyncio.timeout(timeout_s), self._connections:
                 response = await javascript.js.fetch(url, request)
                 content = await _read(response, body_max, where)
-                return FetchResponse(int(response.status), _lower_case(response), content)
+                received = javascript.to_json(javascript.js.Array.from_(response.headers))
+                return FetchResponse(int(response.status), lower_case(received), content)
         except TimeoutError as error:
             raise FetchTimeout(f"{where}: no complete response within {timeout_s:g} s") from error
         except JsException as error:
@@ -66,12 +67,3 @@ async def _read(response: Any, body_max: int, where: str) -> bytes:
         if len(body) > body_max:
             raise FetchTooLarge(f"{where}: the body is larger than {body_max} bytes")
     return bytes(body)
-
-
-def _lower_case(response: Any) -> dict[str, str]:
-    pairs = javascript.to_json(javascript.js.Array.from_(response.headers))
-    headers: dict[str, str] = {}
-    for name, value in pairs:
-        lower = name.lower()
-        headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
-    return headers

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.local.turns import output_gate
 from tocsin import __version__
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
-from tocsin.fetch import FetchResponse, check_request, without_secrets
+from tocsin.fetch import FetchResponse, check_request, lower_case, without_secrets
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
@@ -56,7 +56,7 @@ class HttpFetch:
                 ) as response,
             ):
                 content = await _read(response, body_max, where)
-                return FetchResponse(response.status, _lower_case(response), content)
+                return FetchResponse(response.status, lower_case(response.headers.items()), content)
         except TimeoutError as error:
             raise FetchTimeout(f"{where}: no complete response within {timeout_s:g} s") from error
         except self._failures as error:
@@ -107,14 +107,6 @@ async def _read(response: "ClientResponse", body_max: int, where: str) -> bytes:
             response.close()
             raise FetchTooLarge(f"{where}: the body is larger than {body_max} bytes")
     return bytes(body)
-
-
-def _lower_case(response: "ClientResponse") -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for name, value in response.headers.items():
-        lower = name.lower()
-        headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
-    return headers
 
 
 def _reason(error: Exception) -> str:
