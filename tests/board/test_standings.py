@@ -9,23 +9,19 @@ from typing import Any
 import pytest
 
 from holdfast.types import KV
-from holdfast_testing.stores import open_kv
 from support.asgi import ask
 from support.competition_site import healthy
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
-from support.scripted_scheduler import KEYS
+from support.world import FAILING, tocsin_in
 from tocsin.board import history as agent_days
 from tocsin.board import standings
 from tocsin.board.publish import publish_board
 from tocsin.board.published import ROUND_KEY, BoardReader, publish
 from tocsin.board.standings import round_in_force
 from tocsin.prices.store import CachedPrice, put_token_price
-from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.task import ContextBindings, WorkContext
 from tocsin.swaps.values import value_swaps
 from tocsin.upstream.limiter import request_session
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, WebDeps
 
 BOARD = "/api/competition/leaderboard"
 DAY_S = 86_400
@@ -66,18 +62,12 @@ class RoundSite:
 
 @asynccontextmanager
 async def round_site(directory: Path) -> AsyncIterator[RoundSite]:
-    async with round_world(directory) as world, open_kv(directory, world.clock) as kv:
-        deps = WebDeps(
-            scheduler=lambda: SchedulerClient(None),  # nobody asks it
-            kv=kv,
-            db=world.db,
-            clock=world.clock,
-            logger=world.log,
-            in_force=InForce(KEYS, RULES),
-            health=healthy,
-            version="1",
-        )
-        yield RoundSite(world, kv, create_app(deps))
+    async with (
+        round_world(directory) as world,
+        tocsin_in(directory, clock=world.clock, stub=FAILING, db=world.db, log=world.log) as made,
+    ):
+        made.built.in_force.rules = RULES
+        yield RoundSite(world, made.kv, made.with_deps(health=healthy))
 
 
 def pnls(board: dict[str, Any]) -> list[tuple[str, float | None]]:

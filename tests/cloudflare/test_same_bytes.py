@@ -15,9 +15,9 @@ from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLim
 from stacks_simulator.simulator import Simulator
 from support.asgi import Answer, ask
 from support.competition import register
-from support.scripted_scheduler import named_keys
 from support.simulated import lively_chain
 from support.workerd import Workerd, require_workerd, running
+from support.world import named_keys
 from tocsin.rounds.actions import ROUND
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.web.pages import redirects

@@ -20,9 +20,9 @@ from holdfast_testing.captured_log import CapturedLog
 from support.loopback import Request, serving
 from support.ports import held_port
 from support.processes import ask
-from support.scripted_scheduler import named_keys
 from support.simulator_process import root_of, running_simulator
 from support.tocsin_command import tocsin_process
+from support.world import named_keys
 from tocsin.commands.doctor import (
     ask_service,
     ask_upstream,

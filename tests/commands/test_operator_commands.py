@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.types import JSON
-from support.scripted_scheduler import ADMIN_KEY, VIEWER_KEY, ScriptedScheduler
+from support.scripted_scheduler import ADMIN_KEY, ScriptedScheduler
 from support.statuses import refresh_result, run_record, task_status
 from support.tocsin_command import tocsin
 from support.web_thread import Running
+from support.world import VIEWER_KEY
 from tocsin.commands import client as list_runs
 from tocsin.commands.client import client_of
 from tocsin.swaps.types import SubmitAnswer

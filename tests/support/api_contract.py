@@ -1,6 +1,6 @@
 """Compares what the web app sends with what its own `/openapi.json` promises.
 
-`support.asgi.ask` and `support.web_server.serving` put this around every app that has such a document, so each test
+`ask` and `serving` of `support.asgi` put this around every app that has such a document, so each test
 that makes a request checks the document too: the status is listed, and the body fits its schema.
 """
 

@@ -1,8 +1,9 @@
-"""Sends requests to an ASGI application without a server."""
+"""Sends requests to an ASGI application without a server, or serves it on a free port."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from support.api_contract import CheckedApp
+from tocsin.local.server import HttpServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +85,15 @@ def unchecked(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, send)
 
     return passed_on
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncIterator[int]:
+    """Serve the app; yield the port. The app's OpenAPI document, if any, must list every response."""
+    server, checked = HttpServer("127.0.0.1", 0), CheckedApp(app)
+    await server.start(checked)
+    try:
+        yield server.port
+    finally:
+        await server.stop()
+    assert checked.broken == []

@@ -1,78 +1,66 @@
-"""The web app on a simulated chain: the object's own jobs handle what it asks of the object."""
+"""The web app on a simulated chain, and pushes of both kinds of Chainhook."""
 
-import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from starlette.types import ASGIApp
-
 from holdfast.types import JSON
-from holdfast.values import decode, encode
-from holdfast_testing.stores import open_kv
+from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
+from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import TRADED_TOKENS
-from support import asgi
+from stacks_simulator.wallets import Wallet
 from support.asgi import Answer
 from support.competition import ROOMY, World, chain_of, open_world
-from support.scripted_scheduler import CHAINHOOK_SECRET, HEALTHY, OLD_CHAINHOOK_SECRET, named_keys
+from support.scripted_scheduler import HEALTHY
+from support.world import CHAINHOOK_SECRET, JSON_TYPE, Tocsin, tocsin_in
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
-from tocsin.swaps.submit import competition_jobs
 from tocsin.upstream.budget import Quota
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, Keys, WebDeps
+
+__all__ = ("JSON_TYPE", "TRADES", "CompetitionSite", "competition_site", "healthy", "push_1", "push_2")
 
 TRADES = "/api/competition/trades"
 CHAINHOOK = "/api/chainhook"
-JSON_TYPE = {"content-type": "application/json"}
 BEARER = {**JSON_TYPE, "authorization": f"Bearer {CHAINHOOK_SECRET}"}
 
 
-class JobStub:
-    """The part of the scheduler's stub that requests use: it runs the real jobs."""
+class NotingClient(SchedulerClient):
+    """Notes the jobs that requests ask for, with their arguments."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._jobs = competition_jobs(world.rules)
-        self.asked: list[str] = []
-        self.woken: list[tuple[str, ...]] = []  # the tasks that a job asked for
+    def __init__(self, stub: object, asked: list[tuple[str, Any]]) -> None:
+        super().__init__(stub)
+        self._asked = asked
 
     async def run_job(self, job: str, argument: JSON) -> JSON:
-        self.asked.append(job)
-        arrived = _sent(argument, "the argument")
-        context = self._world.request()
-        context.wake = lambda *tasks: self.woken.append(tasks)
-        return _sent(await self._jobs[job](context, arrived), "the result")
-
-
-def _sent(value: JSON, name: str) -> JSON:
-    """Return the value after passing through RPC."""
-    arrived: JSON = decode(encode(value, name))
-    return arrived
+        self._asked.append((job, argument))
+        return await super().run_job(job, argument)
 
 
 @dataclass
-class CompetitionSite:
-    """The app, the world behind it, and ways to send requests."""
+class CompetitionSite(Tocsin):
+    """Tocsin with agents on a chain. `world` is for work on the same data without the scheduler's object."""
 
     world: World
-    site: WebDeps
-    app: ASGIApp
-    performer: JobStub
+    asked: list[tuple[str, Any]]  # the jobs of requests
 
-    async def get(self, target: str, **headers: str) -> Answer:
-        return await asgi.ask(self.app, target, headers=headers)
+    @property
+    def chain(self) -> Chain:
+        return self.simulator.chain
 
-    async def post(self, target: str, body: Any, headers: dict[str, str] | None = None) -> Answer:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await asgi.ask(self.app, target, method="POST", headers=headers or JSON_TYPE, body=data)
+    async def trade(self, wallet: Wallet, kind: str = "simple", **swap: Any) -> ChainTransaction:
+        """Mine a swap of a wallet, and submit it."""
+        tx = self.chain.swap(wallet, kind, **swap)
+        self.chain.mine()
+        await self.submit(tx.tx_id)
+        return tx
 
-    async def submit(self, txid: str) -> Answer:
-        return await self.post(TRADES, {"txid": txid})
+    @property
+    def performer(self) -> SchedulerClient:
+        return self.client()
 
     async def push(self, body: Any) -> Answer:
         return await self.post(CHAINHOOK, body, BEARER)
@@ -87,25 +75,34 @@ async def healthy() -> HealthSnapshot:
     return HEALTHY
 
 
+def settings_of(simulator: Simulator, plan: Quota = ROOMY) -> dict[str, Any]:
+    """The campaign of the chain, no floors, and these calls to Hiro."""
+    return {
+        "competition_start": simulator.chain.campaign.start_s,
+        "competition_end": simulator.chain.campaign.end_s,
+        "min_liquidity_usd": 0,
+        "min_day_volume_usd": 0,
+        "hiro_plan_second": plan.second,
+        "hiro_plan_minute": plan.minute,
+        "hiro_plan_month": plan.month,
+        "hiro_plan_cap": plan.is_cap,
+    }
+
+
 @asynccontextmanager
 async def competition_site(directory: Path, wallets: int = 3, plan: Quota = ROOMY) -> AsyncIterator[CompetitionSite]:
-    """Open a site with eligible agents on a quiet chain, and prices of all traded tokens."""
-    async with open_world(directory, chain_of(wallets), plan=plan) as world, open_kv(directory, world.clock) as kv:
+    """Open a healthy site with eligible agents on a quiet chain, and prices of all traded tokens."""
+    simulator = chain_of(wallets)
+    async with (
+        open_world(directory, simulator, plan=plan) as world,
+        tocsin_in(directory, simulator=simulator, db=world.db, log=world.log, **settings_of(simulator, plan)) as made,
+    ):
         for token in TRADED_TOKENS:
-            await put_token_price(kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now()))
-        performer = JobStub(world)
-        site = WebDeps(
-            scheduler=lambda: SchedulerClient(performer),
-            kv=kv,
-            db=world.db,
-            clock=world.clock,
-            logger=world.log,
-            in_force=InForce(Keys(chainhook=named_keys(CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET)), world.rules),
-            health=healthy,
-            version="1.2.3",
-            posts_per_minute_max=10_000,
-        )
-        yield CompetitionSite(world, site, create_app(site), performer)
+            await put_token_price(made.kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now()))
+        asked: list[tuple[str, Any]] = []
+        stub = made.built.platform.stub
+        made.with_deps(health=healthy, posts_per_minute_max=10_000, scheduler=lambda: NotingClient(stub("v1"), asked))
+        yield CompetitionSite(made.built, made.db, made.kv, made.clock, made.log, simulator, world, asked)
 
 
 def push_2(apply: Iterable[ChainTransaction] = (), rollback: Iterable[ChainTransaction] = ()) -> Any:

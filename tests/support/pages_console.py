@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from support.pages_answers import refused_with, shaped
+from support.pages_world import refused_with, shaped
 from tocsin.prices.price import PastPrice, PriceHistory
 from tocsin.scheduler.history import counted, day_of
 from tocsin.scheduler.types import AuditList, DayList, DayTotals, RunDetail, RunLine, RunLines, RunList, RunRecord

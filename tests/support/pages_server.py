@@ -12,9 +12,10 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -22,12 +23,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast_testing.captured_log import CapturedLog
-from support.pages_answers import refused_with, shaped, tagged
-from support.pages_board import board_body
 from support.pages_console import ConsoleApi, sample_history, sample_refusals
 from support.pages_rounds import no_past, no_rounds, round_routes, sample_rounds
 from support.pages_scheduler import prices_result, sample_runs, sample_status
-from support.pages_world import Json, sample_board, sample_prices
+from support.pages_world import Json, refused_with, sample_board, sample_prices, shaped, tagged
 from support.patience import PATIENCE_S
 from support.ports import held_port
 from support.statuses import refresh_result, run_record
@@ -351,3 +350,46 @@ if __name__ == "__main__":
     by_hand.start(int(sys.argv[1]) if len(sys.argv) > 1 else 8788)
     print(f"{by_hand.url}/leaderboard {by_hand.url}/console key: {by_hand.world.key}")
     threading.Event().wait()
+
+
+PAGE_MAX = 200
+HOUR_MS = 3_600_000
+HOURS = {"24h": 24, "7d": 168, "30d": 720}
+
+
+class HasBoard(Protocol):
+    """The part of the pages' world that is about the board."""
+
+    rows: list[Json]
+    period_rows: dict[str, list[Json]]
+    board_round: Json | None
+    prices_as_of: int | None
+    status: Json
+    complete: Json
+
+
+def board_body(query: QueryParams, world: HasBoard, health: Json, now: int) -> Json:
+    """A page of the board of a period, as JSON of `Board`."""
+    period = query.get("period", "all")
+    rows = world.period_rows.get(period, world.rows)
+    rows = sorted(rows, key=lambda row: (-row["tradeCount"], -row["latestTradeAt"]))
+    start, limit = int(query.get("cursor", "0")), min(PAGE_MAX, int(query.get("limit", "50")))
+    page = [{**row, "rank": start + index + 1} for index, row in enumerate(rows[start : start + limit])]
+    since = now // HOUR_MS * HOUR_MS - HOURS[period] * HOUR_MS if period in HOURS else None
+    round_ = world.board_round if period == "round" else None
+    as_of = world.prices_as_of
+    return {
+        "rows": page,
+        "asOf": as_of or now,
+        "pricesAsOf": as_of,
+        "next": str(start + limit) if start + limit < len(rows) else None,
+        "sweptAt": world.status["tasks"]["sweep"]["lastSuccessAt"],
+        "service": health,
+        "complete": world.complete,
+        "sweepComplete": True,
+        "final": False,
+        "firstSweep": None,
+        "period": period,
+        "since": round_["startsAt"] if round_ else since,
+        "round": round_,
+    }

@@ -9,12 +9,9 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON, Clock
-from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.stores import open_kv
 from holdfast_testing.virtual_time import VirtualClock
-from support.local_store import open_competition
 from support.statuses import refresh_result, run_record, scheduler_status
-from tocsin.scheduler.client import SchedulerClient
+from support.world import ADMIN_KEY, CRON_SECRET, VIEWER_KEY, Tocsin, named_keys, tocsin_in
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.measurements import Measurements
 from tocsin.scheduler.types import (
@@ -37,27 +34,11 @@ from tocsin.scheduler.types import (
     Status,
     TaskTotals,
 )
-from tocsin.settings import AccessKey, Role, Settings
-from tocsin.swaps.rules import rules_of
-from tocsin.web.deps import InForce, Keys, WebDeps
+from tocsin.web.deps import WebDeps
 
-ADMIN_KEY = "adm1n-k3y-of-a-test"
-CRON_SECRET = "cr0n-s3cret-of-a-test"
-CHAINHOOK_SECRET = "ch41n-s3cret-of-a-test"
-OLD_CHAINHOOK_SECRET = "0ld-s3cret-of-a-test"
-VIEWER_KEY = "v13wer-k3y-of-a-test"
+__all__ = ("ADMIN_KEY", "CRON_SECRET", "HEALTHY", "VIEWER_KEY", "Scene", "ScriptedScheduler", "named_keys", "scene")
+
 HEALTHY = HealthSnapshot(loop_tick_age_s=0.1, store_error=None, status=scheduler_status())
-
-
-def named_keys(*secrets: str, name: str = "admin", role: Role = "operator") -> tuple[AccessKey, ...]:
-    return tuple(AccessKey(name, role, secret) for secret in secrets)
-
-
-KEYS = Keys(
-    (*named_keys(ADMIN_KEY, name="alice"), *named_keys(VIEWER_KEY, name="carol", role="viewer")),
-    named_keys(CRON_SECRET, name="cron", role="cron"),
-    named_keys(CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, name="chainhook", role="chainhook"),
-)
 
 
 @dataclass
@@ -208,41 +189,32 @@ class ScriptedScheduler:
 
 
 @dataclass
-class Scene:
-    """A site: what the routes are given, and what a test may change."""
+class Scene(Tocsin):
+    """Tocsin with a scheduler and a health that a test changes."""
 
-    site: WebDeps
     scheduler: ScriptedScheduler
-    log: CapturedLog
-    health: HealthSnapshot
+    health: HealthSnapshot = HEALTHY
+
+    @property
+    def site(self) -> WebDeps:
+        return self.deps
 
     def with_site(self, **changes: Any) -> WebDeps:
-        self.site = replace(self.site, **changes)
-        return self.site
+        self.with_deps(**changes)
+        return self.deps
+
+    async def snapshot(self) -> HealthSnapshot:
+        if self.scheduler.failing is not None:
+            return replace(self.health, status=None, scheduler_error=str(self.scheduler.failing))
+        return replace(self.health, status=replace(self.scheduler.shown, now=self.clock.now()))
 
 
 @asynccontextmanager
 async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Scene]:
-    """A site with keys on stores in `directory`; in virtual time unless a clock is given."""
+    """Open Tocsin with a scripted scheduler; in virtual time unless a clock is given."""
     clock = clock or VirtualClock()
-    scheduler, log = ScriptedScheduler(clock), CapturedLog()
-    async with open_kv(directory, clock) as kv, open_competition(directory) as db:
-        made: Scene
-
-        async def health() -> HealthSnapshot:
-            if scheduler.failing is not None:
-                return replace(made.health, status=None, scheduler_error=str(scheduler.failing))
-            return replace(made.health, status=replace(scheduler.shown, now=clock.now()))
-
-        site = WebDeps(
-            scheduler=lambda: SchedulerClient(scheduler),
-            kv=kv,
-            db=db,
-            clock=clock,
-            logger=log,
-            in_force=InForce(KEYS, rules_of(Settings())),
-            health=health,
-            version="1.2.3",
-        )
-        made = Scene(site, scheduler, log, HEALTHY)
+    scheduler = ScriptedScheduler(clock)
+    async with tocsin_in(directory, clock=clock, stub=scheduler) as tocsin:
+        made = Scene(tocsin.built, tocsin.db, tocsin.kv, clock, tocsin.log, tocsin.simulator, scheduler)
+        made.with_deps(health=made.snapshot, measured_health=None, version="1.2.3")
         yield made

@@ -12,9 +12,9 @@ from typing import Any
 from holdfast.local.clock import SystemClock
 from holdfast.types import Database
 from stacks_simulator.addresses import address_of
+from support.asgi import serving
 from support.patience import PATIENCE_S
 from support.scripted_scheduler import ScriptedScheduler, scene
-from support.web_server import serving
 from tocsin.prices.store import NOT_REPORTED, PEGS, CachedPrice, put_token_price
 from tocsin.web.app import create_app
 from tocsin.web.deps import WebDeps

@@ -14,10 +14,11 @@ from stacks_simulator.chain_records import AssetEvent, ChainTransaction, Simulat
 from stacks_simulator.tokens import ALEX, WELSH
 from support.asgi import Answer, ask
 from support.competition import open_world, trading
-from support.competition_site import JSON_TYPE, TRADES, competition_site
+from support.competition_site import TRADES, competition_site
 from support.scheduler import scheduler
 from support.scripted_fetch import ScriptedFetch
 from support.submitters import LaneFigures, LaneWorld, addresses, hiro_knows_nothing
+from support.world import JSON_TYPE
 from tocsin.errors import ShareUsed
 from tocsin.swaps.submit import (
     RECHECK,

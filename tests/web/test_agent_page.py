@@ -1,19 +1,31 @@
-"""The page of an agent shows true figures."""
+"""The page of an agent: true figures without scripts, a preview, a card that may be framed, and a picture."""
 
+import asyncio
 import re
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from stacks_simulator.addresses import address_of
+from stacks_simulator.wallets import Wallet
+from support.asgi import ask
+from support.competition_site import CompetitionSite, competition_site
 from support.pages_world import sample_row
+from tocsin.board import history as agent_days
 from tocsin.board.agents import TradingStats
+from tocsin.board.publish import board_at
+from tocsin.board.published import publish
 from tocsin.board.types import AgentView
 from tocsin.prices.price import Price
 from tocsin.swaps.types import Trade
 from tocsin.text import visible
-from tocsin.web.agent_page import AgentFacts, head_of, page_body
+from tocsin.web import agent_page
+from tocsin.web import agent_page as agent_page_routes
+from tocsin.web.agent_page import SYMBOLS, AgentFacts, head_of, page_body, token_name
 from tocsin.web.drawing import CurvePoint
+from tocsin.web.pages import STATIC
 
 NOW_MS = 1_800_000_000_000
 ROW = replace(sample_row(Random(1), 1, NOW_MS), trade_count=19)
@@ -99,3 +111,219 @@ def test_a_name_that_cannot_be_seen_is_none(display_name: str, bns_name: str | N
 
     assert head_of(facts, "").title == (shown or f"{ROW.stx_address[:6]}…{ROW.stx_address[-4:]}")
     assert visible(display_name) == ("" if shown in {None, bns_name} else shown)
+
+
+HOUR_MS = 3_600_000
+SBTC = "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token"
+
+
+async def traded(made: CompetitionSite) -> Wallet:
+    """An agent with three trades, one refusal and two days of history with a gap."""
+    chain, deps = made.chain, made.deps
+    wallet = chain.wallets[0]
+    for kind in ("simple", "multihop", "provider", "abort_by_response"):
+        await made.trade(wallet, kind)
+    now = deps.clock.now()
+    board = await board_at(deps.db, deps.kv, now, deps.rules)
+    for hour in (*range(48, 30, -1), *range(20, 0, -1)):
+        await agent_days.append(deps.db, board.rows, now - hour * HOUR_MS)
+    return wallet
+
+
+async def test_an_agents_page_says_everything_without_a_script(tmp_path: Path) -> None:
+    """Name, rank, trades with links, the refusal with its reason, and the curve, broken where nothing is known."""
+    async with competition_site(tmp_path) as made:
+        wallet = await traded(made)
+        page = await made.get(f"/agents/{wallet.address}")
+        by_number = await made.get(f"/agents/{wallet.erc8004_agent_id}")
+        text = page.body.decode()
+
+        assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert by_number.body == page.body
+        assert text.count("https://explorer.hiro.so/txid/0x") == 3
+        assert "it was mined and failed" in text
+        assert "1 of 1" in text
+        assert len(re.findall('<path d="', text)) == 2
+        assert re.search(r'<meta name="description" content="Rank 1 of 1, P&amp;L [^"]*, 3 trades\.">', text)
+        assert "<style" not in text
+        assert "<script>" not in text
+
+
+async def test_a_preview_names_the_public_address_and_never_the_host_of_a_request(tmp_path: Path) -> None:
+    """The page may be cached, and the one who fills the cache chooses the `Host`."""
+    async with competition_site(tmp_path) as made:
+        address = made.chain.wallets[0].address
+        without = await made.get(f"/agents/{address}", host="evil.example")
+        public = made.with_deps(public_url="https://board.example")
+        page, card = [
+            await ask(public, f"/agents/{address}{path}", headers={"host": "evil.example"}) for path in ("", "/card")
+        ]
+
+    assert without.status == 200
+    assert b"og:title" in without.body
+    assert b"og:url" not in without.body
+    assert b"og:image" not in without.body
+    for answer in (page, card):
+        text = answer.body.decode()
+        assert f'<meta property="og:url" content="https://board.example/agents/{address}">' in text
+        assert f'<meta property="og:image" content="https://board.example/agents/{address}/card.png">' in text
+    assert b"evil.example" not in without.body + page.body + card.body
+
+
+async def test_an_agent_with_two_wallets_has_one_page(tmp_path: Path) -> None:
+    """Tiles, trades, closed trades and refusals are all of the identity, whichever wallet is asked for."""
+    async with competition_site(tmp_path) as made:
+        chain, db = made.chain, made.world.db
+        first, second = chain.wallets[:2]
+        merged = "UPDATE agents SET erc8004_agent_id = ? WHERE stx_address = ?"
+        await db.prepare(merged).bind(first.erc8004_agent_id, second.address).run()
+        for wallet, kind, gave, got in (
+            (first, "simple", "stx", SBTC),
+            (second, "simple", SBTC, "stx"),
+            (first, "abort_by_response", "stx", SBTC),
+            (second, "abort_by_response", "stx", SBTC),
+        ):
+            await made.trade(wallet, kind, token_in=gave, token_out=got)
+        pages = [(await made.get(f"/agents/{each.address}")).body.decode() for each in (first, second)]
+
+        for page in pages:
+            assert "<dt>Trades</dt><dd>2</dd>" in page
+            assert page.count("https://explorer.hiro.so/txid/0x") == 2
+            assert page.count("it was mined and failed") == 2
+            assert re.search(r"<dt>Mean holding time</dt><dd>[0-9]", page)
+
+
+async def test_a_name_is_text_whatever_it_contains(tmp_path: Path) -> None:
+    """On the page, in the card and in the picture."""
+    async with competition_site(tmp_path) as made:
+        wallet = await traded(made)
+        name = '"><script>alert(1)</script>漢'
+        await made.world.db.prepare("UPDATE agents SET display_name = ?").bind(name).run()
+        for target in ("", "/card"):
+            text = (await made.get(f"/agents/{wallet.address}{target}")).body.decode()
+            assert "<script>alert" not in text
+            assert "&lt;script&gt;alert(1)&lt;/script&gt;漢" in text
+        assert (await made.get(f"/agents/{wallet.address}/card.png")).status == 200
+
+
+async def test_only_the_card_may_be_framed(tmp_path: Path) -> None:
+    """And it has no script."""
+    async with competition_site(tmp_path) as made:
+        wallet = await traded(made)
+        page = await made.get(f"/agents/{wallet.address}")
+        card = await made.get(f"/agents/{wallet.address}/card")
+
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        assert page.headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors *" in card.headers["content-security-policy"]
+        assert "x-frame-options" not in card.headers
+        assert b"<script" not in card.body
+
+
+async def test_the_picture_is_a_png_of_the_usual_size(tmp_path: Path) -> None:
+    """1200 by 630, small, and another one for another agent."""
+    async with competition_site(tmp_path) as made:
+        wallet = await traded(made)
+        picture = await made.get(f"/agents/{wallet.address}/card.png")
+        other = await made.get(f"/agents/{made.chain.wallets[1].address}/card.png")
+
+        assert (picture.status, picture.headers["content-type"]) == (200, "image/png")
+        assert picture.body[:8] == b"\x89PNG\r\n\x1a\n"
+        assert (int.from_bytes(picture.body[16:20]), int.from_bytes(picture.body[20:24])) == (1200, 630)
+        assert len(picture.body) < 20_000
+        assert picture.body != other.body
+
+
+async def test_a_picture_is_drawn_again_only_when_it_changes(tmp_path: Path) -> None:
+    """Not for another address of the same agent, for HEAD or for a new board; one that is not registered is 404."""
+    agent_page.preview.cache_clear()
+
+    def drawn() -> int:
+        return agent_page.preview.cache_info().misses
+
+    async with competition_site(tmp_path) as made:
+        wallet, deps = await traded(made), made.deps
+        path = f"/agents/{wallet.address}/card.png"
+        for who in (wallet.address, str(wallet.erc8004_agent_id)):
+            for method in ("GET", "HEAD"):
+                await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
+                await deps.clock.sleep(60)
+                answer = await ask(made.app, f"/agents/{who}/card.png", method=method)
+                assert answer.status == 200
+        missing = await made.get(f"/agents/{address_of('somebody')}/card.png")
+        unchanged, before = drawn(), await made.get(path)
+        swap = made.chain.swap(wallet, "simple")
+        made.chain.mine()
+        await made.submit(swap.tx_id)
+        await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
+        await deps.clock.sleep(60)
+        after = await made.get(path)
+
+        assert missing.status == 404
+        assert unchanged == 1
+        assert (before.body != after.body, drawn()) == (True, 2)
+
+
+async def test_pictures_are_drawn_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served between two of them: each is drawn in another round of the loop."""
+    drawn_in: list[int] = []
+    rounds = 0
+
+    def count() -> None:
+        nonlocal rounds
+        rounds += 1
+        asyncio.get_running_loop().call_later(0, count)
+
+    def preview(_shown: agent_page.Preview) -> bytes:
+        drawn_in.append(rounds)
+        return b"a picture"
+
+    monkeypatch.setattr(agent_page_routes, "preview", preview)
+    async with competition_site(tmp_path) as made:
+        app = made.with_deps(in_one_loop=True)
+        wallets = made.chain.wallets
+        count()
+        await asyncio.gather(*(ask(app, f"/agents/{each.address}/card.png") for each in wallets[:3] * 4))
+
+    assert len(drawn_in) == 12
+    assert len(set(drawn_in)) == 12
+
+
+async def test_a_picture_counts_as_ten_reads(tmp_path: Path) -> None:
+    """The page and the card count as one; where fewer reads are allowed, a picture takes all of them."""
+    async with competition_site(tmp_path) as made:
+        page = f"/agents/{made.chain.wallets[0].address}"
+        app = made.with_deps(reads_per_minute_max=21)
+        few = made.with_deps(reads_per_minute_max=3)
+        asked = [(await ask(app, page + suffix)).status for suffix in ("", "/card.png", "/card.png", "")]
+        asked_few = [(await ask(few, page + suffix)).status for suffix in ("/card.png", "")]
+        refused = await ask(few, f"{page}/card.png")
+
+        assert (asked, asked_few) == ([200, 200, 200, 429], [200, 429])
+        assert refused.headers["retry-after"] == "60"
+
+
+async def test_an_address_that_is_not_registered_has_no_page(tmp_path: Path) -> None:
+    """A 404 for people; a registered agent without a trade has one, which says so."""
+    async with competition_site(tmp_path) as made:
+        quiet = made.chain.wallets[2]
+        for who in (address_of("somebody"), "999999", "SP1", "%3Cscript%3E"):
+            missing = await made.get(f"/agents/{who}")
+            assert (missing.status, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
+            assert b"<script>" not in missing.body
+        page = await made.get(f"/agents/{quiet.address}")
+        assert page.status == 200
+        assert b"This agent has no trade that counts yet." in page.body
+        assert (await made.post(f"/agents/{quiet.address}", {})).status == 405
+
+
+def test_a_token_has_the_same_name_on_every_page() -> None:
+    """The server's table is that of the scripts; a token of another contract keeps its own name."""
+    table = re.search(r"const SYMBOLS = \{\n(.*?)\};", (STATIC / "js" / "tokens.js").read_text(), re.DOTALL)
+
+    assert table is not None
+    assert dict(re.findall(r'"?([\w.-]+)"?: "(\w+)"', table[1])) == SYMBOLS
+    assert token_name("stx") == "STX"
+    assert token_name("SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token") == "sBTC"
+    assert token_name("SP000000000000000000002Q6VF78.sbtc-token::STX") == "sbtc-token::STX"
+    assert token_name("SP000000000000000000002Q6VF78.other-token") == "other-token"

@@ -1,18 +1,12 @@
-"""`/api/admin/scheduler`: the object's methods over HTTP, for callers with a key.
+"""Routes for operators, supervisors and the site's cron: they show the scheduler and act on it.
 
-A viewer's key may only read. An operator's key may act, and every action is in the audit log.
+`/api/admin/scheduler` has the object's methods over HTTP, for callers with a key. A viewer's key may only read. An
+operator's key may act, and every action is in the audit log. `/api/competition/cron` is for clients that still call it
+(docs/decisions/0002-keep-the-cron-route.md). `/healthz` says whether the process is alive, `/readyz` whether the
+service is ready: on one machine from a snapshot that needs no answer from the scheduler, see `HealthSnapshot`.
 
 Emits `refusals.not_counted` when the database does not answer; the status is then shown without refusals. Emits
 `auth.forbidden` when a viewer tries to act.
-
-`/api/competition/cron`, for clients that still call it.
-
-docs/decisions/0002-keep-the-cron-route.md explains why it is kept.
-
-`/healthz` and `/readyz`: whether the process is alive, and whether the service is ready.
-
-On one machine, readiness is decided from a snapshot that needs no answer from the scheduler: see `HealthSnapshot`.
-On Cloudflare, the scheduler is asked.
 """
 
 import re
@@ -50,13 +44,12 @@ from tocsin.text import parse_duration, utc_time
 from tocsin.web.deps import ProofReader, WebDeps
 from tocsin.web.events import EventStreams
 from tocsin.web.limits import networks_of
-from tocsin.web.response import json_response
+from tocsin.web.response import NO_STORE, PRIVATE, json_response
 from tocsin.web.route import Alive, CronDescription, require_key
 
 DAY_MS = 86_400_000
 RUNS_PAGE_MAX = 2_000  # runs in one answer
 COUNTED_AGE_S = 2.0
-HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
 ACTIONS = (
     "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume,"
     " action=refresh&task=tenero (another task, or all), action=recheck&txid=0x…, or action=reload"
@@ -117,7 +110,7 @@ class AdminRoutes:
             "caller": {"name": key.name, "role": key.role},
             "simulator": deps.simulator,
         }
-        return json_response(overview, headers=HEADERS)
+        return json_response(overview, headers=PRIVATE)
 
     async def act(self, request: Request) -> ASGIApp:
         key, action, deps = self._operator(request), self._action(request), self._deps
@@ -189,7 +182,7 @@ class AdminRoutes:
         key = self._viewer(request)
         last = request.headers.get("last-event-id", "")
         after = int(last) if _NUMBER.fullmatch(last) else 0
-        headers = {**HEADERS, "X-Accel-Buffering": "no"}
+        headers = {**PRIVATE, "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
         return self._streams.open(after, lambda: key in self._deps.keys.admin, headers)
@@ -279,7 +272,7 @@ class _Counted:
 
 
 def _respond(shape: SnakeShape) -> Response:
-    return json_response(shape.to_json(), headers=HEADERS)
+    return json_response(shape.to_json(), headers=PRIVATE)
 
 
 def detail_of(done: SnakeShape) -> str | None:
@@ -370,14 +363,11 @@ class CronRoutes:
         key = require_key(request, "X-Cron-Secret", deps.keys.cron, "CRON_SECRET")
         entry = AuditEntry(key.name, "cron", networks_of(request.scope)[0], "refresh", "sweep")
         result = await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), _detail)
-        return json_response(result.to_json(), headers={"Cache-Control": "no-store"})
+        return json_response(result.to_json(), headers=NO_STORE)
 
 
 def _detail(result: RefreshResult) -> str:
     return f"run {result.run.id} of sweep: {result.run.outcome}"
-
-
-NO_STORE = {"Cache-Control": "no-store"}
 
 
 class HealthRoutes:

@@ -1,22 +1,21 @@
 """`/llms.txt` and `/.well-known/agent.json`: how a program takes part, from the facts that document the API.
 
-The documentation of the operations for participating programs, for `/openapi.json` and `/api/docs`.
+Here is also the documentation of the operations for these programs.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from tocsin.board.agents import STEPS
 from tocsin.board.types import AgentView
-from tocsin.stacks import ADDRESS_PATTERN, TXID_PATTERN
-from tocsin.swaps import trades as page_token
+from tocsin.stacks import TXID_PATTERN
+from tocsin.swaps import trades
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.rules import Rules
 from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX
 from tocsin.swaps.types import RefusalPage, TradeVerdict
-from tocsin.web import competition as competition_docs
-from tocsin.web import docs as operation_docs
-from tocsin.web import rounds as round_docs
-from tocsin.web.competition import EXAMPLE_SENDER, EXAMPLE_TXID
+from tocsin.web import competition, docs, rounds
+from tocsin.web.competition import ADDRESS, EXAMPLE_SENDER, EXAMPLE_TXID
 from tocsin.web.response import ErrorBody
 from tocsin.web.route import AgentCard, AgentSkill, McpMessage, OperationDoc, Parameter, ResponseDoc
 
@@ -24,15 +23,7 @@ AGENT = OperationDoc(
     operation_id="getAgent",
     tag="competition",
     summary="One agent: its tier, missing steps, ranks, values, latest refusals and rounds.",
-    parameters=(
-        Parameter(
-            "address",
-            {"type": "string", "pattern": ADDRESS_PATTERN},
-            "a Stacks mainnet address",
-            place="path",
-            example=EXAMPLE_SENDER,
-        ),
-    ),
+    parameters=(replace(ADDRESS, place="path"),),
     responses={200: ResponseDoc("the agent; an address that is not registered has that tier", (AgentView,))},
 )
 VERDICT = OperationDoc(
@@ -118,7 +109,7 @@ REFUSALS = OperationDoc(
         ),
         Parameter("sender", {"type": "string"}, "only refusals of this wallet; not together with code"),
         Parameter("limit", {"type": "number"}, f"{REFUSALS_DEFAULT} by default, {REFUSALS_MAX} at most"),
-        Parameter("cursor", {"type": "string", "pattern": page_token.PATTERN}, "`next` of the previous page"),
+        Parameter("cursor", {"type": "string", "pattern": trades.PATTERN}, "`next` of the previous page"),
     ),
     responses={200: ResponseDoc("a page", (RefusalPage,))},
 )
@@ -141,14 +132,14 @@ EVENTS = OperationDoc(
 ROUTES: tuple[tuple[str, str, OperationDoc], ...] = (
     ("GET", "/api/competition/agents/{address}", AGENT),
     ("GET", "/api/competition/trades/{txid}", VERDICT),
-    ("POST", "/api/competition/trades", competition_docs.SUBMIT_DOC),
-    ("GET", "/api/competition/trades", competition_docs.TRADES),
-    ("GET", "/api/competition/leaderboard", competition_docs.BOARD),
-    ("GET", "/api/competition/allowlist", competition_docs.ALLOWLIST),
-    ("GET", "/api/competition/status", competition_docs.COUNTS),
-    ("GET", "/api/competition/rounds/current", round_docs.CURRENT),
+    ("POST", "/api/competition/trades", competition.SUBMIT_DOC),
+    ("GET", "/api/competition/trades", competition.TRADES),
+    ("GET", "/api/competition/leaderboard", competition.BOARD),
+    ("GET", "/api/competition/allowlist", competition.ALLOWLIST),
+    ("GET", "/api/competition/status", competition.COUNTS),
+    ("GET", "/api/competition/rounds/current", rounds.CURRENT),
     ("GET", "/api/competition/events", EVENTS),
-    ("GET", "/api/prices", operation_docs.PRICES),
+    ("GET", "/api/prices", docs.PRICES),
 )
 _REFUSALS = (
     Code.SENDER_NOT_REGISTERED,

@@ -1,9 +1,4 @@
-"""`/agents/{address or id}`: one agent as a page, as a card for other sites, and as a picture for previews.
-
-The pages of agents: `/agents/{address or id}`, its card for other sites, and its picture.
-
-Names of tokens for people. `tokens.js` has the same table for pages drawn by scripts.
-"""
+"""`/agents/{address or id}`: one agent as a page, as a card for other sites, and as a picture for previews."""
 
 import asyncio
 import re
@@ -53,18 +48,6 @@ SYMBOLS: Final = {
     "SP1Y5YSTAHZ88XYK1VPDH24GY0HPX5J4JECTMY4A1.velar-token": "VELAR",
     "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token": "DIKO",
 }
-
-
-def token_name(token: str) -> str:
-    """Its symbol, or else its asset's name, followed by its contract's name if it looks like a symbol."""
-    contract, _, asset = token.partition("::")
-    if contract in SYMBOLS:
-        return SYMBOLS[contract]
-    name = asset or contract.rpartition(".")[2]
-    is_taken = name.lower() in {symbol.lower() for symbol in SYMBOLS.values()}
-    return token.partition(".")[2] if is_taken else name
-
-
 NONE = "\u2013"  # a dash
 EXPLORER = "https://explorer.hiro.so/txid/"
 INK, MUTED, ACCENT, GOOD, BAD = range(1, 6)  # colours; 0 is the ground
@@ -82,6 +65,32 @@ PAYMENTS: dict[RewardStatus, str] = {
     "failed": "payment failed",
     "void": "not awarded",
 }
+AGED = {"Cache-Control": "public, max-age=30"}
+CURVE_MS = CURVE_DAYS * 86_400_000
+TRADES_SHOWN = 20
+READS_PER_PICTURE = 10  # it costs as much
+SCRIPT = "/static/js/agent.js"
+_ID = re.compile(r"[0-9]{1,12}")
+_BY_ID = """
+SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address
+WHERE a.erc8004_agent_id = ? ORDER BY t.last_trade_at DESC, a.stx_address LIMIT 1"""
+_NEWEST_SWAPS = """
+SELECT s.txid, s.burn_block_time, s.token_in, s.amount_in, s.token_out, s.amount_out,
+  v.given_micros, v.received_micros
+FROM swaps s LEFT JOIN swap_values v ON v.txid = s.txid
+WHERE s.sender = ? ORDER BY s.burn_block_time DESC, s.txid DESC LIMIT ?"""
+# Any site may show the card in a frame; nothing in it can act.
+_FRAMED = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors *"
+
+
+def token_name(token: str) -> str:
+    """Its symbol, or else its asset's name, followed by its contract's name if it looks like a symbol."""
+    contract, _, asset = token.partition("::")
+    if contract in SYMBOLS:
+        return SYMBOLS[contract]
+    name = asset or contract.rpartition(".")[2]
+    is_taken = name.lower() in {symbol.lower() for symbol in SYMBOLS.values()}
+    return token.partition(".")[2] if is_taken else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,25 +378,6 @@ def _optional(usd: float | None, shown: Callable[[float], str]) -> str:
 
 def _short(address: str) -> str:
     return f"{address[:6]}…{address[-4:]}"
-
-
-AGED = {"Cache-Control": "public, max-age=30"}
-CURVE_MS = CURVE_DAYS * 86_400_000
-TRADES_SHOWN = 20
-READS_PER_PICTURE = 10  # it costs as much
-SCRIPT = "/static/js/agent.js"
-
-_ID = re.compile(r"[0-9]{1,12}")
-_BY_ID = """
-SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address
-WHERE a.erc8004_agent_id = ? ORDER BY t.last_trade_at DESC, a.stx_address LIMIT 1"""
-_NEWEST_SWAPS = """
-SELECT s.txid, s.burn_block_time, s.token_in, s.amount_in, s.token_out, s.amount_out,
-  v.given_micros, v.received_micros
-FROM swaps s LEFT JOIN swap_values v ON v.txid = s.txid
-WHERE s.sender = ? ORDER BY s.burn_block_time DESC, s.txid DESC LIMIT ?"""
-# Any site may show the card in a frame; nothing in it can act.
-_FRAMED = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors *"
 
 
 class AgentPages:

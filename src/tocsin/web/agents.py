@@ -1,7 +1,4 @@
-"""The routes for participating programs: one agent, the verdict on one transaction, and how to take part.
-
-`GET /api/competition/leaderboard.csv`: the whole board for a spreadsheet.
-"""
+"""The routes for participating programs: one agent, a verdict, how to take part, and the board for a spreadsheet."""
 
 import csv
 import io
@@ -32,10 +29,21 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.response import RETRY_S, json_response
 
-AGENT_AGE_S = 5
-VERDICT_AGE_S = 5
+AGE_S = 5
 GUIDE_AGE_S = 300
 ROUNDS_SHOWN = 12
+COLUMNS = (
+    "rank",
+    "name",
+    "stxAddress",
+    "erc8004AgentId",
+    "tradeCount",
+    "volumeUsd",
+    "pnlUsd",
+    "pnlPercent",
+    "pnlAtTradeUsd",
+    "latestTradeAt",
+)
 
 
 class AgentRoutes:
@@ -49,11 +57,11 @@ class AgentRoutes:
 
     async def agent(self, request: Request) -> ASGIApp:
         view = await self.view(request.path_params["address"])
-        return json_response(view.to_json(), headers=aged(AGENT_AGE_S))
+        return json_response(view.to_json(), headers=aged(AGE_S))
 
     async def verdict(self, request: Request) -> ASGIApp:
         verdict = await self.verdict_on(request.path_params["txid"], networks_of(request.scope))
-        return json_response(verdict.to_json(), headers=aged(VERDICT_AGE_S))
+        return json_response(verdict.to_json(), headers=aged(AGE_S))
 
     async def board(self) -> PublishedBoard:
         """The board that the object published; computed here only until it has published one."""
@@ -102,21 +110,6 @@ class AgentRoutes:
     async def card(self, _request: Request) -> ASGIApp:
         card = agent_card(self._deps.rules, self._deps.version)
         return json_response(card.to_json(), headers=aged(GUIDE_AGE_S))
-
-
-AGE_S = 5
-COLUMNS = (
-    "rank",
-    "name",
-    "stxAddress",
-    "erc8004AgentId",
-    "tradeCount",
-    "volumeUsd",
-    "pnlUsd",
-    "pnlPercent",
-    "pnlAtTradeUsd",
-    "latestTradeAt",
-)
 
 
 class CsvRoute:

@@ -1,10 +1,9 @@
-"""The web application: every route in one list.
+"""The web application: every route in one list, and what is around them.
 
-The outermost layer: security headers on every response, one shape for every error, no writes to a lost store.
+Outermost are security headers on every response, one shape for every error, and no writes to a lost store. Pages of
+other sites may read the public API (CORS), never with credentials.
 
 Emits `request.failed` for every 5xx, with a traceback if the cause is a bug.
-
-Which pages of other sites may read the public API (CORS). Credentials are never allowed.
 """
 
 import asyncio
@@ -21,10 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.errors import ObjectReset, StoreError, StoreUnavailable
 from holdfast.types import Logger
 from tocsin.errors import RequestRefused
-from tocsin.web import agent_guide as agent_docs
-from tocsin.web import competition as competition_docs
-from tocsin.web import docs as operation_docs
-from tocsin.web import rounds as round_docs
+from tocsin.web import agent_guide, competition, docs, rounds
 from tocsin.web.admin import AdminRoutes, CronRoutes, HealthRoutes
 from tocsin.web.agent_page import AgentPages
 from tocsin.web.agents import AgentRoutes, CsvRoute
@@ -35,8 +31,7 @@ from tocsin.web.deps import Keys, WebDeps
 from tocsin.web.events import NewsStreams
 from tocsin.web.limits import UNDER_WAY_MAX, ClientLimits
 from tocsin.web.mcp import McpRoute
-from tocsin.web.metric_text import HttpMetrics
-from tocsin.web.metrics import MetricsRoute
+from tocsin.web.metrics import HttpMetrics, MetricsRoute
 from tocsin.web.openapi import ApiDocs
 from tocsin.web.pages import is_for_people, not_found_page
 from tocsin.web.prices import PriceHistoryRoute, PriceQuery, price_cache
@@ -56,6 +51,19 @@ from tocsin.web.rounds import RoundAdminRoutes, RoundRoutes
 from tocsin.web.route import Operation, PathPatterns, foreign_names, is_public, query_names, require_key, routes_of
 
 TRACEBACK_MAX = 4_000
+PRICES_PATH = "/api/prices"
+BOARD_PATH = "/api/competition/leaderboard"
+STATUS_PATH = "/api/competition/status"
+HISTORY_PATH = "/api/competition/history"
+CURVES_PATH = "/api/competition/curves"
+ROUNDS_PATH = "/api/competition/rounds"
+ROUND_ADMIN_PATH = "/api/admin/competition/finalize"
+DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
+REFUSAL_WAIT_S = 1.0
+ANY = "*"
+PREFLIGHT_AGE_S = 86_400
+READS = ("GET", "HEAD")
+READABLE = (b"access-control-expose-headers", b"etag, retry-after")
 
 
 class ErrorMiddleware:
@@ -110,12 +118,6 @@ class ErrorMiddleware:
             fields["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK_MAX:]
         write = self._logger.error if status == 500 else self._logger.warn
         write("request.failed", **fields, error=f"{type(error).__name__}: {error}"[:500])
-
-
-ANY = "*"
-PREFLIGHT_AGE_S = 86_400
-READS = ("GET", "HEAD")
-READABLE = (b"access-control-expose-headers", b"etag, retry-after")
 
 
 class CrossOrigin:
@@ -174,22 +176,11 @@ class CrossOrigin:
         await send({"type": "http.response.body", "body": b""})
 
 
-PRICES_PATH = "/api/prices"
-BOARD_PATH = "/api/competition/leaderboard"
-STATUS_PATH = "/api/competition/status"
-HISTORY_PATH = "/api/competition/history"
-CURVES_PATH = "/api/competition/curves"
-ROUNDS_PATH = "/api/competition/rounds"
-ROUND_ADMIN_PATH = "/api/admin/competition/finalize"
-REFUSAL_WAIT_S = 1.0
-DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
-
-
 def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are routes that come after the API's own."""
     cross_origin = CrossOrigin(deps.origins)
     prices = price_cache(deps, cross_origin.fixed_headers)
-    competition = CompetitionRoutes(deps, cross_origin.fixed_headers)
+    trading = CompetitionRoutes(deps, cross_origin.fixed_headers)
     limits = ClientLimits(
         deps.posts_per_minute_max,
         deps.clock,
@@ -201,14 +192,14 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     http = HttpMetrics(deps.clock)
     agents = AgentRoutes(deps)
     curves = CurvesRoute(deps, cross_origin.fixed_headers)
-    listed = operations(deps, prices, competition, agents, curves, http)
+    listed = operations(deps, prices, trading, agents, curves, http)
     public = {operation.path for operation in listed if is_public(operation)}
     cross_origin.paths = PathPatterns(public | DOCUMENTS)
     cached: dict[str, ResponseCache[Any]] = {
         PRICES_PATH: prices,
-        BOARD_PATH: competition.board,
-        STATUS_PATH: competition.status,
-        HISTORY_PATH: competition.history,
+        BOARD_PATH: trading.board,
+        STATUS_PATH: trading.status,
+        HISTORY_PATH: trading.history,
     }
     for path, cache in cached.items():
         cache.foreign = foreign_names(listed, path) | {"docs"}
@@ -230,7 +221,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
 def operations(
     deps: WebDeps,
     prices: ResponseCache[PriceQuery],
-    competition: CompetitionRoutes,
+    trading: CompetitionRoutes,
     agents: AgentRoutes,
     curves: CurvesRoute,
     http: HttpMetrics,
@@ -238,48 +229,48 @@ def operations(
     """Every route of the API."""
     chainhook, cron = ChainhookRoute(deps), CronRoutes(deps)
     health, metrics = HealthRoutes(deps), MetricsRoute(deps, http)
-    rounds, round_admin = RoundRoutes(deps), RoundAdminRoutes(deps)
+    round_routes, round_admin = RoundRoutes(deps), RoundAdminRoutes(deps)
 
     def refreshed() -> None:
         prices.forget()
-        competition.board.forget()
+        trading.board.forget()
 
     every: list[Operation] = []
-    docs = ApiDocs(deps.version, every, compress=deps.compress, in_one_loop=deps.in_one_loop)
+    api_docs = ApiDocs(deps.version, every, compress=deps.compress, in_one_loop=deps.in_one_loop)
     every += [
-        Operation("GET", PRICES_PATH, prices.show, operation_docs.PRICES, is_prepared=True),
-        Operation("GET", BOARD_PATH, competition.board.show, competition_docs.BOARD, is_prepared=True),
-        Operation("GET", f"{BOARD_PATH}.csv", CsvRoute(agents).show, agent_docs.CSV),
-        Operation("GET", HISTORY_PATH, competition.history.show, competition_docs.HISTORY, is_prepared=True),
-        Operation("GET", CURVES_PATH, curves.show, competition_docs.CURVES, is_prepared=True),
-        Operation("GET", "/api/competition/trades", competition.trades, competition_docs.TRADES),
-        Operation("POST", "/api/competition/trades", competition.submit, competition_docs.SUBMIT_DOC),
-        Operation("GET", "/api/competition/trades/{txid}", agents.verdict, agent_docs.VERDICT),
-        Operation("GET", "/api/competition/events", NewsStreams(deps).show, agent_docs.EVENTS),
-        Operation("GET", "/api/competition/agents/{address}", agents.agent, agent_docs.AGENT),
-        Operation("GET", STATUS_PATH, competition.status.show, competition_docs.COUNTS, is_prepared=True),
-        Operation("GET", "/api/competition/allowlist", competition.allowlist, competition_docs.ALLOWLIST),
-        Operation("GET", "/api/competition/tracked-tokens", competition.tracked_tokens, competition_docs.TRACKED),
-        Operation("GET", ROUNDS_PATH, rounds.listed, round_docs.ROUNDS),
-        Operation("GET", f"{ROUNDS_PATH}/current", rounds.current, round_docs.CURRENT),
-        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}", rounds.one, round_docs.ROUND_DOC),
-        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}/file", rounds.file, round_docs.FILE),
-        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}/results/{{stxAddress}}", rounds.placed, round_docs.PLACED),
-        Operation("GET", ROUND_ADMIN_PATH, round_admin.show, round_docs.ALL),
-        Operation("POST", ROUND_ADMIN_PATH, round_admin.act, round_docs.ACT),
-        Operation("POST", "/api/chainhook", chainhook.receive, competition_docs.CHAINHOOK, BODY_MAX),
-        Operation("GET", "/api/competition/cron", cron.describe, operation_docs.CRON),
-        Operation("POST", "/api/competition/cron", cron.sweep, operation_docs.SWEEP),
+        Operation("GET", PRICES_PATH, prices.show, docs.PRICES, is_prepared=True),
+        Operation("GET", BOARD_PATH, trading.board.show, competition.BOARD, is_prepared=True),
+        Operation("GET", f"{BOARD_PATH}.csv", CsvRoute(agents).show, agent_guide.CSV),
+        Operation("GET", HISTORY_PATH, trading.history.show, competition.HISTORY, is_prepared=True),
+        Operation("GET", CURVES_PATH, curves.show, competition.CURVES, is_prepared=True),
+        Operation("GET", "/api/competition/trades", trading.trades, competition.TRADES),
+        Operation("POST", "/api/competition/trades", trading.submit, competition.SUBMIT_DOC),
+        Operation("GET", "/api/competition/trades/{txid}", agents.verdict, agent_guide.VERDICT),
+        Operation("GET", "/api/competition/events", NewsStreams(deps).show, agent_guide.EVENTS),
+        Operation("GET", "/api/competition/agents/{address}", agents.agent, agent_guide.AGENT),
+        Operation("GET", STATUS_PATH, trading.status.show, competition.COUNTS, is_prepared=True),
+        Operation("GET", "/api/competition/allowlist", trading.allowlist, competition.ALLOWLIST),
+        Operation("GET", "/api/competition/tracked-tokens", trading.tracked_tokens, competition.TRACKED),
+        Operation("GET", ROUNDS_PATH, round_routes.listed, rounds.ROUNDS),
+        Operation("GET", f"{ROUNDS_PATH}/current", round_routes.current, rounds.CURRENT),
+        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}", round_routes.one, rounds.ROUND_DOC),
+        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}/file", round_routes.file, rounds.FILE),
+        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}/results/{{stxAddress}}", round_routes.placed, rounds.PLACED),
+        Operation("GET", ROUND_ADMIN_PATH, round_admin.show, rounds.ALL),
+        Operation("POST", ROUND_ADMIN_PATH, round_admin.act, rounds.ACT),
+        Operation("POST", "/api/chainhook", chainhook.receive, competition.CHAINHOOK, BODY_MAX),
+        Operation("GET", "/api/competition/cron", cron.describe, docs.CRON),
+        Operation("POST", "/api/competition/cron", cron.sweep, docs.SWEEP),
         *admin_operations(deps, AdminRoutes(deps, on_refresh=refreshed)),
-        Operation("POST", "/mcp", McpRoute(deps, agents, competition).answer, agent_docs.MCP),
-        Operation("GET", "/llms.txt", agents.guide, agent_docs.GUIDE),
-        Operation("GET", "/.well-known/agent.json", agents.card, agent_docs.CARD),
-        Operation("GET", "/healthz", health.alive, operation_docs.HEALTHZ),
-        Operation("GET", "/readyz", health.ready, operation_docs.READYZ),
-        Operation("GET", "/metrics", metrics.show, operation_docs.METRICS),
-        Operation("GET", "/openapi.json", docs.machine, operation_docs.OPENAPI, is_prepared=True),
-        Operation("GET", "/api/openapi.json", docs.machine, operation_docs.SITE_OPENAPI, is_prepared=True),
-        Operation("GET", "/api/docs", docs.human, operation_docs.DOCS, is_prepared=True),
+        Operation("POST", "/mcp", McpRoute(deps, agents, trading).answer, agent_guide.MCP),
+        Operation("GET", "/llms.txt", agents.guide, agent_guide.GUIDE),
+        Operation("GET", "/.well-known/agent.json", agents.card, agent_guide.CARD),
+        Operation("GET", "/healthz", health.alive, docs.HEALTHZ),
+        Operation("GET", "/readyz", health.ready, docs.READYZ),
+        Operation("GET", "/metrics", metrics.show, docs.METRICS),
+        Operation("GET", "/openapi.json", api_docs.machine, docs.OPENAPI, is_prepared=True),
+        Operation("GET", "/api/openapi.json", api_docs.machine, docs.SITE_OPENAPI, is_prepared=True),
+        Operation("GET", "/api/docs", api_docs.human, docs.DOCS, is_prepared=True),
     ]
     return every
 
@@ -288,15 +279,15 @@ def admin_operations(deps: WebDeps, admin: AdminRoutes) -> list[Operation]:
     """The routes for operators, except those for rounds."""
     scheduler = "/api/admin/scheduler"
     return [
-        Operation("GET", "/api/admin/competition/refusals", RefusalRoutes(deps).show, agent_docs.REFUSALS),
-        Operation("GET", "/api/admin/prices/history", PriceHistoryRoute(deps).show, operation_docs.PRICE_HISTORY),
-        Operation("GET", scheduler, admin.show, operation_docs.STATUS),
-        Operation("POST", scheduler, admin.act, operation_docs.ACT),
-        Operation("GET", f"{scheduler}/runs", admin.runs, operation_docs.RUNS),
-        Operation("GET", f"{scheduler}/runs/{{number}}", admin.run, operation_docs.RUN),
-        Operation("GET", f"{scheduler}/days", admin.days, operation_docs.DAYS),
-        Operation("GET", f"{scheduler}/audit", admin.audit, operation_docs.AUDIT),
-        Operation("GET", f"{scheduler}/events", admin.events, operation_docs.EVENTS),
+        Operation("GET", "/api/admin/competition/refusals", RefusalRoutes(deps).show, agent_guide.REFUSALS),
+        Operation("GET", "/api/admin/prices/history", PriceHistoryRoute(deps).show, docs.PRICE_HISTORY),
+        Operation("GET", scheduler, admin.show, docs.STATUS),
+        Operation("POST", scheduler, admin.act, docs.ACT),
+        Operation("GET", f"{scheduler}/runs", admin.runs, docs.RUNS),
+        Operation("GET", f"{scheduler}/runs/{{number}}", admin.run, docs.RUN),
+        Operation("GET", f"{scheduler}/days", admin.days, docs.DAYS),
+        Operation("GET", f"{scheduler}/audit", admin.audit, docs.AUDIT),
+        Operation("GET", f"{scheduler}/events", admin.events, docs.EVENTS),
     ]
 
 

@@ -1,8 +1,6 @@
-"""Responses for many clients: encoded once, kept for a second, and sent unchanged.
+"""Responses for many clients: computed and encoded once, kept for a second, and sent unchanged.
 
-Results that many requests need at the same time: each is computed once and kept.
-
-Responses to requests over a limit, without routing: refusing a flood must not cost more than answering it.
+A request over a limit is refused without routing: refusing a flood must not cost more than answering it.
 """
 
 import asyncio
@@ -20,6 +18,7 @@ from holdfast.errors import UsageError
 from holdfast.types import JSON, Clock
 from tocsin.errors import RequestRefused
 from tocsin.shape import SnakeShape
+from tocsin.web.deps import WebDeps
 from tocsin.web.response import (
     SECURITY_HEADERS,
     Form,
@@ -34,6 +33,11 @@ from tocsin.web.response import (
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+AGE_MAX_S = 1.0
+AGE_STALE_MAX_S = 10.0  # while a newer one is computed
+RESPONSES_MAX = 64
+QUERIES_MAX = 256
+FORMS_MAX = 256
 
 
 class SharedResults(Generic[K, V]):
@@ -98,12 +102,6 @@ def keep(values: dict[K, V], key: K, value: V, count_max: int) -> None:
     if len(values) >= count_max:
         del values[next(iter(values))]
     values[key] = value
-
-
-AGE_MAX_S = 1.0
-AGE_STALE_MAX_S = 10.0  # while a newer one is computed
-RESPONSES_MAX = 64
-QUERIES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +209,26 @@ class ResponseCache(Generic[K]):
         )
 
 
-FORMS_MAX = 256
+def cache_for(
+    deps: WebDeps,
+    headers: RawHeaders,
+    max_age_s: int,
+    parse: Callable[[QueryParams], K],
+    respond: Callable[[K], Awaitable[SnakeShape]],
+    responses_max: int = RESPONSES_MAX,
+) -> ResponseCache[K]:
+    """A cache for a route of this application; `headers` are those of all its responses."""
+    loop, zips = deps.in_one_loop, deps.compress
+    return ResponseCache(
+        deps.clock,
+        max_age_s,
+        parse,
+        respond,
+        in_one_loop=loop,
+        headers=headers,
+        compress=zips,
+        responses_max=responses_max,
+    )
 
 
 class RefusedReads:

@@ -14,7 +14,7 @@ from tocsin.swaps.chainhook import Push
 from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED
 from tocsin.swaps.types import PushCounts
 from tocsin.web.deps import WebDeps
-from tocsin.web.response import json_response
+from tocsin.web.response import NO_STORE, json_response
 from tocsin.web.route import check_media_type, parsed, require_secret
 
 BODY_MAX = 40 * 1024 * 1024  # as much as Hiro's own receiver accepts; what `READ_MAX` exceeds is not kept
@@ -37,7 +37,7 @@ class ChainhookRoute:
         except UsageError as error:
             raise RequestRefused(422, "malformed_push", str(error)) from None
         counts = PushCounts.from_json(await self._deps.scheduler().run_job(RECEIVE, push.to_json()))
-        response = json_response(counts.to_json(), headers={"Cache-Control": "no-store"})
+        response = json_response(counts.to_json(), headers=NO_STORE)
         if counts.queued:
             response.background = BackgroundTask(self._verify)
         return response

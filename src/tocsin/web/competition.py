@@ -1,11 +1,4 @@
-"""The routes of the competition, for agents and visitors.
-
-The documentation of the competition's operations, for `/openapi.json` and `/api/docs`.
-
-`/api/admin/competition/refusals`: refusals, newest first, for callers with a key.
-
-The routes for the history of agents.
-"""
+"""The routes of the competition for agents and visitors, with their documentation, and refusals for operators."""
 
 import asyncio
 import re
@@ -34,10 +27,9 @@ from tocsin.scheduler.health import health_of
 from tocsin.scheduler.types import Completeness, Health, Status
 from tocsin.stacks import ADDRESS_PATTERN
 from tocsin.swaps import trades
-from tocsin.swaps import trades as page_token
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.submit import SUBMIT
-from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX, check_address, refusals, trade_counts
+from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX, check_address, refusals
 from tocsin.swaps.types import (
     AllowListView,
     PendingTrade,
@@ -50,10 +42,12 @@ from tocsin.swaps.types import (
     TradePage,
     TradeSubmission,
 )
-from tocsin.web.cache import ResponseCache
+from tocsin.web.cache import cache_for
 from tocsin.web.deps import ProofReader, WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.response import (
+    NO_STORE,
+    PRIVATE,
     RETRY_S,
     SECURITY_HEADERS,
     ErrorBody,
@@ -67,36 +61,12 @@ from tocsin.web.route import OperationDoc, Parameter, ResponseDoc, json_body, re
 PERIODS: tuple[Period, ...] = get_args(Period)
 PERIOD_DEFAULT: Period = "7d"
 HISTORY_AGE_S = 60
-
-_HOUR_MS = 3_600_000
-_LENGTH_MS: dict[str, int] = {
-    "24h": 24 * _HOUR_MS,
-    "7d": 7 * 24 * _HOUR_MS,
-    "30d": 30 * 24 * _HOUR_MS,
-    "90d": 90 * 24 * _HOUR_MS,
-}
-
-
-def history_cache(deps: WebDeps, headers: RawHeaders) -> ResponseCache[tuple[str, Period]]:
-    """Responses to `GET /api/competition/history`."""
-
-    async def respond(asked: tuple[str, Period]) -> HistoryView:
-        address, period = asked
-        now = deps.clock.now()
-        agent_id = (await trade_counts(deps.db, address)).agent_id
-        first_ms = 0 if period == "all" else now - _LENGTH_MS[period]
-        points = [] if agent_id is None else await history_of(deps.db, agent_id, first_ms, now)
-        return HistoryView(address, agent_id, period, now, points)
-
-    return ResponseCache(
-        deps.clock,
-        HISTORY_AGE_S,
-        _read_query,
-        respond,
-        in_one_loop=deps.in_one_loop,
-        headers=headers,
-        compress=deps.compress,
-    )
+LENGTH_MS: dict[str, int] = {"24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS, "90d": 90 * DAY_MS}
+BOARD_AGE_S = 5
+STATUS_AGE_S = 10
+AGENTS_MAX = 1_000  # cached statuses, 1 kB each
+LIST_AGE_S = 3600
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class CurvesRoute:
@@ -124,24 +94,6 @@ class CurvesRoute:
         return PreparedResponse(body, "application/json", self._headers, compress=self._deps.compress)
 
 
-def _read_query(query: QueryParams) -> tuple[str, Period]:
-    address, asked = query.get("address", ""), query.get("period") or PERIOD_DEFAULT
-    check_address(address)
-    for period in PERIODS:
-        if asked == period:
-            return address, period
-    raise UsageError(f"period is one of {', '.join(PERIODS)}, not {asked[:40]!r}.")
-
-
-BOARD_AGE_S = 5
-STATUS_AGE_S = 10
-AGENTS_MAX = 1_000  # cached statuses, 1 kB each
-LIST_AGE_S = 3600
-NO_STORE = {"Cache-Control": "no-store"}
-
-_NUMBER = re.compile(r"[+-]?[0-9]+")
-
-
 class CompetitionRoutes:
     """Reads the database; only `submit` calls the object, which asks the chain."""
 
@@ -151,26 +103,9 @@ class CompetitionRoutes:
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._rows = PeriodRows()
         self._proof = ProofReader(deps)
-        self.board = ResponseCache(
-            deps.clock,
-            BOARD_AGE_S,
-            _board_query,
-            self._board,
-            in_one_loop=deps.in_one_loop,
-            headers=headers,
-            compress=deps.compress,
-        )
-        self.status = ResponseCache(
-            deps.clock,
-            STATUS_AGE_S,
-            _address,
-            self._status,
-            in_one_loop=deps.in_one_loop,
-            headers=headers,
-            compress=deps.compress,
-            responses_max=AGENTS_MAX,
-        )
-        self.history = history_cache(deps, headers)
+        self.board = cache_for(deps, headers, BOARD_AGE_S, _board_query, self._board)
+        self.status = cache_for(deps, headers, STATUS_AGE_S, _address, self._status, AGENTS_MAX)
+        self.history = cache_for(deps, headers, HISTORY_AGE_S, _history_query, self._history)
 
     async def trades(self, request: Request) -> ASGIApp:
         query = request.query_params
@@ -215,6 +150,13 @@ class CompetitionRoutes:
         newest = {} if result is None else {"latestRoundResult": result.to_json()}
         return AgentStatus.from_json({**counts.to_json(), **newest})
 
+    async def _history(self, asked: tuple[str, Period]) -> HistoryView:
+        (address, period), deps, now = asked, self._deps, self._deps.clock.now()
+        agent_id = (await trades.trade_counts(deps.db, address)).agent_id
+        first_ms = 0 if period == "all" else now - LENGTH_MS[period]
+        points = [] if agent_id is None else await history_of(deps.db, agent_id, first_ms, now)
+        return HistoryView(address, agent_id, period, now, points)
+
     async def _board(self, query: BoardQuery) -> Board:
         """A page of the board that the object published."""
         deps, now, period = self._deps, self._deps.clock.now(), query.period
@@ -245,6 +187,15 @@ class CompetitionRoutes:
             return await self._of_round.read() or PublishedBoard([], now, None, final=False)
         deps = self._deps
         return await self._published.read() or await board_at(deps.db, deps.kv, now, deps.rules)
+
+
+def _history_query(query: QueryParams) -> tuple[str, Period]:
+    address, asked = query.get("address", ""), query.get("period") or PERIOD_DEFAULT
+    check_address(address)
+    for period in PERIODS:
+        if asked == period:
+            return address, period
+    raise UsageError(f"period is one of {', '.join(PERIODS)}, not {asked[:40]!r}.")
 
 
 def _address(query: QueryParams) -> str:
@@ -344,14 +295,14 @@ _TRADE = Trade(
     source="agent",
     provider=None,
 )
-_ADDRESS = Parameter(
+ADDRESS = Parameter(
     "address",
     {"type": "string", "pattern": ADDRESS_PATTERN},
     "a Stacks mainnet address",
     required=True,
     example=EXAMPLE_SENDER,
 )
-_CURSOR = Parameter("cursor", {"type": "string", "pattern": page_token.PATTERN}, "the cursor from the previous page")
+_CURSOR = Parameter("cursor", {"type": "string", "pattern": trades.PATTERN}, "the cursor from the previous page")
 
 
 def _limit(default: int, largest: int) -> Parameter:
@@ -429,7 +380,7 @@ HISTORY = OperationDoc(
     operation_id="getHistory",
     tag="competition",
     summary="An agent's history: its row of the board at each hour. Hours without a point are left out.",
-    parameters=(_ADDRESS, Parameter("period", {"enum": list(PERIODS)}, f"{PERIOD_DEFAULT} by default")),
+    parameters=(ADDRESS, Parameter("period", {"enum": list(PERIODS)}, f"{PERIOD_DEFAULT} by default")),
     responses={
         200: ResponseDoc(
             "the points, oldest first; old days have only their last one",
@@ -468,7 +419,7 @@ TRADES = OperationDoc(
     tag="competition",
     summary="Swaps that count, newest first: those of one agent, or of all.",
     parameters=(
-        replace(_ADDRESS, required=False, description="only swaps of this agent"),
+        replace(ADDRESS, required=False, description="only swaps of this agent"),
         _limit(trades.PAGE_DEFAULT, trades.PAGE_MAX),
         _CURSOR,
     ),
@@ -490,7 +441,7 @@ COUNTS = OperationDoc(
     operation_id="getTradeCounts",
     tag="competition",
     summary="An agent's counts, and its newest result. An address that is not registered has zeros.",
-    parameters=(_ADDRESS,),
+    parameters=(ADDRESS,),
     responses={
         200: ResponseDoc(
             "the counts; times are seconds, as on chain; `latestRoundResult` if the agent has one", (AgentStatus,)
@@ -532,8 +483,6 @@ CHAINHOOK = OperationDoc(
     },
 )
 
-HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
-
 
 class RefusalRoutes:
     """Reads the database."""
@@ -551,4 +500,4 @@ class RefusalRoutes:
             sender=query.get("sender") or None,
             after=query.get("cursor") or None,
         )
-        return json_response(found.to_json(), headers=HEADERS)
+        return json_response(found.to_json(), headers=PRIVATE)

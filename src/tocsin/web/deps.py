@@ -1,7 +1,4 @@
-"""What the routes need from the service.
-
-The block up to which the record is proven complete, for the board and the console; cached for a few seconds.
-"""
+"""What the routes are given, and how far the record is proven complete, for the board and the console."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -15,6 +12,10 @@ from tocsin.scheduler.types import Completeness, Reloaded
 from tocsin.settings import AccessKey, Settings
 from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import Rules
+
+PROOF_AGE_S = 5.0
+NO_SCHEDULER = Completeness(None, None, None, "the scheduler does not answer")
+NO_DATABASE = Completeness(None, None, None, "the database does not answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,6 @@ class WebDeps:
     @property
     def rules(self) -> Rules:
         return self.in_force.rules
-
-
-PROOF_AGE_S = 5.0
-NO_SCHEDULER = Completeness(None, None, None, "the scheduler does not answer")
-NO_DATABASE = Completeness(None, None, None, "the database does not answer")
 
 
 class ProofReader:

@@ -27,7 +27,7 @@ from tocsin.stacks import TOKEN_ID_PATTERN, TXID_PATTERN
 from tocsin.swaps.types import SubmitAnswer
 from tocsin.text import DURATION_PATTERN
 from tocsin.web.admin import ACTIONS, AUDIT_MAX, DEFAULT_TASK, PARAMETERS, REASON_MAX, RUNS_PAGE_MAX, TASK_PATTERN
-from tocsin.web.metric_text import MEDIA_TYPE
+from tocsin.web.metrics import MEDIA_TYPE
 from tocsin.web.prices import PERIODS, POINTS_MAX, TOKENS_MAX
 from tocsin.web.response import ErrorBody
 from tocsin.web.route import Alive, ApiDocument, CronDescription, OperationDoc, Parameter, ResponseDoc

@@ -1,9 +1,7 @@
-"""A curve as SVG, with readable axes. Pure. Its colours come from the page's style sheet.
+"""A curve as SVG with readable axes, and a picture of a few colours as PNG for link previews, which show no SVG. Pure.
 
-A picture of a few colours, drawn here and written as PNG, for link previews, which do not show SVG.
-
-A preview needs only rectangles, lines and text in a small built-in font. Pure Python, so that it also runs on
-Cloudflare.
+The curve's colours come from the page's style sheet. A preview needs only rectangles, lines and text in a small
+built-in font, so no library is needed, and it also runs on Cloudflare.
 """
 
 import itertools
@@ -21,6 +19,26 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 8, 10, 26
 GRID_LINES = 4
 CENT = 0.01  # smaller differences are not drawn
 GAP_S = 9_000  # each hour has a point, at any minute: two and a half hours without one are a gap
+Colour: TypeAlias = tuple[int, int, int]
+GLYPH_WIDTH, GLYPH_HEIGHT = 5, 7
+ADVANCE = GLYPH_WIDTH + 1
+# Each glyph is five columns of seven bits, the lowest bit at the top. From the space to the tilde.
+_FONT = bytes.fromhex(
+    """
+    0000000000 00005f0000 0007000700 147f147f14 242a7f2a12 2313086462 3649552250 0005030000 001c224100
+    0041221c00 14083e0814 08083e0808 0050300000 0808080808 0060600000 2010080402 3e5149453e 00427f4000
+    4261514946 2141454b31 1814127f10 2745454539 3c4a494930 0171090503 3649494936 064949291e 0036360000
+    0056360000 0814224100 1414141414 0041221408 0201510906 324979413e 7e1111117e 7f49494936 3e41414122
+    7f4141221c 7f49494941 7f09090901 3e4149497a 7f0808087f 00417f4100 2040413f01 7f08142241 7f40404040
+    7f020c027f 7f0408107f 3e4141413e 7f09090906 3e4151215e 7f09192946 4649494931 01017f0101 3f4040403f
+    1f2040201f 3f4038403f 6314081463 0708700807 6151494543 007f414100 0204081020 0041417f00 0402010204
+    4040404040 0001020400 2054545478 7f48444438 3844444420 384444487f 3854545418 087e090102 0c5252523e
+    7f08040478 00447d4000 2040443d00 7f10284400 00417f4000 7c04180478 7c08040478 3844444438 7c14141408
+    081414187c 7c08040408 4854545420 043f444020 3c4040207c 1c2040201c 3c4030403c 4428102844 0c5050503c
+    4464544c44 0008364100 00007f0000 0041360800 0804080810
+    """
+)
+_FIRST, _LAST, _UNKNOWN = ord(" "), ord("~"), ord("?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,30 +129,6 @@ def short_usd(value: float) -> str:
         if size < 999.5 * unit:
             return f"{sign}${size / unit:.3g}{letter}"
     return f"{sign}${size / 1e12:.3g}T" if size < 999.5e12 else f"{sign}${size / 1e12:,.0f}T"
-
-
-Colour: TypeAlias = tuple[int, int, int]
-
-GLYPH_WIDTH, GLYPH_HEIGHT = 5, 7
-ADVANCE = GLYPH_WIDTH + 1
-
-# Each glyph is five columns of seven bits, the lowest bit at the top. From the space to the tilde.
-_FONT = bytes.fromhex(
-    """
-    0000000000 00005f0000 0007000700 147f147f14 242a7f2a12 2313086462 3649552250 0005030000 001c224100
-    0041221c00 14083e0814 08083e0808 0050300000 0808080808 0060600000 2010080402 3e5149453e 00427f4000
-    4261514946 2141454b31 1814127f10 2745454539 3c4a494930 0171090503 3649494936 064949291e 0036360000
-    0056360000 0814224100 1414141414 0041221408 0201510906 324979413e 7e1111117e 7f49494936 3e41414122
-    7f4141221c 7f49494941 7f09090901 3e4149497a 7f0808087f 00417f4100 2040413f01 7f08142241 7f40404040
-    7f020c027f 7f0408107f 3e4141413e 7f09090906 3e4151215e 7f09192946 4649494931 01017f0101 3f4040403f
-    1f2040201f 3f4038403f 6314081463 0708700807 6151494543 007f414100 0204081020 0041417f00 0402010204
-    4040404040 0001020400 2054545478 7f48444438 3844444420 384444487f 3854545418 087e090102 0c5252523e
-    7f08040478 00447d4000 2040443d00 7f10284400 00417f4000 7c04180478 7c08040478 3844444438 7c14141408
-    081414187c 7c08040408 4854545420 043f444020 3c4040207c 1c2040201c 3c4030403c 4428102844 0c5050503c
-    4464544c44 0008364100 00007f0000 0041360800 0804080810
-    """
-)
-_FIRST, _LAST, _UNKNOWN = ord(" "), ord("~"), ord("?")
 
 
 class Picture:

@@ -1,12 +1,10 @@
-"""The scheduler's events as a stream (server-sent events), with a heartbeat while nothing happens.
+"""Server-sent events: the scheduler's for operators, and `GET /api/competition/events` for everybody.
 
-`GET /api/competition/events`: changes as server-sent events, for everybody.
-
-Each stream looks for news once a second, from its last position. Streams at the same position share one look, so a
-thousand streams cost one query a second. Streams that catch up, each from its own position, take turns. Nothing is
-buffered for a stream that does not read. A stream ends after some
-minutes, because an invocation on Cloudflare must end; the client reconnects and continues from its position. It also
-ends when all places are taken, its client has most of them, and another client comes.
+Each public stream looks for news once a second, from its last position. Streams at the same position share one look,
+so a thousand streams cost one query a second. Streams that catch up, each from its own position, take turns. Nothing
+is buffered for a stream that does not read. A stream ends after some minutes, because an invocation on Cloudflare must
+end; the client reconnects and continues from its position. It also ends when all places are taken, its client has most
+of them, and another client comes.
 """
 
 import asyncio
@@ -35,6 +33,14 @@ HEARTBEAT_MS = 15_000
 STREAMS_MAX = 16
 AGAIN_S = 1.0  # after the object was reset
 POLLS_MAX = 500  # per stream: an invocation on Cloudflare must end; the client reconnects
+LOOK_EVERY_S = 1.0
+LOOKS_MAX = 400  # per stream; on Cloudflare each is two subrequests
+LOOKS_KEPT = 4  # of at most 200 news
+CATCH_UP_EVERY_S = 0.02  # for all streams together
+SILENT_LOOKS = 15  # then a comment shows that the stream is alive
+NEWS_STREAMS_MAX = 1_000
+STREAMS_PER_CLIENT = 20
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class EventStreams:
@@ -109,16 +115,6 @@ class EventResponse(StreamingResponse):
 def _frame(event: SchedulerEvent) -> bytes:
     data = json_bytes(event.to_json())
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.event.encode(), data)
-
-
-LOOK_EVERY_S = 1.0
-LOOKS_MAX = 400  # per stream; on Cloudflare each is two subrequests
-LOOKS_KEPT = 4  # of at most 200 news
-CATCH_UP_EVERY_S = 0.02  # for all streams together
-SILENT_LOOKS = 15  # then a comment shows that the stream is alive
-NEWS_STREAMS_MAX = 1_000
-STREAMS_PER_CLIENT = 20
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 @dataclass(frozen=True, slots=True)

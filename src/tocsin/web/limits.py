@@ -1,23 +1,12 @@
-"""Limits on one client's requests, reads, posts and guesses of a key.
+"""Limits on what one client may send: requests, reads, posts, guesses of a key, and the size of a body.
 
-All its requests are limited, whatever the path: how many begin in a minute, and how many are answered at a time. Reads
-and posts have lower limits of their own. Who sends the admin key has none of these limits, except for posts. The key is
-compared only when a limit is reached, and a wrong one counts as a guess.
-
-A client that has used up its guesses is refused before its next key is compared, so further guesses are useless. The
-log reports it once a minute for each client.
+A client is an IPv4 address, or an IPv6 /64 and its /48. All its requests are limited, whatever the path: how many
+begin in a minute, and how many are answered at a time. Reads and posts have lower limits of their own. Who sends the
+admin key has none of these limits, except for posts. The key is compared only when a limit is reached, and a wrong one
+counts as a guess. A client that has used up its guesses is refused before its next key is compared, so further guesses
+are useless. The log reports it once a minute for each client.
 
 Emits `auth.refused`.
-
-Limits on the size of a client's bodies and on the number of its requests.
-
-Places for clients: a limited number, of which one client, and one IPv6 /48, may have only a share. Pure.
-
-When a share is used up, or all places are taken, the least used place goes: that of a client that does not read, or
-else one that waits for its client, the oldest first. When every place is in use, one goes only if its client has more
-than the new one.
-
-The client that a request counts for: an IPv4 address, or the network of an IPv6 client. Pure.
 """
 
 import asyncio
@@ -38,6 +27,21 @@ from tocsin.errors import RequestRefused
 IPV6_PREFIX = 64  # what a household usually has
 IPV6_SITE_PREFIX = 48  # what an organisation usually has: 65,536 of them
 HOSTS_MAX = 10_000  # whose networks are cached
+BODY_MAX = 64 * 1024
+BODY_WAIT_S = 30
+CLIENTS_MAX = 10_000  # remembered at once; the one that has been quiet longest is forgotten first
+CLIENTS_PER_SITE = 10  # a whole /48 may do as much as this many clients
+REQUESTS_PER_READ = 10  # most requests cost less than a read
+UNDER_WAY_MAX = 64
+GUESSES_PER_MINUTE_MAX = 10
+LOG_EVERY_S = 60
+ADMIN_HEADER = b"x-admin-key"
+Networks: TypeAlias = tuple[str, ...]  # the client, and the larger network that it belongs to, if any
+Use: TypeAlias = Literal[0, 1, 2]  # of a place; the lowest goes first
+STUCK: Final = 0  # its client does not read
+WAITING: Final = 1  # for its client
+BUSY: Final = 2
+SPARE: Final = (STUCK, WAITING)
 
 
 def client_network(host: str, ipv6_prefix: int = IPV6_PREFIX) -> str:
@@ -64,14 +68,6 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
-
-
-BODY_MAX = 64 * 1024
-BODY_WAIT_S = 30
-CLIENTS_MAX = 10_000  # remembered at once; the one that has been quiet longest is forgotten first
-CLIENTS_PER_SITE = 10  # a whole /48 may do as much as this many clients
-
-Networks: TypeAlias = tuple[str, ...]  # the client, and the larger network that it belongs to, if any
 
 
 class ClientRateLimit:
@@ -180,13 +176,6 @@ def _too_large(body_max: int) -> RequestRefused:
     return RequestRefused(413, "body_too_large", f"A body may have at most {body_max} bytes.")
 
 
-Use: TypeAlias = Literal[0, 1, 2]  # of a place; the lowest goes first
-STUCK: Final = 0  # its client does not read
-WAITING: Final = 1  # for its client
-BUSY: Final = 2
-SPARE: Final = (STUCK, WAITING)
-
-
 @dataclass(slots=True, eq=False)
 class Place:
     """`close` is called when the place is taken away; then it is `gone`."""
@@ -217,7 +206,12 @@ class _Network:
 
 
 class Places:
-    """At most `total_max`. `shares`: how many one client may have, and how many one /48."""
+    """At most `total_max`. `shares`: how many one client may have, and how many one /48.
+
+    When a share is used up, or all places are taken, the least used place goes: that of a client that does not read, or
+    else one that waits for its client, the oldest first. When every place is in use, one goes only if its client has
+    more than the new one.
+    """
 
     def __init__(self, total_max: int, *shares: int) -> None:
         self.total_max = total_max
@@ -285,13 +279,6 @@ class Places:
         largest = max(known, key=lambda network: network.count)
         own = max((self._networks[name].count for name in networks if name in self._networks), default=0)
         return largest.oldest(BUSY) if largest.count > own + 1 else None
-
-
-REQUESTS_PER_READ = 10  # most requests cost less than a read
-UNDER_WAY_MAX = 64
-GUESSES_PER_MINUTE_MAX = 10
-LOG_EVERY_S = 60
-ADMIN_HEADER = b"x-admin-key"
 
 
 class ClientLimits:

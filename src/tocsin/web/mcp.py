@@ -25,14 +25,13 @@ from tocsin.web.agents import AgentRoutes
 from tocsin.web.competition import CompetitionRoutes
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
-from tocsin.web.response import json_response, refusal_of
+from tocsin.web.response import NO_STORE, json_response, refusal_of
 from tocsin.web.route import json_body
 
 # Versions of the protocol, newest first. Older ones have batches, or another transport.
 VERSIONS = ("2025-11-25", "2025-06-18")
 INVALID_MESSAGE, UNKNOWN_METHOD, INVALID_PARAMETERS = -32600, -32601, -32602
 TAKEN = {None, Code.PENDING, Code.TXID_ALREADY_VERIFIED}  # codes of a submission that did not fail
-NO_STORE = {"Cache-Control": "no-store"}
 
 Arguments: TypeAlias = Mapping[str, JSON]
 

@@ -1,23 +1,30 @@
 """`GET /metrics`: metrics for Prometheus. A scrape makes one call to the scheduler; those of the same second share it.
 
-Locally the status is already known, and the call asks for the measures. On Cloudflare it asks for both.
+Locally the status is already known, and the call asks for the measures. On Cloudflare it asks for both. Requests are
+counted by route and status in the memory of this process: a restart resets the counts, and on Cloudflare, where each
+isolate counts for itself, they are samples. The values of labels are bounded: an unknown path counts as `other`, a file
+of the pages as `/static`. docs/decisions/0006-write-metrics-ourselves.md explains why this uses no library.
 
 Emits `metrics.incomplete` when the scheduler or the database does not answer.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Send
 
 from holdfast.errors import BindingMissing, HoldfastError, StoreError
+from holdfast.types import Clock
 from tocsin.prices.price import Price
 from tocsin.prices.store import prices_of
 from tocsin.prices.tokens import supported_tokens
 from tocsin.scheduler.health import health_of
-from tocsin.scheduler.types import CONDITIONS, OUTCOMES, SERVICE_STATES, Measures, Status
+from tocsin.scheduler.types import CONDITIONS, OUTCOMES, SERVICE_STATES, Histogram, Measures, Status
 from tocsin.shape import FreeForm
 from tocsin.swaps.store import RecordSize, record_size
 from tocsin.swaps.submit import RECEIVE
@@ -25,8 +32,14 @@ from tocsin.swaps.trades import refused_since
 from tocsin.swaps.walk import list_ages
 from tocsin.web.cache import SharedResults
 from tocsin.web.deps import WebDeps
-from tocsin.web.metric_text import MEDIA_TYPE, HistogramFamily, HttpMetrics, MetricFamily, label, metric_text
+from tocsin.web.response import NO_STORE
+from tocsin.web.route import PathPatterns
 
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "tocsin_"
+BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+STATIC = "/static"
+OTHER = "other"
 DAY_MS = 86_400_000
 MEASURES_WAIT_S = 2.0
 AGE_S = 1.0
@@ -48,6 +61,111 @@ RUNTIME = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """A name, its meaning, and its values by label; values that are None are left out."""
+
+    name: str
+    help: str
+    values: Iterable[tuple[str, float | None]]
+    kind: Literal["gauge", "counter"] = "gauge"
+
+    def lines(self) -> Iterator[str]:
+        yield from _head(self.name, self.help, self.kind)
+        for labels, value in self.values:
+            if value is not None:
+                yield f"{PREFIX}{self.name}{labels} {float(value):.15g}"
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramFamily:
+    """A name, its meaning, and its histograms by label."""
+
+    name: str
+    help: str
+    values: Iterable[tuple[dict[str, str], Histogram]]
+
+    def lines(self) -> Iterator[str]:
+        yield from _head(self.name, self.help, "histogram")
+        for labels, counted in self.values:
+            name = f"{PREFIX}{self.name}"
+            bounds = [*(f"{bound:g}" for bound in counted.bounds), "+Inf"]
+            counts = list(accumulate(counted.counts))
+            for bound, count in zip(bounds, counts, strict=True):
+                yield f"{name}_bucket{label(**labels, le=bound)} {count}"
+            shown = label(**labels)
+            yield f"{name}_sum{shown} {counted.sum:.15g}"
+            yield f"{name}_count{shown} {counts[-1]}"
+
+
+def label(**labels: str) -> str:
+    """Labels in the form that follows a name; empty when there are none."""
+    escaped = {
+        name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for name, value in labels.items()
+    }
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}" if escaped else ""
+
+
+def metric_text(families: Iterable[MetricFamily | HistogramFamily]) -> str:
+    return "\n".join(line for family in families for line in family.lines()) + "\n"
+
+
+def _head(name: str, text: str, kind: str) -> Iterator[str]:
+    yield f"# HELP {PREFIX}{name} {text}"
+    yield f"# TYPE {PREFIX}{name} {kind}"
+
+
+class HttpMetrics:
+    """The responses so far."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.now = clock.monotonic
+        self._paths = PathPatterns()
+        self._routes: dict[str | None, str] = {}
+        self._counts: dict[tuple[str, int], int] = {}
+        self._seconds = {OTHER: Histogram([*BOUNDS_S])}
+
+    def know(self, paths: Iterable[str]) -> None:
+        """Add known paths: each is counted separately, files of the pages together."""
+        known = list(paths)
+        self._paths = PathPatterns(known)
+        self._routes = {path: STATIC if path.startswith(f"{STATIC}/") else path for path in known}
+        self._seconds |= {route: Histogram([*BOUNDS_S]) for route in self._routes.values()}
+
+    def count(self, path: str, status: int, began_s: float) -> None:
+        """Count a response that begins now, to a request that began at this (monotonic) time."""
+        route = self._routes.get(self._paths.find(path), OTHER)
+        key = (route, status)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        self._seconds[route].add(self.now() - began_s)
+
+    def counted(self, path: str, send: Send) -> Send:
+        """A `send` that counts the response when it begins, so that streams are counted too."""
+        began_s = self.now()
+
+        async def send_counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.count(path, message["status"], began_s)
+            await send(message)
+
+        return send_counted
+
+    def families(self) -> list[MetricFamily | HistogramFamily]:
+        return [
+            MetricFamily(
+                "http_requests_total",
+                "requests by route and status since the process started",
+                [(label(route=route, status=str(status)), n) for (route, status), n in self._counts.items()],
+                "counter",
+            ),
+            HistogramFamily(
+                "http_request_duration_seconds",
+                "from the head of a request to the head of its response",
+                [({"route": route}, counted) for route, counted in self._seconds.items() if any(counted.counts)],
+            ),
+        ]
+
+
 class MetricsRoute:
     """Reads everything, at most once a second, without the scheduler's part when it does not answer."""
 
@@ -61,7 +179,7 @@ class MetricsRoute:
         age_max_s = AGE_S if self._deps.in_one_loop else 0  # elsewhere each isolate would have its own age
         if kept is None or self._deps.clock.monotonic() - kept[0] >= age_max_s:
             kept = await self._texts.computed(None, self._read)
-        return Response(kept[1], media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+        return Response(kept[1], media_type=MEDIA_TYPE, headers=NO_STORE)
 
     async def _read(self) -> tuple[float, str]:
         """The text, and the (monotonic) time when it was read."""

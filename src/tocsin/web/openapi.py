@@ -1,7 +1,4 @@
-"""`/openapi.json` and `/api/docs`: derived from the operations and their shapes, so neither can be outdated.
-
-`/api/docs` for people: every route with its parameters, body, responses and an example.
-"""
+"""`/openapi.json` and `/api/docs`: derived from the operations and their shapes, so neither can be outdated."""
 
 import asyncio
 import json
@@ -22,6 +19,13 @@ from tocsin.web.response import ErrorBody, PreparedResponse, json_response
 from tocsin.web.route import Operation, OperationDoc, Parameter, ResponseDoc, RouteDescription, all_responses
 
 _CODE = re.compile(r"`([^`]+)`")
+TAGS = {
+    "prices": "Token prices, read from the cache.",
+    "competition": "Swaps, agents and the leaderboard.",
+    "scheduler": "The scheduler, for operators: needs the admin key.",
+    "service": "Health, metrics and this documentation.",
+}
+CACHED = (b"cache-control", b"public, max-age=300")
 
 
 def docs_body(version: str, tags: Mapping[str, str], operations: Sequence[Operation]) -> str:
@@ -97,15 +101,6 @@ def _title(tag: str) -> str:
 def _marked_up(text: str) -> str:
     """Escaped text; text between backticks is code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
-
-
-TAGS = {
-    "prices": "Token prices, read from the cache.",
-    "competition": "Swaps, agents and the leaderboard.",
-    "scheduler": "The scheduler, for operators: needs the admin key.",
-    "service": "Health, metrics and this documentation.",
-}
-CACHED = (b"cache-control", b"public, max-age=300")
 
 
 class ApiDocs:

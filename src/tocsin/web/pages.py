@@ -1,8 +1,6 @@
-"""The pages: static files that get their data from our own API only.
+"""The pages: static files that get their data from our own API only, and the frame of those that the server renders.
 
 Each file is a route of its own and is read once, so errors have the same shape as everywhere else.
-
-Pages rendered by the server: readable without JavaScript, each with its own title and preview.
 """
 
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tocsin.errors import RequestRefused
-from tocsin.web.response import PAGES, REVALIDATED, PreparedResponse
+from tocsin.web.response import NO_STORE, PAGES, REVALIDATED, PreparedResponse
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
@@ -23,6 +21,7 @@ MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+SITE = "AIBTC trading competition"
 
 
 def page_routes() -> list[BaseRoute]:
@@ -71,9 +70,6 @@ class _Redirect:
         await RedirectResponse(f"{self._target}?{query}" if query else self._target)(scope, receive, send)
 
 
-SITE = "AIBTC trading competition"
-
-
 @dataclass(frozen=True, slots=True)
 class PageHead:
     """The metadata of a page. `image` and `url` are for link previews."""
@@ -101,7 +97,7 @@ def html_page(
 def not_found_page(sentence: str) -> Response:
     head = PageHead("Not found", sentence)
     body = f'<h1>Not found</h1><p>{escape(sentence)}</p><p><a href="/leaderboard">To the leaderboard</a></p>'
-    return html_page(head, body, status=404, headers={"Cache-Control": "no-store"})
+    return html_page(head, body, status=404, headers=NO_STORE)
 
 
 def is_for_people(scope: Scope) -> bool:

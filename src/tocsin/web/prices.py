@@ -1,14 +1,12 @@
-"""`GET /api/prices`: from the cache, never from an upstream.
+"""`GET /api/prices`, from the cache and never from an upstream, and the history of a price for operators.
 
-`app.py` checks this cache before any routing, because this is the busiest route.
-
-`/api/admin/prices/history`: the price of a token over time, for callers with a key.
-
-For a month it reads thousands of rows, so it is not public.
+`app.py` checks the cache of prices before any routing, because this is the busiest route. For a month the history reads
+thousands of rows, so it is not public.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import get_args
 
 from starlette.datastructures import QueryParams
@@ -20,13 +18,17 @@ from tocsin.prices.price import OnePrice, PastPrice, PriceHistory, PriceList, Pr
 from tocsin.prices.store import PricePoint, points_between, prices_of
 from tocsin.prices.tokens import supported_tokens
 from tocsin.stacks import is_token_id
-from tocsin.web.cache import ResponseCache
+from tocsin.web.cache import ResponseCache, cache_for
 from tocsin.web.deps import WebDeps
-from tocsin.web.response import RawHeaders, json_response
+from tocsin.web.response import PRIVATE, RawHeaders, json_response
 from tocsin.web.route import require_key
 
 TOKENS_MAX = 100
 MAX_AGE_S = 30
+PERIODS: tuple[PricePeriod, ...] = get_args(PricePeriod)
+POINTS_MAX = 400
+DAY_MS = 86_400_000
+LENGTH_MS: dict[str, int] = {"24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +41,7 @@ class PriceQuery:
 
 def price_cache(deps: WebDeps, headers: RawHeaders) -> ResponseCache[PriceQuery]:
     """Kept for a second, or until a refresh through this process has ended."""
-
-    async def respond(query: PriceQuery) -> PriceList | OnePrice:
-        return await _prices(deps, query)
-
-    return ResponseCache(
-        deps.clock,
-        MAX_AGE_S,
-        price_query,
-        respond,
-        in_one_loop=deps.in_one_loop,
-        headers=headers,
-        compress=deps.compress,
-    )
+    return cache_for(deps, headers, MAX_AGE_S, price_query, partial(_prices, deps))
 
 
 def price_query(query: QueryParams) -> PriceQuery:
@@ -100,14 +90,6 @@ def _check(ids: list[str]) -> None:
             raise RequestRefused(400, "malformed_token", sentence, token=token_id[:300])
 
 
-PERIODS: tuple[PricePeriod, ...] = get_args(PricePeriod)
-POINTS_MAX = 400
-HEADERS = {"Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
-
-_HOUR_MS = 3_600_000
-_LENGTH_MS: dict[str, int] = {"24h": 24 * _HOUR_MS, "7d": 168 * _HOUR_MS, "30d": 720 * _HOUR_MS}
-
-
 class PriceHistoryRoute:
     """Reads the database."""
 
@@ -126,10 +108,10 @@ class PriceHistoryRoute:
             sentence = f"period is one of {', '.join(PERIODS)}, not {asked[:40]!r}."
             raise RequestRefused(400, "bad_period", sentence)
         now = deps.clock.now()
-        length_ms = _LENGTH_MS[period]
+        length_ms = LENGTH_MS[period]
         found = await points_between(deps.db, [token], now - length_ms, now)
         history = PriceHistory(token, period, now, thinned(found.get(token, []), length_ms // POINTS_MAX))
-        return json_response(history.to_json(), headers=HEADERS)
+        return json_response(history.to_json(), headers=PRIVATE)
 
 
 def thinned(points: Sequence[PricePoint], every_ms: int) -> list[PastPrice]:

@@ -1,13 +1,8 @@
-"""How responses are written: JSON, one shape for every error, ETags.
+"""How responses are written: JSON, one shape for every error, ETags, security headers, compression.
 
 An error is an `ErrorBody`. One table maps exceptions to statuses. Any other exception is a bug: it is logged for the
-operator and not shown to the client.
-
-A response for many clients: encoded and compressed once, and sent unchanged.
-
-Security headers of pages and responses. They need no web server of ours: Cloudflare serves files itself.
-
-Compresses large responses that are made for one request; a `PreparedResponse` is compressed only once.
+operator and not shown to the client. A `PreparedResponse` for many clients is encoded and compressed once, and sent
+unchanged; a large response for one request is compressed as it is sent.
 """
 
 import gzip
@@ -30,6 +25,39 @@ from tocsin.shape import Shape
 
 # An ASGI extension of our own server: `scope["extensions"]` has a `SendComplete` under this name.
 SEND_COMPLETE = "tocsin.send_complete"
+RETRY_S = 5
+NO_STORE = {"Cache-Control": "no-store"}
+PRIVATE = {**NO_STORE, "X-Robots-Tag": "noindex"}  # of routes that need a key
+SITE_UNAVAILABLE = "transient_d1_unavailable"
+PACKET_BYTES = 1_400  # a body that fits into one packet is not worth compressing
+LEVEL = 6
+LEVEL_LARGE = 1  # a sixth of the time for a fifth more bytes
+LARGE_BYTES = 200_000  # other requests wait while a body is compressed
+KEPT_BYTES_MAX = 2_000_000  # of bodies and their compressed forms, such as the OpenAPI document
+BODY_BYTES_MAX = 400_000  # a larger one is not kept
+STREAM = b"text/event-stream"
+STATUS_LINES = {
+    200: b"HTTP/1.1 200 OK\r\n",
+    304: b"HTTP/1.1 304 Not Modified\r\n",
+    429: b"HTTP/1.1 429 Too Many Requests\r\n",
+}
+RawHeaders = Sequence[tuple[bytes, bytes]]
+PAGES: Final = ("leaderboard", "console")
+SECURITY_HEADERS: Final[RawHeaders] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+)
+# For a year, browsers use https only. Sent over https only: over http it could be forged.
+STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
+PAGE_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types 'none'"
+)
+REVALIDATED: Final = (b"cache-control", b"no-cache")  # cached, but revalidated: a new version shows at once
+# Made once, and without the check for cycles: no response contains itself.
+_compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 class SendComplete(Protocol):
@@ -48,13 +76,6 @@ class ErrorBody(Shape):
     error: str
     code: str
     retryable: bool
-
-
-RETRY_S = 5
-SITE_UNAVAILABLE = "transient_d1_unavailable"
-
-# Made once, and without the check for cycles: no response contains itself.
-_compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 class _ErrorResponse(NamedTuple):
@@ -108,7 +129,7 @@ def in_site_shape(refusal: RequestRefused) -> RequestRefused:
 
 def error_response(refusal: RequestRefused) -> Response:
     body = ErrorBody(str(refusal), refusal.code, refusal.retryable).to_json() | refusal.fields
-    return json_response(body, refusal.status, {"Cache-Control": "no-store", **refusal.headers})
+    return json_response(body, refusal.status, {**NO_STORE, **refusal.headers})
 
 
 def etag_of(body: bytes) -> bytes:
@@ -119,24 +140,6 @@ def is_known(if_none_match: bytes, etag: bytes) -> bool:
     """Whether the client has this body, by its `If-None-Match`."""
     known = [part.strip().removeprefix(b"W/") for part in if_none_match.split(b",")]
     return etag in known or known == [b"*"]
-
-
-RawHeaders = Sequence[tuple[bytes, bytes]]
-
-PAGES: Final = ("leaderboard", "console")
-SECURITY_HEADERS: Final[RawHeaders] = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-)
-# For a year, browsers use https only. Sent over https only: over http it could be forged.
-STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
-PAGE_POLICY: Final = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    b"require-trusted-types-for 'script'; trusted-types 'none'"
-)
-REVALIDATED: Final = (b"cache-control", b"no-cache")  # cached, but revalidated: a new version shows at once
 
 
 def is_https(scope: Mapping[str, object]) -> bool:
@@ -167,17 +170,6 @@ def static_headers() -> str:
         f"{path}\n" + "".join(f"  {name.decode()}: {value.decode()}\n" for name, value in headers)
         for path, headers in rules.items()
     )
-
-
-STATUS_LINES = {
-    200: b"HTTP/1.1 200 OK\r\n",
-    304: b"HTTP/1.1 304 Not Modified\r\n",
-    429: b"HTTP/1.1 429 Too Many Requests\r\n",
-}
-PACKET_BYTES = 1_400  # a body that fits into one packet is not worth compressing
-LEVEL = 6
-LEVEL_LARGE = 1  # a sixth of the time for a fifth more bytes
-LARGE_BYTES = 200_000  # other requests wait while a body is compressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,11 +259,6 @@ def _weight(part: str) -> tuple[str, float]:
         return name.strip(), float(quality)
     except ValueError:
         return name.strip(), 0.0
-
-
-STREAM = b"text/event-stream"
-KEPT_BYTES_MAX = 2_000_000  # of bodies and their compressed forms, such as the OpenAPI document
-BODY_BYTES_MAX = 400_000  # a larger one is not kept
 
 
 class CompressedBodies:

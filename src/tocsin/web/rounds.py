@@ -1,13 +1,11 @@
-"""The public routes of rounds: those with a result, and the current ones. Everything is read from the database.
+"""The routes of rounds: results and current rounds for everybody, and actions on rounds for operators.
 
-The documentation of the operations on rounds, for `/openapi.json` and `/api/docs`.
-
-`/api/admin/competition/finalize`: rounds for operators. Every action is in the audit log.
+What is shown comes from the database. Every action is in the audit log.
 
 Emits `round.look_failed`.
 """
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
@@ -20,7 +18,7 @@ from starlette.types import ASGIApp
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.types import JSON
 from tocsin.errors import RequestRefused
-from tocsin.rounds import store as round_reader
+from tocsin.rounds import store
 from tocsin.rounds.actions import ROUND
 from tocsin.rounds.round import (
     CurrentRounds,
@@ -39,18 +37,22 @@ from tocsin.rounds.store import all_rounds, refused
 from tocsin.scheduler.audit import audited
 from tocsin.scheduler.types import AuditEntry
 from tocsin.shape import camel_case
-from tocsin.stacks import ADDRESS_PATTERN
 from tocsin.swaps.trades import check_address
-from tocsin.web.admin import HEADERS, TARGET_MAX, checked_reason, require_operator, require_viewer
-from tocsin.web.competition import BOARD_AGE_S, STATUS_AGE_S, aged, leading_number, page_limit
+from tocsin.web.admin import TARGET_MAX, checked_reason, require_operator, require_viewer
+from tocsin.web.competition import ADDRESS, BOARD_AGE_S, EXAMPLE_SENDER, STATUS_AGE_S, aged, leading_number, page_limit
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
-from tocsin.web.response import ErrorBody, json_response
+from tocsin.web.response import PRIVATE, ErrorBody, json_response
 from tocsin.web.route import OperationDoc, Parameter, ResponseDoc, json_body
 
 ROUND_AGE_S = 60
 COUNT_MAX = 1_000_000
 FILE_TYPE = "application/x-ndjson"
+DRY_RUN = "dry-run"
+TASK = "rounds"
+LOOK_AT = ("add", "reopen", "price", "rule")  # they may make something due before the task looks again
+_FIELDS = {camel_case(each.name): each for each in fields(RoundAction)}
+_WORDS: dict[Any, str] = {str: "text", int: "a whole number", bool: "true or false"}
 
 
 class RoundRoutes:
@@ -61,32 +63,32 @@ class RoundRoutes:
 
     async def listed(self, request: Request) -> ASGIApp:
         query = request.query_params
-        limit = page_limit(query, round_reader.PAGE_DEFAULT, round_reader.PAGE_MAX)
-        page = await round_reader.published_rounds(self._deps.db, limit, _count(query, "offset"))
+        limit = page_limit(query, store.PAGE_DEFAULT, store.PAGE_MAX)
+        page = await store.published_rounds(self._deps.db, limit, _count(query, "offset"))
         return json_response(page.to_json(), headers=aged(STATUS_AGE_S))
 
     async def current(self, _request: Request) -> ASGIApp:
-        rounds = await round_reader.current_rounds(self._deps.db, self._deps.clock.now() // 1000)
+        rounds = await store.current_rounds(self._deps.db, self._deps.clock.now() // 1000)
         return json_response(rounds.to_json(), headers=aged(BOARD_AGE_S))
 
     async def one(self, request: Request) -> ASGIApp:
-        detail = await round_reader.round_detail(self._deps.db, request.path_params["roundId"])
+        detail = await store.round_detail(self._deps.db, request.path_params["roundId"])
         return json_response(detail.to_json(), headers=aged(ROUND_AGE_S))
 
     async def placed(self, request: Request) -> ASGIApp:
         address = request.path_params["stxAddress"]
         check_address(address)
-        placed = await round_reader.placed_agent(self._deps.db, request.path_params["roundId"], address)
+        placed = await store.placed_agent(self._deps.db, request.path_params["roundId"], address)
         return json_response(placed.to_json(), headers=aged(ROUND_AGE_S))
 
     async def file(self, request: Request) -> ASGIApp:
         round_id, query = request.path_params["roundId"], request.query_params
         wanted = _count(query, "version") or None
-        version = await round_reader.file_version(self._deps.db, round_id, wanted)
+        version = await store.file_version(self._deps.db, round_id, wanted)
         headers = {**aged(ROUND_AGE_S), "Content-Disposition": f'attachment; filename="{round_id}-{version}.jsonl"'}
         if request.method == "HEAD":
             return Response(headers=headers, media_type=FILE_TYPE)
-        text = round_reader.file_text(self._deps.db, round_id, version)
+        text = store.file_text(self._deps.db, round_id, version)
         return StreamingResponse(text, headers=headers, media_type=FILE_TYPE)
 
 
@@ -98,14 +100,6 @@ def _count(query: QueryParams, name: str) -> int:
     return min(count, COUNT_MAX)
 
 
-DRY_RUN = "dry-run"
-TASK = "rounds"
-LOOK_AT = ("add", "reopen", "price", "rule")  # they may make something due before the task looks again
-
-_FIELDS = {camel_case(each.name): each for each in fields(RoundAction)}
-_WORDS: dict[Any, str] = {str: "text", int: "a whole number", bool: "true or false"}
-
-
 class RoundAdminRoutes:
     """A viewer's key may only read, an operator's may act."""
 
@@ -115,7 +109,7 @@ class RoundAdminRoutes:
     async def show(self, request: Request) -> ASGIApp:
         require_viewer(request, self._deps)
         rounds = await all_rounds(self._deps.db, self._deps.clock.now() // 1000)
-        return json_response(rounds.to_json(), headers=HEADERS)
+        return json_response(rounds.to_json(), headers=PRIVATE)
 
     async def act(self, request: Request) -> ASGIApp:
         deps, key = self._deps, require_operator(request, self._deps)
@@ -130,12 +124,12 @@ class RoundAdminRoutes:
             return answer
 
         if dry_run:
-            return json_response((await work()).to_json(), headers=HEADERS)
+            return json_response((await work()).to_json(), headers=PRIVATE)
         target = (action.round_id or "")[:TARGET_MAX] or None
         client = networks_of(request.scope)[0]
         entry = AuditEntry(key.name, "operator", client, f"round {action.action}", target, action.reason)
         done = await audited(deps.scheduler, deps.logger, entry, work, lambda answer: answer.detail)
-        response = json_response(done.to_json(), headers=HEADERS)
+        response = json_response(done.to_json(), headers=PRIVATE)
         if action.action in LOOK_AT:
             response.background = BackgroundTask(self._look)
         return response
@@ -191,7 +185,6 @@ def _fits(value: JSON, hint: object) -> bool:
 
 
 _ID = "week-1-2026-05-13"
-_SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 9_999_999}
 _ROUND_ID = Parameter("roundId", {"type": "string"}, "a round, such as week-1-2026-05-13", "path", example=_ID)
 _NOT_FOUND = ResponseDoc("round_not_found: there is no such round, or it has no result yet", (ErrorBody,))
@@ -228,7 +221,7 @@ ROUNDS = OperationDoc(
         Parameter(
             "limit",
             {"type": "number"},
-            f"{round_reader.PAGE_DEFAULT} by default; the nearest whole number from 1 to {round_reader.PAGE_MAX}",
+            f"{store.PAGE_DEFAULT} by default; the nearest whole number from 1 to {store.PAGE_MAX}",
         ),
         Parameter("offset", _NUMBER, "how many to skip; 0 by default"),
     ),
@@ -247,7 +240,7 @@ CURRENT = OperationDoc(
                 None,
                 None,
                 [],
-                LatestRound(_ROUND, [RoundWinner("overall_pnl", _SENDER, 12, "Sly Fox", 50000)]),
+                LatestRound(_ROUND, [RoundWinner("overall_pnl", EXAMPLE_SENDER, 12, "Sly Fox", 50000)]),
             ),
         )
     },
@@ -263,16 +256,7 @@ PLACED = OperationDoc(
     operation_id="getRoundResult",
     tag="competition",
     summary="An agent's result in a round, by the address of any of its wallets.",
-    parameters=(
-        _ROUND_ID,
-        Parameter(
-            "stxAddress",
-            {"type": "string", "pattern": ADDRESS_PATTERN},
-            "a Stacks mainnet address",
-            "path",
-            example=_SENDER,
-        ),
-    ),
+    parameters=(_ROUND_ID, replace(ADDRESS, name="stxAddress", place="path")),
     responses={
         200: ResponseDoc("the result", (PlacedAgent,)),
         404: ResponseDoc(

@@ -1,12 +1,7 @@
-"""A route in one value: method, path, handler, limits, and its documentation for `/openapi.json`.
+"""A route in one value: method, path, handler, limits, and its documentation for `/openapi.json` and `?docs=1`.
 
-Matches a path to a route: `/api/competition/rounds/week-1` is `/api/competition/rounds/{round_id}`.
-
-JSON that a client sends. `capped` bounds its size before it is read here.
-
-Keys in headers: compared in constant time with all configured keys, and refused while none is configured.
-
-Answers about the service itself: whether it is alive, whether it is ready, and errors of requests.
+Keys in headers are compared in constant time with all configured keys, and refused while none is configured. `capped`
+bounds the size of a body before it is read as JSON.
 """
 
 import json
@@ -27,6 +22,9 @@ from tocsin.settings import AccessKey, matching_key
 from tocsin.shape import FreeForm, Shape, SnakeShape
 from tocsin.web.limits import BODY_MAX, ClientLimits, capped, networks_of
 from tocsin.web.response import CompressedBodies, Compressing, ErrorBody, json_response
+
+Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
+Tag: TypeAlias = Literal["prices", "competition", "scheduler", "service"]
 
 
 class KeyMissing(RequestRefused):
@@ -149,10 +147,6 @@ class McpMessage(SnakeShape):
     id: int | str | None = None
     result: FreeForm | None = None
     error: FreeForm | None = None
-
-
-Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
-Tag: TypeAlias = Literal["prices", "competition", "scheduler", "service"]
 
 
 @dataclass(frozen=True, slots=True)

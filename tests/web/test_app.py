@@ -1,4 +1,4 @@
-"""One shape for every error, no 5xx for any input, bounds on what clients send."""
+"""One shape for every error, no 5xx for any input, pages of other sites, and requests under way at a stop."""
 
 import asyncio
 import json
@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,14 +23,15 @@ from holdfast.errors import BindingMissing, StoreUnavailable, UsageError
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from support.asgi import Answer, ask
-from support.scripted_scheduler import ADMIN_KEY, CRON_SECRET, scene
 from support.web_thread import served_in_thread
+from support.world import ADMIN_KEY, CRON_SECRET, tocsin_in
 from tocsin.errors import RequestRefused
+from tocsin.local.logs import library_logs
 from tocsin.local.server import HttpServer
-from tocsin.web.app import ErrorMiddleware, create_app
+from tocsin.web.app import ErrorMiddleware
 from tocsin.web.limits import BODY_MAX, ClientLimits, networks_of
 from tocsin.web.response import refusal_of
-from tocsin.web.route import Operation, OperationDoc, routes_of
+from tocsin.web.route import Handler, Operation, OperationDoc, routes_of
 
 
 def assert_error_shape(answer: Answer) -> None:
@@ -45,8 +47,8 @@ def assert_error_shape(answer: Answer) -> None:
 @pytest.mark.parametrize("path", ["/", "/api", "/api/prices/", "/api/nothing", "//api/prices", "/healthz/x"])
 async def test_an_unknown_route_is_a_404(tmp_path: Path, path: str) -> None:
     """Even with one slash too many: nothing redirects."""
-    async with scene(tmp_path) as made:
-        answer = await ask(create_app(made.site), path)
+    async with tocsin_in(tmp_path) as made:
+        answer = await ask(made.built.web(), path)  # without the pages
 
         assert (answer.status, answer.json()["code"]) == (404, "not_found")
         assert_error_shape(answer)
@@ -65,8 +67,8 @@ async def test_a_wrong_method_is_a_405_that_names_the_right_ones(
     tmp_path: Path, method: str, path: str, allow: str
 ) -> None:
     """All methods of the path are in `Allow`."""
-    async with scene(tmp_path) as made:
-        answer = await ask(create_app(made.site), path, method=method)
+    async with tocsin_in(tmp_path) as made:
+        answer = await made.ask(path, method=method)
 
         assert (answer.status, answer.json()["code"]) == (405, "method_not_allowed")
         assert answer.headers["allow"] == allow
@@ -75,20 +77,19 @@ async def test_a_wrong_method_is_a_405_that_names_the_right_ones(
 
 async def test_head_is_a_get(tmp_path: Path) -> None:
     """Same status and headers; the server leaves the body out."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.site)
-        got, head = await ask(app, "/healthz"), await ask(app, "/healthz", method="HEAD")
+    async with tocsin_in(tmp_path) as made:
+        got, head = await made.ask("/healthz"), await made.ask("/healthz", method="HEAD")
 
         assert (head.status, head.headers) == (200, got.headers)
-        assert (await ask(app, "/api/prices", method="HEAD")).status == 200
+        assert (await made.ask("/api/prices", method="HEAD")).status == 200
 
 
 async def test_a_closed_store_is_a_503(tmp_path: Path) -> None:
     """For every route that reads prices, and without the name of the file."""
-    async with scene(tmp_path) as made:
-        await made.site.kv.close()  # type: ignore[attr-defined]
+    async with tocsin_in(tmp_path) as made:
+        await made.kv.close()
         for path in ("/api/prices", "/api/prices?token=stx", "/metrics"):
-            answer = await ask(create_app(made.site), path)
+            answer = await made.ask(path)
 
             assert (answer.status, answer.json()["code"]) == (503, "store_unavailable")
             assert answer.json()["retryable"] is True
@@ -146,8 +147,8 @@ def test_no_input_leads_to_a_5xx(
 
     async def send() -> Answer:
         with tempfile.TemporaryDirectory() as directory:
-            async with scene(Path(directory)) as made:
-                return await ask(create_app(made.site), target, method=method, headers=headers, body=body)
+            async with tocsin_in(Path(directory), arm=True) as made:
+                return await made.ask(target, method=method, headers=headers, body=body)
 
     answer = run_virtual(send())
 
@@ -180,7 +181,7 @@ async def test_a_defect_is_logged_and_not_shown() -> None:
     assert_error_shape(answer)
     (line,) = log.named("request.failed")
     assert "secret detail" in line["error"]
-    assert "test_web_errors.py" in line["traceback"]
+    assert "test_app.py" in line["traceback"]
 
 
 async def test_half_a_response_is_cut_off() -> None:
@@ -330,3 +331,195 @@ async def test_a_trusted_proxy_reports_the_client() -> None:
         await server.stop()
 
     assert seen == ["127.0.0.1", "127.0.0.1", "203.0.113.9"]
+
+
+ELSEWHERE = {"origin": "https://elsewhere.test"}
+SITE = {"origin": "https://aibtc.com"}
+PREFLIGHT = {"access-control-request-method": "GET", "access-control-request-headers": "if-none-match"}
+PUBLIC = [
+    "/api/prices",
+    "/api/competition/leaderboard",
+    "/api/competition/allowlist",
+    "/api/competition/tracked-tokens",
+    "/api/competition/trades",  # refused for lack of an address: the page must be able to read why
+    "/api/competition/status",
+    "/openapi.json",
+    "/api/openapi.json",
+]
+CLOSED = [
+    "/api/admin/scheduler",
+    "/api/admin/scheduler/runs",
+    "/api/admin/scheduler/audit",
+    "/api/chainhook",
+    "/metrics",
+    "/readyz",
+    "/leaderboard",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PUBLIC)
+async def test_any_site_may_read_what_is_public(path: str, tmp_path: Path) -> None:
+    """Twice: the second answer comes from the cache. Cookies are never allowed."""
+    async with tocsin_in(tmp_path) as made:
+        answers = [await made.ask(path, headers=ELSEWHERE) for _ in range(2)]
+        preflight = await made.ask(path, method="OPTIONS", headers={**ELSEWHERE, **PREFLIGHT})
+
+    for answer in answers:
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert answer.headers["access-control-expose-headers"] == "etag, retry-after"
+        assert "access-control-allow-credentials" not in answer.headers
+    assert preflight.status == 204
+    assert preflight.headers["access-control-allow-origin"] == "*"
+    assert preflight.headers["access-control-allow-methods"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("path", CLOSED)
+async def test_everything_else_is_closed(path: str, tmp_path: Path) -> None:
+    """Even for somebody who has the key: a page of another site must not use it."""
+    async with tocsin_in(tmp_path) as made:
+        headers = {**ELSEWHERE, "X-Admin-Key": ADMIN_KEY}
+        answer = await made.ask(path, headers=headers)
+        preflight = await made.ask(path, method="OPTIONS", headers={**ELSEWHERE, **PREFLIGHT})
+
+    assert preflight.status in {404, 405}
+    for each in (answer, preflight):
+        assert not [name for name in each.headers if name.startswith("access-control")]
+
+
+async def test_a_page_of_another_site_may_not_submit(tmp_path: Path) -> None:
+    """The browser asks first, because of the content type, and gets no yes. Without that type it is refused."""
+    async with tocsin_in(tmp_path) as made:
+        path = "/api/competition/trades"
+        headers = {**ELSEWHERE, "access-control-request-method": "POST"}
+        preflight = await made.ask(path, method="OPTIONS", headers=headers)
+        simple = {**ELSEWHERE, "content-type": "text/plain"}
+        posted = await made.ask(path, method="POST", headers=simple, body=b"{}")
+
+    assert (preflight.status, posted.status) == (405, 415)
+    for answer in (preflight, posted):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+async def test_sites_can_be_listed(tmp_path: Path) -> None:
+    """Then a response differs by origin, and says so to caches."""
+    async with tocsin_in(tmp_path, cors_origins=("https://aibtc.com", "https://www.aibtc.com")) as made:
+        for _ in range(2):
+            allowed = await made.ask("/api/prices", headers=SITE)
+            other = await made.ask("/api/prices", headers=ELSEWHERE)
+            without = await made.ask("/api/prices")
+            assert allowed.headers["access-control-allow-origin"] == "https://aibtc.com"
+            for answer in (other, without):
+                assert "access-control-allow-origin" not in answer.headers
+            assert {answer.headers["vary"] for answer in (allowed, other, without)} == {"origin"}
+
+
+async def test_no_site_at_all(tmp_path: Path) -> None:
+    async with tocsin_in(tmp_path, cors_origins=()) as made:
+        answer = await made.ask("/api/prices", headers=SITE)
+        preflight = await made.ask("/api/prices", method="OPTIONS", headers={**SITE, **PREFLIGHT})
+
+    assert preflight.status == 405
+    assert not [name for name in (*answer.headers, *preflight.headers) if name.startswith("access-control")]
+
+
+async def stopped_during(handler: Handler, started: asyncio.Event) -> tuple[str, bytes, CapturedLog]:
+    """Stop the server while a request is in this handler: head and body of the response, and the log."""
+    log = CapturedLog()
+    (route,) = routes_of([Operation("POST", "/it", handler, DOC)], ClientLimits(10, VirtualClock(), CapturedLog()))
+    server = HttpServer("127.0.0.1", 0)
+    with library_logs(log):
+        await server.start(ErrorMiddleware(route, log))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST /it HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        await started.wait()
+        await server.stop()
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return head.decode().lower(), body, log
+
+
+async def test_a_request_that_cannot_end_is_refused_in_the_usual_shape() -> None:
+    """503, with the time to retry; one warning in the log, and no traceback."""
+    started = asyncio.Event()
+
+    async def hang(_request: Request) -> ASGIApp:
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError("not reached")
+
+    head, body, log = await stopped_during(hang, started)
+
+    assert head.startswith("http/1.1 503 ")
+    assert "retry-after: " in head
+    assert json.loads(body)["code"] == "scheduler_unavailable"
+    assert json.loads(body)["retryable"] is True
+    (line,) = log.lines
+    assert (line.level, line.event) == ("WARN", "request.failed")
+    assert "traceback" not in line.fields
+
+
+async def test_a_request_that_ends_in_time_gets_its_response() -> None:
+    """The grace is for those."""
+    started = asyncio.Event()
+
+    async def slow(_request: Request) -> ASGIApp:
+        started.set()
+        await asyncio.sleep(2)
+        return Response("done")
+
+    head, body, log = await stopped_during(slow, started)
+
+    assert head.startswith("http/1.1 200 ")
+    assert (body, log.lines) == (b"done", [])
+
+
+async def test_work_after_a_response_ends_quietly() -> None:
+    """As after a push of Chainhook: the next sweep does what is left."""
+    started = asyncio.Event()
+
+    async def hang() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def respond(_request: Request) -> ASGIApp:
+        return Response("done", background=BackgroundTask(hang))
+
+    head, _body, log = await stopped_during(respond, started)
+
+    assert head.startswith("http/1.1 200 ")
+    assert log.lines == []
+
+
+async def test_a_request_that_is_on_its_way_when_the_server_stops_is_answered() -> None:
+    """On a new connection and on a kept one; the response ends the connection, and nothing is reset."""
+    server = HttpServer("127.0.0.1", 0)
+    await server.start(Response("fine"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    kept_reader, kept_writer = await asyncio.open_connection("127.0.0.1", server.port)
+    kept_writer.write(b"GET /it HTTP/1.1\r\nHost: x\r\n\r\n")
+    await kept_reader.readuntil(b"fine")
+    stopping = asyncio.create_task(server.stop())
+    await asyncio.sleep(0.3)
+    for sender in (writer, kept_writer):
+        sender.write(b"GET /it HTTP/1.1\r\nHost: x\r\n\r\n")
+    answers = [await each.read() for each in (reader, kept_reader)]
+    await stopping
+    for sender in (writer, kept_writer):
+        sender.close()
+
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+    assert all(b"connection: close" in answer for answer in answers)
+
+
+async def test_an_idle_connection_does_not_hold_up_the_stop() -> None:
+    """It is closed after half a second, long before requests under way are cut off."""
+    server = HttpServer("127.0.0.1", 0)
+    await server.start(Response("fine"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    began = asyncio.get_running_loop().time()
+    await server.stop()
+
+    assert asyncio.get_running_loop().time() - began < 1
+    assert await reader.read() == b""
+    writer.close()

@@ -1,4 +1,4 @@
-"""The API's documentation: as OpenAPI, as a page, and in docs/api.md."""
+"""The API's documentation as OpenAPI, as a page and in docs/api.md, and the checkers that compare responses with it."""
 
 import re
 from pathlib import Path
@@ -10,9 +10,9 @@ from starlette.routing import Route
 
 from holdfast_testing.virtual_time import run_virtual
 from support.api_contract import check_response
-from support.asgi import ask
-from support.schemas import references, resolve, violations
-from support.scripted_scheduler import scene
+from support.schemas import fits, references, resolve, violations
+from support.world import tocsin_in
+from tocsin.app import Process
 from tocsin.prices import price as prices
 from tocsin.scheduler import types as scheduler
 from tocsin.shape import SnakeShape, schemas_of
@@ -34,8 +34,8 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The document as served. Building it takes a third of a second."""
 
     async def served() -> Any:
-        async with scene(tmp_path_factory.mktemp("docs")) as made:
-            return (await ask(create_app(made.site), "/openapi.json")).json()
+        async with tocsin_in(tmp_path_factory.mktemp("docs")) as made:
+            return (await made.ask("/openapi.json")).json()
 
     return run_virtual(served())
 
@@ -50,10 +50,10 @@ def operations(spec: Any) -> list[tuple[str, Any]]:
 
 async def test_every_route_is_documented_everywhere(tmp_path: Path, spec: Any) -> None:
     """In openapi.json, on the page, and in docs/api.md."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.site)
-        page = (await ask(app, "/api/docs")).body.decode()
+    async with tocsin_in(tmp_path) as made:
+        page = (await made.ask("/api/docs")).body.decode()
 
+        app = create_app(made.deps)
         pages = {path for path in paths_of(app) if path.startswith("/agents/")}
         assert set(spec["paths"]) == paths_of(app) - pages
         for name, _ in operations(spec):
@@ -238,8 +238,8 @@ def test_the_checker_of_responses(path: str, status: int, body: bytes, message: 
 
 async def test_the_page_runs_nothing(tmp_path: Path) -> None:
     """It has no script, and its policy allows our files only; a browser may not frame it."""
-    async with scene(tmp_path) as made:
-        answer = await ask(create_app(made.site), "/api/docs")
+    async with tocsin_in(tmp_path) as made:
+        answer = await made.ask("/api/docs")
         policy = answer.headers["content-security-policy"]
 
         assert answer.headers["content-type"].startswith("text/html")
@@ -259,16 +259,69 @@ async def test_the_documentation_is_prepared_once(tmp_path: Path, path: str, in_
     """A client that has it gets a 304, and nobody causes it to be written again."""
     written: list[str] = []
 
-    async with scene(tmp_path) as made:
-        app = create_app(made.with_site(compress=True, in_one_loop=in_one_loop))
-        first = await ask(app, path, headers={"Accept-Encoding": "gzip"})
+    async with tocsin_in(tmp_path, process=Process(compress=True)) as made:
+        first = await made.ask(path, headers={"Accept-Encoding": "gzip"})
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(openapi_module, "json_response", lambda *_: written.append("json"))
             patched.setattr(openapi_module, "html_page", lambda *_: written.append("page"))
-            again = await ask(app, path, headers={"Accept-Encoding": "gzip"})
-            known = await ask(app, path, headers={"If-None-Match": first.headers["etag"]})
+            again = await made.ask(path, headers={"Accept-Encoding": "gzip"})
+            known = await made.ask(path, headers={"If-None-Match": first.headers["etag"]})
 
         assert (first.status, first.headers["content-encoding"], again.body) == (200, "gzip", first.body)
         assert first.headers["cache-control"] == "public, max-age=300"
         assert (known.status, known.body) == (304, b"")
         assert written == []
+
+
+DOCUMENT = {
+    "components": {
+        "schemas": {
+            "Tree": {
+                "type": "object",
+                "properties": {"of": {"type": "array", "items": {"$ref": "#/components/schemas/Tree"}}},
+                "required": ["of"],
+                "additionalProperties": False,
+            }
+        }
+    }
+}
+TREE = {"$ref": "#/components/schemas/Tree"}
+NUMBERED = {"type": "object", "patternProperties": {"^n": {"type": "integer"}}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ({}, {"a": [1]}, True),
+        ({"type": "integer"}, 1, True),
+        ({"type": "integer"}, True, False),
+        ({"type": "number"}, 1, True),
+        ({"type": "number"}, 1.5, True),
+        ({"type": "integer"}, 1.5, False),
+        ({"type": ["string", "null"]}, None, True),
+        ({"type": ["string", "null"]}, 0, False),
+        ({"enum": ["a", "b"]}, "b", True),
+        ({"enum": ["a", "b"]}, "c", False),
+        ({"const": 3}, 4, False),
+        ({"type": "string", "pattern": "^a+$"}, "aa", True),
+        ({"type": "string", "pattern": "^a+$"}, "ab", False),
+        ({"type": "integer", "minimum": 0, "maximum": 9}, 9, True),
+        ({"type": "integer", "minimum": 0, "maximum": 9}, 10, False),
+        ({"type": "number", "exclusiveMinimum": 0}, 0, False),
+        ({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "null"}}]}, [None], True),
+        ({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "null"}}]}, [1], False),
+        (TREE, {"of": [{"of": []}]}, True),
+        (TREE, {"of": [{"of": [{}]}]}, False),
+        (TREE, {"of": [], "more": 1}, False),
+        (NUMBERED, {"n1": 1}, True),
+        (NUMBERED, {"n1": "1"}, False),
+        (NUMBERED, {"m1": 1}, False),
+        ({"additionalProperties": {"type": "boolean"}}, {"a": True}, True),
+        ({"additionalProperties": {"type": "boolean"}}, {"a": 1}, False),
+        ({"propertyNames": {"pattern": "^[a-z]$"}}, {"ab": 1}, False),
+    ],
+)
+def test_the_quick_answer_is_the_one_with_reasons(schema: Any, value: Any, expected: bool) -> None:
+    """A value fits exactly when there is no reason against it."""
+    assert fits(DOCUMENT, schema, value) is expected
+    assert (violations(DOCUMENT, schema, value) == []) is expected

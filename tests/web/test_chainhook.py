@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
 from stacks_simulator.faults import SimulatedFault
-from support.asgi import ask
+from support.asgi import Answer
 from support.competition import as_rows, sweep
-from support.competition_site import BEARER, CHAINHOOK, JSON_TYPE, competition_site, push_1, push_2
-from support.scripted_scheduler import CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, scene
+from support.competition_site import BEARER, CHAINHOOK, competition_site, push_1, push_2
+from support.world import CHAINHOOK_SECRET, FAILING, JSON_TYPE, OLD_CHAINHOOK_SECRET, Tocsin, tocsin_in
 from tocsin.errors import OtherNetwork
 from tocsin.swaps import chainhook
 from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, Keys
 
 DATA = Path(__file__).parents[1] / "data" / "chainhook"
 SAMPLE_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
@@ -39,7 +37,7 @@ def sample(name: str) -> Any:
 async def test_a_push_is_stored_and_verified(push: Any, tmp_path: Path) -> None:
     """Both shapes: the swap is there when the work behind the response is done, from the source chainhook."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         own, stranger = chain.swap(chain.wallets[0]), chain.swap(chain.strangers[0])
         transfer = chain.transfer(chain.wallets[0], chain.wallets[1], 5)
         chain.mine()
@@ -47,8 +45,8 @@ async def test_a_push_is_stored_and_verified(push: Any, tmp_path: Path) -> None:
 
         assert answer.status == 200
         assert answer.json()["ignored"] >= 1
-        assert made.performer.asked == [RECEIVE, VERIFY_QUEUED]
-        assert await made.world.rows() == as_rows(made.world.simulator.truth())
+        assert [job for job, _ in made.asked] == [RECEIVE, VERIFY_QUEUED]
+        assert await made.world.rows() == as_rows(made.simulator.truth())
         assert [row["source"] for row in await made.world.all("SELECT source FROM swaps")] == ["chainhook"]
 
 
@@ -74,7 +72,7 @@ async def test_it_is_durable_before_the_response_even_while_hiro_is_down(tmp_pat
 async def test_the_same_push_again_changes_nothing(tmp_path: Path) -> None:
     """Delivery is at least once: the second is reported as known, and costs no call."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         await made.push(push_2(apply=[tx]))
@@ -90,7 +88,7 @@ async def test_the_same_push_again_changes_nothing(tmp_path: Path) -> None:
 async def test_a_rollback_is_verified_again(fate: Any, tmp_path: Path) -> None:
     """A swap that left the chain leaves the totals; one that was mined again stays, in its new block."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         await made.push(push_2(apply=[tx]))
@@ -98,9 +96,9 @@ async def test_a_rollback_is_verified_again(fate: Any, tmp_path: Path) -> None:
         answer = await made.push(push_2(rollback=taken, apply=[t for t in taken if t.block is not None]))
 
         assert answer.json()["rolledBack"] == 1
-        assert await made.world.rows() == as_rows(made.world.simulator.truth())
+        assert await made.world.rows() == as_rows(made.simulator.truth())
         (totals,) = await made.world.all("SELECT coalesce(sum(trades), 0) AS n FROM sender_totals")
-        assert totals["n"] == len(made.world.simulator.truth())
+        assert totals["n"] == len(made.simulator.truth())
 
 
 @pytest.mark.parametrize(
@@ -135,7 +133,7 @@ async def test_both_secrets_are_valid_while_one_replaces_the_other(headers: dict
 async def test_without_a_secret_nothing_is_stored(headers: dict[str, str], tmp_path: Path) -> None:
     """401, and nothing of the secret in the response or the log."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         answer = await made.post(CHAINHOOK, push_2(apply=[tx]), {**JSON_TYPE, **headers})
@@ -147,12 +145,10 @@ async def test_without_a_secret_nothing_is_stored(headers: dict[str, str], tmp_p
 
 async def test_without_a_configured_secret_it_refuses(tmp_path: Path) -> None:
     """An empty secret must never mean that anybody may push."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.with_site(in_force=InForce(Keys(), made.site.rules)))
+    async with tocsin_in(tmp_path, stub=FAILING, chainhook_secret=()) as made:
         for headers in ({}, {"authorization": "Bearer "}, {"authorization": "Bearer"}):
-            answer = await ask(app, CHAINHOOK, method="POST", headers={**JSON_TYPE, **headers}, body=b"{}")
+            answer = await made.post(CHAINHOOK, {}, {**JSON_TYPE, **headers})
             assert (answer.status, answer.json()["code"]) == (503, "key_not_configured")
-        assert made.scheduler.calls == []
 
 
 @pytest.mark.parametrize(
@@ -224,7 +220,7 @@ def test_what_has_no_usable_id_is_counted(name: str) -> None:
 async def test_a_push_of_another_network_is_refused(about: Any, word: str, tmp_path: Path) -> None:
     """Wherever it says so; nothing is stored, and Hiro is not called."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         blocks = push_2(apply=[tx])["event"]["apply"]
@@ -236,7 +232,7 @@ async def test_a_push_of_another_network_is_refused(about: Any, word: str, tmp_p
         assert (answer.status, answer.json()["code"]) == (422, "wrong_network")
         assert word in answer.json()["error"]
         assert (await made.stored(), made.world.calls()) == (NOTHING, calls)
-        assert made.performer.asked == []
+        assert made.asked == []
 
 
 @pytest.mark.parametrize("network", ["mainnet", None])
@@ -278,6 +274,17 @@ async def test_what_is_not_json_is_refused(body: bytes, tmp_path: Path) -> None:
 READ_MAX, VALUES_MAX = 8_388_608, 400_000
 
 
+async def woken_by(made: Tocsin, body: bytes, within_s: int = 54) -> tuple[Answer, set[str]]:
+    """Push a body between two slots; return the answer, and which readers of the chain run then."""
+    await made.client().arm()
+    await made.clock.sleep(5)
+    pushed_at = made.clock.now()
+    answer = await made.post(CHAINHOOK, body, BEARER)
+    await made.clock.sleep(within_s)
+    ran = {run.task for run in (await made.client().runs(None, 50, since=pushed_at)).runs}
+    return answer, ran & {"feed", "sweep"}
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -292,12 +299,20 @@ async def test_a_push_that_is_too_large_is_acknowledged_and_the_lists_are_looked
 ) -> None:
     """Hiro counts a refusal as a failed delivery, and our lists have everything that a push can name."""
     async with competition_site(tmp_path) as made:
-        answer = await made.post(CHAINHOOK, body, BEARER)
+        answer, woken = await woken_by(made, body)
 
         assert (answer.status, answer.json()) == (200, {**NO_COUNTS, "tooLarge": True})
-        assert (await made.stored(), made.performer.asked) == (NOTHING, [RECEIVE])
-        assert made.performer.woken == [("feed", "sweep")]
+        assert (await made.stored(), [job for job, _ in made.asked]) == (NOTHING, [RECEIVE])
+        assert woken == {"feed"}
         assert len(made.world.log.of("chainhook.too_large")) == 1
+
+
+async def test_without_a_feed_the_sweep_looks_at_the_lists(tmp_path: Path) -> None:
+    """When a push is too large."""
+    async with tocsin_in(tmp_path, feed_enabled=False) as made:
+        _, woken = await woken_by(made, b" " * READ_MAX + b"{}", within_s=600)
+
+    assert woken == {"sweep"}
 
 
 @pytest.mark.parametrize(
@@ -310,10 +325,10 @@ async def test_a_push_that_is_too_large_is_acknowledged_and_the_lists_are_looked
 async def test_a_push_at_the_limit_is_read(body: bytes, tmp_path: Path) -> None:
     """These are no pushes, and that was found by reading them."""
     async with competition_site(tmp_path) as made:
-        answer = await made.post(CHAINHOOK, body, BEARER)
+        answer, woken = await woken_by(made, body)
 
         assert (answer.status, answer.json()["code"]) == (422, "malformed_push")
-        assert made.performer.woken == []
+        assert woken == set()
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"apply":', b'{"event":{"apply":[{"transactions":[['])

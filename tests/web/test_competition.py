@@ -1,14 +1,16 @@
-"""The competition's routes: what agents send, and what they and the visitors see."""
+"""The competition's routes: what agents send, what they and the visitors see, and what clients of aibtc.com rely on."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from holdfast.errors import ObjectReset, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.types import Database, DBResult, Statement
 from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
@@ -16,9 +18,14 @@ from stacks_simulator.faults import SimulatedFault
 from support.asgi import ask
 from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
+from support.pages_world import sample_row
 from support.scripted_scheduler import HEALTHY
 from support.statuses import scheduler_status, task_status
+from support.world import FAILING, tocsin_in
+from tocsin.board import history as agent_days
 from tocsin.board.board import DIRECTIONS, SORTS
+from tocsin.board.curves import publish_curves
+from tocsin.board.types import AgentCurve, Curves
 from tocsin.prices.store import price_key
 from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens
 from tocsin.scheduler.health import HealthSnapshot
@@ -26,7 +33,6 @@ from tocsin.scheduler.types import Completeness, Progress
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.proof import SWITCHED_OFF
 from tocsin.swaps.types import SubmitAnswer
-from tocsin.web.app import create_app
 from tocsin.web.deps import ProofReader
 from tocsin.web.limits import BODY_MAX
 
@@ -38,8 +44,8 @@ UNKNOWN = "0x" + "ab" * 32
 async def test_a_trade_is_new_once_and_then_known(tmp_path: Path) -> None:
     """200 with its row the first time, 409 with the same row after; the agent's list and counts have it."""
     async with competition_site(tmp_path) as made:
-        tx = made.world.simulator.chain.swap(made.world.simulator.chain.wallets[0])
-        made.world.simulator.chain.mine()
+        tx = made.chain.swap(made.chain.wallets[0])
+        made.chain.mine()
         before = (await made.get(f"/api/competition/status?address={tx.sender}")).json()
         first = await made.submit(tx.tx_id.upper().replace("0X", ""))
         again = await made.submit(tx.tx_id)
@@ -54,13 +60,13 @@ async def test_a_trade_is_new_once_and_then_known(tmp_path: Path) -> None:
         assert again.json()["existing_row"] == first.json()
         assert listed == {"trades": [first.json()], "next_cursor": None}
         assert (counts["registered"], counts["trade_count"]) == (True, 1)
-        assert await made.world.rows() == as_rows(made.world.simulator.truth())
+        assert await made.world.rows() == as_rows(made.simulator.truth())
 
 
 async def test_a_trade_that_is_not_there_yet_may_be_sent_again(tmp_path: Path) -> None:
     """Unknown is 404, in the mempool 202, and both are retryable."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         pending = chain.swap(chain.wallets[0], wait_ms=None)
         hopeless = chain.swap(chain.strangers[0], wait_ms=None)
         unknown, waiting = await made.submit(UNKNOWN), await made.submit(pending.tx_id)
@@ -83,7 +89,7 @@ async def test_a_trade_that_is_not_there_yet_may_be_sent_again(tmp_path: Path) -
 async def test_a_trade_that_does_not_count_is_refused_with_its_reason(tmp_path: Path) -> None:
     """A stranger's swap is 422: the code, a sentence with the fix, and the reason."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         tx = chain.swap(chain.strangers[0])
         chain.mine()
         answer = await made.submit(tx.tx_id)
@@ -199,7 +205,7 @@ async def test_every_code_is_documented_with_its_status() -> None:
 
 
 async def traded(made: CompetitionSite) -> None:
-    chain = made.world.simulator.chain
+    chain = made.chain
     for number, wallet in enumerate(chain.wallets):
         sent = [chain.swap(wallet) for _ in range(number + 1)]
         chain.mine()
@@ -237,11 +243,11 @@ INSERT INTO swaps (
 async def test_what_older_releases_stored_does_not_take_a_route_down(tmp_path: Path) -> None:
     """A price of 1e-300 in KV counts as none, and a swap in the year 31690708 is one row among the others."""
     async with competition_site(tmp_path, wallets=3) as made:
-        await traded(made)
-        wallet = made.world.simulator.chain.wallets[0].address
-        await made.world.db.prepare(SWAP).bind(UNKNOWN, wallet, STATIC_TOKENS[1]).run()
+        wallet = made.chain.wallets[0].address
+        await made.db.prepare(SWAP).bind(UNKNOWN, wallet, STATIC_TOKENS[1]).run()
         entry = {"priceUsd": 1e-300, "decimals": 6, "fetchedAt": made.world.clock.now()}
-        await made.site.kv.put(price_key("stx"), json.dumps(entry))
+        await made.kv.put(price_key("stx"), json.dumps(entry))
+        await traded(made)
         boards = [await made.get(f"{BOARD}?sort={sort}&dir={way}") for sort in SORTS for way in DIRECTIONS]
         listed = [await made.get(f"{TRADES}?address={wallet}&limit=1")]
         listed.append(await made.get(f"{TRADES}?address={wallet}&cursor={listed[0].json()['next_cursor']}"))
@@ -260,7 +266,7 @@ async def test_what_older_releases_stored_does_not_take_a_route_down(tmp_path: P
 async def test_an_agents_counts_are_read_once_a_second(tmp_path: Path) -> None:
     """However many ask, in whatever way they write it: a flood must not reach the database."""
     async with competition_site(tmp_path) as made:
-        wallet = made.world.simulator.chain.wallets[0].address
+        wallet = made.chain.wallets[0].address
         asked = f"/api/competition/status?address={wallet}"
         first = await made.get(asked)
         await made.world.db.prepare(SWAP).bind(UNKNOWN, wallet, STATIC_TOKENS[1]).run()
@@ -288,7 +294,7 @@ async def test_the_lists_that_agents_read(tmp_path: Path) -> None:
     async with competition_site(tmp_path) as made:
         allowed = (await made.get("/api/competition/allowlist")).json()
         before = (await made.get("/api/competition/tracked-tokens")).json()
-        await publish_tokens(made.site.kv, [*STATIC_TOKENS, "SP.more"])
+        await publish_tokens(made.kv, [*STATIC_TOKENS, "SP.more"])
         after = (await made.get("/api/competition/tracked-tokens")).json()
 
         assert (allowed["total_contracts"], allowed["total_functions"]) == (40, 139)
@@ -300,12 +306,7 @@ async def test_the_lists_that_agents_read(tmp_path: Path) -> None:
 
 async def test_a_submission_that_meets_a_reset_of_the_object_may_try_again(tmp_path: Path) -> None:
     """503, as the API's document has it: `ask` compares the two."""
-    async with competition_site(tmp_path) as made:
-
-        async def reset(_job: str, _argument: Any) -> Any:
-            raise ObjectReset("database or disk is full")
-
-        made.performer.run_job = reset  # type: ignore[method-assign, assignment]  # in the place of the object's jobs
+    async with tocsin_in(tmp_path, stub=FAILING) as made:
         answer = await made.submit("0x" + "12" * 32)
 
     assert (answer.status, answer.json()["code"], answer.json()["retryable"]) == (503, "scheduler_unavailable", True)
@@ -330,8 +331,8 @@ async def test_the_board_says_whether_all_swaps_are_on_it(
         async def health() -> HealthSnapshot:
             return replace(HEALTHY, status=scheduler_status(tasks={"sweep": task_status(**sweep)}))
 
-        app = create_app(replace(made.site, health=health))
-        board = (await ask(app, BOARD)).json()
+        made.with_deps(health=health)
+        board = (await made.get(BOARD)).json()
 
         assert (board["sweepComplete"], board["firstSweep"]) == (complete, first)
 
@@ -344,13 +345,13 @@ async def test_a_client_that_has_the_board_learns_that_the_service_is_not_ready(
         async def health() -> HealthSnapshot:
             return snapshot
 
-        app = create_app(replace(made.site, health=health))
+        app = made.with_deps(health=health)
         first = await ask(app, BOARD)
         known = {"If-None-Match": first.headers["etag"]}
-        await made.site.clock.sleep(2)
+        await made.clock.sleep(2)
         unchanged = await ask(app, BOARD, headers=known)
         snapshot = replace(HEALTHY, store_error="the disk is full")
-        await made.site.clock.sleep(2)
+        await made.clock.sleep(2)
         changed = await ask(app, BOARD, headers=known)
 
         assert (first.json()["service"]["ready"], unchanged.status) == (True, 304)
@@ -377,13 +378,13 @@ class FailingDatabase:
 async def test_nothing_is_proven_while_the_database_does_not_answer(tmp_path: Path) -> None:
     """A proof is kept for five seconds, and not shown afterwards; without the scheduler there is none at all."""
     async with competition_site(tmp_path) as made:
-        db = FailingDatabase(made.site.db)
-        proof = ProofReader(replace(made.site, db=db))
+        db = FailingDatabase(made.db)
+        proof = ProofReader(replace(made.deps, db=db))
         proven = await proof.read(["feed"])
         db.fails = True
-        await made.site.clock.sleep(4.9)
+        await made.clock.sleep(4.9)
         kept, alone = await proof.read(["feed"]), await proof.read(None)
-        await made.site.clock.sleep(0.2)
+        await made.clock.sleep(0.2)
         failed = [await proof.read(["feed"]) for _ in range(2)]
         db.fails = False
         again = await proof.read(["feed"])
@@ -418,7 +419,8 @@ async def test_the_board_says_until_when_it_has_all_swaps(
             status = scheduler_status(tasks=tasks)
             return replace(HEALTHY, status=replace(status, last_result={**status.last_result, "feed": {"way": way}}))
 
-        board = (await ask(create_app(replace(made.site, health=health)), BOARD)).json()
+        made.with_deps(health=health)
+        board = (await made.get(BOARD)).json()
 
     assert board["sweptAt"] == swept_at
 
@@ -432,21 +434,23 @@ async def test_a_board_is_complete_only_if_both_readers_of_the_chain_are(task: s
         async def health() -> HealthSnapshot:
             return replace(HEALTHY, status=scheduler_status(tasks=tasks))
 
-        board = (await ask(create_app(replace(made.site, health=health)), BOARD)).json()
+        made.with_deps(health=health)
+        board = (await made.get(BOARD)).json()
 
     assert board["sweepComplete"] is False
 
 
 async def test_a_retry_is_not_asked_for_too_early(tmp_path: Path) -> None:
     """Seconds are rounded up: a client that comes back a moment too early is refused again."""
-    async with competition_site(tmp_path) as made:
-        at = made.world.clock.now() + 1_001
-        answer = SubmitAnswer(429, Code.TOO_MANY_REQUESTS, "Wait.", "", retryable=True, retry_at=at)
+    answer = SubmitAnswer(429, Code.TOO_MANY_REQUESTS, "Wait.", "", retryable=True, retry_at=START_MS + 1_001)
 
-        async def limited(job: str, argument: Any) -> Any:
+    class Limited:
+        """In the place of the object."""
+
+        async def run_job(self, _job: str, _argument: Any) -> Any:
             return answer.to_json()
 
-        made.performer.run_job = limited  # type: ignore[method-assign]  # a stub
+    async with tocsin_in(tmp_path, stub=Limited()) as made:
         refused = await made.submit(f"0x{1:064x}")
 
     assert (refused.status, refused.headers["retry-after"]) == (429, "2")
@@ -463,8 +467,264 @@ async def test_without_a_round_its_board_is_empty_and_not_final(tmp_path: Path) 
 async def test_a_proof_ends_when_the_feed_is_switched_off(tmp_path: Path) -> None:
     """At once, although a proof is kept for five seconds; and it is back when the feed is."""
     async with competition_site(tmp_path) as made:
-        proof = ProofReader(made.site)
+        proof = ProofReader(made.deps)
         on, off, again = await proof.read(["feed"]), await proof.read([]), await proof.read(["feed"])
 
         assert off == Completeness(None, None, None, SWITCHED_OFF)
         assert on == again != off
+
+
+SBTC_CONTRACT = "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token"
+
+
+async def test_the_allow_list_has_the_published_shape(tmp_path: Path) -> None:
+    """A list of entries that can be searched by `contract_id`, and the number of contracts of each protocol."""
+    async with competition_site(tmp_path) as made:
+        body = (await made.get("/api/competition/allowlist")).json()
+
+    entry = next(entry for entry in body["entries"] if entry["contract_id"].endswith(".xyk-swap-helper-v-1-3"))
+    assert set(entry) == {"contract_id", "functions", "protocol"}
+    assert "swap-helper-a" in entry["functions"]
+    assert body["protocols"] == {"bitflow": 40}
+    assert (body["total_contracts"], body["total_functions"]) == (40, 139)
+    assert set(body) == {
+        "entries", "total_contracts", "total_functions", "provider_address", "protocols", "version",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("route", ["trades", "status", "allowlist", "tracked-tokens", "leaderboard", "cron"])
+async def test_every_public_competition_route_describes_itself(route: str, tmp_path: Path) -> None:
+    """Agents request `?docs=1` first."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.get(f"/api/competition/{route}?docs=1")
+
+    body = answer.json()
+    assert answer.status == 200
+    assert body["route"] == f"/api/competition/{route}"
+    assert "GET" in {method["method"] for method in body["methods"]}
+    assert body["openapi"] == "/api/openapi.json"
+
+
+async def test_the_description_has_what_an_agent_needs(tmp_path: Path) -> None:
+    async with competition_site(tmp_path) as made:
+        body = (await made.get(f"{TRADES}?docs=1")).json()
+
+    by_method: dict[str, Any] = {method["method"]: method for method in body["methods"]}
+    assert {parameter["name"] for parameter in by_method["GET"]["parameters"]} == {"address", "limit", "cursor"}
+    assert set(by_method["POST"]["bodyExample"]) == {"txid"}
+    assert {"200", "202", "404", "409", "422"} <= set(by_method["POST"]["responses"])
+
+
+@pytest.mark.slow
+async def test_the_document_is_at_the_sites_path_too(tmp_path: Path) -> None:
+    async with competition_site(tmp_path) as made:
+        ours, sites = await made.get("/openapi.json"), await made.get("/api/openapi.json")
+
+    assert sites.status == 200
+    assert sites.body == ours.body
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "rows"),
+    [("500", 3), ("0", 1), ("2.5", 2), ("", 3), ("-7", 1), ("9" * 500, 3), (" 2 ", 2), ("2x", 2), ("+1e9", 1)],
+)
+async def test_a_limit_is_moved_to_the_nearest_that_there_is(limit: str, rows: int, tmp_path: Path) -> None:
+    """`arc … list --limit 500` and an MCP client's 2.5 are answered."""
+    async with competition_site(tmp_path) as made:
+        chain = made.chain
+        wallet = chain.wallets[0]
+        for tx in chain.burst(wallet, 3):
+            chain.mine()
+            assert (await made.submit(tx.tx_id)).status == 200
+        query = f"limit={quote(limit)}&cursor="
+        answer = await made.get(f"{TRADES}?address={wallet.address}&{query}")
+        board = await made.get(f"{BOARD}?{query}")
+
+    assert (answer.status, len(answer.json()["trades"])) == (200, rows)
+    assert (board.status, len(board.json()["rows"])) == (200, 1)
+
+
+async def test_blanks_around_an_id_are_ignored(tmp_path: Path) -> None:
+    async with competition_site(tmp_path) as made:
+        chain = made.chain
+        tx = chain.swap(chain.wallets[0])
+        chain.mine()
+        answer = await made.submit(f" {tx.tx_id}\n")
+
+    assert (answer.status, answer.json()["txid"]) == (200, tx.tx_id)
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        (f"{BOARD}?address={address_of('deployer')}&limit=1", "address"),
+        (f"{TRADES}?address={address_of('deployer')}&sort=pnl", "sort"),
+        ("/api/competition/allowlist?token=stx", "token"),
+        ("/api/prices?address=SP1", "address"),
+    ],
+)
+async def test_a_parameter_that_would_change_the_meaning_is_refused(target: str, named: str, tmp_path: Path) -> None:
+    """The first of the board is not the answer to a question about an agent."""
+    async with competition_site(tmp_path) as made:
+        answer = await made.get(target)
+
+    assert (answer.status, answer.json()["code"]) == (400, "unknown_parameter")
+    assert f"no parameter {named}." in answer.json()["error"]
+
+
+async def test_other_parameters_are_ignored(tmp_path: Path) -> None:
+    """Such as those that caches and trackers add."""
+    async with competition_site(tmp_path) as made:
+        chain = made.chain
+        for wallet in chain.wallets[:2]:
+            await made.trade(wallet)
+        for query, rows in (("limit=1&sort=latest", 1), ("limit=1", 1), ("", 2)):
+            plain = await made.get(f"{BOARD}?{query}")
+            ignored = await made.get(f"{BOARD}?utm_source=x&{query}&_=1&fbclid=limit%3D7")
+
+            assert (ignored.status, ignored.body, ignored.headers) == (200, plain.body, plain.headers)
+            assert len(ignored.json()["rows"]) == rows
+
+
+@pytest.mark.parametrize("query", ["tokens=", "tokens=,", ""])
+async def test_no_tokens_are_all_tokens(query: str, tmp_path: Path) -> None:
+    async with tocsin_in(tmp_path) as made:
+        answer = await made.ask(f"/api/prices?{query}")
+
+    assert answer.status == 200
+    assert "stx" in {*answer.json()["prices"], *answer.json()["missing"]}
+
+
+async def test_a_contract_stands_for_its_only_token(tmp_path: Path) -> None:
+    """The refusal of a malformed id says that a contract can be given, so it must find the price."""
+    async with tocsin_in(tmp_path) as made:
+        one = (await made.ask(f"/api/prices?token={SBTC_CONTRACT}")).json()
+        some = (await made.ask(f"/api/prices?tokens=stx,{SBTC_CONTRACT}")).json()
+
+    assert one["tokenId"] == f"{SBTC_CONTRACT}::sbtc-token"
+    assert [*some["prices"], *some["missing"]] == ["stx", f"{SBTC_CONTRACT}::sbtc-token"]
+
+
+async def test_an_unknown_transaction_may_be_sent_again_when_the_sentence_says(tmp_path: Path) -> None:
+    async with competition_site(tmp_path) as made:
+        answer = await made.submit("0x" + "ab" * 32)
+
+    assert "in a minute" in answer.json()["error"]
+    assert answer.headers["retry-after"] == "60"
+
+
+async def test_an_unavailable_database_has_the_sites_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The site's clients compare `error` with this word and wait `retry_after` seconds."""
+
+    async def unavailable(*_: Any) -> None:
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr("tocsin.swaps.trades.trade_counts", unavailable)
+    async with competition_site(tmp_path) as made:
+        answer = await made.get(f"/api/competition/status?address={address_of('deployer')}")
+
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert answer.json() == {
+        "error": "transient_d1_unavailable",
+        "code": "store_unavailable",
+        "retryable": True,
+        "message": "The store cannot be used right now: try again soon.",
+        "retry_after": 5,
+    }
+
+
+HISTORY = "/api/competition/history"
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+
+
+async def test_points_of_a_period_with_their_gaps(tmp_path: Path) -> None:
+    """Oldest first, as they were kept; an agent without any has none."""
+    async with competition_site(tmp_path, wallets=2) as made:
+        one, other = made.chain.wallets
+        start = made.world.clock.now()
+        row = replace(sample_row(Random(1), 1, start), rank=2, trade_count=4, volume_usd=9.123, pnl_usd=-0.5)
+        assert one.erc8004_agent_id is not None
+        for hours in (0, 1, 30):
+            rows = [replace(row, erc8004_agent_id=one.erc8004_agent_id)]
+            await agent_days.append(made.world.db, rows, start + hours * HOUR_MS)
+        await made.world.clock.sleep(31 * 3_600)
+        day = await made.get(f"{HISTORY}?address={one.address}&period=24h")
+        week = await made.get(f"{HISTORY}?address={one.address}")
+        everything = await made.get(f"{HISTORY}?address={one.address}&period=all")
+        nothing = await made.get(f"{HISTORY}?address={other.address}")
+        await made.world.clock.sleep(2)
+        unchanged = await made.get(f"{HISTORY}?address={one.address}", **{"if-none-match": week.headers["etag"]})
+
+    assert day.json()["points"] == [
+        {
+            "at": (start + 30 * HOUR_MS) // MINUTE_MS * MINUTE_MS,
+            "rank": 2,
+            "tradeCount": 4,
+            "volumeUsd": 9.12,
+            "pnlUsd": -0.5,
+            "pnlAtTradeUsd": None,
+        }
+    ]
+    assert len(week.json()["points"]) == len(everything.json()["points"]) == 3
+    assert (week.json()["period"], week.json()["erc8004AgentId"]) == ("7d", one.erc8004_agent_id)
+    assert (nothing.status, nothing.json()["points"]) == (200, [])
+    assert (week.headers["cache-control"], unchanged.status) == ("public, max-age=60", 304)
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("address=SP1", "address must be a Stacks mainnet address"),
+        ("", "address must be a Stacks mainnet address"),
+        ("address={address}&period=1y", "period is one of 24h, 7d, 30d, 90d, all"),
+    ],
+)
+async def test_a_wrong_question_is_explained(tmp_path: Path, query: str, named: str) -> None:
+    """The sentence says what is accepted."""
+    async with competition_site(tmp_path, wallets=1) as made:
+        address = made.chain.wallets[0].address
+        answer = await made.get(f"{HISTORY}?{query.format(address=address)}")
+
+    assert answer.status == 400
+    assert named in answer.json()["error"]
+
+
+async def test_the_curves_of_everybody_are_sent_as_published(tmp_path: Path) -> None:
+    """Empty before the first publication; then its bytes, with their ETag, until the next one."""
+    async with competition_site(tmp_path, wallets=2) as made:
+        now = made.world.clock.now()
+        before = await made.get("/api/competition/curves")
+        curve = AgentCurve(7, "SP1", None, [None, 1.5])
+        await publish_curves(made.kv, Curves(now, now, 2, [curve]))
+        published = await made.get("/api/competition/curves")
+        known = {"if-none-match": published.headers["etag"]}
+        unchanged = await made.get("/api/competition/curves", **known)
+        await publish_curves(made.kv, Curves(now + 1, now, 2, [curve]))
+        changed = await made.get("/api/competition/curves", **known)
+
+    assert (before.status, before.json()["agents"], before.json()["days"]) == (200, [], 0)
+    assert published.json() == {
+        "asOf": now,
+        "firstDayAt": now,
+        "days": 2,
+        "agents": [{"erc8004AgentId": 7, "stxAddress": "SP1", "displayName": None, "pnlUsd": [None, 1.5]}],
+    }
+    assert published.headers["cache-control"] == "public, max-age=60"
+    assert (unchanged.status, changed.status) == (304, 200)
+
+
+@pytest.mark.parametrize("stored", ['["odd"]', "{}", '{"asOf": 1, "agents": [7]}', "not JSON"])
+async def test_curves_that_cannot_be_read_are_not_sent(tmp_path: Path, stored: str) -> None:
+    """As if none had been published, until the next publication."""
+    async with competition_site(tmp_path, wallets=1) as made:
+        now = made.world.clock.now()
+        await made.kv.put("curves:v1", stored)
+        damaged = [await made.get("/api/competition/curves") for _ in range(2)]
+        await publish_curves(made.kv, Curves(now, now, 2, [AgentCurve(7, "SP1", None, [None, 1.5])]))
+        published = await made.get("/api/competition/curves")
+
+    assert [(answer.status, answer.json()["agents"]) for answer in damaged] == [(200, [])] * 2
+    assert len(published.json()["agents"]) == 1

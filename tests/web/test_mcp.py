@@ -45,7 +45,7 @@ async def test_a_client_is_introduced_and_told_the_tools(tmp_path: Path) -> None
 async def test_the_tools_answer_as_the_routes_do(tmp_path: Path) -> None:
     """A swap is explained, submitted and counted, and the list knows its contract."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         before = await use(made, "explain", txid=tx.tx_id)
@@ -72,7 +72,7 @@ async def test_a_tool_that_fails_says_so_in_its_result(tmp_path: Path) -> None:
     """A model can read the sentence and try again; the protocol itself has not failed."""
     async with competition_site(tmp_path) as made:
         wrong = await use(made, "rank", address="SP1")
-        made.world.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
+        made.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
         failed = await use(made, "explain", txid="ab" * 32)
 
         assert (wrong["isError"], wrong["structuredContent"]["code"]) == (True, "bad_request")
@@ -170,14 +170,14 @@ async def test_another_version_of_the_protocol_is_refused(tmp_path: Path) -> Non
 async def test_a_submission_that_fails_is_not_called_a_success(tmp_path: Path) -> None:
     """With the sentence, the code and whether to try again, as the route says; twice recorded is no failure."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         tx = chain.swap(chain.wallets[0])
         chain.mine()
         counted = await use(made, "submit", txid=tx.tx_id)
         again = await use(made, "submit", txid=tx.tx_id)
         malformed = await use(made, "submit", txid="zz")
         unknown = await use(made, "submit", txid="ab" * 32)
-        made.world.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
+        made.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
         failed = await use(made, "submit", txid="cd" * 32)
 
         assert (counted["isError"], counted["structuredContent"]["code"]) == (False, None)
@@ -195,14 +195,7 @@ async def test_a_submission_that_fails_is_not_called_a_success(tmp_path: Path) -
 async def test_a_tool_counts_for_its_client_as_the_route_does(tmp_path: Path) -> None:
     """Submissions share their calls fairly by client, so the client must not be lost on the way."""
     async with competition_site(tmp_path) as made:
-        run, clients = made.performer.run_job, []
-
-        async def seen(job: str, argument: Any) -> Any:
-            clients.append((job, argument["client"]))
-            return await run(job, argument)
-
-        made.performer.run_job = seen  # type: ignore[method-assign]  # a spy
-        chain = made.world.simulator.chain
+        chain = made.chain
         first, second = (chain.swap(chain.wallets[0]).tx_id for _ in range(2))
         chain.mine()
         await use(made, "explain", txid=first)
@@ -210,6 +203,7 @@ async def test_a_tool_counts_for_its_client_as_the_route_does(tmp_path: Path) ->
         await use(made, "submit", txid=first)
         await made.submit(second)
 
+    clients = [(job, argument["client"]) for job, argument in made.asked]
     by_tool, by_route = clients[::2], clients[1::2]
     assert by_tool == by_route
     assert len(by_tool) == 2

@@ -14,12 +14,12 @@ from starlette.types import ASGIApp
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.virtual_time import VirtualClock
 from support.asgi import Answer, ask
-from support.scripted_scheduler import ADMIN_KEY, scene
+from support.world import ADMIN_KEY, KEY, Tocsin, tocsin_in
+from tocsin.app import Process
 from tocsin.errors import RequestRefused
 from tocsin.local.server import HttpServer
 from tocsin.web import limits as request_limits
-from tocsin.web.app import ErrorMiddleware, create_app
-from tocsin.web.deps import WebDeps
+from tocsin.web.app import ErrorMiddleware
 from tocsin.web.limits import ClientLimits, ClientRateLimit, networks_of
 from tocsin.web.route import Operation, OperationDoc, routes_of
 
@@ -145,13 +145,12 @@ async def test_a_whole_48_has_ten_clients_worth() -> None:
 @pytest.mark.parametrize("path", ["/api/prices", "/api/competition/allowlist"])
 async def test_reads_are_limited_per_client_and_minute(path: str, tmp_path: Path) -> None:
     """Cached or not: 300 are sent, then it is a 429 with the time to wait; other clients are not affected."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.with_site(reads_per_minute_max=300))
-        statuses = [(await ask(app, path)).status for _ in range(300)]
-        refused = await ask(app, path)
-        head = await ask(app, path, method="HEAD")
-        other = await ask(app, path, client="192.0.2.2")
-        unlimited = [(await ask(app, each)).status for each in ("/healthz", "/readyz", "/metrics")]
+    async with tocsin_in(tmp_path, reads_per_minute=300, arm=True) as made:
+        statuses = [(await made.ask(path)).status for _ in range(300)]
+        refused = await made.ask(path)
+        head = await made.ask(path, method="HEAD")
+        other = await made.ask(path, client="192.0.2.2")
+        unlimited = [(await made.ask(each)).status for each in ("/healthz", "/readyz", "/metrics")]
 
         assert statuses == [200] * 300
         assert (refused.status, refused.json()["code"]) == (429, "too_many_requests")
@@ -163,35 +162,31 @@ async def test_reads_are_limited_per_client_and_minute(path: str, tmp_path: Path
 
 async def test_a_refused_read_looks_the_same_from_memory_and_from_a_route(tmp_path: Path) -> None:
     """What is sent from memory is refused without routing."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.with_site(reads_per_minute_max=2))
-        await ask(app, "/api/prices")  # makes what is kept in memory
-        await ask(app, "/api/prices")
-        refused = [await ask(app, path) for path in ("/api/prices", "/api/competition/allowlist")]
+    async with tocsin_in(tmp_path, reads_per_minute=2) as made:
+        await made.ask("/api/prices")  # makes what is kept in memory
+        await made.ask("/api/prices")
+        refused = [await made.ask(path) for path in ("/api/prices", "/api/competition/allowlist")]
 
         assert [answer.status for answer in refused] == [429, 429]
         assert refused[0].headers == refused[1].headers
         assert refused[0].body == refused[1].body
-        counted = (await ask(app, "/metrics")).body.decode()
+        counted = (await made.ask("/metrics")).body.decode()
         assert 'tocsin_http_requests_total{route="/api/prices",status="429"} 1' in counted
 
 
 @pytest.mark.slow
 async def test_zero_means_that_reads_have_no_limit(tmp_path: Path) -> None:
     """For a service behind a proxy that has its own limits."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.with_site(reads_per_minute_max=0))
-
-        assert {(await ask(app, "/api/prices")).status for _ in range(1_000)} == {200}
+    async with tocsin_in(tmp_path, reads_per_minute=0) as made:
+        assert {(await made.ask("/api/prices")).status for _ in range(1_000)} == {200}
 
 
 async def test_the_admin_key_lifts_the_limit_and_cannot_be_guessed_there(tmp_path: Path) -> None:
     """Over the limit a key is compared: the right one is let through, wrong ones count as guesses."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.with_site(reads_per_minute_max=1))
+    async with tocsin_in(tmp_path, reads_per_minute=1) as made:
 
         async def read(key: str, client: str) -> Answer:
-            return await ask(app, "/api/prices", headers={"X-Admin-Key": key}, client=client)
+            return await made.ask("/api/prices", headers={"X-Admin-Key": key}, client=client)
 
         right = [(await read(ADMIN_KEY, "192.0.2.1")).status for _ in range(20)]
         guesses = [await read("a wrong key", "192.0.2.2") for _ in range(12)]
@@ -209,15 +204,14 @@ PATHS = ["/healthz", "/nothing", "/openapi.json", "/llms.txt", "/api/prices/x", 
 
 async def test_all_requests_of_a_client_are_limited_whatever_the_path(tmp_path: Path) -> None:
     """Ten for each read that it may make; other clients are not affected."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.with_site(reads_per_minute_max=1))
+    async with tocsin_in(tmp_path, reads_per_minute=1) as made:
         paths = [*PATHS, "/healthz", "/readyz"]
-        taken = [(await ask(app, path)).status for path in paths]
-        refused = [await ask(app, path) for path in paths]
-        posted = await ask(app, "/mcp", method="POST", body=b"{}")
-        other = await ask(app, "/healthz", client="192.0.2.2")
-        await made.site.clock.sleep(6)
-        later = [(await ask(app, "/healthz")).status for _ in range(2)]
+        taken = [(await made.ask(path)).status for path in paths]
+        refused = [await made.ask(path) for path in paths]
+        posted = await made.ask("/mcp", method="POST", body=b"{}")
+        other = await made.ask("/healthz", client="192.0.2.2")
+        await made.clock.sleep(6)
+        later = [(await made.ask("/healthz")).status for _ in range(2)]
 
         assert 429 not in taken
         assert {answer.status for answer in refused} == {429}
@@ -231,14 +225,14 @@ async def test_all_requests_of_a_client_are_limited_whatever_the_path(tmp_path: 
 @pytest.mark.parametrize(("path", "allowed"), [("/api/prices", 1), ("/nothing", 10)])
 async def test_a_refusal_comes_after_a_second(path: str, allowed: int, tmp_path: Path) -> None:
     """A client that ignores its limit gets one a second on each connection; other requests do not wait."""
-    async with scene(tmp_path) as made:
-        app, clock = create_app(made.with_site(in_one_loop=True, reads_per_minute_max=1)), made.site.clock
+    async with tocsin_in(tmp_path, reads_per_minute=1, process=Process()) as made:
+        clock = made.clock
         for _ in range(allowed):
-            await ask(app, path, client="192.0.2.9")
+            await made.ask(path, client="192.0.2.9")
         began = clock.monotonic()
-        taken = (await ask(app, "/healthz")).status
+        taken = (await made.ask("/healthz")).status
         after_one = clock.monotonic() - began
-        refused = (await ask(app, path, client="192.0.2.9")).status
+        refused = (await made.ask(path, client="192.0.2.9")).status
 
         assert (taken, refused) == (200, 429)
         assert after_one < 0.01
@@ -247,13 +241,12 @@ async def test_a_refusal_comes_after_a_second(path: str, allowed: int, tmp_path:
 
 async def test_the_admin_key_lifts_the_limit_of_requests(tmp_path: Path) -> None:
     """A wrong one does not, and counts as a guess."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.with_site(reads_per_minute_max=1))
+    async with tocsin_in(tmp_path, reads_per_minute=1) as made:
         for _ in range(10):
-            await ask(app, "/healthz")
-        right = [(await ask(app, "/healthz", headers={"X-Admin-Key": ADMIN_KEY})).status for _ in range(20)]
-        wrong = [(await ask(app, "/healthz", headers={"X-Admin-Key": "wrong"})).status for _ in range(11)]
-        after = await ask(app, "/healthz", headers={"X-Admin-Key": ADMIN_KEY})
+            await made.ask("/healthz")
+        right = [(await made.ask("/healthz", headers=KEY)).status for _ in range(20)]
+        wrong = [(await made.ask("/healthz", headers={"X-Admin-Key": "wrong"})).status for _ in range(11)]
+        after = await made.ask("/healthz", headers=KEY)
 
         assert right == [200] * 20
         assert wrong == [429] * 11
@@ -262,7 +255,7 @@ async def test_the_admin_key_lifts_the_limit_of_requests(tmp_path: Path) -> None
 
 async def test_a_refused_head_has_no_body(tmp_path: Path) -> None:
     """Over a real connection, which goes on afterwards."""
-    async with scene(tmp_path) as made, served(made.with_site(reads_per_minute_max=1)) as server:
+    async with tocsin_in(tmp_path, reads_per_minute=1) as made, served(made) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n" * 12)
         heads = [await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) for _ in range(12)]
@@ -272,9 +265,9 @@ async def test_a_refused_head_has_no_body(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def served(deps: WebDeps, *proxies: str) -> AsyncIterator[HttpServer]:
+async def served(made: Tocsin, *proxies: str, posts: int = 60) -> AsyncIterator[HttpServer]:
     server = HttpServer("127.0.0.1", 0, proxies)
-    await server.start(create_app(deps))
+    await server.start(made.with_deps(posts_per_minute_max=posts))
     try:
         yield server
     finally:
@@ -283,10 +276,7 @@ async def served(deps: WebDeps, *proxies: str) -> AsyncIterator[HttpServer]:
 
 async def test_a_client_behind_a_proxy_may_have_64_requests_under_way(tmp_path: Path) -> None:
     """A proxy has no limit of its own, but each client that it speaks for has; an end makes room."""
-    async with (
-        scene(tmp_path) as made,
-        served(made.with_site(in_one_loop=True, posts_per_minute_max=1_000), "127.0.0.1") as server,
-    ):
+    async with tocsin_in(tmp_path, process=Process()) as made, served(made, "127.0.0.1", posts=1_000) as server:
 
         async def begin(client: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             """Send a request whose body does not come."""
@@ -340,12 +330,11 @@ async def test_a_whole_48_has_ten_clients_worth_of_requests_under_way() -> None:
 
 async def test_a_request_without_a_key_is_not_a_guess(tmp_path: Path) -> None:
     """A page of another site can make an operator's browser send it: the right key still works afterwards."""
-    async with scene(tmp_path) as made:
-        app = create_app(made.site)
-        without = [(await ask(app, "/api/admin/scheduler")).status for _ in range(15)]
-        empty = [(await ask(app, "/api/admin/scheduler", headers={"X-Admin-Key": ""})).status for _ in range(15)]
-        hooks = [(await ask(app, "/api/chainhook", method="POST", body=b"{}")).status for _ in range(15)]
-        right = await ask(app, "/api/admin/scheduler", headers={"X-Admin-Key": ADMIN_KEY})
+    async with tocsin_in(tmp_path) as made:
+        without = [(await made.ask("/api/admin/scheduler")).status for _ in range(15)]
+        empty = [(await made.ask("/api/admin/scheduler", headers={"X-Admin-Key": ""})).status for _ in range(15)]
+        hooks = [(await made.ask("/api/chainhook", method="POST", body=b"{}")).status for _ in range(15)]
+        right = await made.ask("/api/admin/scheduler", headers=KEY)
 
         assert {*without, *empty, *hooks} == {401}
         assert right.status == 200

@@ -8,25 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.types import ASGIApp
 
 from holdfast.errors import ObjectReset
 from holdfast.types import JSON
-from holdfast_testing.stores import open_kv
-from support.asgi import Answer, ask
+from support.asgi import Answer
 from support.competition_site import healthy
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
-from support.scripted_scheduler import ADMIN_KEY, KEYS, VIEWER_KEY
+from support.world import JSON_TYPE, KEY, VIEWER, Tocsin, tocsin_in
 from tocsin.rounds.file import read_round_file
 from tocsin.rounds.round import AgentFlag, RoundAction
-from tocsin.scheduler.client import SchedulerClient
 from tocsin.text import utc_time
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, WebDeps
 
 ROUNDS = "/api/competition/rounds"
+OPERATOR = {**KEY, **JSON_TYPE}
 ADMIN = "/api/admin/competition/finalize"
-KEY = {"x-admin-key": ADMIN_KEY, "content-type": "application/json"}
 
 
 class RoundStub:
@@ -57,17 +52,12 @@ class RoundStub:
 
 
 @dataclass
-class RoundSite:
+class RoundSite(Tocsin):
     world: RoundWorld
-    app: ASGIApp
     stub: RoundStub
 
-    async def get(self, target: str, **headers: str) -> Answer:
-        return await ask(self.app, target, headers=headers)
-
-    async def act(self, dry_run: bool = False, **body: Any) -> Answer:
-        target = f"{ADMIN}?dry-run=true" if dry_run else ADMIN
-        return await ask(self.app, target, method="POST", headers=KEY, body=json.dumps(body).encode())
+    async def decide(self, dry_run: bool = False, **body: Any) -> Answer:
+        return await self.post(f"{ADMIN}?dry-run=true" if dry_run else ADMIN, body, OPERATOR)
 
     async def finalize(self) -> None:
         await self.world.swept(GRACE_S)
@@ -76,20 +66,12 @@ class RoundSite:
 
 @asynccontextmanager
 async def site(directory: Path) -> AsyncIterator[RoundSite]:
-    async with round_world(directory) as world, open_kv(directory, world.clock) as kv:
+    async with round_world(directory) as world:
         stub = RoundStub(world)
-        deps = WebDeps(
-            scheduler=lambda: SchedulerClient(stub),
-            kv=kv,
-            db=world.db,
-            clock=world.clock,
-            logger=world.log,
-            in_force=InForce(KEYS, RULES),
-            health=healthy,
-            version="1.2.3",
-            posts_per_minute_max=10_000,
-        )
-        yield RoundSite(world, create_app(deps), stub)
+        async with tocsin_in(directory, clock=world.clock, stub=stub, db=world.db, log=world.log) as made:
+            made.built.in_force.rules = RULES
+            made.with_deps(health=healthy, posts_per_minute_max=10_000)
+            yield RoundSite(made.built, made.db, made.kv, made.clock, made.log, made.simulator, world, stub)
 
 
 async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
@@ -139,7 +121,7 @@ async def test_a_round_has_its_results_and_its_file(tmp_path: Path) -> None:
         await made.finalize()
         one = (await made.get(f"{ROUNDS}/{ROUND_ID}")).json()
         file = await made.get(f"{ROUNDS}/{ROUND_ID}/file")
-        head = await ask(made.app, f"{ROUNDS}/{ROUND_ID}/file", method="HEAD")
+        head = await made.ask(f"{ROUNDS}/{ROUND_ID}/file", method="HEAD")
         other = await made.get(f"{ROUNDS}/{ROUND_ID}/file?version=2")
 
     read = read_round_file(file.body.decode().splitlines())
@@ -194,7 +176,7 @@ async def test_an_agent_sees_its_rounds_its_prizes_and_its_flags(tmp_path: Path)
         target = f"/api/competition/agents/{AGENTS[0]}"
         without = (await made.get(target)).json()
         await made.finalize()
-        await made.act(roundId=ROUND_ID, action="pay", category="overall_pnl", payoutTxid="ab" * 32)
+        await made.decide(roundId=ROUND_ID, action="pay", category="overall_pnl", payoutTxid="ab" * 32)
         flags = "INSERT INTO competition_round_flags SELECT ?, erc8004_agent_id, ?, ? FROM agents WHERE stx_address = ?"
         for flag in (AgentFlag(1, "dust", "dust <b>", [], []), AgentFlag(1, "churn", "", [], [], cleared=True)):
             text = json.dumps(flag.to_json())
@@ -252,19 +234,19 @@ async def test_an_operator_takes_the_steps_by_hand(tmp_path: Path) -> None:
     """In their order; a dry run computes and writes nothing; the audit log has what was done."""
     async with site(tmp_path) as made:
         await made.world.swept(GRACE_S)
-        unknown = await made.act(roundId="week-9", action="close")
-        early = await made.act(roundId=ROUND_ID, action="close")
+        unknown = await made.decide(roundId="week-9", action="close")
+        early = await made.decide(roundId=ROUND_ID, action="close")
         made.world.clock.at_s = GRACE_S
         wrong = [
-            (await made.act(roundId=ROUND_ID, action=action)).json()["error"] for action in ("snapshot", "finalize")
+            (await made.decide(roundId=ROUND_ID, action=action)).json()["error"] for action in ("snapshot", "finalize")
         ]
-        dry = await made.act(dry_run=True, roundId=ROUND_ID, action="finalize")
+        dry = await made.decide(dry_run=True, roundId=ROUND_ID, action="finalize")
         untouched = await made.world.status()
         steps = [
-            (await made.act(roundId=ROUND_ID, action=action)).json()["round"]["status"]
+            (await made.decide(roundId=ROUND_ID, action=action)).json()["round"]["status"]
             for action in ("close", "snapshot", "finalize")
         ]
-        again = await made.act(roundId=ROUND_ID, action="finalize")
+        again = await made.decide(roundId=ROUND_ID, action="finalize")
         audited = made.stub.audited
 
     assert (unknown.status, unknown.json()["error"]) == (404, "round_not_found")
@@ -282,10 +264,10 @@ async def test_incomplete_data_is_captured_only_by_force(tmp_path: Path) -> None
     """With a reason."""
     async with site(tmp_path) as made:
         made.world.clock.at_s = GRACE_S
-        await made.act(roundId=ROUND_ID, action="close")
-        refused = await made.act(roundId=ROUND_ID, action="snapshot")
-        silent = await made.act(roundId=ROUND_ID, action="snapshot", force=True)
-        forced = await made.act(roundId=ROUND_ID, action="snapshot", force=True, reason="Hiro is gone for good")
+        await made.decide(roundId=ROUND_ID, action="close")
+        refused = await made.decide(roundId=ROUND_ID, action="snapshot")
+        silent = await made.decide(roundId=ROUND_ID, action="snapshot", force=True)
+        forced = await made.decide(roundId=ROUND_ID, action="snapshot", force=True, reason="Hiro is gone for good")
 
     assert (refused.status, refused.json()["error"]) == (409, "data_incomplete")
     assert silent.status == 400
@@ -297,11 +279,11 @@ async def test_prizes_are_paid_one_by_one(tmp_path: Path) -> None:
     async with site(tmp_path) as made:
         await made.finalize()
         paid = [
-            (await made.act(roundId=ROUND_ID, action="pay", category=category, payoutTxid="ab" * 32)).json()
+            (await made.decide(roundId=ROUND_ID, action="pay", category=category, payoutTxid="ab" * 32)).json()
             for category in ("overall_pnl", "volume")
         ]
-        again = await made.act(roundId=ROUND_ID, action="pay", category="volume", payoutTxid="ab" * 32)
-        listed = await made.get(ADMIN, **{"x-admin-key": VIEWER_KEY})
+        again = await made.decide(roundId=ROUND_ID, action="pay", category="volume", payoutTxid="ab" * 32)
+        listed = await made.get(ADMIN, **VIEWER)
 
     assert [each["round"]["status"] for each in paid] == ["partially_paid", "paid"]
     assert again.status == 409
@@ -311,9 +293,9 @@ async def test_prizes_are_paid_one_by_one(tmp_path: Path) -> None:
 async def test_a_void_round_has_no_result(tmp_path: Path) -> None:
     async with site(tmp_path) as made:
         await made.finalize()
-        voided = await made.act(roundId=ROUND_ID, action="void", reason="the chain was halted")
+        voided = await made.decide(roundId=ROUND_ID, action="void", reason="the chain was halted")
         shown = await made.get(f"{ROUNDS}/{ROUND_ID}")
-        after = await made.act(roundId=ROUND_ID, action="reopen", reason="no")
+        after = await made.decide(roundId=ROUND_ID, action="reopen", reason="no")
 
     assert (voided.json()["round"]["status"], voided.json()["round"]["note"]) == ("void", "the chain was halted")
     assert (shown.status, after.status) == (404, 409)
@@ -341,7 +323,7 @@ async def test_a_void_round_has_no_result(tmp_path: Path) -> None:
 )
 async def test_what_is_not_clear_is_refused(tmp_path: Path, body: Any, sentence: str) -> None:
     async with site(tmp_path) as made:
-        answer = await ask(made.app, ADMIN, method="POST", headers=KEY, body=json.dumps(body).encode())
+        answer = await made.post(ADMIN, body, OPERATOR)
 
     assert answer.status == 400
     assert sentence in str(answer.json())
@@ -349,10 +331,10 @@ async def test_what_is_not_clear_is_refused(tmp_path: Path, body: Any, sentence:
 
 async def test_only_operators_act(tmp_path: Path) -> None:
     async with site(tmp_path) as made:
-        viewer = {"x-admin-key": VIEWER_KEY, "content-type": "application/json"}
-        body = json.dumps({"action": "close", "roundId": ROUND_ID}).encode()
-        looked = await made.get(ADMIN, **{"x-admin-key": VIEWER_KEY})
-        acted = await ask(made.app, ADMIN, method="POST", headers=viewer, body=body)
+        viewer = {**VIEWER, **JSON_TYPE}
+        body = {"action": "close", "roundId": ROUND_ID}
+        looked = await made.get(ADMIN, **VIEWER)
+        acted = await made.post(ADMIN, body, viewer)
         nobody = await made.get(ADMIN)
 
     assert (looked.status, acted.status, nobody.status) == (200, 403, 401)
@@ -362,9 +344,9 @@ async def test_only_operators_act(tmp_path: Path) -> None:
 async def test_the_task_looks_at_once_at_what_an_operator_added(tmp_path: Path) -> None:
     """So a round that is about to end is closed on time. If the refresh fails, the action stands."""
     async with site(tmp_path) as made:
-        added = await made.act(action="add", roundId="soon", startsAt=END_S, endsAt=END_S + 60, graceS=60)
-        tried = await made.act(dry_run=True, action="add", roundId="later", startsAt=END_S, endsAt=END_S + 60)
-        voided = await made.act(action="void", roundId="soon", reason="a test")
+        added = await made.decide(action="add", roundId="soon", startsAt=END_S, endsAt=END_S + 60, graceS=60)
+        tried = await made.decide(dry_run=True, action="add", roundId="later", startsAt=END_S, endsAt=END_S + 60)
+        voided = await made.decide(action="void", roundId="soon", reason="a test")
 
         assert [answer.status for answer in (added, tried, voided)] == [200, 200, 200]
         assert made.stub.refreshed == ["rounds"]

@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from support.asgi import Answer, ask, unchecked
-from support.scripted_scheduler import scene
-from tocsin.web.app import create_app
-from tocsin.web.pages import MEDIA_TYPES, STATIC, page_routes
+from support.asgi import Answer
+from support.world import tocsin_in
+from tocsin.web.pages import MEDIA_TYPES, STATIC
 from tocsin.web.response import SECURITY_HEADERS
 
 STYLE = "/static/style.css"
 
 
 async def fetched(directory: Path, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> Answer:
-    async with scene(directory) as made:
-        answer = await ask(create_app(made.site, page_routes()), path, method=method, headers=headers)
+    async with tocsin_in(directory) as made:
+        answer = await made.ask(path, method=method, headers=headers)
     assert {name: answer.headers[name.decode()].encode() for name, _ in SECURITY_HEADERS} == dict(SECURITY_HEADERS)
     return answer
 
@@ -24,11 +23,10 @@ async def fetched(directory: Path, path: str, method: str = "GET", headers: dict
 async def test_every_file_is_served(tmp_path: Path) -> None:
     """Byte for byte, with its media type; a file of an unknown kind would be missing without an error."""
     files = [path for path in STATIC.rglob("*") if path.is_file()]
-    async with scene(tmp_path) as made:
-        app = unchecked(create_app(made.with_site(reads_per_minute_max=0), page_routes()))
+    async with tocsin_in(tmp_path, reads_per_minute=0) as made:
         for file in files:
             path = f"/static/{file.relative_to(STATIC)}" if file.suffix != ".html" else f"/{file.stem}"
-            answer = await ask(app, path)
+            answer = await made.ask(path)
 
             assert (answer.status, answer.body) == (200, file.read_bytes()), path
             assert answer.headers["content-type"] == MEDIA_TYPES[file.suffix]

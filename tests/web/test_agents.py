@@ -1,18 +1,25 @@
 """What programs that take part ask for: themselves, a verdict, everybody's trades, and how to take part."""
 
 import csv
-from dataclasses import replace
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stacks_simulator.addresses import address_of
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.tokens import STX, WELSH
+from stacks_simulator.wallets import Wallet
 from support.competition import register
-from support.competition_site import TRADES, competition_site
+from support.competition_site import TRADES, CompetitionSite, competition_site
 from tocsin.prices.price import NO_FLOORS
 from tocsin.prices.store import PricePoint, append
+from tocsin.rounds.round import RoundRules
+from tocsin.rounds.store import add
 from tocsin.swaps.values import value_swaps
 from tocsin.upstream.budget import Quota
 
@@ -24,7 +31,7 @@ SMALL = Quota(second=100, minute=10_000, month=10_000, is_cap=True)  # 53 calls 
 async def test_a_swap_worth_more_than_its_pool_is_shown_with_the_reason(tmp_path: Path) -> None:
     """One unit for 10^38 is recorded: the verdict, the lists of trades and the agent's page say why it has no value."""
     async with competition_site(tmp_path) as made:
-        chain, db = made.world.simulator.chain, made.world.db
+        chain, db = made.chain, made.world.db
         minted = chain.swap(
             chain.wallets[0], "simple", token_in=STX.id, token_out=WELSH.id, amount_in=1, amount_out=10**38
         )
@@ -60,12 +67,10 @@ async def test_a_swap_worth_more_than_its_pool_is_shown_with_the_reason(tmp_path
 async def test_the_verdict_on_a_recorded_swap_needs_no_call(tmp_path: Path) -> None:
     """Every step is shown, with the legs and the row; the spelling of the id does not matter."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
-        tx = chain.swap(chain.wallets[0], "third_token_fee")
-        chain.mine()
-        await made.submit(tx.tx_id)
+        chain = made.chain
+        tx = await made.trade(chain.wallets[0], "third_token_fee")
         calls = made.world.calls()
-        asked = len(made.performer.asked)
+        asked = len(made.asked)
         answer = await made.get(f"{TRADES}/{tx.tx_id[2:].upper()}")
         verdict = answer.json()
 
@@ -83,22 +88,20 @@ async def test_the_verdict_on_a_recorded_swap_needs_no_call(tmp_path: Path) -> N
         assert [leg["role"] for leg in verdict["legs"]] == ["given", "fee", "received"]
         assert verdict["trade"]["txid"] == tx.tx_id
         assert "code" not in verdict
-        assert (made.world.calls(), len(made.performer.asked)) == (calls, asked)
+        assert (made.world.calls(), len(made.asked)) == (calls, asked)
 
 
 async def test_a_refused_trade_says_why_and_what_to_do(tmp_path: Path) -> None:
     """From the stored refusal, for each kind of reason."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         kinds = {
             "abort_by_response": ("tx_failed", "status"),
             "one_sided": ("incomplete_events", "tokens"),
             "off_list_contract": ("contract_not_allowlisted", "contract"),
         }
         for kind, (code, step) in kinds.items():
-            tx = chain.swap(chain.wallets[0], kind)
-            chain.mine()
-            await made.submit(tx.tx_id)
+            tx = await made.trade(chain.wallets[0], kind)
             verdict = (await made.get(f"{TRADES}/{tx.tx_id}")).json()
 
             assert (verdict["status"], verdict["code"]) == ("rejected", code), kind
@@ -111,12 +114,10 @@ async def test_a_refused_trade_says_why_and_what_to_do(tmp_path: Path) -> None:
 async def test_a_refusal_whose_reason_is_gone_is_no_verdict(tmp_path: Path) -> None:
     """The sender lost its identity, traded, and has it again: the trade waits to be verified."""
     async with competition_site(tmp_path) as made:
-        chain, db = made.world.simulator.chain, made.world.db
+        chain, db = made.chain, made.world.db
         wallet = chain.wallets[0]
         await register(db, [replace(wallet, tier="registered")])
-        tx = chain.swap(wallet)
-        chain.mine()
-        await made.submit(tx.tx_id)
+        tx = await made.trade(wallet)
         refused = (await made.get(f"{TRADES}/{tx.tx_id}")).json()
         await register(db, [wallet])
         again = (await made.get(f"{TRADES}/{tx.tx_id}")).json()
@@ -128,7 +129,7 @@ async def test_a_refusal_whose_reason_is_gone_is_no_verdict(tmp_path: Path) -> N
 async def test_the_chain_is_asked_for_what_is_not_known_and_nothing_is_stored(tmp_path: Path) -> None:
     """A swap that nobody submitted, a stranger's, one in the mempool, one that is queued, and one that is not there."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         mined, foreign = chain.swap(chain.wallets[0]), chain.swap(chain.strangers[0])
         chain.mine()
         waiting = chain.swap(chain.wallets[1], wait_ms=None)
@@ -144,7 +145,7 @@ async def test_the_chain_is_asked_for_what_is_not_known_and_nothing_is_stored(tm
             ("pending", "pending"),
         ]
         assert {each["known_from"] for each in verdicts} == {"chain"}
-        assert verdicts[0]["swap"]["amount_in"] == str(made.world.simulator.truth()[0].amount_in)
+        assert verdicts[0]["swap"]["amount_in"] == str(made.simulator.truth()[0].amount_in)
         assert stored == {"swaps": 0, "refusals": 0, "candidates": 0}
         assert (queued["status"], queued["known_from"]) == ("pending", "queue")
         assert (unknown.status, unknown.json()["code"], unknown.json()["retryable"]) == (404, "tx_not_found", True)
@@ -180,16 +181,12 @@ async def test_one_client_cannot_use_up_the_calls_by_asking_for_verdicts(tmp_pat
 async def test_an_agent_sees_its_tier_its_ranks_and_its_refusals(tmp_path: Path) -> None:
     """An eligible agent with a trade, and an unknown wallet, with what is missing."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         first, second = chain.wallets[0], chain.wallets[1]
         for wallet, count in ((first, 3), (second, 1)):
             for _ in range(count):
-                tx = chain.swap(wallet)
-                chain.mine()
-                await made.submit(tx.tx_id)
-        failed = chain.swap(second, "abort_by_response")
-        chain.mine()
-        await made.submit(failed.tx_id)
+                await made.trade(wallet)
+        failed = await made.trade(second, "abort_by_response")
         agent = (await made.get(f"{AGENTS}/{second.address}")).json()
         stranger = (await made.get(f"{AGENTS}/{address_of('somebody')}")).json()
         wrong = await made.get(f"{AGENTS}/SP123")
@@ -208,11 +205,9 @@ async def test_an_agent_sees_its_tier_its_ranks_and_its_refusals(tmp_path: Path)
 async def test_everybodys_trades_come_newest_first_page_by_page(tmp_path: Path) -> None:
     """Without an address; the pages together are all swaps, each once."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         for number in range(5):
-            tx = chain.swap(chain.wallets[number % 3])
-            chain.mine()
-            await made.submit(tx.tx_id)
+            await made.trade(chain.wallets[number % 3])
         seen: list[str] = []
         target = f"{TRADES}?limit=2"
         while True:
@@ -267,13 +262,11 @@ async def test_a_page_that_is_not_there_is_a_page_for_people_and_json_for_progra
 async def test_a_spreadsheet_takes_the_whole_board(tmp_path: Path) -> None:
     """By P&L, with commas and formulas in names as text."""
     async with competition_site(tmp_path) as made:
-        chain = made.world.simulator.chain
+        chain = made.chain
         for wallet, name in zip(chain.wallets, ('=cmd|"x"!A1', "Ada, the first", "漢;\uff1d1+1"), strict=True):
-            tx = chain.swap(wallet)
-            chain.mine()
-            await made.submit(tx.tx_id)
             update = "UPDATE agents SET display_name = ? WHERE stx_address = ?"
-            await made.world.db.prepare(update).bind(name, wallet.address).run()
+            await made.db.prepare(update).bind(name, wallet.address).run()
+            await made.trade(wallet)
         answer = await made.get("/api/competition/leaderboard.csv")
         board = (await made.get("/api/competition/leaderboard")).json()["rows"]
         lines = list(csv.reader(answer.body.decode().splitlines()))
@@ -288,12 +281,104 @@ async def test_a_spreadsheet_takes_the_whole_board(tmp_path: Path) -> None:
 async def test_the_spreadsheet_is_that_of_the_newest_board(tmp_path: Path) -> None:
     """A line more after each agent's first trade."""
     async with competition_site(tmp_path) as made:
-        chain, lines = made.world.simulator.chain, []
+        chain, lines = made.chain, []
         for wallet in chain.wallets:
-            tx = chain.swap(wallet)
-            chain.mine()
-            await made.submit(tx.tx_id)
+            await made.trade(wallet)
             answer = await made.get("/api/competition/leaderboard.csv")
             lines.append(answer.body.count(b"\n"))
 
     assert lines == [2, 3, 4]
+
+
+NAMED = re.compile(r"- (GET|POST) (/\S+?)(?: \(([a-z, A-Z]+)\))?: (.*)")
+
+
+@dataclass
+class Reader:
+    """Finds a route by a word of its description, and fills in the parameters that the guide names."""
+
+    made: CompetitionSite
+    guide: str
+
+    async def ask(self, word: str, **values: str) -> Any:
+        method, path, query = self._route(word)
+        for name in re.findall(r"\{(\w+)\}", path):
+            path = path.replace(f"{{{name}}}", values.pop(name))
+        assert set(values) <= set(query), f"the guide does not name {values} of {path}"
+        target = "&".join(f"{name}={value}" for name, value in values.items())
+        assert method == "GET"
+        return (await self.made.get(f"{path}?{target}" if target else path)).json()
+
+    async def send(self, word: str, body: Any) -> Any:
+        method, path, _ = self._route(word)
+        assert method == "POST"
+        return (await self.made.post(path, body)).json()
+
+    def _route(self, word: str) -> tuple[str, str, list[str]]:
+        found = [match.groups() for line in self.guide.splitlines() if (match := NAMED.fullmatch(line))]
+        (method, path, query, _), *others = [groups for groups in found if word in groups[3]]
+        assert not others, f"{word} is not clear: {others}"
+        return method, path, (query or "").split(", ")
+
+
+@asynccontextmanager
+async def reader(directory: Path) -> AsyncIterator[tuple[Reader, CompetitionSite, Wallet]]:
+    async with competition_site(directory) as made:
+        guide = (await made.get("/llms.txt")).body.decode()
+        yield Reader(made, guide), made, made.chain.wallets[0]
+
+
+async def traded(made: CompetitionSite, wallet: Wallet, *kinds: str) -> list[str]:
+    """Submits calls of these kinds, and names them."""
+    return [(await made.trade(wallet, kind)).tx_id for kind in kinds]
+
+
+async def test_questions_about_taking_part(tmp_path: Path) -> None:
+    """1 what is missing, 2 is this contract allowed, 3 when does it end, 4 what is my token worth."""
+    async with reader(tmp_path) as (agent, made, _wallet):
+        now_s = made.clock.now() // 1000
+        rules = RoundRules("week-1", now_s - 60, now_s + 3_600, now_s + 7_200)
+        await add(made.world.db, rules, made.clock.now()).run()
+        stranger = await agent.ask("missing steps", address=address_of("somebody"))
+        allowed = await agent.ask("contracts and functions that count")
+        rounds = await agent.ask("The current round")
+        prices = await agent.ask("Token prices", tokens="stx")
+
+        assert stranger["missing"][0].startswith("register the wallet")
+        called = {each["contract_id"]: each["functions"] for each in allowed["entries"]}
+        assert len(called) == 40
+        assert all(functions for functions in called.values())
+        assert rounds["running"]["ends_at"] == now_s + 3_600
+        assert prices["prices"]["stx"]["priceUsd"] > 0
+
+
+async def test_questions_about_trades(tmp_path: Path) -> None:
+    """5 why was it refused, 6 does it count, 7 count it now, 8 what have I traded."""
+    async with reader(tmp_path) as (agent, made, wallet):
+        counted, failed = await traded(made, wallet, "simple", "abort_by_response")
+        chain = made.chain
+        new = chain.swap(wallet).tx_id
+        chain.mine()
+        refused = await agent.ask("Whether a transaction counts", txid=failed)
+        before = await agent.ask("Whether a transaction counts", txid=new)
+        submitted = await agent.send("Submit a swap", {"txid": new})
+        mine = await agent.ask("newest first", address=wallet.address)
+
+        assert (refused["status"], refused["code"]) == ("rejected", "tx_failed")
+        assert f"- {refused['code']}: {refused['sentence']}" in agent.guide
+        assert (before["status"], before["known_from"]) == ("verified", "chain")
+        assert submitted["txid"] == new
+        assert [trade["txid"] for trade in mine["trades"]] == [new, counted]
+
+
+async def test_questions_about_results(tmp_path: Path) -> None:
+    """9 what is my rank, 10 who is before me."""
+    async with reader(tmp_path) as (agent, made, wallet):
+        other = made.chain.wallets[1]
+        await traded(made, wallet, "simple")
+        await traded(made, other, "simple", "simple")
+        own = await agent.ask("missing steps", address=wallet.address)
+        board = await agent.ask("The leaderboard", sort="trades")
+
+        assert (own["ranks"]["trades"], own["ranked"]) == (2, 2)
+        assert [row["stxAddress"] for row in board["rows"]] == [other.address, wallet.address]

@@ -1,9 +1,9 @@
-"""What watchers get, and what a stream may cost."""
+"""Server-sent events: the scheduler's for operators, and news for everybody."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,17 +12,22 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import ObjectReset, StoreUnavailable
 from holdfast.types import Database, DBResult, Statement
+from support.asgi import serving
 from support.competition_site import CompetitionSite, competition_site
+from support.scripted_scheduler import scene
+from support.world import ADMIN_KEY, named_keys, tocsin_in
 from tocsin.board.news import newest_id, read_news, trim_news
 from tocsin.board.publish import board_at
 from tocsin.board.published import PublishedBoard, publish
 from tocsin.board.types import News
 from tocsin.errors import RequestRefused
+from tocsin.scheduler.types import SchedulerEvent
 from tocsin.swaps import store as swap_store
 from tocsin.web import events as news_streams
-from tocsin.web.events import STREAMS_PER_CLIENT, NewsStreams
+from tocsin.web.deps import Keys
+from tocsin.web.events import STREAMS_MAX, STREAMS_PER_CLIENT, EventStreams, NewsStreams
 
 EVENTS = "/api/competition/events"
 
@@ -54,40 +59,37 @@ async def one_by_one(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[byte
                 yield frame + b"\n\n"
 
 
-async def told(frames: AsyncGenerator[bytes, None]) -> Any:
-    """The next piece of news, comments left out."""
+async def told(frames: AsyncGenerator[bytes, None], *but: str) -> Any:
+    """The next piece of news, comments and news of a kind left out."""
     async for frame in frames:
         if not frame.startswith(b":"):
             lines = dict(line.split(": ", 1) for line in frame.decode().strip().split("\n"))
             news = json.loads(lines["data"])
             assert (lines["event"], lines["id"]) == (news["kind"], str(news["id"]))
-            return news
+            if news["kind"] not in but:
+                return news
     return None
 
 
 async def trade(made: CompetitionSite, wallet: int, kind: str = "simple") -> str:
-    chain = made.world.simulator.chain
-    tx = chain.swap(chain.wallets[wallet], kind)
-    chain.mine()
-    await made.submit(tx.tx_id)
-    return str(tx.tx_id)
+    return (await made.trade(made.chain.wallets[wallet], kind)).tx_id
 
 
 async def test_a_counted_swap_is_told_to_all_and_a_refusal_to_its_agent(tmp_path: Path) -> None:
     """Within a second or two of the record."""
     async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.site)
-        own = made.world.simulator.chain.wallets[1].address
+        streams = NewsStreams(made.deps)
+        own = made.chain.wallets[1].address
         everything, mine = await opened(streams), await opened(streams, own)
-        waiting = [asyncio.create_task(told(frames)) for frames in (everything, mine)]
+        waiting = [asyncio.create_task(told(frames, "board")) for frames in (everything, mine)]
         await asyncio.sleep(2)
-        began = made.site.clock.now()
+        began = made.clock.now()
         first, refused = await trade(made, 0), await trade(made, 1, "abort_by_response")
         news, about_me = await asyncio.gather(*waiting)
 
         assert (news["kind"], news["txid"], news["trade"]["txid"]) == ("counted", first, first)
         assert (about_me["kind"], about_me["txid"], about_me["code"]) == ("refused", refused, "tx_failed")
-        assert made.site.clock.now() - began <= 2_000
+        assert made.clock.now() - began <= 2_000
         await everything.aclose()
         await mine.aclose()
 
@@ -95,7 +97,7 @@ async def test_a_counted_swap_is_told_to_all_and_a_refusal_to_its_agent(tmp_path
 async def test_a_refusal_is_not_told_to_everybody(tmp_path: Path) -> None:
     """Neither to a stream for everything nor to one of another agent; both hear what comes next."""
     async with competition_site(tmp_path) as made:
-        streams, wallets = NewsStreams(made.site), made.world.simulator.chain.wallets
+        streams, wallets = NewsStreams(made.deps), made.chain.wallets
         others = [await opened(streams), await opened(streams, wallets[0].address)]
         waiting = [asyncio.create_task(told(frames)) for frames in others]
         await asyncio.sleep(2)
@@ -144,7 +146,7 @@ async def test_a_swap_that_does_not_count_any_more_is_withdrawn_and_its_agent_is
         [swap] = await made.world.all("SELECT * FROM swaps")
         rules = replace(made.world.rules, start_s=swap["burn_block_time"] + 1)
         outdated = await swap_store.outdated(db, rules, 10)
-        await db.batch(swap_store.refuse(db, outdated, rules, made.site.clock.now()))
+        await db.batch(swap_store.refuse(db, outdated, rules, made.clock.now()))
         news, _ = await read_news(db, after)
         all_at_once, _ = await read_news(db, before)
 
@@ -160,7 +162,7 @@ async def test_who_comes_back_is_told_what_was_missed(tmp_path: Path) -> None:
     async with competition_site(tmp_path) as made:
         first = await newest_id(made.world.db)
         txids = [await trade(made, 0), await trade(made, 1)]
-        frames = await opened(NewsStreams(made.site), last_id=str(first))
+        frames = await opened(NewsStreams(made.deps), last_id=str(first))
         missed = [await told(frames), await told(frames)]
         await frames.aclose()
 
@@ -174,7 +176,7 @@ async def test_streams_that_catch_up_take_turns(tmp_path: Path) -> None:
             "INSERT INTO news (kind, txid, sender) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
             " WHERE i < 150) SELECT 'withdrawn', 'x' || i, 'y' FROM n"
         ).run()
-        streams, clock = NewsStreams(replace(made.site, in_one_loop=True)), made.site.clock
+        streams, clock = NewsStreams(replace(made.deps, in_one_loop=True)), made.clock
         current = await opened(streams)
         behind = [await opened(streams, last_id=str(number)) for number in range(19)]
         began = clock.monotonic()
@@ -198,7 +200,7 @@ async def test_streams_that_catch_up_take_turns(tmp_path: Path) -> None:
 async def test_an_agent_is_told_that_it_was_outranked(tmp_path: Path) -> None:
     """When a new board has it lower than the one before."""
     async with competition_site(tmp_path) as made:
-        deps = made.site
+        deps = made.deps
         await trade(made, 0)
         await trade(made, 1)
         board = await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules)
@@ -231,10 +233,10 @@ async def test_whatever_was_missed_is_told_however_much(tmp_path: Path) -> None:
             "INSERT INTO news (kind, txid, sender) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
             " WHERE i < 450) SELECT 'withdrawn', 'x' || i, 'y' FROM n"
         ).run()
-        frames = await opened(NewsStreams(made.site), last_id="0")
+        frames = await opened(NewsStreams(made.deps), last_id="0")
         missed = [(await told(frames))["txid"] for _ in range(450)]
         await frames.aclose()
-        ahead = await opened(NewsStreams(made.site), last_id="999999")
+        ahead = await opened(NewsStreams(made.deps), last_id="999999")
         waiting = asyncio.create_task(told(ahead))
         txid = await trade(made, 0)
 
@@ -253,7 +255,7 @@ async def test_streams_at_the_same_place_share_one_look(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(news_streams, "read_news", counted)
     async with competition_site(tmp_path) as made:
-        streams = NewsStreams(replace(made.site, in_one_loop=True))
+        streams = NewsStreams(replace(made.deps, in_one_loop=True))
         waiting = [asyncio.create_task(told(await opened(streams))) for _ in range(10)]
         await asyncio.sleep(10)
         for each in waiting:
@@ -310,7 +312,7 @@ async def test_the_number_of_streams_is_bounded_also_at_once(
 ) -> None:
     """Of one client, and of all; excess streams get a time to wait; closed ones make room."""
     async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.site)
+        streams = NewsStreams(made.deps)
         clients = [Client(address) for address in addresses * (1_100 // len(addresses))]
         reading = [asyncio.create_task(client.read(streams)) for client in clients]
         await asyncio.sleep(0.5)
@@ -336,7 +338,7 @@ async def test_the_number_of_streams_is_bounded_also_at_once(
 async def test_one_ipv6_network_may_have_200_streams(tmp_path: Path) -> None:
     """Twenty for each /64, and ten times as many for all of a /48."""
     async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.site)
+        streams = NewsStreams(made.deps)
         clients = [Client(f"2001:db8:7:{n % 30:x}::1") for n in range(300)] + [Client("2001:db8:8::1")]
         reading = [asyncio.create_task(client.read(streams)) for client in clients]
         await asyncio.sleep(0.5)
@@ -354,7 +356,7 @@ async def test_when_all_streams_are_taken_the_largest_client_makes_room(
     """Its oldest stream ends within a second; a client that has as many as the others is refused."""
     monkeypatch.setattr(news_streams, "NEWS_STREAMS_MAX", 12)
     async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.site)
+        streams = NewsStreams(made.deps)
         many = [Client("192.0.2.1") for _ in range(8)]
         few = [Client("192.0.2.2") for _ in range(4)]
         new = [Client("192.0.2.3") for _ in range(9)]
@@ -377,12 +379,12 @@ async def test_when_all_streams_are_taken_the_largest_client_makes_room(
 async def test_a_client_that_leaves_before_the_first_frame_makes_room(tmp_path: Path) -> None:
     """Nothing of its stream has run then; a store that does not answer keeps no place either."""
     async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.site)
+        streams = NewsStreams(made.deps)
         for _ in range(STREAMS_PER_CLIENT + 1):
             client = Client("192.0.2.1")
             client.left.set()
             await client.read(streams)
-        broken = NewsStreams(replace(made.site, db=Unreachable()))
+        broken = NewsStreams(replace(made.deps, db=Unreachable()))
         for _ in range(STREAMS_PER_CLIENT + 1):
             with pytest.raises(StoreUnavailable):
                 await Client("192.0.2.1").read(broken)
@@ -391,12 +393,12 @@ async def test_a_client_that_leaves_before_the_first_frame_makes_room(tmp_path: 
 async def test_a_stream_ends_after_a_while_and_when_the_service_stops(tmp_path: Path) -> None:
     """400 checks; its client reconnects and continues."""
     async with competition_site(tmp_path) as made:
-        frames = await opened(NewsStreams(made.site))
-        began = made.site.clock.monotonic()
+        frames = await opened(NewsStreams(made.deps))
+        began = made.clock.monotonic()
         heartbeats = [frame async for frame in frames]
-        lasted = made.site.clock.monotonic() - began
-        made.site.closing.set()
-        closed = [frame async for frame in await opened(NewsStreams(made.site))]
+        lasted = made.clock.monotonic() - began
+        made.deps.closing.set()
+        closed = [frame async for frame in await opened(NewsStreams(made.deps))]
 
         assert set(heartbeats) == {b": heartbeat\n\n"}
         assert len(heartbeats) == 400 // 15
@@ -427,3 +429,160 @@ async def test_the_route_is_public_and_checks_the_address(tmp_path: Path) -> Non
         wrong = await made.get(f"{EVENTS}?address=SP1")
 
         assert (wrong.status, wrong.json()["code"]) == (400, "bad_request")
+
+
+class Stream:
+    """A client that reads a stream as it comes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def head(self) -> str:
+        return (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+
+    async def frame(self) -> str:
+        """The next event or comment, without the framing of its chunk."""
+        return (await self._chunk()).removesuffix("\n\n")
+
+    async def rest(self) -> str:
+        return (await self._reader.read()).decode()
+
+    async def _chunk(self) -> str:
+        size = int(await self._reader.readuntil(b"\r\n"), 16)
+        return (await self._reader.readexactly(size + 2)).decode()[:-2]
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+@asynccontextmanager
+async def stream(port: int, *headers: str) -> AsyncIterator[Stream]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = ["GET /api/admin/scheduler/events HTTP/1.1", "Host: x", f"X-Admin-Key: {ADMIN_KEY}", *headers, "", ""]
+    writer.write("\r\n".join(head).encode())
+    made = Stream(reader, writer)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def begun(client: Stream) -> None:
+    """Read up to the first event."""
+    head = await client.head()
+    assert head.startswith("http/1.1 200")
+    assert "content-type: text/event-stream" in head
+    assert "cache-control: no-store" in head
+    assert await client.frame() == "retry: 2000"
+
+
+async def test_events_come_as_they_happen(tmp_path: Path) -> None:
+    """Each with its number, its name and all of its fields, as the documented shape."""
+    async with scene(tmp_path) as made, serving(made.app) as port, stream(port) as client:
+        await begun(client)
+        made.scheduler.emit("run.started", task="tenero")
+        first = await client.frame()
+        made.scheduler.emit("run.ended", task="tenero")
+        second = await client.frame()
+
+        assert first.startswith("id: 1\nevent: run.started\ndata: {")
+        event = json.loads(first.partition("data: ")[2])
+        assert event == {"seq": 1, "at": made.clock.now(), "event": "run.started", "task": "tenero"}
+        assert SchedulerEvent.from_json(event) == made.scheduler.happened[0]
+        assert second.startswith("id: 2\nevent: run.ended\n")
+        made.deps.closing.set()
+
+
+async def test_a_reader_continues_where_it_was(tmp_path: Path) -> None:
+    """By `Last-Event-ID`; without one, or with nonsense, it begins with the latest events."""
+    async with scene(tmp_path) as made, serving(made.app) as port:
+        for number in range(3):
+            made.scheduler.emit("run.progressed", done=number)
+        for headers, expected in (((), 1), (("Last-Event-ID: 2",), 3), (("Last-Event-ID: x",), 1)):
+            async with stream(port, *headers) as client:
+                await begun(client)
+                assert (await client.frame()).startswith(f"id: {expected}\n")
+        made.deps.closing.set()
+
+
+@pytest.mark.slow
+async def test_silence_has_a_heartbeat(tmp_path: Path) -> None:
+    """So that both ends notice a dead connection."""
+    async with scene(tmp_path) as made, serving(made.app) as port, stream(port) as client:
+        await begun(client)
+
+        assert await client.frame() == ": heartbeat"
+        assert await client.frame() == ": heartbeat"
+        assert made.scheduler.calls[:2] == [("events", 0, 15_000), ("events", 0, 15_000)]
+        made.deps.closing.set()
+
+
+async def test_a_stream_outlives_the_object(tmp_path: Path) -> None:
+    """A reset shows as a comment, and the next instance is asked for the same events."""
+    async with scene(tmp_path) as made, serving(made.app) as port:
+        made.scheduler.failing = ObjectReset("reset")
+        async with stream(port) as client:
+            await begun(client)
+            assert await client.frame() == ": the scheduler is away"
+            made.scheduler.failing = None
+            made.scheduler.emit("alarm.armed")
+            frames = [await client.frame() for _ in range(2)]
+            assert any(frame.startswith("id: 1\nevent: alarm.armed") for frame in frames)
+        assert made.log.named("events.interrupted")
+        made.deps.closing.set()
+
+
+async def test_streams_end_with_the_service(tmp_path: Path) -> None:
+    """An open console does not delay a stop."""
+    async with tocsin_in(tmp_path) as made, serving(made.app) as port, stream(port) as client:
+        await begun(client)
+        made.deps.closing.set()
+
+        assert await client.rest() == "0\r\n\r\n"
+
+
+@pytest.mark.slow
+async def test_the_number_of_streams_is_bounded_and_closed_ones_do_not_count(tmp_path: Path) -> None:
+    """One too many is refused; when a client disconnects, its place is free again."""
+    async with tocsin_in(tmp_path) as made, serving(made.app) as port:
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(STREAMS_MAX)]
+        streams = [Stream(reader, writer) for reader, writer in clients]
+        request = f"GET /api/admin/scheduler/events HTTP/1.1\r\nHost: x\r\nX-Admin-Key: {ADMIN_KEY}\r\n\r\n"
+        for (_, writer), client in zip(clients, streams, strict=True):
+            writer.write(request.encode())
+            await begun(client)
+        async with stream(port) as extra:
+            assert (await extra.head()).startswith("http/1.1 429")
+        for client in streams:
+            await client.close()
+        for _ in range(3):  # heartbeats find out which clients have left
+            await made.clock.sleep(16)
+        async with stream(port) as again:
+            await begun(again)
+        made.deps.closing.set()
+
+
+async def test_streams_that_are_opened_at_once_are_bounded_too(tmp_path: Path) -> None:
+    """A stream counts from its request on, not from its first event on."""
+    async with tocsin_in(tmp_path) as made:
+        streams = EventStreams(made.deps)
+        for _ in range(16):
+            streams.open(0, lambda: True, {})
+        with pytest.raises(RequestRefused, match="16 event streams are open already"):
+            streams.open(0, lambda: True, {})
+
+
+async def test_a_stream_ends_when_its_key_is_removed(tmp_path: Path) -> None:
+    """With the next event or heartbeat: a client whose key was removed sees no more."""
+    async with scene(tmp_path) as made, serving(made.app) as port, stream(port) as client:
+        await client.head()
+        made.scheduler.emit("alarm.armed")
+        assert "retry" in await client.frame()
+        assert "alarm.armed" in await client.frame()
+        made.deps.in_force.keys = Keys(named_keys("another-key-of-a-test"))
+        made.scheduler.emit("run.started", task="sweep")
+
+        async with asyncio.timeout(60):
+            assert "run.started" not in await client.rest()

@@ -1,0 +1,794 @@
+"""The routes of operators, supervisors and the site's cron."""
+
+import asyncio
+import json
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ObjectReset, RemoteError
+from holdfast.local.data_dir import FileFault
+from holdfast.types import JSON
+from holdfast_testing.virtual_time import START_MS, VirtualClock
+from stacks_simulator.faults import SimulatedFault
+from support.scheduler import store_entries
+from support.scripted_scheduler import ScriptedScheduler, scene
+from support.service_states import CASES, NOW, Case, check, entries_of
+from support.simulated_fetch import SimulatedFetch
+from support.statuses import DAY, scheduler_status, task_status
+from support.world import (
+    ADMIN_KEY,
+    CRON_SECRET,
+    FAILING,
+    KEY,
+    KEYS,
+    VIEWER,
+    VIEWER_KEY,
+    FailingStub,
+    Tocsin,
+    named_keys,
+    tocsin_in,
+)
+from tocsin import __version__
+from tocsin.app import Process
+from tocsin.errors import RequestRefused
+from tocsin.scheduler.health import HealthSnapshot, health_of
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.types import (
+    SERVICE_STATES,
+    AuditRecord,
+    Caller,
+    Completeness,
+    Paused,
+    Reloaded,
+    SchedulerOverview,
+)
+from tocsin.swaps.proof import SWITCHED_OFF
+from tocsin.web.deps import Keys
+
+PATH = "/api/admin/scheduler"
+
+
+RPC = (
+    "arm",
+    "status",
+    "refresh_now",
+    "pause_until",
+    "resume",
+    "runs",
+    "days",
+    "events",
+    "run_job",
+    "audit_begin",
+    "audit_end",
+    "audit",
+    "reload",
+)
+
+
+@pytest.mark.parametrize("method", RPC)
+def test_the_double_has_the_methods_of_the_object(method: str) -> None:
+    """With the same parameters: a test must not call what the object does not have."""
+    double, real = (list(signature(getattr(cls, method)).parameters) for cls in (ScriptedScheduler, SchedulerDO))
+
+    assert double == real
+
+
+async def test_the_status_is_passed_on(tmp_path: Path) -> None:
+    """With the instance's name, for no cache and no search engine."""
+    async with tocsin_in(tmp_path, feed_enabled=False) as made:
+        answer = await made.ask(PATH, headers=KEY)
+
+        assert answer.status == 200
+        status = await made.client().status()
+        health = health_of(HealthSnapshot(None, None, status), status.now)
+        lists = dict.fromkeys(sorted(made.deps.rules.allowlist.contracts))
+        caller = Caller("alice", "operator")
+        unproven = Completeness(None, None, None, SWITCHED_OFF)
+        overview = SchedulerOverview("v1", status, health, {}, lists, caller, unproven)
+        assert answer.json() == overview.to_json()
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-robots-tag"] == "noindex"
+
+
+async def test_refusals_of_the_last_day_are_counted_by_code(tmp_path: Path) -> None:
+    """Of every source. What was refused more than a day ago is left out."""
+    async with tocsin_in(tmp_path) as made:
+        insert = made.db.prepare(
+            "INSERT INTO refusals SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 'SP1',"
+            " NULL, NULL, 1, 1, '', NULL, json_extract(value, '$[2]'), '1', json_extract(value, '$[3]')"
+            " FROM json_each(?)"
+        )
+        rows = [
+            ("0x1", "tx_failed", "agent", START_MS),
+            ("0x2", "contract_not_allowlisted", "cron", START_MS - 1),
+            ("0x3", "contract_not_allowlisted", "chainhook", START_MS - 86_400_000),
+            ("0x4", "contract_not_allowlisted", "cron", START_MS - 86_400_001),
+        ]
+        await insert.bind(json.dumps(rows)).run()
+        answer = await made.ask(PATH, headers=KEY)
+
+        refusals = list(answer.json()["refusals"].items())
+        assert refusals == [("contract_not_allowlisted", 2), ("tx_failed", 1)]
+
+
+async def test_the_status_shows_without_the_database(tmp_path: Path) -> None:
+    """An operator needs it most at such a time; the log has what is missing."""
+    async with tocsin_in(tmp_path) as made:
+        await made.db.close()  # type: ignore[attr-defined]
+        answer = await made.ask(PATH, headers=KEY)
+
+        assert (answer.status, answer.json()["refusals"]) == (200, None)
+        assert answer.json()["status"] == (await made.client().status()).to_json()
+        assert len(made.log.named("refusals.not_counted")) == 1
+
+
+@pytest.mark.parametrize("key", ["", "wrong", ADMIN_KEY[:-1], f"{ADMIN_KEY}x", ADMIN_KEY.upper(), "schl\xfcssel"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", PATH),
+        ("POST", f"{PATH}?action=resume"),
+        ("GET", f"{PATH}/runs"),
+        ("GET", f"{PATH}/days"),
+        ("GET", f"{PATH}/events"),
+    ],
+)
+async def test_without_the_key_nothing_is_shown_or_done(tmp_path: Path, method: str, path: str, key: str) -> None:
+    """401 in the shape of all errors, without the key in it."""
+    async with tocsin_in(tmp_path, stub=FAILING) as made:
+        answer = await made.ask(path, method=method, headers={"X-Admin-Key": key})
+
+    assert (answer.status, answer.json()["code"]) == (401, "unauthorised")
+    assert ADMIN_KEY.encode() not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "setting"),
+    [("GET", PATH, "ADMIN_KEY"), ("POST", PATH, "ADMIN_KEY"), ("POST", "/api/competition/cron", "CRON_SECRET")],
+)
+async def test_without_a_configured_key_the_route_refuses(tmp_path: Path, method: str, path: str, setting: str) -> None:
+    """It is closed, not open, and the sentence names the setting that opens it."""
+    async with tocsin_in(tmp_path, stub=FAILING, admin_key=(), viewer_key=(), cron_secret=()) as made:
+        answer = await made.ask(path, method=method, headers={"X-Admin-Key": ""})
+
+    assert (answer.status, answer.json()["code"]) == (503, "key_not_configured")
+    assert setting in answer.json()["error"]
+
+
+def test_keys_are_not_shown() -> None:
+    """Keys that end up in a log are not readable there."""
+    assert "k3y" not in repr(KEYS)
+    assert "s3cret" not in repr(KEYS)
+
+
+async def test_pause_and_resume(tmp_path: Path) -> None:
+    """Until a time in unix milliseconds, and back."""
+    async with tocsin_in(tmp_path) as made:
+        until = START_MS + 7_200_000
+        paused = await made.act(f"action=pause&until={until}")
+        paused_until = (await made.client().status()).paused_until
+        resumed = await made.act("action=resume")
+
+        assert paused.json() == {"name": "v1", "pausedUntil": until}
+        assert resumed.json() == {"name": "v1", "resumed": True}
+        assert (paused_until, (await made.client().status()).paused_until) == (until, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "task"),
+    [
+        ("&task=tenero", "tenero"),
+        ("&task=sweep", "sweep"),
+        ("&task=all", "all"),
+        ("&task=competition", "sweep"),
+        ("&task=", "tenero"),
+        ("", "tenero"),
+    ],
+)
+async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, query: str, task: str) -> None:
+    """Each task, or all of them; the site's name for the sweep, and the site's default."""
+    async with tocsin_in(tmp_path) as made:
+        answer = await made.act(f"action=refresh{query}")
+
+        body, status = answer.json(), await made.client().status()
+        results = body["result"] if task == "all" else {task: body["result"]}
+        assert (body["name"], body["task"]) == ("v1", task)
+        assert set(results) == (set(status.tasks) if task == "all" else {task})
+        for name, result in results.items():
+            assert result.pop("run")["outcome"] == "ok"
+            assert result == status.last_result[name]
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "sentence"),
+    [
+        ("", "unknown_action", "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume, action=refresh&task="),
+        ("action=stop", "unknown_action", "action=resume"),
+        ("action=pause", "bad_until", "until=1778700600000"),
+        ("action=pause&until=tomorrow", "bad_until", "whole number"),
+        ("action=pause&until=12abc", "bad_until", "whole number"),
+        ("action=pause&until=-5", "bad_until", "whole number"),
+        ("action=pause&until=1e12", "bad_until", "whole number"),
+        ("action=pause&until=٣٣٣", "bad_until", "whole number"),
+        ("action=pause&until=1", "bad_until", "That time is past"),
+        ("action=refresh&task=../x", "bad_task", "tenero, feed, sweep, snapshot, rounds, all"),
+        ("action=refresh&task=nothing", "bad_task", "tenero, feed, sweep, snapshot, rounds, all"),
+    ],
+)
+async def test_a_wrong_action_is_refused_with_what_is_accepted(
+    tmp_path: Path, query: str, code: str, sentence: str
+) -> None:
+    """Refusals of the object itself are passed on as well."""
+    async with tocsin_in(tmp_path) as made:
+        answer = await made.act(query)
+
+        assert (answer.status, answer.json()["code"]) == (400, code)
+        assert sentence in answer.json()["error"]
+
+
+PAUSES = {"90s": 90_000, "15m": 900_000, "2h": 7_200_000, "1d": DAY, "250ms": 250, "7d": 7 * DAY}
+
+
+@pytest.mark.parametrize(("duration", "ms"), PAUSES.items())
+async def test_a_pause_for_a_duration_ends_by_the_clock_of_the_service(tmp_path: Path, duration: str, ms: int) -> None:
+    """The service adds the duration to its own time; the answer is the object's."""
+    async with tocsin_in(tmp_path) as made:
+        await made.clock.sleep(86.4)
+        until = START_MS + 86_400 + ms
+        answer = await made.act(f"action=pause&for={duration}")
+
+        assert (await made.client().status()).paused_until == until
+        assert (answer.status, answer.json()) == (200, {"name": "v1", "pausedUntil": until})
+
+
+async def test_the_end_of_a_pause_is_what_the_object_returns(tmp_path: Path) -> None:
+    """If the object shortens a pause, the actual pause is shown, not the requested one."""
+
+    async def shorter(until: int) -> JSON:
+        return Paused("v2", until - 1).to_json()
+
+    async with scene(tmp_path) as made:
+        made.scheduler.pause_until = shorter  # type: ignore[method-assign]
+        answer = await made.act("action=pause&for=2h")
+
+        assert answer.json() == {"name": "v2", "pausedUntil": START_MS + 7_199_999}
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("for=2h&until=1778700600000", "Give either for=2h or until=1778700600000."),
+        ("", "Give either for=2h or until=1778700600000."),
+        ("for=soon", "for=soon is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=", "for= is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=0h", "for=0h is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=-2h", "for=-2h is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=1.5h", "for=1.5h is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        ("for=2H", "for=2H is not a duration: a number and ms, s, m, h or d, such as for=2h."),
+        (f"for={'9' * 60}d", f"for={'9' * 40} is not a duration: a number and ms, s, m, h or d, such as"),
+    ],
+)
+async def test_a_wrong_pause_is_refused_with_an_example(tmp_path: Path, query: str, sentence: str) -> None:
+    """400; the object is not called."""
+    async with tocsin_in(tmp_path, stub=FAILING) as made:
+        answer = await made.act(f"action=pause&{query}")
+
+    assert (answer.status, answer.json()["code"]) == (400, "bad_until")
+    assert sentence in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "error", [ObjectReset("the object was reset"), RemoteError("StoreUnavailable: /data/db.sqlite is locked")]
+)
+async def test_a_scheduler_that_does_not_answer_is_a_503(tmp_path: Path, error: Exception) -> None:
+    """Retryable, logged, and without any detail of what is inside."""
+    async with tocsin_in(tmp_path, stub=FailingStub(error)) as made:
+        answer = await made.ask(PATH, headers=KEY)
+
+        assert (answer.status, answer.json()["code"]) == (503, "scheduler_unavailable")
+        assert answer.json()["retryable"] is True
+        assert answer.headers["retry-after"] == "5"
+        assert b"sqlite" not in answer.body
+        assert str(error) in made.log.named("request.failed")[0]["error"]
+
+
+async def test_the_cron_route_describes_itself(tmp_path: Path) -> None:
+    """Without a secret, and without doing anything."""
+    async with tocsin_in(tmp_path, stub=FAILING) as made:
+        answer = await made.ask("/api/competition/cron")
+
+    assert answer.status == 200
+    assert "X-Cron-Secret" in answer.json()["does"]
+
+
+async def test_the_cron_route_runs_the_sweep(tmp_path: Path) -> None:
+    """With the secret only; it returns the sweep's summary."""
+    async with tocsin_in(tmp_path) as made:
+        path = "/api/competition/cron"
+        refused = await made.ask(path, method="POST", headers={"X-Cron-Secret": "guess"})
+        done = await made.ask(path, method="POST", headers={"X-Cron-Secret": CRON_SECRET})
+
+        assert refused.status == 401
+        assert done.json()["contractsRead"] == 40
+        assert [run.task for run in (await made.client().runs(None, 9, trigger="refresh")).runs] == ["sweep"]
+
+
+async def test_the_cron_route_has_a_retry_after(tmp_path: Path) -> None:
+    """503 when the scheduler does not answer."""
+    async with scene(tmp_path) as made:
+        made.scheduler.failing = ObjectReset("gone")
+        answer = await made.ask("/api/competition/cron", method="POST", headers={"X-Cron-Secret": CRON_SECRET})
+
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+
+
+@pytest.mark.parametrize(
+    "query", ["action=resume&until=1", "action=refresh&task=tenero&for=2h", "action=pause&for=2h&task=sweep"]
+)
+async def test_a_parameter_of_another_action_is_refused(query: str, tmp_path: Path) -> None:
+    """The caller meant something else, so nothing is done."""
+    async with tocsin_in(tmp_path, stub=FAILING) as made:
+        answer = await made.act(query)
+
+    assert (answer.status, answer.json()["code"]) == (400, "bad_request")
+    assert "takes no" in answer.json()["error"]
+
+
+async def test_old_counts_are_not_shown_when_the_database_stops_answering(tmp_path: Path) -> None:
+    """Unknown is not what it was a while ago."""
+    async with tocsin_in(tmp_path) as made:
+        before = (await made.ask(PATH, headers=KEY)).json()["refusals"]
+        await made.db.close()  # type: ignore[attr-defined]
+        await asyncio.sleep(3)
+        after = (await made.ask(PATH, headers=KEY)).json()["refusals"]
+
+    assert (before, after) == ({}, None)
+
+
+@pytest.mark.parametrize("action", ["recheck&txid=", "refresh&task="])
+async def test_a_long_target_is_cut_in_the_audit_log(tmp_path: Path, action: str) -> None:
+    """It is a caller's text, and may be anything."""
+    async with tocsin_in(tmp_path) as made:
+        await made.act(f"action={action}{'x' * 500}")
+
+        [record] = await records(made)
+        assert record.target == "x" * 80
+
+
+async def test_the_running_runs_can_be_listed(tmp_path: Path) -> None:
+    """As an outcome, although they have none yet."""
+    async with tocsin_in(tmp_path, fetch=lambda simulator: SimulatedFetch(simulator, latency_s=5)) as made:
+        await made.act("action=refresh&task=rounds")
+        refresh = asyncio.create_task(made.act("action=refresh&task=tenero"))
+        await asyncio.sleep(1)
+        answer = await made.ask(f"{PATH}/runs?outcome=running", headers=KEY)
+        await refresh
+
+        running = [run["task"] for run in answer.json()["runs"]]
+        assert ("tenero" in running, "rounds" in running) == (True, False)
+
+
+VIEWS = (PATH, f"{PATH}/runs", f"{PATH}/audit")
+ACTIONS = (
+    "action=pause&for=1h",
+    "action=resume",
+    "action=refresh&task=all",
+    "action=recheck&txid=0x1",
+    "action=reload",
+)
+
+
+async def records(made: Tocsin) -> list[AuditRecord]:
+    """The audit log, oldest first."""
+    return [*reversed((await made.client().audit(50)).records)]
+
+
+async def test_a_viewer_may_look(tmp_path: Path) -> None:
+    """At everything; the overview says whose key it was."""
+    async with tocsin_in(tmp_path) as made:
+        answers = [await made.ask(path, headers=VIEWER) for path in VIEWS]
+
+        assert [answer.status for answer in answers] == [200, 200, 200]
+        assert answers[0].json()["caller"] == {"name": "carol", "role": "viewer"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", ACTIONS)
+async def test_a_viewer_may_not_act(tmp_path: Path, query: str) -> None:
+    """403 with a sentence, a line in the log, and nothing done; the wrong-key limit is not for them."""
+    async with tocsin_in(tmp_path) as made:
+        answers = [await made.act(query, VIEWER_KEY) for _ in range(12)]
+
+        assert {answer.status for answer in answers} == {403}
+        body = answers[0].json()
+        assert body["code"] == "read_only_key"
+        assert body["error"] == "The key carol is read-only: this action needs a key from ADMIN_KEY."
+        assert await records(made) == []
+        assert made.log.named("auth.forbidden")[0]["key"] == "carol"
+        assert (await made.ask(PATH, headers=VIEWER)).status == 200
+
+
+async def test_every_key_of_the_setting_opens(tmp_path: Path) -> None:
+    """The first, the last and those between; a reload that removes one closes it."""
+    many = named_keys("first-key-of-many", "second-key-of-many", "third-key-of-many")
+    async with tocsin_in(tmp_path, admin_key=many) as made:
+        opened = [(await made.ask(PATH, headers={"X-Admin-Key": key.secret})).status for key in many]
+        made.built.in_force.keys = Keys(many[1:])
+        after = [(await made.ask(PATH, headers={"X-Admin-Key": key.secret})).status for key in many]
+
+        assert opened == [200, 200, 200]
+        assert after == [401, 200, 200]
+
+
+async def test_an_action_is_recorded_with_who_what_why_and_how_it_ended(tmp_path: Path) -> None:
+    """The name of the key, never the key."""
+    async with tocsin_in(tmp_path) as made:
+        await made.act("action=pause&for=2h&reason=Hiro%20moves%20house")
+        await made.act("action=refresh&task=all")
+        answer = await made.ask(f"{PATH}/audit?limit=1", headers=KEY)
+
+        pause, refresh = await records(made)
+        assert pause == AuditRecord(
+            "operator-1", START_MS, "alice", "operator", "192.0.2.1", "pause", None, "Hiro moves house",
+            "done", START_MS, "until 2026-05-13 21:30 UTC",
+        )  # fmt: skip
+        assert (refresh.target, refresh.reason) == ("all", None)
+        assert refresh.detail is not None
+        assert "of tenero: ok" in refresh.detail
+        assert answer.json() == {"name": "v1", "records": [refresh.to_json()]}
+        assert ADMIN_KEY.encode() not in answer.body
+
+
+async def test_what_the_object_refuses_is_recorded_as_refused(tmp_path: Path) -> None:
+    """And what the request does not say clearly is not an action."""
+    async with tocsin_in(tmp_path) as made:
+        assert (await made.act("action=refresh&task=nothing")).status == 400
+        assert (await made.act("action=pause&until=1")).status == 400
+        before = await records(made)
+        assert (await made.act("action=pause")).status == 400
+        assert (await made.act("action=dance")).status == 400
+
+        assert [record.outcome for record in before] == ["refused", "refused"]
+        assert before[0].detail == "there is no task 'nothing': give one of tenero, feed, sweep, snapshot, rounds, all"
+        assert await records(made) == before
+
+
+async def test_an_action_that_cannot_be_recorded_is_not_done(tmp_path: Path) -> None:
+    """The audit log is in the same store as the scheduler: without it nothing can be done at all."""
+    async with scene(tmp_path) as made:
+        made.scheduler.failing = ObjectReset("the disk is full")
+        answer = await made.act("action=resume")
+
+        assert (answer.status, answer.json()["code"]) == (503, "scheduler_unavailable")
+        assert (made.scheduler.calls, made.scheduler.audited) == ([], {})
+
+
+async def test_an_action_whose_end_cannot_be_recorded_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller gets its answer, the record stays `begun`, and the log has the outcome."""
+    async with scene(tmp_path) as made:
+
+        async def lost(*_arguments: object) -> None:
+            raise ObjectReset("the disk is full")
+
+        monkeypatch.setattr(made.scheduler, "audit_end", lost, raising=False)
+        answer = await made.act("action=resume")
+
+        assert answer.status == 200
+        assert [record.outcome for record in made.scheduler.audited.values()] == ["begun"]
+        line = made.log.named("audit.end_failed")[0]
+        assert (line["record"], line["action"], line["key"], line["outcome"]) == (
+            "operator-1",
+            "resume",
+            "alice",
+            "done",
+        )
+
+
+async def test_a_failed_action_is_recorded_as_failed(tmp_path: Path) -> None:
+    """As far as it can be: here the object answers again."""
+
+    async def reload() -> Reloaded:
+        raise ObjectReset("the object was reset")
+
+    async with tocsin_in(tmp_path, process=Process(reload=reload)) as made:
+        answer = await made.act("action=reload")
+
+        assert answer.status == 503
+        assert [(record.outcome, record.detail) for record in await records(made)] == [
+            ("failed", "the object was reset")
+        ]
+
+
+@pytest.mark.parametrize("reason", ["x" * 201, "two%0Alines", "%1B[2J"])
+async def test_a_reason_is_one_short_line(tmp_path: Path, reason: str) -> None:
+    """It is shown in terminals and pages."""
+    async with tocsin_in(tmp_path) as made:
+        answer = await made.act(f"action=resume&reason={reason}")
+
+        assert (answer.status, answer.json()["code"]) == (400, "bad_reason")
+        assert await records(made) == []
+
+
+async def test_the_longest_reason_is_kept(tmp_path: Path) -> None:
+    """Whatever is in it."""
+    async with tocsin_in(tmp_path) as made:
+        await made.act(f"action=resume&reason={'%3Cb%3E' + 'x' * 197}")
+
+        assert [record.reason for record in await records(made)] == ["<b>" + "x" * 197]
+
+
+async def test_the_cron_route_is_in_the_audit_log(tmp_path: Path) -> None:
+    """With both of its secrets while one replaces the other."""
+    both = (*KEYS.cron, *named_keys("cr0n-s3cret-to-come", name="new", role="cron"))
+    async with tocsin_in(tmp_path, cron_secret=both) as made:
+        for secret in (CRON_SECRET, "cr0n-s3cret-to-come"):
+            headers = {"X-Cron-Secret": secret}
+            assert (await made.ask("/api/competition/cron", method="POST", headers=headers)).status == 200
+
+        assert [(record.key, record.role, record.action, record.target) for record in await records(made)] == [
+            ("cron", "cron", "refresh", "sweep"),
+            ("new", "cron", "refresh", "sweep"),
+        ]
+
+
+async def test_a_reload_answers_with_what_changed(tmp_path: Path) -> None:
+    """Settings that are wrong are refused with every problem."""
+
+    async def reload() -> Reloaded:
+        return Reloaded("v1", ["ADMIN_KEY"], ["TOCSIN_PORT"], [])
+
+    async def refuse() -> Reloaded:
+        raise RequestRefused(422, "settings_refused", "ADMIN_KEY: its value is too short")
+
+    async with tocsin_in(tmp_path, process=Process(reload=reload)) as made:
+        done = await made.act("action=reload")
+        made.with_deps(reload=refuse)
+        refused = await made.act("action=reload")
+
+        assert done.json() == {
+            "name": "v1",
+            "applied": ["ADMIN_KEY"],
+            "needsRestart": ["TOCSIN_PORT"],
+            "overridden": [],
+        }
+        assert (refused.status, refused.json()["error"]) == (422, "ADMIN_KEY: its value is too short")
+        assert [(record.outcome, record.detail) for record in await records(made)] == [
+            ("done", "applied: ADMIN_KEY; needs a restart: TOCSIN_PORT"),
+            ("refused", "ADMIN_KEY: its value is too short"),
+        ]
+
+
+async def test_where_a_reload_is_a_deployment_the_answer_says_so(tmp_path: Path) -> None:
+    """On Cloudflare."""
+    async with tocsin_in(tmp_path) as made:
+        answer = await made.act("action=reload")
+
+        assert (answer.status, answer.json()["code"]) == (409, "reload_is_a_deployment")
+        assert "wrangler secret put" in answer.json()["error"]
+
+
+async def test_the_run_history(tmp_path: Path) -> None:
+    """Of all tasks or one, the newest first."""
+    async with tocsin_in(tmp_path) as made:
+        await made.act("action=refresh&task=tenero")
+        await made.act("action=refresh&task=sweep")
+
+        everything = await made.ask(f"{PATH}/runs", headers=KEY)
+        one = await made.ask(f"{PATH}/runs?task=tenero&limit=1", headers=KEY)
+
+        assert everything.json() == (await made.client().runs(None, 50)).to_json()
+        runs = everything.json()["runs"]
+        assert {"sweep", "tenero"} <= {run["task"] for run in runs}
+        assert (everything.json()["name"], everything.json()["next"]) == ("v1", None)
+        assert one.json()["runs"] == [run for run in runs if run["task"] == "tenero"][:1]
+
+
+async def test_a_page_of_the_run_history_has_50_runs(tmp_path: Path) -> None:
+    """Unless another limit is given."""
+    async with tocsin_in(tmp_path) as made:
+        for _ in range(51):
+            await made.client().refresh("rounds")
+        answer = await made.ask(f"{PATH}/runs", headers=KEY)
+
+        newest = answer.json()["runs"][0]["id"]
+        assert newest >= 51
+        assert [run["id"] for run in answer.json()["runs"]] == [*range(newest, newest - 50, -1)]
+
+
+async def test_the_run_history_is_filtered_and_paged(tmp_path: Path) -> None:
+    """`next` of a page is the `cursor` of the following one."""
+    async with tocsin_in(tmp_path) as made:
+        for _ in range(5):
+            await made.clock.sleep(1)
+            await made.client().refresh("rounds")
+        made.simulator.faults.add(SimulatedFault(kind="status", upstream="tenero"))
+        await made.client().refresh("tenero")
+
+        async def seconds(query: str) -> tuple[list[int], int | None]:
+            page = (await made.ask(f"{PATH}/runs?trigger=refresh&{query}", headers=KEY)).json()
+            return [(run["startedAt"] - START_MS) // 1000 for run in page["runs"]], page["next"]
+
+        first, after = await seconds(f"limit=2&outcome=ok&until={START_MS + 3_000}")
+
+        assert first == [3, 2]
+        assert await seconds(f"limit=2&cursor={after}") == ([1], None)
+        assert await seconds(f"since={START_MS + 5_000}&outcome=ok") == ([5], None)
+        assert (await seconds("outcome=failed"))[1] is None
+        assert (await made.ask(f"{PATH}/runs?outcome=failed", headers=KEY)).json()["runs"][0]["task"] == "tenero"
+
+
+async def test_one_run(tmp_path: Path) -> None:
+    """With its log lines; a number that no run has is not found."""
+    async with tocsin_in(tmp_path) as made:
+        made.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
+        await made.act("action=refresh&task=sweep")
+        [run] = (await made.client().runs("sweep", 9, trigger="refresh")).runs
+
+        found = await made.ask(f"{PATH}/runs/{run.id}", headers=KEY)
+        unknown = await made.ask(f"{PATH}/runs/800", headers=KEY)
+        malformed = await made.ask(f"{PATH}/runs/7x", headers=KEY)
+        without_key = await made.ask(f"{PATH}/runs/1")
+
+        assert found.json() == (await made.client().run(run.id)).to_json()
+        assert found.json()["run"] == run.to_json()
+        assert found.json()["progress"] is None
+        assert "sweep.unit_failed" in [line["event"] for line in found.json()["log"]["lines"]]
+        assert found.json()["log"]["leftOut"] > 0
+        assert (unknown.status, unknown.json()["code"]) == (404, "unknown_run")
+        assert (malformed.status, malformed.json()["code"]) == (400, "bad_number")
+        assert without_key.status == 401
+
+
+async def test_the_totals_of_each_day(tmp_path: Path) -> None:
+    """30 days by default."""
+    clock = VirtualClock()
+    async with tocsin_in(tmp_path, clock=clock) as made:
+        for _ in range(31):
+            await made.client().refresh("rounds")
+            clock.jump(86_400_000)
+            await clock.sleep(10)  # the runs of the alarm
+        await made.client().refresh("tenero")
+        answer = await made.ask(f"{PATH}/days", headers=KEY)
+        all_days = await made.ask(f"{PATH}/days?limit=400", headers=KEY)
+        too_many = await made.ask(f"{PATH}/days?limit=401", headers=KEY)
+
+        newest = answer.json()["days"][0]
+        assert (newest["day"], newest["tasks"]["rounds"]["outcomes"]["ok"] > 0) == ("2026-06-13", True)
+        assert (len(answer.json()["days"]), len(all_days.json()["days"])) == (30, 32)
+        assert (too_many.status, too_many.json()["error"]) == (400, "limit is 1 to 400.")
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "sentence"),
+    [
+        ("limit=0", "bad_limit", "limit is 1 to 2000."),
+        ("limit=2001", "bad_limit", "limit is 1 to 2000."),
+        ("limit=12abc", "bad_limit", "limit=50"),
+        ("limit=", "bad_limit", "limit=50"),
+        ("limit=-1", "bad_limit", "limit=50"),
+        ("since=yesterday", "bad_since", "since=1778700600000"),
+        ("cursor=x", "bad_cursor", "cursor is a whole number"),
+        ("outcome=fine", "bad_outcome", "outcome is one of running, ok, partial"),
+        ("trigger=me", "bad_trigger", "trigger is one of alarm, refresh, rerun"),
+        ("until=now", "bad_until", "until=1778700600000"),
+        ("task=%00", "bad_task", "tenero, feed, sweep, snapshot, rounds"),
+        ("task=price", "bad_task", "tenero, feed, sweep, snapshot, rounds"),
+        ("task=all", "bad_task", "tenero, feed, sweep, snapshot, rounds"),
+    ],
+)
+async def test_a_bad_history_query_is_refused(tmp_path: Path, query: str, code: str, sentence: str) -> None:
+    """A number within the bound, and the name of a task that exists; the examples work."""
+    async with tocsin_in(tmp_path) as made:
+        answer = await made.ask(f"{PATH}/runs?{query}", headers=KEY)
+
+        assert (answer.status, answer.json()["code"]) == (400, code)
+        assert sentence in answer.json()["error"]
+
+
+async def test_a_live_process_is_healthy(tmp_path: Path) -> None:
+    """Nothing else is checked: not even a broken scheduler matters."""
+    async with tocsin_in(tmp_path, stub=FAILING) as made:
+        answer = await made.ask("/healthz")
+
+    assert (answer.status, answer.json()) == (200, {"ok": True, "version": __version__})
+
+
+async def test_a_healthy_service_is_ready(tmp_path: Path) -> None:
+    """With no reasons against it, and without a call to the scheduler."""
+    async with scene(tmp_path) as made:
+        answer = await made.ask("/readyz")
+
+        assert (answer.status, answer.json()) == (200, {"ready": True, "state": "ready", "reasons": [], "notes": []})
+        assert answer.headers["cache-control"] == "no-store"
+        assert made.scheduler.calls == []
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "shown", "state", "reason"),
+    [
+        ({"loop_tick_age_s": 6.0}, {}, "broken", "the event loop has been stuck for 6 s"),
+        ({"store_error": "disk is full"}, {}, "broken", "the store cannot be written: disk is full"),
+        ({}, {"next_alarm_at": None}, "broken", "no alarm is set: no task will run"),
+        ({}, {"next_alarm_at": START_MS - 61_000}, "broken", "the alarm is 61 s late"),
+        (
+            {},
+            {"tasks": {"sweep": task_status(condition="overdue", problem="sweep is overdue")}},
+            "overdue",
+            "sweep is overdue",
+        ),
+    ],
+)
+async def test_each_problem_is_a_503_with_its_reason(
+    tmp_path: Path, snapshot: dict[str, Any], shown: dict[str, Any], state: str, reason: str
+) -> None:
+    """In the shape of all errors, so that an operator reads a sentence."""
+    async with scene(tmp_path) as made:
+        made.health = replace(made.health, **snapshot)
+        made.scheduler.show(**shown)
+        answer = await made.ask("/readyz")
+
+        assert answer.status == 503
+        assert answer.json() == {
+            "error": f"Not ready: {reason}.",
+            "code": "not_ready",
+            "retryable": True,
+            "ready": False,
+            "state": state,
+            "reasons": [reason],
+            "notes": [],
+        }
+
+
+def test_all_reasons_are_listed_together_and_the_worst_names_the_state() -> None:
+    """One fault does not hide another."""
+    tasks = {
+        "tenero": task_status(condition="failing", problem="a"),
+        "sweep": task_status(condition="disabled", problem="b"),
+        "watch": task_status(condition="limited", sentence="watch is limited"),
+    }
+    health = health_of(HealthSnapshot(9.0, "full", scheduler_status(tasks=tasks)), START_MS)
+
+    assert (health.state, health.ready, len(health.reasons)) == ("broken", False, 4)
+    assert health.notes == ["watch is limited"]
+    assert health_of(HealthSnapshot(0, None, scheduler_status(tasks=tasks)), START_MS).state == "disabled"
+
+
+async def seen(made: Tocsin) -> list[Any]:
+    """What the routes show after a look at the scheduler and the store."""
+    await made.built.health.look()
+    paths = ("/readyz", PATH, "/api/competition/leaderboard", "/metrics")
+    readyz, overview, board, metrics = [await made.ask(path, headers=KEY) for path in paths]
+    return [readyz, overview.json(), board.json(), metrics.body.decode()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+async def test_everything_says_the_same_in_every_state(tmp_path: Path, name: str) -> None:
+    """The state, whether it is ready, and the sentences."""
+    case, clock = CASES[name], VirtualClock(NOW)
+    await store_entries(tmp_path, clock, entries_of(case))
+    async with tocsin_in(tmp_path, clock=clock, process=Process(), arm=True) as made:
+        check(case, *await seen(made))
+
+
+async def test_what_only_a_process_can_be(tmp_path: Path) -> None:
+    """Switched off by the settings, or with a store that cannot be written."""
+    clock = VirtualClock(NOW)
+    await store_entries(tmp_path, clock, entries_of(CASES["ready"]))
+    process = Process(check_files=lambda: FileFault(Path("db.sqlite"), "db.sqlite was deleted", loses_writes=True))
+    async with tocsin_in(tmp_path, clock=clock, process=Process(), sweep_enabled=False, arm=True) as made:
+        disabled = await seen(made)
+    async with tocsin_in(tmp_path, clock=clock, process=process) as made:
+        broken = await seen(made)
+
+    check(Case("disabled", False, "sweep is disabled (TOCSIN_SWEEP_ENABLED)"), *disabled)
+    check(Case("broken", False, "the store cannot be written: db.sqlite was deleted"), *broken)
+
+
+def test_the_table_has_every_state() -> None:
+    """Except those of the process."""
+    assert {case.state for case in CASES.values()} == set(SERVICE_STATES) - {"disabled", "broken"}
