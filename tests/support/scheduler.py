@@ -16,12 +16,14 @@ from holdfast.values import decode
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.stores import make_objects_file
 from holdfast_testing.virtual_time import START_MS, VirtualClock
+from tocsin.app import Parts, Platform, build
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult
 from tocsin.scheduler.types import Outcome, RunRecord, Status
+from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import Upstream
@@ -165,18 +167,20 @@ async def scheduler(
     clock, log = clock or VirtualClock(), CapturedLog()
     if stored is not None:
         await store_entries(directory, clock, stored)
-    env = SchedulerEnv(
-        fetch=fetch,
-        clock=clock,
-        logger=log,
-        random=Random(3).random,
-        config=SchedulerConfig(**config),
-        upstreams={**keyless_upstreams(quotas or {}), **(upstreams or {})},
-        tasks=[job.task() if isinstance(job, Job) else job for job in jobs],
-        request_jobs=request_jobs or {},
-        DB=db,
-        KV=kv,
+    tasks = [job.task() if isinstance(job, Job) else job for job in jobs]
+    parts = Parts(
+        lambda _: tasks,
+        lambda _: request_jobs or {},
+        lambda _: {**keyless_upstreams(quotas or {}), **(upstreams or {})},
     )
+
+    def stub(name: str) -> Any:
+        return made.stub(name)
+
+    stores: dict[str, Any] = {"db": db, "kv": kv}  # None where no task of the test needs them
+    platform = Platform(clock=clock, fetch=fetch, logger=log, stub=stub, random=Random(3).random, **stores)
+    env = build(platform, Settings(), parts).env
+    env.config = SchedulerConfig(**config)
     made = Scheduler(directory, env, clock, log)
     await made.runtime.open()
     try:
