@@ -39,8 +39,7 @@ from support.local_store import open_competition
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from support.workerd import MODULES, Workerd, running
 from tocsin.app import Platform, build
-from tocsin.prices.store import prices_of
-from tocsin.prices.tokens import supported_tokens, tracked_tokens, traded_tokens
+from tocsin.prices.store import prices_of, supported_tokens, tracked_tokens, traded_tokens
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import Settings
 

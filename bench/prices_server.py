@@ -23,8 +23,7 @@ from tocsin.board.published import PublishedBoard, publish
 from tocsin.board.types import BoardRow
 from tocsin.fetch import FetchResponse
 from tocsin.local.server import HttpServer
-from tocsin.prices.store import CachedPrice, put_token_price
-from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens
+from tocsin.prices.store import STATIC_TOKENS, CachedPrice, publish_tokens, put_token_price
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.settings import Settings
 from tocsin.swaps import COMPETITION_MIGRATIONS

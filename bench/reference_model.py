@@ -18,8 +18,7 @@ from stacks_simulator.wallets import Wallet
 from support.simulated_fetch import HIRO_URL, TENERO_URL
 from tocsin.errors import FetchError
 from tocsin.fetch import Fetch, FetchResponse
-from tocsin.prices.store import peg_of
-from tocsin.prices.tokens import tracked_tokens
+from tocsin.prices.store import peg_of, tracked_tokens
 
 ReferenceJob: TypeAlias = Literal["prices", "swaps"]
 REFERENCE_JOBS: tuple[ReferenceJob, ...] = ("prices", "swaps")

@@ -22,8 +22,15 @@ from tocsin.board.publish import publishing, publishing_job
 from tocsin.board.published import KEY, BoardReader, PublishedBoard
 from tocsin.board.types import BoardRow
 from tocsin.errors import RunStopped
-from tocsin.prices.store import CachedPrice, PricePoint, append, prices_of, put_token_price
-from tocsin.prices.tokens import tracked_tokens, traded_tokens
+from tocsin.prices.store import (
+    CachedPrice,
+    PricePoint,
+    append,
+    prices_of,
+    put_token_price,
+    tracked_tokens,
+    traded_tokens,
+)
 from tocsin.scheduler.task import ContextBindings, Task, TaskContext, TaskResult, WorkContext
 from tocsin.settings import Settings
 from tocsin.swaps.rules import rules_of

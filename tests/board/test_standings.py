@@ -14,10 +14,9 @@ from support.competition_site import healthy
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
 from support.world import FAILING, tocsin_in
 from tocsin.board import history as agent_days
-from tocsin.board import standings
-from tocsin.board.publish import publish_board
+from tocsin.board import publish as standings
+from tocsin.board.publish import publish_board, round_in_force
 from tocsin.board.published import ROUND_KEY, BoardReader, publish
-from tocsin.board.standings import round_in_force
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.scheduler.task import ContextBindings, WorkContext
 from tocsin.swaps.values import value_swaps

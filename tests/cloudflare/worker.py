@@ -23,7 +23,7 @@ from tocsin.rounds.score import score
 from tocsin.scheduler.history import day_of, run_key
 from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
-from tocsin.upstream.moments import DAY_MS
+from tocsin.upstream.windows import DAY_MS
 from tocsin.worker import Entry, SchedulerObject, open_database, open_env_logger, open_kv
 
 __all__ = ["ContractDO", "Default", "HeartDO", "SchedulerDO"]

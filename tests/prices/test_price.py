@@ -14,10 +14,10 @@ from support.local_store import open_competition
 from support.scripted_fetch import always, response
 from support.task_run import task_bench
 from tocsin.prices.price import CORE_TOKENS, NO_FLOORS, PoolFloors
-from tocsin.prices.store import price_key
-from tocsin.prices.tokens import (
+from tocsin.prices.store import (
     STATIC_TOKENS,
     TRADED_MAX,
+    price_key,
     publish_tokens,
     supported_tokens,
     tracked_tokens,

@@ -27,8 +27,17 @@ from support.upstreams import Wired
 from tocsin.errors import RunStopped
 from tocsin.fetch import FetchResponse
 from tocsin.prices.refresh import EMPTY_RESULT, MEMORY_KEY, TokenMemory, refresh_prices_task
-from tocsin.prices.store import CachedPrice, get_cached_token_price, get_cached_token_prices, prices_of, put_token_price
-from tocsin.prices.tokens import STATIC_TOKENS, supported_tokens, tracked_tokens, traded_tokens
+from tocsin.prices.store import (
+    STATIC_TOKENS,
+    CachedPrice,
+    get_cached_token_price,
+    get_cached_token_prices,
+    prices_of,
+    put_token_price,
+    supported_tokens,
+    tracked_tokens,
+    traded_tokens,
+)
 from tocsin.settings import Settings
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import UpstreamClient

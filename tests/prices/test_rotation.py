@@ -25,8 +25,7 @@ from tocsin.prices.refresh import (
     plan_refresh,
     refresh_prices_task,
 )
-from tocsin.prices.store import get_cached_token_prices
-from tocsin.prices.tokens import STATIC_TOKENS
+from tocsin.prices.store import STATIC_TOKENS, get_cached_token_prices
 from tocsin.settings import Settings
 from tocsin.stacks import TokenPrice
 

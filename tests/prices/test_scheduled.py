@@ -22,8 +22,7 @@ from support.scripted_fetch import Handler, Request, ScriptedFetch, response
 from support.task_run import count_trades
 from tocsin.fetch import FetchResponse
 from tocsin.prices.refresh import EMPTY_RESULT, refresh_prices_task
-from tocsin.prices.store import get_cached_token_prices
-from tocsin.prices.tokens import STATIC_TOKENS, tracked_tokens, traded_tokens
+from tocsin.prices.store import STATIC_TOKENS, get_cached_token_prices, tracked_tokens, traded_tokens
 from tocsin.settings import Settings
 from tocsin.upstream.budget import Quota
 

@@ -19,6 +19,7 @@ from tocsin.prices.price import Price
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.prices.store import (
     PEGS,
+    STATIC_TOKENS,
     CachedPrice,
     PricePoint,
     RemainingCalls,
@@ -34,7 +35,6 @@ from tocsin.prices.store import (
     put_token_price,
     read_price,
 )
-from tocsin.prices.tokens import STATIC_TOKENS
 from tocsin.settings import Settings
 
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"

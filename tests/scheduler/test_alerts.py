@@ -30,7 +30,7 @@ from tocsin.scheduler.alerts import (
 from tocsin.scheduler.config import AlertTarget
 from tocsin.scheduler.health import TaskFacts, TaskHealth, is_overdue
 from tocsin.scheduler.types import Health
-from tocsin.upstream.moments import HOUR_MS, MINUTE_MS
+from tocsin.upstream.windows import HOUR_MS, MINUTE_MS
 
 NOW = 1_778_700_600_000
 READY = Health(ready=True, state="ready", reasons=[], notes=[])

@@ -14,7 +14,7 @@ from tocsin.errors import RequestRefused
 from tocsin.logs import Redactor
 from tocsin.scheduler.audit import audited
 from tocsin.scheduler.types import AuditEntry, AuditRecord
-from tocsin.upstream.moments import DAY_MS
+from tocsin.upstream.windows import DAY_MS
 
 Role: TypeAlias = Literal["operator", "cron"]
 

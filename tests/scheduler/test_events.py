@@ -8,7 +8,7 @@ from typing import Any
 
 from support.scheduler import prices, scheduler
 from support.scripted_fetch import ScriptedFetch, always, in_turn, response
-from tocsin.scheduler.events import EventLog
+from tocsin.scheduler.history import EventLog
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import SchedulerEvent
 from tocsin.upstream.tenero import TeneroClient, tenero_upstream

@@ -8,7 +8,7 @@ from support.scheduler import ended_run, prices, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from support.stored_states import QUOTAS, refresh_prices
 from tocsin.fetch import FetchResponse
-from tocsin.scheduler.measurements import Measurements
+from tocsin.scheduler.stored import Measurements
 from tocsin.scheduler.types import Histogram, Measures
 
 PRICE = response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})

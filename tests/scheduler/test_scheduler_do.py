@@ -27,8 +27,8 @@ from tocsin.text import utc_time
 from tocsin.upstream.answer import Limited, value_or_raise
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.hiro import HiroClient
-from tocsin.upstream.moments import DAY_MS
 from tocsin.upstream.tenero import TeneroClient
+from tocsin.upstream.windows import DAY_MS
 
 DAY_S = 86_400
 NOON = 1_778_673_600_000  # a round five minutes
@@ -798,7 +798,7 @@ async def test_a_retried_alarm_is_not_measured_as_late(tmp_path: Path, monkeypat
             raise RuntimeError("a defect")
         await prepare_history(*arguments)
 
-    monkeypatch.setattr("tocsin.scheduler.scheduler_do.prepare_history", prepare_or_fail)
+    monkeypatch.setattr("tocsin.scheduler.history.prepare_history", prepare_or_fail)
     async with scheduler(tmp_path, prices()) as made:
         await asyncio.sleep(60)
         lateness = (await made.client().measures()).alarm_lateness

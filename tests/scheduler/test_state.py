@@ -21,7 +21,7 @@ from support.stored_states import NEWEST, QUOTAS, jobs, refresh_prices, stored_s
 from tocsin.scheduler.state import SchedulerState, TaskState
 from tocsin.scheduler.types import LastError, RunRecord, Status
 from tocsin.upstream.budget import Quota
-from tocsin.upstream.moments import DAY_MS, Moment
+from tocsin.upstream.windows import DAY_MS, Moment
 
 Entries: TypeAlias = Mapping[str, Any]
 UNREADABLE = "state.entry_unreadable"

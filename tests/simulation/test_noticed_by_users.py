@@ -11,7 +11,7 @@ from simulation.plan import Event, Plan, draw_plan
 from tocsin.commands import rows as import_agents
 from tocsin.commands.rows import TableCounts
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.events import EventLog
+from tocsin.scheduler.history import EventLog
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.swaps import explain
 from tocsin.swaps.rules import Check, checks

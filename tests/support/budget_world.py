@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from holdfast.types import JSON
 from tocsin.upstream.budget import Budget, Denial, LimitReading, Quota, StoredBudget
 from tocsin.upstream.limiter import BudgetEvent, apply_answer
-from tocsin.upstream.moments import DAY_MS, Moment
-from tocsin.upstream.windows import Lane, span_of
+from tocsin.upstream.windows import DAY_MS, Lane, Moment, span_of
 
 MAY = span_of(1_778_700_600_000)
 

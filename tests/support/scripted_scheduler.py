@@ -13,7 +13,7 @@ from holdfast_testing.virtual_time import VirtualClock
 from support.statuses import refresh_result, run_record, scheduler_status
 from support.world import ADMIN_KEY, CRON_SECRET, VIEWER_KEY, Tocsin, named_keys, tocsin_in
 from tocsin.scheduler.health import HealthSnapshot
-from tocsin.scheduler.measurements import Measurements
+from tocsin.scheduler.stored import Measurements
 from tocsin.scheduler.types import (
     AuditEntry,
     AuditList,

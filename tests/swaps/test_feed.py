@@ -40,7 +40,8 @@ from support.whole_service import Throttle
 from tocsin.errors import RunStopped
 from tocsin.fetch import FetchResponse
 from tocsin.settings import Settings
-from tocsin.swaps import nonces, store
+from tocsin.swaps import proof as nonces
+from tocsin.swaps import store
 from tocsin.swaps.codes import Code
 from tocsin.swaps.feed import EMPTY_RESULT, FeedCounts, blocks_behind, feed_counters, feed_result
 from tocsin.swaps.feed_state import FeedGap, FeedMark, FeedState, MeasuredTraffic, load_state, save_state, set_value

@@ -26,7 +26,7 @@ from support.competition import (
 )
 from tocsin.errors import NoAnswer
 from tocsin.stacks import AccountNonce, ContractCall, MinedAt, StxPayment, Transaction
-from tocsin.swaps import nonces
+from tocsin.swaps import proof as nonces
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import Code
 from tocsin.swaps.lists import ListReader, first_funders, record_funders, relevant_calls, relevant_to, triage

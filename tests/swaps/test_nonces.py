@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from stacks_simulator.wallets import Wallet
 from support.competition import World, chain_of, open_world, register, transaction
 from tocsin.stacks import AccountNonce, MinedAt, Transaction
-from tocsin.swaps import nonces
-from tocsin.swaps.nonces import NonceRange, Ranges, add_seen, missing, settled
+from tocsin.swaps import proof as nonces
+from tocsin.swaps.proof import NonceRange, Ranges, add_seen, missing, settled
 from tocsin.swaps.walk import count_failure
 
 NOW = 1_778_700_600_000
@@ -57,7 +57,7 @@ def test_settled_nonces_lack_nothing(seen: list[int]) -> None:
 @given(st.permutations(range(0, 40, 2)), st.integers(2, 12))
 def test_what_does_not_fit_counts_as_missing(seen: list[int], most: int) -> None:
     """However few ranges fit: no nonce counts as seen that was not, and the lowest and the highest are known."""
-    with patch("tocsin.swaps.nonces.RANGES_MAX", most):
+    with patch("tocsin.swaps.proof.RANGES_MAX", most):
         ranges = ranges_of(seen)
     kept = {nonce for each in ranges for nonce in range(each.low, each.high + 1)}
 

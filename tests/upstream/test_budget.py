@@ -11,8 +11,7 @@ from holdfast.errors import UsageError
 from support.budget_world import MAY, BudgetWorld
 from tocsin.errors import MalformedShape
 from tocsin.upstream.budget import BudgetForecast, LimitReading, Quota, StoredBudget, WaitingCallers, WindowReading
-from tocsin.upstream.moments import DAY_MS, HOUR_MS
-from tocsin.upstream.windows import Lane
+from tocsin.upstream.windows import DAY_MS, HOUR_MS, Lane
 
 lanes = st.sampled_from(list(Lane))
 readings = st.builds(

@@ -5,10 +5,18 @@ from dataclasses import replace
 import pytest
 
 from support.budget_world import MAY, BudgetWorld
-from tocsin.upstream.budget import Budget, LimitReading, Quota, WindowReading
-from tocsin.upstream.cadence import Cadence, Demand, cadences, overdraft, usual_calls
-from tocsin.upstream.moments import Moment
-from tocsin.upstream.windows import Lane
+from tocsin.upstream.budget import (
+    Budget,
+    Cadence,
+    Demand,
+    LimitReading,
+    Quota,
+    WindowReading,
+    cadences,
+    overdraft,
+    usual_calls,
+)
+from tocsin.upstream.windows import Lane, Moment
 
 JUNE = 1_780_272_000_000  # its first instant
 NOW = Moment(JUNE - 864_000_000, 0)  # ten days before

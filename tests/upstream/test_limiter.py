@@ -34,8 +34,7 @@ from tocsin.upstream.limiter import (
     restored_budget,
     task_session,
 )
-from tocsin.upstream.moments import DAY_MS, Moment
-from tocsin.upstream.windows import Lane
+from tocsin.upstream.windows import DAY_MS, Lane, Moment
 
 FOREVER_S = 40 * 86_400.0
 JUNE = 1_780_272_000_000  # its first instant

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from support.budget_world import MAY, BudgetWorld, spend_all_day_long
 from tocsin.upstream.budget import LimitReading, Quota, WindowReading
-from tocsin.upstream.moments import DAY_MS, HOUR_MS, Moment
-from tocsin.upstream.windows import Lane, Month, SlidingWindow, lane_max, reserve_of, span_of
+from tocsin.upstream.windows import DAY_MS, HOUR_MS, Lane, Moment, Month, SlidingWindow, lane_max, reserve_of, span_of
 
 # Two buckets of 100 ms in a window of one second: 10 calls, then 31.
 WINDOW = SlidingWindow(1_000, 100, ((0, 2, 3, 5), (1, 7, 11, 13)))

@@ -24,10 +24,9 @@ from support.statuses import scheduler_status, task_status
 from support.world import FAILING, tocsin_in
 from tocsin.board import history as agent_days
 from tocsin.board.board import DIRECTIONS, SORTS
-from tocsin.board.curves import publish_curves
+from tocsin.board.past import publish_curves
 from tocsin.board.types import AgentCurve, Curves
-from tocsin.prices.store import price_key
-from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens
+from tocsin.prices.store import STATIC_TOKENS, price_key, publish_tokens
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Completeness, Progress
 from tocsin.swaps.codes import MEANINGS, Code

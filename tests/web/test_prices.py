@@ -8,8 +8,7 @@ import pytest
 from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
 from support.world import FAILING, KEY, Tocsin, tocsin_in
-from tocsin.prices.store import CachedPrice, PricePoint, append, put_token_price
-from tocsin.prices.tokens import STATIC_TOKENS, publish_tokens
+from tocsin.prices.store import STATIC_TOKENS, CachedPrice, PricePoint, append, publish_tokens, put_token_price
 
 SBTC, STSTX = STATIC_TOKENS[1:]
 USDCX = "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token"

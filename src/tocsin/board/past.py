@@ -6,6 +6,8 @@ set of tokens that count changes. It is published in KV, and every new board is 
 A period begins at the points nearest to its nominal start, if there are any near it; missing points are not replaced.
 The difference of two P&Ls is a gain only if both cover the same swaps. So the gain is unknown for an agent if one of
 its old swaps was found or withdrawn since, if it has another wallet, or if one of its tokens lost or got a price.
+
+Every agent's P&L of the last 90 days, one point a day: one value in KV, computed once an hour and sent unchanged.
 """
 
 import json
@@ -13,10 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.types import KV, Database, Row
-from tocsin.board.history import HOUR_MS, MINUTE_MS, usd_of_cents
+from tocsin.board.history import DAY_MS, HOUR_MS, MINUTE_MS, usd_of_cents
 from tocsin.board.news import newest_id
 from tocsin.board.published import PeriodFigures
-from tocsin.board.types import BoardRow
+from tocsin.board.types import AgentCurve, BoardRow, Curves
 from tocsin.errors import MalformedShape
 from tocsin.shape import Shape
 
@@ -26,7 +28,6 @@ PERIOD_HOURS: dict[str, int] = {"24h": 24, "7d": 7 * 24, "30d": 30 * 24}
 NEAR_HOURS: dict[str, int] = {"24h": 2, "7d": 7, "30d": 30}  # how far a point may be from its start
 SLOTS, SLOT_HOURS = 28, 6
 FOUND_LATE_S = 3_600  # a swap found sooner is not late
-
 _DAY = "SELECT agent_id, points FROM agent_days WHERE day = ?"
 # What each wallet traded since each of several times. A swap has a value if both sides have one.
 _SWAPS = """
@@ -64,6 +65,12 @@ _UNVALUED = """
 SELECT 1 AS waits FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid WHERE s.burn_block_time < ? LIMIT 1"""
 _RANK, _TRADES, _CENTS, _UNCOUNTED = 1, 2, 4, 6  # positions in a point: see agent_days
 _FIGURES = ("trades", "valued", "given", "received", "uncounted")
+CURVES_KEY = "curves:v1"
+DAYS = 90
+STEP_DAYS = 15  # per query, so that none delays others
+_CURVES = """
+SELECT agent_id, json_group_array(json_array(day - ?1, json_extract(last_point, '$[4]'))) AS points
+FROM agent_days WHERE day >= ?2 AND day < ?3 GROUP BY agent_id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,3 +292,39 @@ async def read_past(kv: KV) -> BoardPast | None:
         return None if text is None else BoardPast.from_json(json.loads(text))
     except (ValueError, MalformedShape):
         return None
+
+
+async def curves_at(db: Database, rows: Sequence[BoardRow], now: int) -> Curves:
+    """The curves of the agents on the board, in its order. Today's point is the newest one so far."""
+    first_day = now // DAY_MS - DAYS + 1
+    curves: dict[int, list[float | None]] = {}
+    for day in range(first_day, first_day + DAYS, STEP_DAYS):
+        found = await db.prepare(_CURVES).bind(first_day, day, day + STEP_DAYS).all()
+        for row in found.results:
+            curve = curves.setdefault(row["agent_id"], [None] * DAYS)
+            for place, cents in json.loads(row["points"]):
+                curve[place] = None if cents is None else cents / 100
+    agents = [
+        AgentCurve(row.erc8004_agent_id, row.stx_address, row.display_name, curves[row.erc8004_agent_id])
+        for row in rows
+        if row.erc8004_agent_id in curves
+    ]
+    return Curves(now, first_day * DAY_MS, DAYS, agents)
+
+
+async def publish_curves(kv: KV, curves: Curves) -> None:
+    await kv.put(CURVES_KEY, json.dumps(curves.to_json(), separators=(",", ":")))
+
+
+async def published_curves(kv: KV) -> str | None:
+    """The published text to send: JSON of `Curves`, if `are_curves`."""
+    return await kv.get(CURVES_KEY)
+
+
+def are_curves(text: str) -> bool:
+    """Whether a text from KV can be sent: it may be from another release, or damaged."""
+    try:
+        Curves.from_json(json.loads(text))
+    except (ValueError, MalformedShape):
+        return False
+    return True

@@ -38,8 +38,7 @@ from tocsin.logs import Redactor
 from tocsin.scheduler.upstreams import demands_on
 from tocsin.settings import Settings, SettingsError, secret_values
 from tocsin.shape import Shape
-from tocsin.upstream.budget import WindowReading
-from tocsin.upstream.cadence import overdraft
+from tocsin.upstream.budget import WindowReading, overdraft
 from tocsin.upstream.client import Upstream
 from tocsin.upstream.registry import upstreams
 

@@ -134,7 +134,6 @@ TOO_MANY = EarlyRefusal(
     retryable=True,
 )
 
-
 _Timer: TypeAlias = Literal["head", "drain", "write", "last request"]
 
 

@@ -28,8 +28,16 @@ from holdfast.types import JSON, KV, Logger
 from tocsin.errors import MalformedShape
 from tocsin.prices import store as series
 from tocsin.prices.price import PoolFloors, floors_of
-from tocsin.prices.store import CachedPrice, RemainingCalls, get_cached_token_prices, peg_of, put_token_price
-from tocsin.prices.tokens import publish_tokens, tracked_tokens, traded_tokens
+from tocsin.prices.store import (
+    CachedPrice,
+    RemainingCalls,
+    get_cached_token_prices,
+    peg_of,
+    publish_tokens,
+    put_token_price,
+    tracked_tokens,
+    traded_tokens,
+)
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm, Shape

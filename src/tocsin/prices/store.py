@@ -8,6 +8,10 @@
   stale. Gaps stay gaps: nothing is interpolated.
 
 Every reader (the API, the board) takes prices from here, so all of them show the same ones.
+
+The tracked tokens: a few fixed ones, and those that agents trade.
+
+Each refresh determines the set and publishes it in KV for readers.
 """
 
 import json
@@ -21,7 +25,7 @@ from holdfast.types import KV, Database, Row, Statement
 from tocsin.errors import MalformedShape
 from tocsin.prices.price import Price
 from tocsin.shape import Shape
-from tocsin.stacks import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, TokenPrice
+from tocsin.stacks import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, TokenPrice, is_token_id
 from tocsin.text import decimal_of_float, decimal_text
 
 # Longer than any back-off of an upstream: the last good price outlives an outage, and its age is shown with it.
@@ -32,7 +36,6 @@ TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 _MANY = 100  # keys that KV accepts at once
 # An unchanged price is written only once an hour, so an entry may be that old and still be correct.
 STALE_AFTER_MS = 2 * 3_600_000
-
 _ADD_TOKENS = """
 INSERT INTO price_tokens (token) SELECT json_extract(value, '$[0]') FROM json_each(?) WHERE true
 ON CONFLICT (token) DO NOTHING"""
@@ -54,6 +57,13 @@ ORDER BY p.token, p.at"""
 _NEWEST_DECIMALS = """
 SELECT p.decimals FROM price_tokens t JOIN price_points p ON p.token = t.id
 WHERE t.token = ? AND p.decimals IS NOT NULL ORDER BY p.at DESC LIMIT 1"""
+TRADED_MAX = 50
+TRACKED_KEY = "tenero:tracked"
+STATIC_TOKENS: tuple[str, ...] = tuple(
+    json.loads(files("tocsin.prices").joinpath("static_tokens.json").read_text())["tokens"]
+)
+_TRADED_READ_MAX = 200  # more than are ever priced: some rows may not be token ids
+_TRADED = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +255,34 @@ def in_force(points: Sequence[PricePoint], at: int) -> PricePoint | None:
 def _cents(usd: float | None) -> str | None:
     """An amount rounded to cents: values of pools are not more exact."""
     return None if usd is None else decimal_text(decimal_of_float(round(usd, 2)))
+
+
+def tracked_tokens(traded: Iterable[str]) -> tuple[str, ...]:
+    """The static tokens, then the traded ones, most traded first. Anything else is left out."""
+    others = [token for token in traded if token not in STATIC_TOKENS and is_token_id(token)]
+    return (*STATIC_TOKENS, *others[:TRADED_MAX])
+
+
+async def publish_tokens(kv: KV, token_ids: Sequence[str]) -> None:
+    """Publish the tracked tokens; an unchanged set is not written again."""
+    text = json.dumps(list(token_ids))
+    if await kv.get(TRACKED_KEY) != text:
+        await kv.put(TRACKED_KEY, text)
+
+
+async def published_tokens(kv: KV) -> tuple[str, ...] | None:
+    """The tokens of the newest refresh; None before the first one."""
+    text = await kv.get(TRACKED_KEY)
+    return None if text is None else tuple(json.loads(text))
+
+
+async def supported_tokens(kv: KV) -> tuple[str, ...]:
+    """The tokens of the newest refresh; before the first one, the static tokens."""
+    published = await published_tokens(kv)
+    return STATIC_TOKENS if published is None else published
+
+
+async def traded_tokens(db: Database) -> list[str]:
+    """Return the tokens of swaps that count, from any source, most traded first. Reads one row per token."""
+    rows = (await db.prepare(_TRADED).bind(_TRADED_READ_MAX).all()).results
+    return [str(row["token"]) for row in rows]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from tocsin.scheduler.health import TaskFacts, TaskHealth, overdue_in_ms
 from tocsin.scheduler.types import Health
 from tocsin.shape import Shape
-from tocsin.upstream.moments import HOUR_MS, MINUTE_MS
+from tocsin.upstream.windows import HOUR_MS, MINUTE_MS
 
 ALERTS_PER_HOUR_MAX = 6
 ATTEMPTS_MAX = 30  # about a day

@@ -10,7 +10,7 @@ from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
 from tocsin.upstream.budget import Budget
 from tocsin.upstream.client import Upstream
-from tocsin.upstream.moments import HOUR_MS
+from tocsin.upstream.windows import HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)

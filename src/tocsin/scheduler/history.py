@@ -4,9 +4,12 @@ A run is an entry `run:<number>` of the object, written in the same transaction 
 lines are an entry `run-log:<number>`. A day is an entry `day:<date>`, which is updated by every run that ends. When
 the object wakes, it does not read all runs and days, but only each task's last run, today's totals and the oldest run.
 docs/decisions/0007-run-history-in-the-object.md explains why.
+
+The newest events of the scheduler, for watchers, and a way to wait for more.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,8 +18,9 @@ from typing import Protocol
 
 from holdfast.types import JSON, Logger, Storage
 from tocsin.scheduler.stored import EntryReader, upgraded
-from tocsin.scheduler.types import DayTotals, RunLines, RunRecord, TaskTotals
-from tocsin.upstream.moments import DAY_MS, HOUR_MS
+from tocsin.scheduler.types import DayTotals, EventBatch, RunLines, RunRecord, SchedulerEvent, TaskTotals
+from tocsin.shape import FreeForm
+from tocsin.upstream.windows import DAY_MS, HOUR_MS
 
 KEPT_MS = 30 * DAY_MS
 RUNS_MIN = 2_000  # kept at any age: a clock that was set ahead must not empty the history
@@ -29,13 +33,15 @@ PAGE_RUNS = 500  # read from storage at once
 SCANNED_MAX = 5_000  # runs that one query reads; `next` continues it
 LAST_DAY_MS = 253_402_300_799_999
 COUNT_MAX = 10**12  # a larger stored number is damaged and counts as 0
-
 RUN_PREFIX = "run:"
 LOG_PREFIX = "run-log:"  # sorts before the runs, so that one range skips both
 AFTER_RUNS = "run;"  # the first key after all keys with the prefix
 DAY_PREFIX = "day:"
 AFTER_DAYS = "day;"
 COUNTED_KEY = "daysCountedSince"
+KEPT_MAX = 400
+TAIL_MAX = 50  # for a new watcher
+WAIT_MAX_S = 25.0
 
 
 def run_key(number: int) -> str:
@@ -244,3 +250,41 @@ def _numbered(key: str, value: JSON) -> tuple[int, int]:
 def run_number(key: str) -> int:
     digits = key.removeprefix(RUN_PREFIX)
     return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 15 else 0
+
+
+class EventLog:
+    """Numbered events in memory. A watcher asks for those after the last one it saw; a new watcher passes 0."""
+
+    def __init__(self, first: int) -> None:
+        # Numbers keep growing across restarts, so a watcher's last number never refers to a different event.
+        self._next = first
+        self._kept: deque[SchedulerEvent] = deque(maxlen=KEPT_MAX)
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def add(self, event: str, at: int, fields: FreeForm) -> None:
+        self._kept.append(SchedulerEvent(self._next, at, event, fields))
+        self._next += 1
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def after(self, seq: int, wait_s: float) -> EventBatch:
+        """Events after this number; waits for the first if there is none yet."""
+        events = self._since(seq)
+        if not events and wait_s > 0:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.add(future)
+            try:
+                async with asyncio.timeout(min(wait_s, WAIT_MAX_S)):
+                    await future
+            except TimeoutError:
+                pass
+            finally:
+                self._waiting.discard(future)
+            events = self._since(seq)
+        return EventBatch(events, self._next - 1)
+
+    def _since(self, seq: int) -> list[SchedulerEvent]:
+        if seq <= 0:
+            return list(self._kept)[-TAIL_MAX:]
+        return [event for event in self._kept if event.seq > seq]

@@ -20,9 +20,17 @@ from holdfast.types import JSON, AlarmInfo, DurableObject, Level, ObjectContext,
 from tocsin.scheduler.alert_sender import AlertSender
 from tocsin.scheduler.audit import AuditLog
 from tocsin.scheduler.config import SchedulerEnv
-from tocsin.scheduler.events import EventLog
 from tocsin.scheduler.health import TaskFacts, is_failing, is_overdue, task_health
-from tocsin.scheduler.history import RunQuery, find_run, find_runs, keep_lines, prepare_history, read_days, read_lines
+from tocsin.scheduler.history import (
+    EventLog,
+    RunQuery,
+    find_run,
+    find_runs,
+    keep_lines,
+    prepare_history,
+    read_days,
+    read_lines,
+)
 from tocsin.scheduler.run import KeptLines, Run, RunLogger
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide, due_at
 from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_state
@@ -46,9 +54,9 @@ from tocsin.scheduler.types import (
 )
 from tocsin.scheduler.upstreams import UpstreamSet
 from tocsin.shape import FreeForm
-from tocsin.upstream.cadence import Cadence
+from tocsin.upstream.budget import Cadence
 from tocsin.upstream.limiter import request_session, task_session
-from tocsin.upstream.moments import moment_of
+from tocsin.upstream.windows import moment_of
 
 PROGRESS_EVERY_MS = 500
 RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task or pushes ask for runs

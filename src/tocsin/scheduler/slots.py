@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from holdfast.errors import UsageError
 from tocsin.settings import ALARM_AHEAD_MAX_MS
 from tocsin.text import utc_time
-from tocsin.upstream.moments import DAY_MS
+from tocsin.upstream.windows import DAY_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,13 @@ from tocsin.scheduler.history import (
     run_key,
     run_number,
 )
-from tocsin.scheduler.measurements import MEASURES_KEY, Measurements
 from tocsin.scheduler.stored import (
+    MEASURES_KEY,
     STATE_VERSION,
     UNREADABLE,
     VERSION_KEY,
     EntryReader,
+    Measurements,
     counts,
     json_object,
     optional_object,
@@ -73,7 +74,7 @@ from tocsin.scheduler.types import (
 )
 from tocsin.shape import FreeForm
 from tocsin.upstream.budget import StoredBudget
-from tocsin.upstream.moments import Moment
+from tocsin.upstream.windows import Moment
 
 RECENT_MAX = 12  # complete runs that determine a task's usual number of calls
 NOT_WRITTEN = object()  # differs from every value

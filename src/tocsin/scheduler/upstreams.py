@@ -8,10 +8,9 @@ from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.state import SchedulerState, budget_key
 from tocsin.scheduler.task import Task
 from tocsin.shape import camel_case
-from tocsin.upstream.budget import BudgetStatus, StoredBudget
-from tocsin.upstream.cadence import Cadence, Demand, cadences, overdraft, usual_calls
+from tocsin.upstream.budget import BudgetStatus, Cadence, Demand, StoredBudget, cadences, overdraft, usual_calls
 from tocsin.upstream.limiter import BudgetEvent, BudgetLimiter, restored_budget
-from tocsin.upstream.moments import Moment, moment_of
+from tocsin.upstream.windows import Moment, moment_of
 
 NO_UPSTREAM = "as configured: it makes no calls"
 SWITCHED_OFF = "switched off"

@@ -21,7 +21,7 @@ from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.stacks import Page, Transaction
-from tocsin.swaps import nonces
+from tocsin.swaps import proof as nonces
 from tocsin.swaps.codes import Code
 from tocsin.swaps.feed_state import (
     ASK_AGAIN_MS,

@@ -19,7 +19,7 @@ from holdfast.types import Database, Statement
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import TaskContext
 from tocsin.stacks import ContractCall, Page, Transaction
-from tocsin.swaps import nonces
+from tocsin.swaps import proof as nonces
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.rules import Rules, Tier, judge

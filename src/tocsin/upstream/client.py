@@ -32,8 +32,7 @@ from tocsin.upstream.answer import HEALTHY, Answer, BadRequest, Limited, Malform
 from tocsin.upstream.budget import Denial, LimitReading, Quota
 from tocsin.upstream.decode import decode, printable
 from tocsin.upstream.limiter import BudgetLimiter, CallSession
-from tocsin.upstream.moments import DAY_MS
-from tocsin.upstream.windows import Lane
+from tocsin.upstream.windows import DAY_MS, Lane
 
 T = TypeVar("T")
 

@@ -43,8 +43,7 @@ from tocsin.upstream.budget import (
     WaitingCallers,
     WindowReading,
 )
-from tocsin.upstream.moments import Moment, moment_of
-from tocsin.upstream.windows import Lane, SlidingWindow
+from tocsin.upstream.windows import Lane, Moment, SlidingWindow, moment_of
 
 BACK_OFF_MS = 1_000  # the first 429 already doubles it
 BACK_OFF_MAX_MS = 300_000

@@ -24,6 +24,12 @@ request share would be less than two calls, both lanes use the task bucket.
 If only the upstream reports the month as used up (others used it, or its limit is lower than the plan's), one call an
 hour still goes out to check whether that has changed. If we used up our plan ourselves, no call goes out before the
 rollover.
+
+The current time on two clocks, and the time between two moments. Pure, except for `moment_of`.
+
+The wall clock may be set at any time. The monotonic clock only runs forward, and the processes of one machine share
+it until the next reboot; `boot_id` identifies that period. So a duration between two processes is exact within a boot,
+whatever happens to the wall clock.
 """
 
 from collections.abc import Mapping
@@ -33,9 +39,12 @@ from enum import StrEnum
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
+from holdfast.types import Clock
 from tocsin.shape import Shape
-from tocsin.upstream.moments import DAY_MS, HOUR_MS, Moment
 
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
 ROLLOVER_EVERY_MIN_MS = 27 * DAY_MS
 PROBE_MS = HOUR_MS
 BACKWARDS_MS = 60_000  # a smaller step back is not treated as a jump
@@ -43,6 +52,32 @@ PAST_MONTHS_MAX = 24
 OFFSET_MAX_MS = 31 * DAY_MS
 WALL_MAX_MS = 4_102_444_800_000  # the year 2100: a clock beyond it is broken, and must not break us
 NUMBER_MAX = 10**15
+Bucket: TypeAlias = tuple[int, int, int, int]  # number, calls by tasks, by requests, by others
+
+
+class Moment(NamedTuple):
+    """A moment: the wall clock for months and for people, the monotonic clock for everything else.
+
+    `boot_id` is empty if it is unknown: then moments of another process can be compared only by the wall clock.
+    """
+
+    wall_ms: int
+    monotonic_ms: int
+    boot_id: str = ""
+
+    def same_boot(self, earlier: "Moment") -> bool:
+        """Whether the monotonic times of the two moments can be compared."""
+        return bool(self.boot_id) and (self.boot_id == earlier.boot_id and self.monotonic_ms >= earlier.monotonic_ms)
+
+    def since(self, earlier: "Moment") -> int:
+        """Milliseconds since a moment of another process: exact within a boot, otherwise by the wall clock."""
+        if self.same_boot(earlier):
+            return self.monotonic_ms - earlier.monotonic_ms
+        return max(0, self.wall_ms - earlier.wall_ms)
+
+
+def moment_of(clock: Clock) -> Moment:
+    return Moment(clock.now(), int(clock.monotonic() * 1000), clock.boot_id)
 
 
 class Lane(StrEnum):
@@ -58,9 +93,6 @@ class LaneCounts(NamedTuple):
     tasks: int
     requests: int
     others: int
-
-
-Bucket: TypeAlias = tuple[int, int, int, int]  # number, calls by tasks, by requests, by others
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from holdfast.errors import UsageError
 from holdfast.types import JSON
 from tocsin.board import board
 from tocsin.board.board import BoardQuery
-from tocsin.board.curves import are_curves, published_curves
 from tocsin.board.history import DAY_MS, history_of
+from tocsin.board.past import are_curves, published_curves
 from tocsin.board.publish import board_at
 from tocsin.board.published import ROUND_KEY, BoardReader, PeriodRows, PublishedBoard
 from tocsin.board.types import AgentCurve, Board, BoardPeriod, BoardRow, Curves, HistoryPoint, HistoryView, Period
-from tocsin.prices.tokens import STATIC_TOKENS, TRADED_MAX, published_tokens
+from tocsin.prices.store import STATIC_TOKENS, TRADED_MAX, published_tokens
 from tocsin.rounds.round import AgentStatus
 from tocsin.rounds.store import latest_result
 from tocsin.scheduler.health import health_of

@@ -21,8 +21,7 @@ from starlette.types import ASGIApp, Message, Send
 from holdfast.errors import BindingMissing, HoldfastError, StoreError
 from holdfast.types import Clock
 from tocsin.prices.price import Price
-from tocsin.prices.store import prices_of
-from tocsin.prices.tokens import supported_tokens
+from tocsin.prices.store import prices_of, supported_tokens
 from tocsin.scheduler.health import health_of
 from tocsin.scheduler.types import CONDITIONS, OUTCOMES, SERVICE_STATES, Histogram, Measures, Status
 from tocsin.shape import FreeForm

@@ -15,8 +15,7 @@ from starlette.types import ASGIApp
 
 from tocsin.errors import RequestRefused
 from tocsin.prices.price import OnePrice, PastPrice, PriceHistory, PriceList, PricePeriod
-from tocsin.prices.store import PricePoint, points_between, prices_of
-from tocsin.prices.tokens import supported_tokens
+from tocsin.prices.store import PricePoint, points_between, prices_of, supported_tokens
 from tocsin.stacks import is_token_id
 from tocsin.web.cache import ResponseCache, cache_for
 from tocsin.web.deps import WebDeps

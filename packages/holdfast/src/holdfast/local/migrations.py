@@ -30,7 +30,6 @@ _TOKEN = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 
-
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 # The name of the table is older than this package, and databases have it.
 _RECORDS = """
