@@ -517,7 +517,7 @@ def test_a_database_that_somebody_holds_is_not_backed_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Path
 ) -> None:
     """Nothing is left of the backup."""
-    monkeypatch.setattr("holdfast.local.snapshot.one_instant", partial(one_instant, wait_s=0.1))
+    monkeypatch.setattr("tocsin.commands.backup.one_instant", partial(one_instant, wait_s=0.1))
     with closing(sqlite3.connect(data / "kv.sqlite", isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         with pytest.raises(BackupRefused, match=r"^No backup was made: another program .* locked for 0.1 s: end it"):

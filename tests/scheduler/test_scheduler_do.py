@@ -798,7 +798,7 @@ async def test_a_retried_alarm_is_not_measured_as_late(tmp_path: Path, monkeypat
             raise RuntimeError("a defect")
         await prepare_history(*arguments)
 
-    monkeypatch.setattr("tocsin.scheduler.history.prepare_history", prepare_or_fail)
+    monkeypatch.setattr("tocsin.scheduler.scheduler_do.prepare_history", prepare_or_fail)
     async with scheduler(tmp_path, prices()) as made:
         await asyncio.sleep(60)
         lateness = (await made.client().measures()).alarm_lateness
