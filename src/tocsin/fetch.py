@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from holdfast.cloudflare.subrequests import RESERVED_FOR_STORES, current_invocation
 from holdfast.errors import UsageError
+from holdfast.subrequests import RESERVED_FOR_STORES, current_invocation
 from tocsin.errors import RunStopped
 
 # None of these can contain a line break, which would end a line of the request.

@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from holdfast.cloudflare.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
+from holdfast.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
 from support.asgi import Answer
 from support.patience import PATIENCE_S
 from support.service_states import CASES, NOW, check, entries_of

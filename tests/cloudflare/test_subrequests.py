@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.cloudflare.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX, invocation, spend_on_store
+from holdfast.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX, invocation, spend_on_store
 from holdfast.types import Database, DBResult
 from holdfast_testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit

@@ -10,7 +10,7 @@ from typing import Any
 from pyodide.ffi import JsException
 
 from holdfast.cloudflare import javascript
-from holdfast.cloudflare.subrequests import spend_on_store
+from holdfast.subrequests import spend_on_store
 from holdfast.types import JSON, Clock, Level
 from tocsin.errors import LogsError
 from tocsin.logs import RANKS, Levels, LogEntry, Redactor, renamed

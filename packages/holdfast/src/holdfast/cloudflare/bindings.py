@@ -8,10 +8,10 @@ from typing import Any
 from pyodide.ffi import JsException
 
 from holdfast.cloudflare import javascript
-from holdfast.cloudflare.subrequests import spend_on_store
 from holdfast.errors import ConstraintViolated, StoreError, StoreUnavailable, UsageError, ValueRefused
 from holdfast.rules import LIST_MAX, check_entry, check_key, check_keys, check_page
 from holdfast.statements import PreparedStatement, StatementDatabase, Value, constraint_kind, subject_of
+from holdfast.subrequests import spend_on_store
 from holdfast.types import DBMeta, DBResult, KVList
 
 EXACT_MAX = 2**53 - 1  # JavaScript rounds larger integers

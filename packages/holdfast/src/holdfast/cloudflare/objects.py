@@ -23,10 +23,10 @@ from workers import DurableObject as WorkersObject
 
 from holdfast.cloudflare import javascript
 from holdfast.cloudflare.javascript import JsPromise, PyWork
-from holdfast.cloudflare.subrequests import SUBREQUESTS_MAX, invocation
 from holdfast.errors import UsageError
 from holdfast.rpc import error_text, make_call, read_reply, takes_argument
 from holdfast.rules import EntryStorage, OpenTransaction, Ready, check_range, instant
+from holdfast.subrequests import SUBREQUESTS_MAX, invocation
 from holdfast.types import JSON, AlarmInfo, DurableObject, Logger, StorageTransaction
 from holdfast.values import decode, encode
 
