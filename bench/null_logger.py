@@ -1,14 +1,12 @@
 """A logger that costs a benchmark nothing."""
 
-from holdfast.types import JSON
+from holdfast.types import JSON, Level, Levels
 
 
-class NullLogger:
+class NullLogger(Levels):
     """Discards every line."""
 
-    def debug(self, event: str, /, **fields: JSON) -> None: ...
-    def info(self, event: str, /, **fields: JSON) -> None: ...
-    def warn(self, event: str, /, **fields: JSON) -> None: ...
-    def error(self, event: str, /, **fields: JSON) -> None: ...
     def bind(self, **_fields: JSON) -> "NullLogger":
         return self
+
+    def _line(self, _level: Level, event: str, fields: dict[str, JSON]) -> None: ...

@@ -20,7 +20,6 @@ import asyncio
 import json
 import math
 import re
-from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -138,11 +137,11 @@ class LogDelivery:
             await self._logs.log_batch(self._app_id, [entry for _, entry in batch])
         except Exception as error:  # noqa: BLE001 - any error is reported, and the sender continues
             if not getattr(error, "retryable", True):
-                self._logger.warn("logs.batch_refused", count=len(batch), error=f"{type(error).__name__}: {error}")
+                self._logger.warning("logs.batch_refused", count=len(batch), error=f"{type(error).__name__}: {error}")
                 return True
             self._queue.put_back(batch)
             self._failures += 1
-            self._logger.warn(
+            self._logger.warning(
                 "logs.send_failed",
                 waiting=len(self._queue),
                 failures=self._failures,
@@ -162,32 +161,13 @@ class LogDelivery:
         if self._queue.dropped and not self._queue.full:  # or the notice would drop another entry
             fields = {"count": self._queue.dropped}
             self._queue.dropped = 0
-            self._logger.warn("logs.entries_dropped", **fields)
+            self._logger.warning("logs.entries_dropped", **fields)
             self._queue.put(LogEntry("WARN", "logs.entries_dropped", fields))
 
 
 def renamed(fields: dict[str, JSON]) -> dict[str, JSON]:
     """The fields, with `_` added to names that a line uses itself."""
     return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}
-
-
-class Levels(ABC):
-    """A `Logger` with its four levels; a subclass writes the line."""
-
-    def debug(self, event: str, /, **fields: JSON) -> None:
-        self._line("DEBUG", event, fields)
-
-    def info(self, event: str, /, **fields: JSON) -> None:
-        self._line("INFO", event, fields)
-
-    def warn(self, event: str, /, **fields: JSON) -> None:
-        self._line("WARN", event, fields)
-
-    def error(self, event: str, /, **fields: JSON) -> None:
-        self._line("ERROR", event, fields)
-
-    @abstractmethod
-    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None: ...
 
 
 def forms_of(secrets: Iterable[str]) -> list[str]:

@@ -276,7 +276,7 @@ async def _arm_quietly(app: App) -> None:
     try:
         await app.scheduler().arm()
     except HoldfastError as error:
-        app.platform.logger.error("scheduler.not_armed", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
+        app.platform.logger.exception("scheduler.not_armed", error=str(error))
 
 
 def _unconfigured(error: SettingsError) -> Response:

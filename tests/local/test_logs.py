@@ -39,7 +39,7 @@ async def test_a_line_has_time_level_event_and_fields() -> None:
     run = logger.bind(task="sweep", wallet=1)
     run.debug("run.started")
     run.info("wallet.scanned", wallet=2)
-    run.warn("upstream.slow", took_ms=5)
+    run.warning("upstream.slow", took_ms=5)
     logger.error("run.failed", error=ValueError("why"))  # type: ignore[arg-type]  # made JSON on the way out
 
     assert logged(stream) == [
@@ -67,7 +67,7 @@ async def test_secrets_are_masked_in_the_stream_and_in_the_tee() -> None:
     stream = io.StringIO()
     offered: list[LogEntry] = []
     logger = open_logger(stream, VirtualClock(), Redactor(["hunter2"]), tee=offered.append)
-    logger.bind(url="https://x/?key=hunter2").warn("upstream.said hunter2", headers={"x-api-key": ["hunter2"]})
+    logger.bind(url="https://x/?key=hunter2").warning("upstream.said hunter2", headers={"x-api-key": ["hunter2"]})
 
     assert "hunter2" not in stream.getvalue()
     assert "hunter2" not in repr(offered)

@@ -270,7 +270,7 @@ async def test_what_a_run_logs_is_in_the_log(tmp_path: Path) -> None:
 
     async def work(context: TaskContext) -> TaskResult:
         logger = context.logger.bind(unit=7)
-        for write in (logger.debug, logger.info, logger.warn, logger.error):
+        for write in (logger.debug, logger.info, logger.warning, logger.error):
             write("unit.seen", a=1)
         return TaskResult({})
 
@@ -326,7 +326,7 @@ async def test_a_run_that_is_cut_off_after_many_newer_ones_is_noticed(tmp_path: 
 
 async def fail_a_unit(context: TaskContext) -> TaskResult:
     context.progress(1, 3)
-    context.logger.bind(unit="SP.one").warn("sweep.unit_failed", reason="HTTP 503")
+    context.logger.bind(unit="SP.one").warning("sweep.unit_failed", reason="HTTP 503")
     context.logger.debug("sweep.detail")
     await asyncio.sleep(5)
     context.progress(2, 3)

@@ -492,7 +492,7 @@ def test_the_log_has_the_level_of_the_settings_and_the_errors_of_libraries(tmp_p
 
     async def scenario() -> None:
         async with opened(tmp_path, log_level="ERROR") as made:
-            made.service.machine.logger.warn("probe.quiet")
+            made.service.machine.logger.warning("probe.quiet")
             logging.getLogger("some.library").error("it broke: %s", KEY)
         logging.getLogger("some.library").error("too late")
 

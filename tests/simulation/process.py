@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from holdfast.local.turns import output_gate
-from holdfast.types import JSON
+from holdfast.types import JSON, Level, Levels
 from simulation.answers import RECEIVER_URL, AlertReceiver, SpoiltAnswers
 from simulation.machine import Disk, MachineClock, SimulatedLoop, SimulatedTime
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
@@ -43,29 +43,17 @@ class Observer(Protocol):
     def committing(self, connection: sqlite3.Connection) -> None: ...
 
 
-class ProcessLog:
+class ProcessLog(Levels):
     """A `Logger` that notifies the observer as long as the process lives."""
 
     def __init__(self, process: "SimulatedProcess", bound: Mapping[str, JSON]) -> None:
         self._process = process
         self._bound = bound
 
-    def debug(self, event: str, /, **fields: JSON) -> None:
-        self._write(event, fields)
-
-    def info(self, event: str, /, **fields: JSON) -> None:
-        self._write(event, fields)
-
-    def warn(self, event: str, /, **fields: JSON) -> None:
-        self._write(event, fields)
-
-    def error(self, event: str, /, **fields: JSON) -> None:
-        self._write(event, fields)
-
     def bind(self, **fields: JSON) -> "ProcessLog":
         return ProcessLog(self._process, {**self._bound, **fields})
 
-    def _write(self, event: str, fields: Mapping[str, JSON]) -> None:
+    def _line(self, _level: Level, event: str, fields: dict[str, JSON]) -> None:
         if not self._process.disk.process_is_dead:
             try:
                 self._process.observer.logged(event, {**self._bound, **fields})

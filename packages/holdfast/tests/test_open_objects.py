@@ -52,7 +52,7 @@ def test_without_a_logger_lines_go_to_the_standard_library(caplog: pytest.LogCap
     with caplog.at_level("DEBUG", logger="holdfast"):
         logger.debug("alarm.set")
         logger.info("migration.applied", file="objects.sqlite")
-        logger.warn("alarm.failed", retry_at=None)
+        logger.warning("alarm.failed", retry_at=None)
         logger.error("store.failed", error="no room")
 
     bound = '{"namespace": "HEART", "name": "v1"'

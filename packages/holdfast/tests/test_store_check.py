@@ -276,9 +276,9 @@ def test_a_check_that_cannot_be_made_is_reported_and_does_not_stop_the_start(cra
     shell.execute("BEGIN IMMEDIATE")
 
     class LetsGo(CapturedLog):
-        def warn(self, event: str, /, **fields: JSON) -> None:
+        def warning(self, event: str, /, **fields: JSON) -> None:
             shell.close()
-            super().warn(event, **fields)
+            super().warning(event, **fields)
 
     log = LetsGo()
     open_dir(crashed, log=log).close()

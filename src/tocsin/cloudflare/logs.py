@@ -11,9 +11,9 @@ from pyodide.ffi import JsException
 
 from holdfast.cloudflare import javascript
 from holdfast.subrequests import spend_on_store
-from holdfast.types import JSON, Clock, Level
+from holdfast.types import JSON, Clock, Level, Levels
 from tocsin.errors import LogsError
-from tocsin.logs import RANKS, Levels, LogEntry, Redactor, renamed
+from tocsin.logs import RANKS, LogEntry, Redactor, renamed
 
 # JavaScript's classes for a value that cannot be sent or processed. The same batch would fail again.
 _BATCH_ERRORS = frozenset(("DataCloneError", "RangeError", "TypeError"))

@@ -104,7 +104,7 @@ class Reloader:
                 overridden = self._source.overridden()
                 new = self._app.configured(plan.settings)
             except (StartError, UsageError, OSError) as error:
-                self._logger.error("settings.refused", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
+                self._logger.exception("settings.refused", error=str(error))
                 sentence = f"Nothing was changed, and the old settings stay in force. {error}"
                 raise RequestRefused(422, "settings_refused", sentence) from None
             self._redact.learn(secret_values(plan.settings))  # before anything can log them
@@ -132,4 +132,4 @@ class Reloader:
         try:
             await audited(self._app.scheduler, self._logger, entry, self.reload, detail_of)
         except HoldfastError as error:
-            self._logger.error("settings.not_reloaded", error=str(error))  # noqa: TRY400 - our Logger has no `exception`
+            self._logger.exception("settings.not_reloaded", error=str(error))

@@ -26,10 +26,10 @@ from typing import Any, Protocol, TextIO, cast
 
 import structlog
 
-from holdfast.types import JSON, Clock, Level, Logger
+from holdfast.types import JSON, Clock, Level, Levels, Logger
 from tocsin.errors import FetchError, LogsError
 from tocsin.fetch import Fetch
-from tocsin.logs import GATHER_S, RANKS, Levels, LogDelivery, LogEntry, Logs, Redactor, renamed
+from tocsin.logs import GATHER_S, RANKS, LogDelivery, LogEntry, Logs, Redactor, renamed
 
 QUEUE_BYTES_MAX = 4 * 1024 * 1024
 TEXT_MAX = 4_000  # of a library's report
@@ -263,7 +263,7 @@ class _Handler(logging.Handler):
         fields: dict[str, JSON] = {"library": record.name, "message": _text(record).strip()[:TEXT_MAX]}
         if record.exc_info:
             fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))[-TEXT_MAX:]
-        write = self._logger.error if record.levelno >= logging.ERROR else self._logger.warn
+        write = self._logger.error if record.levelno >= logging.ERROR else self._logger.warning
         write("library.reported", **fields)
 
 
@@ -317,7 +317,7 @@ class LogSender:
             self._task.cancel()
             await asyncio.wait({self._task})
         if len(self._delivery):
-            self._logger.warn("logs.entries_left", count=len(self._delivery))
+            self._logger.warning("logs.entries_left", count=len(self._delivery))
 
     async def _run(self) -> None:
         while True:

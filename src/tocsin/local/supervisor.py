@@ -83,7 +83,7 @@ class Supervisor:
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
             if not self._failed:
-                self._logger.warn("supervisor.unreachable", error=str(error))
+                self._logger.warning("supervisor.unreachable", error=str(error))
             self._failed = True
         else:
             self._failed = False

@@ -338,7 +338,7 @@ class _Refresh:
         was = None if cached is None else cached.price_usd
         logger = self.context.logger.bind(token=token_id)
         if verdict.jumped:
-            log = logger.warn if verdict.kind == "held" else logger.info
+            log = logger.warning if verdict.kind == "held" else logger.info
             log(
                 "price.jump_held" if verdict.kind == "held" else "price.jump_believed",
                 was=was,
@@ -348,7 +348,7 @@ class _Refresh:
                 why=verdict.why,
             )
         elif verdict.kind == "unpriced" and was is not None:
-            logger.warn("price.gone_missing", kept=was)
+            logger.warning("price.gone_missing", kept=was)
         held = HeldPrice(seen.price_usd, seen.decimals) if verdict.kind == "held" else None
         self.memory[token_id] = replace(memory, held=held)
         if verdict.kind == "priced" or (verdict.kind == "unpriced" and was is None):
@@ -373,7 +373,7 @@ class _Refresh:
             or isinstance(failure, Limited | Unauthorised | Gone | BadRequest)
             or self.context.session.given_up
         )
-        self.context.logger.warn(
+        self.context.logger.warning(
             "prices.asking_failed",
             answer=failure.kind,
             reason=failure.reason,
@@ -478,7 +478,7 @@ async def _read_memory(kv: KV, token_ids: Sequence[str], logger: Logger) -> dict
     try:
         return memory_from_json(json.loads(text), token_ids)
     except (ValueError, MalformedShape) as error:
-        logger.warn("prices.memory_unreadable", key=MEMORY_KEY, reason=str(error)[:200])
+        logger.warning("prices.memory_unreadable", key=MEMORY_KEY, reason=str(error)[:200])
         return {}
 
 

@@ -99,7 +99,7 @@ async def capture_round(
     db, rules = work.db, round_.rules
     if work.clock.now() < rules.grace_ends_at * 1000:
         await store.open_again(db, round_.round_id).run()
-        work.logger.warn("round.opened_again", round=round_.round_id, reason=NOT_OVER)
+        work.logger.warning("round.opened_again", round=round_.round_id, reason=NOT_OVER)
         return NOT_OVER
     record = await load_record(db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
     if not forced:
@@ -162,7 +162,7 @@ async def prepare_round(work: RoundWork, round_: RoundRow, found: Preparation | 
     if await prepare(db, round_, version, began, work.checkpoint):
         work.logger.info("round.prepared", **named, took_ms=work.clock.now() - began)
     else:
-        work.logger.warn("round.not_prepared", **named, reason=CHANGED)
+        work.logger.warning("round.not_prepared", **named, reason=CHANGED)
     return True
 
 
@@ -177,7 +177,7 @@ async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
     """Store why the round does not advance, for everybody to see."""
     now = work.clock.now()
     if round_.waiting_reason != reason:
-        work.logger.warn("round.waiting", round=round_.round_id, reason=reason)
+        work.logger.warning("round.waiting", round=round_.round_id, reason=reason)
     elif round_.waiting_since is not None and round_.waiting_since <= now:
         return
     await store.wait(work.db, round_.round_id, reason, now).run()

@@ -181,7 +181,7 @@ class RoundsRun:
                 raise
             except HoldfastError as error:
                 reason, tried = f"{error}"[:PROBLEM_MAX], True
-                self._work.logger.warn("round.not_prepared", round=each.round_id, reason=reason)
+                self._work.logger.warning("round.not_prepared", round=each.round_id, reason=reason)
                 if isinstance(error, RunStopped):
                     break
         return tried
@@ -202,7 +202,7 @@ class RoundsRun:
     async def _note_discrepancies(self) -> None:
         for round_id, found in await find_discrepancies(self._work.db, self._work.clock.now()):
             self._count("discrepancies")
-            self._work.logger.warn(
+            self._work.logger.warning(
                 "round.discrepancy", round=round_id, subject=found.subject, kind=found.kind, detail=found.detail
             )
 

@@ -202,7 +202,7 @@ class AlertSender:
             fix = "check TOCSIN_ALERT_URL and TOCSIN_ALERT_KEY; Tocsin will send the next change"
             self._env.logger.error("alert.given_up", **fields, reason=problem, fix=fix)
         elif alert.attempts == 0:  # log only the first failure
-            self._env.logger.warn("alert.send_failed", **fields, reason=problem)
+            self._env.logger.warning("alert.send_failed", **fields, reason=problem)
 
     async def _send_heartbeat(self, url: str) -> None:
         problem = await exchange(self._env.fetch, url)
@@ -212,7 +212,7 @@ class AlertSender:
         if problem is None:
             self._env.logger.info("heartbeat.recovered")
         else:
-            self._env.logger.warn("heartbeat.failed", reason=problem, fix="check TOCSIN_HEARTBEAT_URL")
+            self._env.logger.warning("heartbeat.failed", reason=problem, fix="check TOCSIN_HEARTBEAT_URL")
 
     def _keep(self, state: AlertState) -> None:
         if state != self._state.alert:

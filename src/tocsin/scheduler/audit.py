@@ -88,7 +88,7 @@ class AuditLog:
         try:
             return self._masked(AuditRecord.from_json(value))  # type: ignore[arg-type]  # it reports a wrong type
         except MalformedShape as error:
-            self._logger.error("audit.record_unreadable", key=key, reason=str(error))  # noqa: TRY400 - our Logger has no `exception`
+            self._logger.exception("audit.record_unreadable", key=key, reason=str(error))
             return None
 
     def _masked(self, record: AuditRecord) -> AuditRecord:
@@ -126,7 +126,7 @@ async def audited(
         try:
             await scheduler().audit_end(record_id, outcome, detail)
         except HoldfastError as error:
-            logger.error(  # noqa: TRY400 - our Logger has no `exception`
+            logger.exception(
                 "audit.end_failed",
                 record=record_id,
                 action=entry.action,

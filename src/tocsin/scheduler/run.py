@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from holdfast.errors import BindingMissing, StoreError
-from holdfast.types import JSON, Clock, Level, Logger, write_log
+from holdfast.types import JSON, Clock, Level, Levels, Logger, write_log
 from tocsin.errors import RunStopped
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.scheduler.types import Outcome, Progress, RunError, RunLine, RunLines, RunRecord
@@ -133,7 +133,7 @@ class KeptLines:
         return RunLines(kept, self._count - len(kept))
 
 
-class RunLogger:
+class RunLogger(Levels):
     """A `Logger` that also keeps the lines it writes, except `debug` lines."""
 
     def __init__(self, logger: Logger, kept: KeptLines, bound: Mapping[str, JSON] | None = None) -> None:
@@ -141,24 +141,13 @@ class RunLogger:
         self._kept = kept
         self._bound = dict(bound or {})
 
-    def debug(self, event: str, /, **fields: JSON) -> None:
-        self._logger.debug(event, **fields)
-
-    def info(self, event: str, /, **fields: JSON) -> None:
-        self._write("INFO", event, fields)
-
-    def warn(self, event: str, /, **fields: JSON) -> None:
-        self._write("WARN", event, fields)
-
-    def error(self, event: str, /, **fields: JSON) -> None:
-        self._write("ERROR", event, fields)
-
     def bind(self, **fields: JSON) -> Logger:
         return RunLogger(self._logger.bind(**fields), self._kept, {**self._bound, **fields})
 
-    def _write(self, level: Level, event: str, fields: Mapping[str, JSON]) -> None:
+    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
         write_log(self._logger, level, event, fields)
-        self._kept.add(level, event, {**self._bound, **fields})
+        if level != "DEBUG":
+            self._kept.add(level, event, {**self._bound, **fields})
 
 
 def _text(fields: Mapping[str, JSON]) -> str:

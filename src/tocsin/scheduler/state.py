@@ -320,7 +320,7 @@ async def load_state(
     numbers = _numbers(stored.get(LAST_RUN_KEY)) if version == STATE_VERSION else None
     stored |= await (_newest_runs(storage, stored) if numbers is None else _runs(storage, numbers))
     if type(version) is not int or not 1 <= version <= STATE_VERSION:
-        logger.warn("state.version_unknown", version=version, known=STATE_VERSION)
+        logger.warning("state.version_unknown", version=version, known=STATE_VERSION)
         version = STATE_VERSION
         storage.put(VERSION_KEY, version)  # everything saved from now on has this layout
     entries = {key: value for key, value in stored.items() if not key.startswith(UNREADABLE)}

@@ -61,7 +61,7 @@ class EntryReader:
             self._storage.put(f"{UNREADABLE}{key}", self._stored[key])
             self._storage.delete(key)
             self.put_aside.add(key)
-            self._logger.error(  # noqa: TRY400 - our Logger has no `exception`
+            self._logger.exception(
                 "state.entry_unreadable",
                 key=key,
                 reason=str(error),

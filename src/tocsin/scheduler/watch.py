@@ -204,6 +204,6 @@ class ProcessAlerts:
                 self._state = alerts.delivered(self._state, alert)
                 self._logger.info("alert.sent", **fields)
             elif alert.attempts == 0:
-                self._logger.warn("alert.send_failed", **fields, reason=problem)
+                self._logger.warning("alert.send_failed", **fields, reason=problem)
         finally:
             self._sending = None

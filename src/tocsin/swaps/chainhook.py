@@ -107,7 +107,7 @@ async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCou
     """Queue the transactions of a push that may count, in one batch, as far as there is room."""
     push = Push.from_json(argument)
     if push.too_large:
-        context.logger.warn("chainhook.too_large", reason="the feed looks at the network's list instead")
+        context.logger.warning("chainhook.too_large", reason="the feed looks at the network's list instead")
         context.wake("feed", "sweep")
         return PushCounts(queued=0, already_known=0, ignored=0, rolled_back=0, too_large=True)
     senders = await tiers(context.db)
@@ -132,10 +132,10 @@ async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCou
     )
     context.logger.info("chainhook.received", **counts.to_json())
     if counts.refused:
-        context.logger.warn("queue.full", source="chainhook", count=counts.refused)
+        context.logger.warning("queue.full", source="chainhook", count=counts.refused)
     if push.without_id:
         reason = "transactions without a usable id"
-        context.logger.warn("chainhook.ids_unusable", count=push.without_id, reason=reason)
+        context.logger.warning("chainhook.ids_unusable", count=push.without_id, reason=reason)
     return counts
 
 
@@ -246,7 +246,7 @@ async def watch_hook(context: TaskContext, path: str, *, reenable: bool) -> Task
     }
     problem = problem_of(hook)
     if hook.state == "interrupted":
-        context.logger.warn("chainhook.interrupted", last_block=hook.last_block, reason=problem)
+        context.logger.warning("chainhook.interrupted", last_block=hook.last_block, reason=problem)
         if reenable:
             return await _reenabled(context, hiro, path, counters)
     return TaskResult(counters, incomplete=problem)
@@ -259,7 +259,7 @@ async def _reenabled(context: TaskContext, hiro: HiroClient, path: str, counters
         return TaskResult(counters, error=reason, error_kind="NotFound")
     if isinstance(changed, Failure):
         return _without_answer(counters, changed)
-    context.logger.warn("chainhook.reenabled", last_block=counters["lastBlock"])
+    context.logger.warning("chainhook.reenabled", last_block=counters["lastBlock"])
     return TaskResult({**counters, "reenabled": True})
 
 

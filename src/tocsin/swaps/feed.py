@@ -271,7 +271,7 @@ class Feed:
         if gap is None:
             return NoAnswer(Malformed(why))
         await self._save(replace(self.state, mark=self.state.mark.without(gap), looked_at=None))
-        self._context.logger.warn("feed.gap_dropped", block=gap.bottom[0], reason=why)
+        self._context.logger.warning("feed.gap_dropped", block=gap.bottom[0], reason=why)
         return NoAnswer(Malformed(f"{why}: the list is read from its head again"))
 
     async def _take(self, page: Page[Transaction], gap: FeedGap | None) -> None:
@@ -308,7 +308,7 @@ class Feed:
         read = await self._pages.add(rows, tiers, gone=gone, unreadable=page.unreadable, kept=kept)
         self.state = state
         if taken.restarted and before.mark.anchors:
-            self._context.logger.warn("feed.restarted", block=taken.mark.top_block)
+            self._context.logger.warning("feed.restarted", block=taken.mark.top_block)
         self._count(read, len(taken.fresh))
 
     def _is_old(self, block_s: int | None) -> bool:
@@ -348,7 +348,7 @@ class Feed:
         """Find swaps the other way from now on. When the network's list is followed again, it starts at its head."""
         now = self._context.clock.now()
         await self._save(FeedState(way=way, reason=reason, asked_at=now, traffic=self.state.traffic))
-        self._context.logger.warn("feed.way_changed", way=way, reason=reason)
+        self._context.logger.warning("feed.way_changed", way=way, reason=reason)
 
     # Wallets
 
@@ -359,7 +359,7 @@ class Feed:
         if not lacking or self._pool.stop is not None:
             return
         for wallet, count in lacking.items():
-            self._context.logger.warn("wallet.nonce_missing", wallet=wallet, count=count)
+            self._context.logger.warning("wallet.nonce_missing", wallet=wallet, count=count)
         stored = await load_marks(db, lacking)
         marks = {wallet: mark for wallet, (rules, mark) in stored.items() if rules == self._rules.for_principal(wallet)}
         reader = ListReader(self._context, self._rules, await tiers_of(db, lacking), marks)

@@ -179,7 +179,7 @@ class PageQueue:
         if call is None or call in self._reported:
             return
         self._reported.add(call)
-        self._context.logger.warn(
+        self._context.logger.warning(
             "contract.unlisted", contract=call.contract_id, function=call.function_name, txid=transaction.tx_id
         )
 

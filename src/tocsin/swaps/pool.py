@@ -121,10 +121,10 @@ class UnitPool:
             return UnitResult(unit, "broken" if isinstance(error.answer, Malformed) else "unanswered")
         except (StoreError, RunStopped, BindingMissing):
             raise
-        except Exception as error:  # noqa: BLE001 - a transaction that trips our code must not stop the others
+        except Exception as error:
             self.threw += 1
             self._remember(unit, repr(error))
-            self._context.logger.error("sweep.unit_threw", unit=_label(unit), reason=repr(error)[:300])  # noqa: TRY400 - our Logger has no `exception`
+            self._context.logger.exception("sweep.unit_threw", unit=_label(unit), reason=repr(error)[:300])
             return UnitResult(unit, "broken")
 
     def _note(self, unit: object, error: NoAnswer) -> None:
@@ -138,7 +138,7 @@ class UnitPool:
             self.stop = self.stop or StopReason(str(error), error_kind=type(answer).__name__)
         else:
             self._remember(unit, str(error))
-            self._context.logger.warn("sweep.unit_failed", unit=_label(unit), reason=str(error))
+            self._context.logger.warning("sweep.unit_failed", unit=_label(unit), reason=str(error))
 
     def _remember(self, unit: object, reason: str) -> None:
         if self.first_failure is None:

@@ -272,7 +272,7 @@ async def _answered(
         answer = refused(Code.TOO_MANY_REQUESTS, str(error), retry_at=now + error.wait_s * 1000)
         return replace(answer, sentence=f"{answer.sentence} To submit again, wait {error.wait_s} s.")
     except StoreError as error:
-        context.logger.error("trade.submit_failed", txid=txid, reason=str(error))  # noqa: TRY400 - our Logger has no `exception`
+        context.logger.exception("trade.submit_failed", txid=txid, reason=str(error))
         return refused(Code.DB_UNAVAILABLE, "the database refused")
 
 
@@ -360,7 +360,7 @@ async def _queue(context: WorkContext, txid: str) -> Queued:
     db = context.db
     again = bool(await swap_store.queued(db, [txid]))
     if not again and not await swap_store.room(db, SUBMITTED):
-        context.logger.warn("queue.full", source="agent", count=1)
+        context.logger.warning("queue.full", source="agent", count=1)
         return "full"
     candidates = [Candidate(txid, "agent", rank=SUBMITTED)]
     await db.batch(swap_store.enqueue(db, candidates, context.clock.now()))
@@ -498,7 +498,7 @@ async def _verify_queued(context: WorkContext, rules: Rules, lane: SubmissionLan
         lane.check(context, HOOK)
         tally = await Verifier(context, rules).verify(candidates)
     except (NoAnswer, ShareUsed) as error:
-        context.logger.warn("queue.verify_failed", count=len(candidates), reason=str(error))
+        context.logger.warning("queue.verify_failed", count=len(candidates), reason=str(error))
         return {"verified": 0}
     if not tally.inserted:
         lane.charge(context, HOOK, context.session.calls)

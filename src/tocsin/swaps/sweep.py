@@ -342,7 +342,7 @@ class Sweep:
             self._context.logger.info("refusals.reopened", count=len(reopened), rules=self._rules.version)
         if retracted:
             statements += swap_store.refuse(db, retracted, self._rules, now)
-            self._context.logger.warn("swaps.retracted", count=len(retracted), rules=self._rules.version)
+            self._context.logger.warning("swaps.retracted", count=len(retracted), rules=self._rules.version)
         if changed and len(retracted) < RETRACTED_MAX:  # otherwise the next sweep continues
             statements += [set_value(db, RULES, self._rules.version, now), clear_value(db, SWEPT_AT)]
         elif swept_at is not None and int(swept_at) > now:  # the clock was ahead

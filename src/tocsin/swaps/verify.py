@@ -256,7 +256,7 @@ class Verifier:
         statements += swap_store.dismiss(db, [candidate.txid for candidate in gone])
         await db.batch(statements)
         for txid in recorded:
-            logger.warn("swap.withdrawn", txid=txid, reason="it is no longer on the canonical chain")
+            logger.warning("swap.withdrawn", txid=txid, reason="it is no longer on the canonical chain")
         for candidate in gone:
             logger.info("candidate.dismissed", txid=candidate.txid, source=candidate.source)
         return Tally(pending=len(unmined) - len(gone), withdrawn=len(recorded))

@@ -238,7 +238,7 @@ class UpstreamClient:
     def rows_refused(self, target: str, reasons: Sequence[str], session: CallSession) -> None:
         """Log the unreadable rows of a good answer, in one line."""
         if reasons:
-            session.logger.warn(
+            session.logger.warning(
                 "upstream.rows_refused",
                 upstream=self._upstream.name,
                 path=target[:300],
@@ -398,7 +398,7 @@ class UpstreamClient:
                 "body_start": self._shown(response.body[:TEXT_START_BYTES].decode(errors="replace")),
             }
         logger = call.session.logger
-        write = logger.warn if isinstance(answer, Limited | Unavailable) else logger.error
+        write = logger.warning if isinstance(answer, Limited | Unavailable) else logger.error
         write("upstream.attempt_failed", **fields)
         return answer
 
@@ -424,7 +424,7 @@ class UpstreamClient:
             return
         warning = self._shown(warning)
         if self._upstream.log_once.is_news(warning):
-            call.session.logger.warn("upstream.deprecation_announced", **self._where(call), warning=warning)
+            call.session.logger.warning("upstream.deprecation_announced", **self._where(call), warning=warning)
 
     def _patience_left(self, call: Call[T]) -> float:
         return call.deadline - self._clock.monotonic()

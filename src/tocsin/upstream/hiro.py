@@ -279,7 +279,7 @@ def _report_unread_amounts(events: Iterable[TransferEvent], target: str, session
     """Log unreadable amounts in one line. They move between other accounts, so no verdict depends on them."""
     count = sum(event.amount is None for event in events)
     if count:
-        session.logger.warn("upstream.amounts_ignored", upstream="hiro", path=target[:300], count=count)
+        session.logger.warning("upstream.amounts_ignored", upstream="hiro", path=target[:300], count=count)
 
 
 def _events_target(asked: Iterable[str], offset: int, arguments: bool = False, *, limit: int = EVENTS_PAGE) -> str:

@@ -226,7 +226,7 @@ class AdminRoutes:
             refusals = await refused_since(deps.db, deps.clock.now() - DAY_MS)
             lists = await list_ages(deps.db, deps.rules.allowlist.contracts)
         except (StoreError, BindingMissing) as error:
-            deps.logger.warn("refusals.not_counted", error=str(error))
+            deps.logger.warning("refusals.not_counted", error=str(error))
             return _Counted(now_s)
         self._counted = _Counted(now_s, {**refusals}, {**lists})
         return self._counted
@@ -247,7 +247,7 @@ def require_operator(request: Request, deps: WebDeps) -> AccessKey:
     """The key, if it may act."""
     key = require_viewer(request, deps)
     if key.role != "operator":
-        deps.logger.warn("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
+        deps.logger.warning("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
         sentence = f"The key {key.name} is read-only: this action needs a key from ADMIN_KEY."
         raise RequestRefused(403, "read_only_key", sentence)
     return key

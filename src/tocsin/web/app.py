@@ -116,7 +116,7 @@ class ErrorMiddleware:
         fields: dict[str, Any] = {"path": scope["path"][:300], "method": scope["method"], "status": status}
         if status == 500:
             fields["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK_MAX:]
-        write = self._logger.error if status == 500 else self._logger.warn
+        write = self._logger.error if status == 500 else self._logger.warning
         write("request.failed", **fields, error=f"{type(error).__name__}: {error}"[:500])
 
 

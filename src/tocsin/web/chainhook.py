@@ -47,7 +47,7 @@ class ChainhookRoute:
         try:
             await self._deps.scheduler().run_job(VERIFY_QUEUED, None)
         except HoldfastError as error:
-            self._deps.logger.warn("queue.verify_failed", reason=str(error))
+            self._deps.logger.warning("queue.verify_failed", reason=str(error))
 
 
 async def _start_of(request: Request) -> bytes:

@@ -75,7 +75,7 @@ class EventStreams:
                 try:
                     batch = poll.result()
                 except ObjectError as error:
-                    self._deps.logger.warn("events.interrupted", error=str(error)[:300])
+                    self._deps.logger.warning("events.interrupted", error=str(error)[:300])
                     await self._deps.clock.sleep(AGAIN_S)
                     yield b": the scheduler is away\n\n"
                     continue

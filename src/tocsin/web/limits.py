@@ -357,7 +357,7 @@ class ClientLimits:
         self._logged[client] = (now, 0)
         if len(self._logged) > CLIENTS_MAX:
             self._logged.popitem(last=False)
-        self._logger.warn("auth.refused", client=client, path=path[:100], count=unreported + 1)
+        self._logger.warning("auth.refused", client=client, path=path[:100], count=unreported + 1)
 
 
 def _too_many_at_once() -> RequestRefused:

@@ -187,7 +187,7 @@ class MetricsRoute:
         snapshot = await (deps.measured_health or deps.health)()
         health, status = health_of(snapshot, now), snapshot.status
         if status is None:
-            deps.logger.warn("metrics.incomplete", error=snapshot.scheduler_error)
+            deps.logger.warning("metrics.incomplete", error=snapshot.scheduler_error)
         supported = await supported_tokens(deps.kv)
         prices = await prices_of(deps.kv, supported, now)
         loop_age = snapshot.loop_tick_age_s
@@ -215,7 +215,7 @@ class MetricsRoute:
             async with asyncio.timeout(MEASURES_WAIT_S):
                 return _of_measures(known or await self._deps.scheduler().measures())
         except (HoldfastError, TimeoutError) as error:
-            self._deps.logger.warn("metrics.incomplete", error=str(error)[:300])
+            self._deps.logger.warning("metrics.incomplete", error=str(error)[:300])
             return []
 
     async def _on_record(self, now: int) -> list[MetricFamily]:
@@ -224,7 +224,7 @@ class MetricsRoute:
             size, refused = await record_size(db), await refused_since(db, now - DAY_MS)
             return [*_of_record(size, refused, now), *_of_lists(await list_ages(db, contracts), now)]
         except (StoreError, BindingMissing) as error:
-            self._deps.logger.warn("metrics.incomplete", error=str(error)[:300])
+            self._deps.logger.warning("metrics.incomplete", error=str(error)[:300])
             return []
 
 

@@ -139,7 +139,7 @@ class RoundAdminRoutes:
         try:
             await self._deps.scheduler().refresh(TASK)
         except HoldfastError as error:
-            self._deps.logger.warn("round.look_failed", error=str(error)[:300])
+            self._deps.logger.warning("round.look_failed", error=str(error)[:300])
 
 
 def _truth(text: str) -> bool:

@@ -6,6 +6,7 @@ Storage calls take effect when they are *called*; awaiting one only fetches its 
 the same way, so `storage.put(...)` without `await` is a write.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,17 +41,40 @@ class Logger(Protocol):
 
     def debug(self, event: str, /, **fields: JSON) -> None: ...
     def info(self, event: str, /, **fields: JSON) -> None: ...
-    def warn(self, event: str, /, **fields: JSON) -> None: ...
+    def warning(self, event: str, /, **fields: JSON) -> None: ...
     def error(self, event: str, /, **fields: JSON) -> None: ...
+    def exception(self, event: str, /, **fields: JSON) -> None: ...
     def bind(self, **fields: JSON) -> "Logger": ...
 
 
 Level: TypeAlias = Literal["DEBUG", "INFO", "WARN", "ERROR"]
 
 
+class Levels(ABC):
+    """The methods of a `Logger`; a subclass writes the line. `exception` is an error that an `except` reports."""
+
+    def debug(self, event: str, /, **fields: JSON) -> None:
+        self._line("DEBUG", event, fields)
+
+    def info(self, event: str, /, **fields: JSON) -> None:
+        self._line("INFO", event, fields)
+
+    def warning(self, event: str, /, **fields: JSON) -> None:
+        self._line("WARN", event, fields)
+
+    def error(self, event: str, /, **fields: JSON) -> None:
+        self._line("ERROR", event, fields)
+
+    def exception(self, event: str, /, **fields: JSON) -> None:
+        self._line("ERROR", event, fields)
+
+    @abstractmethod
+    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None: ...
+
+
 def write_log(logger: Logger, level: Level, event: str, fields: Mapping[str, JSON]) -> None:
     """Write a line at a level given as a value."""
-    write = {"DEBUG": logger.debug, "INFO": logger.info, "WARN": logger.warn, "ERROR": logger.error}[level]
+    write = {"DEBUG": logger.debug, "INFO": logger.info, "WARN": logger.warning, "ERROR": logger.error}[level]
     write(event, **fields)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.types import JSON
+from holdfast.types import JSON, Level, Levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,23 +16,11 @@ class Line:
 
 
 @dataclass(slots=True)
-class CapturedLog:
+class CapturedLog(Levels):
     """Collects the lines of itself and of everything bound from it."""
 
     lines: list[Line] = field(default_factory=list)
     bound: dict[str, JSON] = field(default_factory=dict)
-
-    def debug(self, event: str, /, **fields: JSON) -> None:
-        self._write("DEBUG", event, fields)
-
-    def info(self, event: str, /, **fields: JSON) -> None:
-        self._write("INFO", event, fields)
-
-    def warn(self, event: str, /, **fields: JSON) -> None:
-        self._write("WARN", event, fields)
-
-    def error(self, event: str, /, **fields: JSON) -> None:
-        self._write("ERROR", event, fields)
 
     def bind(self, **fields: JSON) -> "CapturedLog":
         return CapturedLog(self.lines, {**self.bound, **fields})
@@ -44,5 +32,5 @@ class CapturedLog:
         """The fields of all lines of this event."""
         return [line.fields for line in self.of(event)]
 
-    def _write(self, level: str, event: str, fields: dict[str, JSON]) -> None:
+    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
         self.lines.append(Line(level, event, {**self.bound, **fields}))

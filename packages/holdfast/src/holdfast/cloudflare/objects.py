@@ -27,7 +27,7 @@ from holdfast.errors import UsageError
 from holdfast.rpc import error_text, make_call, read_reply, takes_argument
 from holdfast.rules import EntryStorage, OpenTransaction, Ready, check_range, instant
 from holdfast.subrequests import SUBREQUESTS_MAX, invocation
-from holdfast.types import JSON, AlarmInfo, DurableObject, Logger, StorageTransaction
+from holdfast.types import JSON, AlarmInfo, DurableObject, Level, Levels, Logger, StorageTransaction
 from holdfast.values import decode, encode
 
 T = TypeVar("T")
@@ -275,7 +275,7 @@ class CloudflareContext:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - nothing else would report it
-            self._logger.warn("wait_until.failed", object=str(self.id), error=repr(error))
+            self._logger.warning("wait_until.failed", object=str(self.id), error=repr(error))
 
     def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> NoReturn:
         """Reset the object. JavaScript ends its stack at once, so Python's must unwind before."""
@@ -297,30 +297,18 @@ def object_id(ctx: Any, namespace: Any, expected: str) -> CloudflareObjectId:
     return CloudflareObjectId(ctx.id, name)
 
 
-class ConsoleLogger:
+class ConsoleLogger(Levels):
     """Writes each line as JSON to the console, which is what Cloudflare's own logs show."""
 
     def __init__(self, **bound: JSON) -> None:
         self._bound = bound
 
-    def debug(self, event: str, /, **fields: JSON) -> None:
-        self._write("debug", event, fields)
-
-    def info(self, event: str, /, **fields: JSON) -> None:
-        self._write("info", event, fields)
-
-    def warn(self, event: str, /, **fields: JSON) -> None:
-        self._write("warn", event, fields)
-
-    def error(self, event: str, /, **fields: JSON) -> None:
-        self._write("error", event, fields)
-
     def bind(self, **fields: JSON) -> "ConsoleLogger":
         return ConsoleLogger(**{**self._bound, **fields})
 
-    def _write(self, level: str, event: str, fields: Mapping[str, JSON]) -> None:
-        line = {"level": level.upper(), "event": event, **self._bound, **fields}
-        getattr(javascript.js.console, level)(json.dumps(line))
+    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
+        line = {"level": level, "event": event, **self._bound, **fields}
+        getattr(javascript.js.console, level.lower())(json.dumps(line))
 
 
 class OwnObject(CloudflareObject):

@@ -93,7 +93,7 @@ class DataDir:
                 for name in sorted({*schemas, *(file.name for file in path.glob("*.sqlite"))}):
                     unchecked = examine(path / name, schemas.get(name))
                     if unchecked is not None:
-                        logger.warn("store.not_checked", file=name, error=unchecked)
+                        logger.warning("store.not_checked", file=name, error=unchecked)
                 self._lock.sign(now)
             except BaseException:
                 self._lock.abandon()

@@ -304,7 +304,7 @@ class LiveObject:
         try:
             await Turns(coroutine(lambda: work), self._sections.activity())
         except Exception as error:  # noqa: BLE001 - nothing else would report it
-            self._runtime.logger.warn("wait_until.failed", object=self.owner.object, error=repr(error))
+            self._runtime.logger.warning("wait_until.failed", object=self.owner.object, error=repr(error))
 
     def _task_done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

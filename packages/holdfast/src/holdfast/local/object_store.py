@@ -300,7 +300,7 @@ class ObjectStore:
             self._checkpoint_failed(error)
 
     def _checkpoint_failed(self, error: BaseException) -> None:
-        self._logger.warn("store.checkpoint_failed", error=repr(error))
+        self._logger.warning("store.checkpoint_failed", error=repr(error))
 
     async def close(self) -> None:
         while self._syncing and self._fatal is None:

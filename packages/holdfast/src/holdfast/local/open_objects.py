@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from holdfast.local.data_dir import DataDir
 from holdfast.local.migrations import load
 from holdfast.local.object_store import OBJECT_MIGRATIONS
 from holdfast.local.runtime import Runtime
-from holdfast.types import JSON, DurableObject, Logger
+from holdfast.types import JSON, DurableObject, Level, Levels, Logger
 
 OBJECTS_FILE = "objects.sqlite"
 
@@ -41,27 +41,15 @@ async def open_objects(
         data.close()
 
 
-class StandardLogger:
+class StandardLogger(Levels):
     """Writes to the `logging` module: the event, then its fields as JSON."""
 
     def __init__(self, **bound: JSON) -> None:
         self._bound = bound
         self._logger = logging.getLogger("holdfast")
 
-    def debug(self, event: str, /, **fields: JSON) -> None:
-        self._write(logging.DEBUG, event, fields)
-
-    def info(self, event: str, /, **fields: JSON) -> None:
-        self._write(logging.INFO, event, fields)
-
-    def warn(self, event: str, /, **fields: JSON) -> None:
-        self._write(logging.WARNING, event, fields)
-
-    def error(self, event: str, /, **fields: JSON) -> None:
-        self._write(logging.ERROR, event, fields)
-
     def bind(self, **fields: JSON) -> "StandardLogger":
         return StandardLogger(**{**self._bound, **fields})
 
-    def _write(self, level: int, event: str, fields: Mapping[str, JSON]) -> None:
-        self._logger.log(level, "%s %s", event, json.dumps({**self._bound, **fields}))
+    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
+        self._logger.log(getattr(logging, level), "%s %s", event, json.dumps({**self._bound, **fields}))

@@ -88,7 +88,7 @@ class Runtime:
             if owner.namespace in self._namespaces:
                 self.alarms.set(owner, alarm)
             else:
-                self.logger.warn("alarm.orphaned", namespace=owner.namespace, object=owner.object)
+                self.logger.warning("alarm.orphaned", namespace=owner.namespace, object=owner.object)
 
     def refuse_writes(self, reason: str | None) -> None:
         """Refuse all writes of all objects for this reason; None allows them again."""
@@ -111,7 +111,7 @@ class Runtime:
             del self._live[live.owner.object]
         if live.broken and not self._closing:
             self.metrics.objects_reset += 1
-            self.logger.warn("object.reset", **_names(live.owner))
+            self.logger.warning("object.reset", **_names(live.owner))
 
     def live(self, owner: Owner) -> LiveObject:
         """The live instance of an object. Makes one if there is none."""
@@ -168,7 +168,7 @@ class Runtime:
             if current is not None and current.generation == alarm.generation:
                 await self._failed(owner, ring, failure)
                 return
-            self.logger.warn("alarm.failed", **_names(owner), error=repr(failure), retry_at=None)
+            self.logger.warning("alarm.failed", **_names(owner), error=repr(failure), retry_at=None)
         if current is not None:
             self.alarms.set(owner, current)  # set while the handler ran, and perhaps already due
 
@@ -182,15 +182,15 @@ class Runtime:
         self._reschedule(owner, retry)
         if retry is not None or not ring.retry:
             retry_at = None if retry is None else retry.due_at
-            self.logger.warn("alarm.failed", **_names(owner), error=repr(failure), retry_at=retry_at)
+            self.logger.warning("alarm.failed", **_names(owner), error=repr(failure), retry_at=retry_at)
             return
         self.metrics.alarms_exhausted += 1
         self.logger.error("alarm.exhausted", **_names(owner), error=repr(failure), runs=ring.alarm.retry_count + 1)
         if self._on_exhausted is not None:
             try:
                 await self._on_exhausted(LocalObjectId(owner.object, owner.namespace, owner.name), failure)
-            except Exception as error:  # noqa: BLE001 - a hook must not end the runtime
-                self.logger.error("alarm.hook_failed", **_names(owner), error=repr(error))  # noqa: TRY400 - not the standard logger
+            except Exception as error:
+                self.logger.exception("alarm.hook_failed", **_names(owner), error=repr(error))
 
     def _reschedule(self, owner: Owner, alarm: Alarm | None) -> None:
         """Store the retry. If that fails, keep it in memory; a restart would then ring at once."""
@@ -198,7 +198,7 @@ class Runtime:
             self.store.commit(owner, Changes(alarm=alarm, alarm_changed=True))
         except (sqlite3.Error, OSError) as error:
             if self.store.refusal is None:  # otherwise the refusal has already been reported
-                self.logger.error("alarm.unsaved", **_names(owner), error=repr(error))  # noqa: TRY400 - not the standard logger
+                self.logger.exception("alarm.unsaved", **_names(owner), error=repr(error))
         if (live := self._live.get(owner.object)) is not None:
             live.storage.alarm_rescheduled(alarm)
         self.alarms.set(owner, alarm)
