@@ -1,4 +1,4 @@
-"""The table, the incidents and the plot of the compared month, for the terminal and for docs/reference-month.md."""
+"""The table, the incidents and the plot of the compared month; docs get all but the incidents."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,9 +120,6 @@ def write_docs(
         f"\n{ours.days} days, seed {seed}, 430 wallets.\n\n"
         + markdown(("", "Tocsin", "the reference (model)", "goal"), table(ours, reference))
         + "\n![Discovery delay, calls to Hiro and missed swaps, day by day](reference-month.svg)\n\n"
-        + "Tocsin / the reference, on the days of each incident:\n\n"
-        + markdown(INCIDENT_HEAD, incident_rows(ours, reference, incidents))
-        + "\n"
     )
     page.write_text(head + BEGIN + figures + END + tail)
     page.with_suffix(".svg").write_text(plot(ours, reference, incidents))

@@ -1,7 +1,20 @@
 """A model of the reference's scheduler, written from its description, with the same wire and virtual time as ours.
 
-docs/reference-month.md lists every rule with its source, and what is left out. If the sources leave a choice, the model
-takes the one that is better for the reference.
+If the description leaves a choice, the model takes the one that is better for the reference. Its rules:
+
+- The first page view sets the alarm; each tick sets it to five minutes after its own end. Both jobs run in one tick,
+  prices first, without a deadline. A job is due an interval after the *end* of its last run.
+- A handler is killed after 15 minutes and retried after 2, 4, 8 ... 64 s; after 7 deaths the alarm is lost until a page
+  is viewed.
+- A sweep visits 100 registered wallets in turn, reads the newest 25 rows of each, and fetches every call that is not
+  recorded. A list that fails counts as empty, and a sweep never counts as failed; its cursor is written at its end.
+- Only the first 20 events are read; the swap is the largest leg out and in, by raw amounts, as JavaScript numbers.
+  `canonical` is not checked, and refused or pending transactions are not remembered.
+- Hiro: 8 s a call, five attempts after a 429 (1, 2, 4, 8 s, or Retry-After up to 30 s), three otherwise.
+- Tenero: one call per token, three attempts; a run ends at a header that says 0 left, and backs off 5 minutes or 24
+  hours, but not at a 429 without it. A missing price replaces a good one.
+
+docs/reference-month.md says what is left out.
 """
 
 import asyncio

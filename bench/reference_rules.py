@@ -1,7 +1,4 @@
-"""How the reference judges one transaction, written from its description. Pure.
-
-The sections are those of docs/reference-month.md, which gives the source of each rule.
-"""
+"""How the reference judges one transaction, written from its description. Pure."""
 
 import math
 from collections.abc import Collection, Mapping

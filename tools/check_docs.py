@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(#[^)]*)?\)")
 MAKE = re.compile(r"`?\bmake ([a-z][a-z-]*)\b")
 PATH = re.compile(r"`((?:src|tests|packages|docs|tools|bench|deploy|examples)/[\w./-]+)")
 HELP = re.compile(r"^([a-z.][a-z-]*):.*## ", re.MULTILINE)
@@ -32,13 +32,29 @@ def pages() -> list[Path]:
     return [ROOT / name for name in listed.stdout.split() if (ROOT / name).exists()]
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as GitHub names them."""
+    headings = re.findall(r"(?m)^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", page.read_text()))
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def broken_links(page: Path, text: str, name: str) -> list[str]:
+    found = []
+    for target, anchor in LINK.findall(text):
+        path = page.parent / target if target else page
+        if "://" in target:
+            continue
+        if not path.exists():
+            found.append(f"{name}: the link {target} leads nowhere")
+        elif anchor and path.suffix == ".md" and anchor[1:] not in anchors(path):
+            found.append(f"{name}: {target or 'the page'} has no section {anchor}")
+    return found
+
+
 def findings(page: Path, targets: set[str]) -> list[str]:
     text, name = page.read_text(), str(page.relative_to(ROOT))
-    found = [
-        f"{name}: the link {target} leads nowhere"
-        for target, _ in LINK.findall(text)
-        if "://" not in target and not (page.parent / target).exists()
-    ]
+    found = broken_links(page, text, name)
     found += [
         f"{name}: there is no `make {target}`"
         for line in text.splitlines()
@@ -48,7 +64,7 @@ def findings(page: Path, targets: set[str]) -> list[str]:
     found += [
         f"{name}: there is no {path}"
         for path in PATH.findall(text)
-        if path not in NOT_OURS and "decisions" not in page.parts
+        if path not in NOT_OURS
         if not any((base / path).exists() for base in page.parents)  # of the tree, or of a package
     ]
     lines = text.count("\n")

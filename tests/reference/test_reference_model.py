@@ -1,6 +1,6 @@
 """The model of the reference behaves as measured: the reference's own cases, and the probes of its baseline.
 
-The figures are those that were measured on the real code; `docs/reference-month.md` has them side by side.
+The figures are those that were measured on the real code; docs/reference-month.md has some of them side by side.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 A run is an entry `run:<number>` of the object, written in the same transaction as the slot and the alarm. Its log
 lines are an entry `run-log:<number>`. A day is an entry `day:<date>`, which is updated by every run that ends. When
 the object wakes, it does not read all runs and days, but only each task's last run, today's totals and the oldest run.
-docs/decisions/0007-run-history-in-the-object.md explains why.
+docs/decisions.md explains why.
 
 The newest events of the scheduler, for watchers, and a way to wait for more.
 """

@@ -2,7 +2,7 @@
 
 `/api/admin/scheduler` has the object's methods over HTTP, for callers with a key. A viewer's key may only read. An
 operator's key may act, and every action is in the audit log. `/api/competition/cron` is for clients that still call it
-(docs/decisions/0002-keep-the-cron-route.md). `/healthz` says whether the process is alive, `/readyz` whether the
+(docs/decisions.md). `/healthz` says whether the process is alive, `/readyz` whether the
 service is ready: on one machine from a snapshot that needs no answer from the scheduler, see `HealthSnapshot`.
 
 Emits `refusals.not_counted` when the database does not answer; the status is then shown without refusals. Emits

@@ -3,7 +3,7 @@
 Locally the status is already known, and the call asks for the measures. On Cloudflare it asks for both. Requests are
 counted by route and status in the memory of this process: a restart resets the counts, and on Cloudflare, where each
 isolate counts for itself, they are samples. The values of labels are bounded: an unknown path counts as `other`, a file
-of the pages as `/static`. docs/decisions/0006-write-metrics-ourselves.md explains why this uses no library.
+of the pages as `/static`. docs/decisions.md explains why this uses no library.
 
 Emits `metrics.incomplete` when the scheduler or the database does not answer.
 """
