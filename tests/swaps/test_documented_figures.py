@@ -14,17 +14,7 @@ HOUR_MS = 3_600_000
 def figures() -> dict[str, bool]:
     return {
         "It reads at most 40 pages per run": feed.PAGES_MAX == 40,
-        "the feed stops at 1.25 times the cost": feed_state.LEAVE_AT == 1.25,
-        "and returns at 0.8 times": feed_state.RETURN_AT == 0.8,
-        "when the feed has not looked for two sweep cadences": feed_state.TRUSTED_SWEEPS == 2,
-        "five pages at a time": sweep.PAGES_PER_TURN == 5,
-        "every fourth is a wallet's list": walk.CONTRACTS_PER_WALLET == 3,
         "the lists of four wallets a day": 24 * HOUR_MS / (15 * 60_000) / walk.SWEEPS_PER_WALLET == 4,
-        "at most 44 contracts have their turn in a day, and each at most once in 400 looks": (
-            walk.TURNS_PER_DAY_MAX,
-            walk.TURN_LOOKS,
-        )
-        == (44, 400),
         "checked four times over half an hour": verify.LOOKS_MIN == 4 and sum(verify.RETRY_MS) == HOUR_MS / 2,
         "verified again once a day until it is three days old": (sweep.RECHECK_DAYS, sweep.DAILY_PASS_MS)
         == (3, 24 * HOUR_MS),
@@ -55,4 +45,7 @@ def test_what_bounds_a_run_is_as_it_was_measured() -> None:
     assert (pool.IN_FLIGHT_MAX, pool.FAILURE_MAX) == (6, 200)
     assert (submit.NOT_FOUND_S, submit.NOT_FOUND_MAX) == (60, 10_000)
     assert feed_state.ASK_AGAIN_MS == HOUR_MS
+    assert (feed_state.LEAVE_AT, feed_state.RETURN_AT, feed_state.TRUSTED_SWEEPS) == (1.25, 0.8, 2)
+    assert (sweep.PAGES_PER_TURN, walk.CONTRACTS_PER_WALLET) == (5, 3)
+    assert (walk.TURNS_PER_DAY_MAX, walk.TURN_LOOKS) == (44, 400)
     assert trades.REFUSALS_MAX == 500
