@@ -201,8 +201,8 @@ async def served(directory: Path, *, offered: bool = True) -> AsyncIterator[tupl
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             extension = scope["extensions"].pop(SEND_COMPLETE)
 
-            def noted(status_line: bytes, rest: bytes) -> bool:
-                at_once.append(extension(status_line, rest))
+            def noted(status: int, content: bytes) -> bool:
+                at_once.append(extension(status, content))
                 return at_once[-1]
 
             if offered:

@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeAlias
 import httptools
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.errors import StartError
 from tocsin.web.limits import BUSY, STUCK, WAITING, Place, Places, client_networks
@@ -337,14 +337,13 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def _send_complete(cycle: RequestResponseCycle, status_line: bytes, rest: bytes) -> bool:
-    """A `SendComplete`: one write instead of two, and no bytes are joined twice."""
-    flow = cycle.flow
-    if cycle.response_started or cycle.disconnected or flow.write_paused or not cycle.keep_alive:
+def _send_complete(cycle: RequestResponseCycle, status: int, content: bytes) -> bool:
+    """One write instead of two, and no header is formatted again."""
+    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
         return False
     cycle.response_started = cycle.response_complete = True
-    usual = [b"%b: %b\r\n" % header for header in cycle.default_headers]
-    cycle.transport.write(b"".join((status_line, *usual, rest)))
+    usual = b"".join(b"%b: %b\r\n" % header for header in cycle.default_headers)
+    cycle.transport.write(STATUS_LINE[status] + usual + content)
     cycle.message_event.set()
     cycle.on_response()
     return True

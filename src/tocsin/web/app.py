@@ -24,7 +24,7 @@ from tocsin.web import agent_guide, competition, docs, rounds
 from tocsin.web.admin import AdminRoutes, CronRoutes, HealthRoutes
 from tocsin.web.agent_page import AgentPages
 from tocsin.web.agents import AgentRoutes, CsvRoute
-from tocsin.web.cache import RefusedReads, ResponseCache
+from tocsin.web.cache import ResponseCache
 from tocsin.web.chainhook import BODY_MAX, ChainhookRoute
 from tocsin.web.competition import CompetitionRoutes, CurvesRoute, RefusalRoutes
 from tocsin.web.deps import Keys, WebDeps
@@ -38,9 +38,8 @@ from tocsin.web.prices import PriceHistoryRoute, PriceQuery, price_cache
 from tocsin.web.response import (
     SEND_COMPLETE,
     STRICT_TRANSPORT,
-    Form,
+    PreparedResponse,
     RawHeaders,
-    SendComplete,
     error_response,
     in_site_shape,
     is_https,
@@ -48,7 +47,7 @@ from tocsin.web.response import (
     with_security,
 )
 from tocsin.web.rounds import RoundAdminRoutes, RoundRoutes
-from tocsin.web.route import Operation, PathPatterns, foreign_names, is_public, query_names, require_key, routes_of
+from tocsin.web.route import Operation, PathPatterns, is_public, require_key, routes_of
 
 TRACEBACK_MAX = 4_000
 PRICES_PATH = "/api/prices"
@@ -201,9 +200,6 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         STATUS_PATH: trading.status,
         HISTORY_PATH: trading.history,
     }
-    for path, cache in cached.items():
-        cache.foreign = foreign_names(listed, path) | {"docs"}
-        cache.names = {name.encode() for name in query_names(listed) | {"docs"}}
     agent_pages = AgentPages(deps, agents, limits).routes()
     routes = [*routes_of(listed, limits, compress=deps.compress), *agent_pages, *pages]
     http.know(route.path for route in routes if isinstance(route, Route))
@@ -292,7 +288,7 @@ def admin_operations(deps: WebDeps, admin: AdminRoutes) -> list[Operation]:
 
 
 class _App(Starlette):
-    """Sends cached prices and boards without routing, which halves the cost of the busiest routes."""
+    """Sends cached responses without routing."""
 
     def __init__(
         self,
@@ -312,37 +308,44 @@ class _App(Starlette):
         self._http = http
         self._limits = limits
         self._wait = wait  # before a refusal
-        self._refused_reads = RefusedReads(cross_origin.fixed_headers)
-        self._refused = RefusedReads(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        path = scope["path"]
-        cache = self._cached.get(path)
-        if cache is not None and scope["method"] == "GET":
-            began_s = self._http.now()
-            prepared = cache.fresh(scope["query_string"])
-            if prepared is not None:
-                try:
-                    self._limits.before_read(scope)
-                except RequestRefused as refusal:
-                    await self._refuse(self._refused_reads.form_of(refusal), scope, send)
-                    return
-                form = prepared.form_for(scope["headers"])
-                self._http.count(path, form.start["status"], began_s)
-                await self._send(form, scope, send)
-                return
+        began_s = self._http.now()
+        cache = self._cached.get(scope["path"]) if scope["method"] == "GET" else None
+        prepared = None if cache is None else cache.fresh(scope["query_string"])
+        if prepared is not None:
+            await self._send_prepared(prepared, scope, receive, send, began_s)
+            return
         try:
             place = self._limits.begin(scope)
         except RequestRefused as refusal:
-            await self._refuse(self._refused.form_of(refusal), scope, send)
+            await self._refuse(refusal, scope, receive, send)
             return
         try:
-            await self._routed(scope, receive, self._http.counted(path, send))
+            await self._routed(scope, receive, self._http.counted(scope["path"], send))
         finally:
             self._limits.end(place)
+
+    async def _send_prepared(
+        self, prepared: PreparedResponse, scope: Scope, receive: Receive, send: Send, began_s: float
+    ) -> None:
+        try:
+            self._limits.before_read(scope)
+        except RequestRefused as refusal:
+            await self._refuse(refusal, scope, receive, self._cross_origin.allowing(scope, send))
+            return
+        start, body, content = prepared.form_for(scope["headers"])
+        self._http.count(scope["path"], start["status"], began_s)
+        more = [*self._cross_origin.own_headers(scope["headers"])]
+        if is_https(scope):
+            more.append(STRICT_TRANSPORT)
+        send_complete = scope.get("extensions", {}).get(SEND_COMPLETE)
+        if more or send_complete is None or not send_complete(start["status"], content):
+            await send({**start, "headers": [*start["headers"], *more]} if more else start)
+            await send(body)
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = self._cross_origin.allowing(scope, send)
@@ -351,24 +354,13 @@ class _App(Starlette):
             return
         await super().__call__(scope, receive, send)
 
-    async def _refuse(self, form: Form, scope: Scope, send: Send) -> None:
+    async def _refuse(self, refusal: RequestRefused, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a client that is over a limit, after a while: a flood then costs little."""
-        self._http.count(scope["path"], form.start["status"], self._http.now())
+        response = error_response(refusal)
+        response.raw_headers = with_security(response.raw_headers, https=is_https(scope))
+        self._http.count(scope["path"], refusal.status, self._http.now())
         await self._wait()
-        await self._send(form, scope, send)
-
-    async def _send(self, form: Form, scope: Scope, send: Send) -> None:
-        more = [*self._cross_origin.own_headers(scope["headers"])]
-        if is_https(scope):
-            more.append(STRICT_TRANSPORT)
-        if more:
-            await send({**form.start, "headers": [*form.start["headers"], *more]})
-        else:
-            send_complete: SendComplete | None = scope.get("extensions", {}).get(SEND_COMPLETE)
-            if send_complete is not None and scope["method"] != "HEAD" and send_complete(form.status_line, form.rest):
-                return
-            await send(form.start)
-        await send(form.body)
+        await response(scope, receive, send)
 
 
 def _has_admin_key(scope: Scope, keys: Keys) -> bool:

@@ -1,11 +1,7 @@
-"""Responses for many clients: computed and encoded once, kept for a second, and sent unchanged.
-
-A request over a limit is refused without routing: refusing a flood must not cost more than answering it.
-"""
+"""Responses that many clients request: computed once, kept for a second, and sent without routing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -14,22 +10,10 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from holdfast.errors import UsageError
-from holdfast.types import JSON, Clock
-from tocsin.errors import RequestRefused
+from holdfast.types import Clock
 from tocsin.shape import SnakeShape
 from tocsin.web.deps import WebDeps
-from tocsin.web.response import (
-    SECURITY_HEADERS,
-    Form,
-    PreparedResponse,
-    RawHeaders,
-    error_response,
-    etag_of,
-    form_of,
-    json_bytes,
-    with_security,
-)
+from tocsin.web.response import SECURITY_HEADERS, PreparedResponse, RawHeaders, etag_of, json_bytes
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -37,7 +21,6 @@ AGE_MAX_S = 1.0
 AGE_STALE_MAX_S = 10.0  # while a newer one is computed
 RESPONSES_MAX = 64
 QUERIES_MAX = 256
-FORMS_MAX = 256
 
 
 class SharedResults(Generic[K, V]):
@@ -115,8 +98,8 @@ class CachedResponse:
 class ResponseCache(Generic[K]):
     """The newest responses of one path, by the meaning of the query, however it is written.
 
-    `parse` reads the query; unknown parameters have no effect. Where requests share a loop (`in_one_loop`), each
-    response is computed once however many wait for it, and the previous one is sent while a newer one is computed.
+    Where requests share a loop (`in_one_loop`), each response is computed once however many wait for it, and the
+    previous one is sent while a newer one is computed.
     """
 
     def __init__(
@@ -137,54 +120,27 @@ class ResponseCache(Generic[K]):
         self._parse = parse
         self._respond = respond
         self._in_one_loop = in_one_loop
-        self.foreign: AbstractSet[str] = frozenset()  # parameters that the route refuses or explains
-        self.names: AbstractSet[bytes] | None = None  # of all parameters that have an effect, once they are known
-        self._responses: SharedResults[K | None, CachedResponse] = SharedResults(responses_max, in_one_loop=in_one_loop)
-        self._keys: dict[bytes, K | None] = {}  # the meaning of queries, by their text
+        self._responses: SharedResults[K, CachedResponse] = SharedResults(responses_max, in_one_loop=in_one_loop)
+        self._keys: dict[bytes, K] = {}  # the meaning of queries that the route accepted, by their text
 
     def fresh(self, query: bytes) -> PreparedResponse | None:
-        """The cached response to this query; None if it must be computed, refused or explained."""
-        key = self._keys[query] if query in self._keys else self._key_of(self._relevant(query))
-        cached = self._responses.get(key)
-        if cached is None:
+        """The cached response to a query that was accepted before; None if the route must answer."""
+        key = self._keys.get(query)
+        cached = None if key is None else self._responses.get(key)
+        if key is None or cached is None:
             return None
         age_s = self._clock.monotonic() - cached.made
         is_shown = age_s <= AGE_MAX_S or (age_s <= AGE_STALE_MAX_S and self._responses.is_computing(key))
         return cached.prepared if is_shown else None
-
-    def _relevant(self, query: bytes) -> bytes:
-        """The query without parameters that have no effect: random ones must not cost more than none."""
-        if self.names is None or not query:
-            return query
-        return b"&".join(part for part in query.split(b"&") if self._has_effect(part.partition(b"=")[0]))
-
-    def _has_effect(self, name: bytes) -> bool:
-        assert self.names is not None
-        return name in self.names or b"%" in name  # an encoded name may be any name
-
-    def _key_of(self, query: bytes) -> K | None:
-        """The meaning of a query; None if it must be refused or explained. Each text is parsed once."""
-        if query not in self._keys:
-            keep(self._keys, query, self._parsed(QueryParams(query)), QUERIES_MAX)
-        return self._keys[query]
-
-    def _parsed(self, parameters: QueryParams) -> K | None:
-        if not self.foreign.isdisjoint(parameters):
-            return None
-        try:
-            return self._parse(parameters)
-        except (UsageError, RequestRefused):
-            return None
 
     def forget(self) -> None:
         """Drop all responses, because their data has changed."""
         self._responses.forget()
 
     async def show(self, request: Request) -> ASGIApp:
-        prepared = self.fresh(request.scope["query_string"])
-        if prepared is None:
-            prepared = (await self._response(self._parse(request.query_params))).prepared
-        return prepared
+        key = self._parse(request.query_params)
+        keep(self._keys, request.scope["query_string"], key, QUERIES_MAX)
+        return (await self._response(key)).prepared
 
     async def _response(self, key: K) -> CachedResponse:
         kept = self._responses.get(key)
@@ -197,16 +153,12 @@ class ResponseCache(Generic[K]):
         return await self._responses.computed(key, partial(self._compute, key))
 
     async def _compute(self, key: K) -> CachedResponse:
+        """A new `asOf` alone does not change the ETag."""
         made = self._clock.monotonic()
         shown = (await self._respond(key)).to_json()
-        return CachedResponse(made, self._prepared(shown))
-
-    def _prepared(self, shown: dict[str, JSON]) -> PreparedResponse:
-        """A new `asOf` alone does not change the ETag."""
         etag = etag_of(json_bytes({**shown, "asOf": None})) if "asOf" in shown else None
-        return PreparedResponse(
-            json_bytes(shown), "application/json", self._headers, etag=etag, compress=self._compress
-        )
+        body, kind = json_bytes(shown), "application/json"
+        return CachedResponse(made, PreparedResponse(body, kind, self._headers, etag=etag, compress=self._compress))
 
 
 def cache_for(
@@ -229,22 +181,3 @@ def cache_for(
         compress=zips,
         responses_max=responses_max,
     )
-
-
-class RefusedReads:
-    """Builds one response for each sentence. There are few, because they differ only in the seconds to wait."""
-
-    def __init__(self, headers: RawHeaders) -> None:
-        self._headers = headers
-        self._forms: dict[str, Form] = {}
-
-    def form_of(self, refusal: RequestRefused) -> Form:
-        sentence = str(refusal)
-        form = self._forms.get(sentence)
-        if form is None:
-            response = error_response(refusal)
-            headers = [*with_security(response.raw_headers, https=False), *self._headers]
-            form = form_of(refusal.status, headers, bytes(response.body))
-            if len(self._forms) < FORMS_MAX:
-                self._forms[sentence] = form
-        return form

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -23,7 +23,9 @@ from holdfast.types import JSON
 from tocsin.errors import RequestRefused
 from tocsin.shape import Shape
 
-# An ASGI extension of our own server: `scope["extensions"]` has a `SendComplete` under this name.
+# An ASGI extension of our server: sends a response at once, given its status, and the bytes of its headers and body.
+# It returns False if the response must be sent as messages. uvicorn formats each header again for each response, which
+# costs as much as everything else.
 SEND_COMPLETE = "tocsin.send_complete"
 RETRY_S = 5
 NO_STORE = {"Cache-Control": "no-store"}
@@ -36,11 +38,6 @@ LARGE_BYTES = 200_000  # other requests wait while a body is compressed
 KEPT_BYTES_MAX = 2_000_000  # of bodies and their compressed forms, such as the OpenAPI document
 BODY_BYTES_MAX = 400_000  # a larger one is not kept
 STREAM = b"text/event-stream"
-STATUS_LINES = {
-    200: b"HTTP/1.1 200 OK\r\n",
-    304: b"HTTP/1.1 304 Not Modified\r\n",
-    429: b"HTTP/1.1 429 Too Many Requests\r\n",
-}
 RawHeaders = Sequence[tuple[bytes, bytes]]
 PAGES: Final = ("leaderboard", "console")
 SECURITY_HEADERS: Final[RawHeaders] = (
@@ -58,12 +55,6 @@ PAGE_POLICY: Final = (
 REVALIDATED: Final = (b"cache-control", b"no-cache")  # cached, but revalidated: a new version shows at once
 # Made once, and without the check for cycles: no response contains itself.
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
-
-
-class SendComplete(Protocol):
-    """Sends a whole response at once, given as bytes; returns False if it must be sent as messages."""
-
-    def __call__(self, status_line: bytes, rest: bytes) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +163,12 @@ def static_headers() -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """One form of a response: as two ASGI messages, and as bytes."""
+class Form(NamedTuple):
+    """One form of a response: as two ASGI messages, and as the bytes after its status line."""
 
     start: dict[str, Any]
     body: dict[str, Any]
-    status_line: bytes
-    rest: bytes
+    content: bytes
 
 
 class PreparedResponse:
@@ -228,17 +217,10 @@ class PreparedResponse:
 
     def _form(self, status: int, etag: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Form:
         entity = [self._type, (b"content-length", str(len(body)).encode()), *more] if status == 200 else []
-        return form_of(status, [*entity, (b"etag", etag), *self._headers], body)
-
-
-def form_of(status: int, headers: RawHeaders, body: bytes) -> Form:
-    head = b"".join(b"%b: %b\r\n" % header for header in headers)
-    return Form(
-        {"type": "http.response.start", "status": status, "headers": headers},
-        {"type": "http.response.body", "body": body},
-        STATUS_LINES[status],
-        head + b"\r\n" + body,
-    )
+        headers = [*entity, (b"etag", etag), *self._headers]
+        start = {"type": "http.response.start", "status": status, "headers": headers}
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        return Form(start, {"type": "http.response.body", "body": body}, lines + b"\r\n" + body)
 
 
 def zipped(body: bytes) -> bytes:
