@@ -12,8 +12,8 @@ from holdfast.errors import StartError
 
 
 async def main(directory: str) -> None:
-    async with open_objects(directory, HEART=Heart) as env:
-        await env.HEART.get_by_name("v1").start()
+    async with open_objects(directory, HEART=Heart) as objects:
+        await objects.get(Heart, "v1").start()
         await asyncio.Event().wait()
 
 

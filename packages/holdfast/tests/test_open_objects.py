@@ -1,5 +1,6 @@
 """`open_objects` as a reader of the README uses it, in real processes: killed, stopped and resumed, started twice."""
 
+import asyncio
 import contextlib
 import os
 import re
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import open_objects
+from holdfast import DurableObject, open_objects
+from holdfast.errors import UsageError
 from holdfast.local.open_objects import StandardLogger
+from holdfast_testing.virtual_time import VirtualClock
 
 HOLDFAST = Path(__file__).parents[1]
 HEARTBEAT = [sys.executable, str(HOLDFAST / "examples" / "heartbeat.py")]
@@ -25,15 +28,94 @@ def python_blocks(page: Path) -> list[str]:
 
 
 def test_the_example_of_the_readme_runs_and_remembers(tmp_path: Path) -> None:
-    """As it is printed, twice in the same directory; at most 20 lines."""
-    [example] = python_blocks(HOLDFAST / "README.md")
+    """As it is printed, twice in the same directory; at most 11 lines with code, two of them imports."""
+    example = python_blocks(HOLDFAST / "README.md")[0]
     runs = [
         subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=True)
         for _ in range(2)
     ]
 
     assert [(run.stdout, run.stderr) for run in runs] == [("2\n", ""), ("4\n", "")]
-    assert example.count("\n") <= 20
+    code = list(filter(None, example.splitlines()))
+    assert len(code) <= 11
+    assert sum("import" in line for line in code) == 2
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_the_methods_of_a_stub(tmp_path: Path) -> None:
+    """The example passes mypy --strict; a wrong argument and a wrong result do not."""
+    example = python_blocks(HOLDFAST / "README.md")[0]
+    wrong = example.replace("add(n=2)", 'add("x").upper()')
+    outputs = []
+    for name, code in (("right", example), ("wrong", wrong)):
+        (tmp_path / f"{name}.py").write_text(code)
+        command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", f"{name}.py"]
+        environment = {**os.environ, "MYPYPATH": str(HOLDFAST / "src")}
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        outputs.append(run.stdout)
+
+    assert outputs[0].startswith("Success")
+    assert 'Argument 1 to "add" of "Counter" has incompatible type "str"; expected "int"' in outputs[1]
+    assert 'has no attribute "upper"' in outputs[1]
+
+
+class Greeter(DurableObject):
+    """Calls another class through its environment."""
+
+    async def greet(self, name: str, *, loud: bool = False) -> str:
+        text: str = await self.env.get(Names, name).title()
+        return f"{self.env.greeting}, {text.upper() if loud else text}"
+
+
+class Names(DurableObject):
+    """Knows its own name."""
+
+    async def title(self) -> str:
+        return f"Dr. {self.ctx.id.name}"
+
+
+async def test_objects_reach_each_other_and_take_keywords(tmp_path: Path) -> None:
+    """The environment has what was passed to it, a binding for each class, and `get`."""
+    async with open_objects(tmp_path, Names, env={"greeting": "Hello"}, GREETER=Greeter) as objects:
+        assert await objects.get(Greeter, "g").greet("Ada") == "Hello, Dr. Ada"
+        assert await objects.GREETER.get_by_name("g").greet("Ada", loud=True) == "Hello, DR. ADA"
+        with pytest.raises(TypeError, match="unexpected keyword argument 'soft'"):
+            await objects.GREETER.get_by_name("g").greet("Ada", soft=True)
+        with pytest.raises(UsageError, match="Heart is not one of the classes"):
+            objects.get(type("Heart", (DurableObject,), {}), "h")
+        with pytest.raises(AttributeError, match="no class is bound as HEART"):
+            _ = objects.HEART
+
+
+async def test_a_class_or_a_name_is_bound_once(tmp_path: Path) -> None:
+    """A second binding with one name would hide the first."""
+    with pytest.raises(UsageError, match="Names cannot be bound as Other"):
+        async with open_objects(tmp_path, Names, Other=Names):
+            pass
+    with pytest.raises(UsageError, match="Names cannot be bound as get"):
+        async with open_objects(tmp_path, get=Names):
+            pass
+
+
+class Memory(DurableObject):
+    """Counts the calls since its construction."""
+
+    calls = 0
+
+    async def count(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+@pytest.mark.parametrize(("idle_s", "expected"), [(None, 2), (60.0, 2), (5.0, 1)])
+async def test_idle_objects_are_dropped_after_the_given_time(
+    idle_s: float | None, expected: int, tmp_path: Path
+) -> None:
+    """Or never, with None."""
+    async with open_objects(tmp_path, Memory, clock=VirtualClock(), idle_s=idle_s) as objects:
+        await objects.get(Memory, "m").count()
+        await asyncio.sleep(30)
+        assert await objects.get(Memory, "m").count() == expected
 
 
 def test_the_package_imports_neither_asyncio_nor_sqlite() -> None:

@@ -3,12 +3,12 @@
 import builtins
 import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import BindingMissing, HoldfastError, RemoteError, UsageError, ValueRefused
-from holdfast.types import DurableObject
+from holdfast.types import JSON, DurableObject
 from holdfast.values import decode, encode
 
 RESERVED = frozenset({"alarm", "fetch", "connect", "webSocketMessage", "webSocketClose", "webSocketError"})
@@ -49,10 +49,26 @@ def as_remote(error: Exception) -> Exception:
     return RemoteError(f"{type(error).__name__}: {error}")
 
 
+def arguments_text(method: str, arguments: Sequence[JSON], keywords: Mapping[str, JSON]) -> str:
+    """The arguments of a call as one JSON text: a list or, if some are given by keyword, both in an object."""
+    values = list(arguments)
+    where = f"the arguments of {method}()"
+    return encode({"arguments": values, "keywords": dict(keywords)} if keywords else values, where)
+
+
+def invoke(instance: DurableObject, method: str, arguments: str) -> Any:  # noqa: ANN401 - whatever the method returns
+    """Call a public method with arguments from `arguments_text`."""
+    function = public_method(instance, method)
+    values = decode(arguments)
+    if type(values) is list:
+        return function(*values)
+    return function(*values["arguments"], **values["keywords"])
+
+
 async def make_call(instance: DurableObject, method: str, arguments: str) -> str:
-    """Make a call whose arguments are one JSON list. Returns one JSON text, for a result or an error."""
+    """Make a call whose arguments are one JSON text. Returns one JSON text, for a result or an error."""
     try:
-        result = public_method(instance, method)(*decode(arguments))
+        result = invoke(instance, method, arguments)
         if inspect.isawaitable(result):
             result = await result
         return encode({"result": result}, f"the result of {method}()")

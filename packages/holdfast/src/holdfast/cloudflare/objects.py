@@ -24,11 +24,11 @@ from workers import DurableObject as WorkersObject
 from holdfast.cloudflare import javascript
 from holdfast.cloudflare.javascript import JsPromise, PyWork
 from holdfast.errors import UsageError
-from holdfast.rpc import error_text, make_call, read_reply, takes_argument
+from holdfast.rpc import arguments_text, error_text, make_call, read_reply, takes_argument
 from holdfast.rules import EntryStorage, OpenTransaction, Ready, check_range, instant
 from holdfast.subrequests import SUBREQUESTS_MAX, invocation
 from holdfast.types import JSON, AlarmInfo, DurableObject, Level, Levels, Logger, StorageTransaction
-from holdfast.values import decode, encode
+from holdfast.values import decode
 
 T = TypeVar("T")
 
@@ -104,8 +104,8 @@ class CloudflareStub:
         self._js = stub
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        async def call(*arguments: JSON) -> Any:  # whatever the method returns
-            text = encode(list(arguments), f"the arguments of {method}()")
+        async def call(*arguments: JSON, **keywords: JSON) -> Any:  # whatever the method returns
+            text = arguments_text(method, arguments, keywords)
             try:
                 reply = await self._js.call(method, text)
             except JsException as error:

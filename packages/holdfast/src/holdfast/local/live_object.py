@@ -19,7 +19,7 @@ from holdfast.local.object_id import LocalObjectId, Owner
 from holdfast.local.object_store import ObjectStore
 from holdfast.local.storage import ObjectStorage
 from holdfast.local.turns import ACTIVITY, GATE, Activity, ObjectUnwound, Sections, Turns, coroutine
-from holdfast.rpc import as_remote, public_method, takes_argument
+from holdfast.rpc import as_remote, invoke, takes_argument
 from holdfast.types import ALARM_LIMIT_MS, JSON, AlarmInfo, DurableObject, Logger
 from holdfast.values import decode, encode
 
@@ -36,6 +36,7 @@ class ObjectRuntime(Protocol):
     logger: Logger
     store: ObjectStore
     alarms: AlarmSchedule
+    idle_s: float | None
 
     def forget(self, live: "LiveObject") -> None: ...
 
@@ -73,6 +74,7 @@ class LiveObject:
         self._last_commit = 0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
+        self._idle_s = runtime.idle_s
         self._context = contextvars.Context()
         self._context.run(GATE.set, self.output_gate)
 
@@ -114,7 +116,7 @@ class LiveObject:
 
     async def _invoke(self, method: str, arguments: str) -> Any:  # noqa: ANN401 - whatever the method returns
         assert self._instance is not None
-        result = public_method(self._instance, method)(*decode(arguments))
+        result = invoke(self._instance, method, arguments)
         return await result if inspect.isawaitable(result) else result
 
     async def _reply_to_ring(self, ring: Ring, activity: Activity) -> None:
@@ -310,16 +312,16 @@ class LiveObject:
         self._tasks.discard(task)
         if self._error is not None and not task.cancelled():
             task.exception()  # of code that outlived the reset: every caller already knows of the reset
-        if not self._tasks and self._error is None:
+        if not self._tasks and self._error is None and self._idle_s is not None:
             self._idle_since = self._loop.time()
             if self._idle_timer is None:
-                self._idle_timer = self._loop.call_later(IDLE_S, self._check_idle)
+                self._idle_timer = self._loop.call_later(self._idle_s, self._check_idle)
 
     def _check_idle(self) -> None:
         self._idle_timer = None
-        if self._tasks or self._error is not None:
+        if self._tasks or self._error is not None or self._idle_s is None:
             return
-        left_s = self._idle_since + IDLE_S - self._loop.time()
+        left_s = self._idle_since + self._idle_s - self._loop.time()
         if left_s > 0:
             self._idle_timer = self._loop.call_later(left_s, self._check_idle)
         else:

@@ -17,17 +17,19 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, TypeVar
 
 from holdfast.errors import ObjectReset, UsageError, ValueRefused
+from holdfast.local import live_object
 from holdfast.local.alarms import Alarm, AlarmSchedule, after_failure
 from holdfast.local.clock import LocalClock
 from holdfast.local.live_object import LiveObject, Ring
 from holdfast.local.object_id import IdFactory, LocalObjectId, Owner
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.turns import ACTIVITY, Turns, output_gate
+from holdfast.rpc import arguments_text
 from holdfast.types import JSON, DurableObject, Logger
-from holdfast.values import encode
 
 T = TypeVar("T")
 
@@ -56,7 +58,9 @@ class Runtime:
         on_exhausted: Callable[[LocalObjectId, Exception], Awaitable[None]] | None = None,
         on_fatal: Callable[[OSError], None] | None = None,
         chance: Callable[[], float] = random.random,
+        idle_s: float | EllipsisType | None = ...,
     ) -> None:
+        """An object that was idle for `idle_s` seconds, usually ten, is dropped from memory; None: never."""
         self.clock = clock
         self.logger = logger
         self.env = env
@@ -66,6 +70,7 @@ class Runtime:
         self._on_exhausted = on_exhausted
         self._on_fatal = on_fatal
         self._chance = chance
+        self.idle_s = live_object.IDLE_S if isinstance(idle_s, EllipsisType) else idle_s
         self._namespaces: dict[str, LocalNamespace] = {}
         self._live: dict[str, LiveObject] = {}
         self._ringing: set[str] = set()
@@ -260,8 +265,8 @@ class Stub:
         if method.startswith("__"):
             raise AttributeError(method)
 
-        def call(*arguments: JSON) -> "asyncio.Future[JSON]":
-            text = encode(list(arguments), f"the arguments of {method}()")
+        def call(*arguments: JSON, **keywords: JSON) -> "asyncio.Future[JSON]":
+            text = arguments_text(method, arguments, keywords)
             if ACTIVITY.get() is None:
                 return self._deliver(method, text)
             # From an object's code this is output: it leaves when the caller's writes are durable.
