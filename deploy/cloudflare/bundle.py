@@ -37,7 +37,7 @@ def _copy(package: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     for file in sorted(package.rglob("*")):
         name = file.relative_to(package)
-        if file.suffix in {".py", ".json"} and name.parts[0] not in LOCAL_ONLY:
+        if (file.suffix in {".py", ".json"} or file.name == "queries.sql") and name.parts[0] not in LOCAL_ONLY:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target / name)
 

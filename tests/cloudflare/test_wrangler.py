@@ -73,6 +73,7 @@ def test_a_dry_run_has_no_warning_and_takes_along_what_the_worker_needs(bundle: 
     printed = wrangler(bundle, "deploy", "--dry-run", f"--env={env}")
     assert re.search(r"tocsin/worker\.py +│ python", printed)
     assert re.search(r"tocsin/swaps/allowlist\.json +│ buffer", printed)
+    assert re.search(r"tocsin/swaps/queries\.sql +│ text", printed)
     assert "tocsin/local" not in printed
     assert "holdfast/local" not in printed
     assert re.search(r"Read \d\d files from the assets directory", printed)

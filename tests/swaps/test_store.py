@@ -209,7 +209,7 @@ def test_queries_use_their_index(sql: str, index: str) -> None:
 def test_recent_refusals_are_counted_without_the_older_ones() -> None:
     """However many there are, only the recent ones are read, and of them only the index."""
     assert (
-        query_plan(trades._REFUSED_SINCE, 1)[0]
+        query_plan(trades.SQL["refused_since"], 1)[0]
         == "SEARCH refusals USING COVERING INDEX refusals_by_time (refused_at>?)"
     )
 

@@ -26,7 +26,7 @@ from tocsin.swaps.codes import Code
 from tocsin.swaps.explain import explain, explain_not_found, explain_record, with_record, without_verdict
 from tocsin.swaps.rules import TIER, Check, Rules, Tier, judge, rules_of
 from tocsin.swaps.swap import moves_of_events
-from tocsin.swaps.trades import SWAP
+from tocsin.swaps.trades import SQL
 from tocsin.swaps.types import Explanation
 from tocsin.swaps.verify import moves_if_needed
 from tocsin.upstream.answer import value_or_raise
@@ -201,7 +201,7 @@ def recorded_swap(settings: Settings, tx_id: str) -> Row | None:
     if not path.is_file():
         return None
     with sqlite_file.store_errors(f"{path}"), closing(sqlite_file.connect_to_read(path)) as connection:
-        cursor = connection.execute(SWAP, (tx_id,))
+        cursor = connection.execute(SQL["swap"], (tx_id,))
         row = cursor.fetchone()
         return None if row is None else dict(zip((column[0] for column in cursor.description), row, strict=True))
 

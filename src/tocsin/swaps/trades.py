@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON, Database, Row
+from tocsin.sql import read_queries
 from tocsin.stacks import canonical_txid, decode_address
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.types import RecentRefusal, RefusalPage, Trade, TradeCounts, TradePage
@@ -28,33 +29,7 @@ _TXID = re.compile(r"0x[0-9a-f]{64}")
 _HEIGHT_MAX = _REFUSED_AT_MAX = 2**53 - 1
 _TIME_MAX = 10**15  # older releases recorded times up to this; trades with such a time are listed first
 
-_SWAP = """*, (SELECT json_object('txid', txid, 'given_usd', given_usd, 'given_liquidity_usd', given_liquidity_usd,
-    'received_usd', received_usd, 'received_liquidity_usd', received_liquidity_usd)
-  FROM excess_swaps e WHERE e.txid = swaps.txid) AS excess_json"""
-SWAP = f"SELECT {_SWAP} FROM swaps WHERE txid = ?"  # noqa: S608 - a constant, as the next two
-# Without the hint, SQLite would read all refusals in the order of their codes.
-_REFUSED_SINCE = """
-SELECT code, count(*) AS n FROM refusals INDEXED BY refusals_by_time
-WHERE refused_at >= ? GROUP BY code ORDER BY n DESC, code"""
-_PAGE = f"""
-SELECT {_SWAP} FROM swaps WHERE sender = ? AND (burn_block_time, txid) < (?, ?)
-ORDER BY burn_block_time DESC, txid DESC LIMIT ?"""  # noqa: S608
-_NEWEST = f"""
-SELECT {_SWAP} FROM swaps WHERE (block_height, tx_index) < (?, ?)
-ORDER BY block_height DESC, tx_index DESC LIMIT ?"""  # noqa: S608
-_STATUS = """
-SELECT a.erc8004_agent_id AS agent_id, t.trades, t.first_trade_at, t.last_trade_at
-FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address WHERE a.stx_address = ?"""
-# One statement for each index that can answer it: by time, by code (few of each are read), by sender.
-_OF_ALL = """
-SELECT * FROM refusals INDEXED BY refusals_by_time
-WHERE (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
-_OF_CODE = """
-SELECT * FROM refusals INDEXED BY refusals_by_time
-WHERE code = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
-_OF_SENDER = """
-SELECT * FROM refusals INDEXED BY refusals_by_sender
-WHERE sender = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?"""
+SQL = read_queries(__file__)
 
 
 def write(value: JSON) -> str:
@@ -73,20 +48,17 @@ def read(cursor: str) -> JSON:
     return value
 
 
-_REFUSAL = "SELECT * FROM refusals WHERE txid = ?"
-
-
 async def find_swap(db: Database, txid: str) -> Row | None:
-    return await db.prepare(SWAP).bind(txid).first()
+    return await db.prepare(SQL["swap"]).bind(txid).first()
 
 
 async def find_refusal(db: Database, txid: str) -> Row | None:
-    return await db.prepare(_REFUSAL).bind(txid).first()
+    return await db.prepare(SQL["refusal"]).bind(txid).first()
 
 
 async def refused_since(db: Database, since_ms: int) -> dict[str, int]:
     """Return how many transactions were refused since then, by code, most frequent first."""
-    rows = (await db.prepare(_REFUSED_SINCE).bind(since_ms).all()).results
+    rows = (await db.prepare(SQL["refused_since"]).bind(since_ms).all()).results
     return {row["code"]: row["n"] for row in rows}
 
 
@@ -116,21 +88,21 @@ async def trades_of(db: Database, address: str, *, limit: int = PAGE_DEFAULT, af
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
     before = (_TIME_MAX + 1, "") if after is None else _read_cursor(after)
-    rows = (await db.prepare(_PAGE).bind(address, *before, limit + 1).all()).results
+    rows = (await db.prepare(SQL["trades_of_sender"]).bind(address, *before, limit + 1).all()).results
     return TradePage([trade_of(row) for row in rows[:limit]], _next(rows, limit, t="burn_block_time", x="txid"))
 
 
 async def newest_trades(db: Database, *, limit: int = PAGE_DEFAULT, after: str | None = None) -> TradePage:
     """Return the page of everybody's swaps at the cursor `after`, newest first."""
     before = (_HEIGHT_MAX, 0) if after is None else _read_position(after)
-    rows = (await db.prepare(_NEWEST).bind(*before, limit + 1).all()).results
+    rows = (await db.prepare(SQL["newest_trades"]).bind(*before, limit + 1).all()).results
     return TradePage([trade_of(row) for row in rows[:limit]], _next(rows, limit, h="block_height", i="tx_index"))
 
 
 async def trade_counts(db: Database, address: str) -> TradeCounts:
     """Return a wallet's counts; zeros for an unregistered one."""
     check_address(address)
-    row = await db.prepare(_STATUS).bind(address).first() or {}
+    row = await db.prepare(SQL["trade_counts"]).bind(address).first() or {}
     trades = row.get("trades") or 0
     return TradeCounts(
         address=address,
@@ -187,11 +159,11 @@ async def refusals(
     before = (_REFUSED_AT_MAX, "") if after is None else _read_refusal_cursor(after)
     if sender is not None:
         check_address(sender)
-        statement = db.prepare(_OF_SENDER).bind(sender, *before, limit + 1)
+        statement = db.prepare(SQL["refusals_of_sender"]).bind(sender, *before, limit + 1)
     elif code is not None:
-        statement = db.prepare(_OF_CODE).bind(code, *before, limit + 1)
+        statement = db.prepare(SQL["refusals_of_code"]).bind(code, *before, limit + 1)
     else:
-        statement = db.prepare(_OF_ALL).bind(*before, limit + 1)
+        statement = db.prepare(SQL["newest_refusals"]).bind(*before, limit + 1)
     rows = (await statement.all()).results
     return RefusalPage([refusal_of(row) for row in rows[:limit]], _next(rows, limit, t="refused_at", x="txid"))
 
