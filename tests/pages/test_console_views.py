@@ -193,7 +193,7 @@ def test_the_runs_follow_while_they_are_looked_at(page: Page, world: World) -> N
 
 def test_a_demo_can_be_broken_and_healed(page: Page, world: World) -> None:
     """Each button breaks one thing, the page shows what is broken, and one button fixes everything."""
-    world.simulator = {"faults": [], "badTimes": False}
+    world.simulator = {"faults": [], "badTimes": False, "otherPlans": []}
     open_view(page, "Break things")
     expect(page.get_by_text("Nothing is broken.")).to_be_visible()
     page.get_by_role("button", name="Hiro answers 429").click()
@@ -202,10 +202,12 @@ def test_a_demo_can_be_broken_and_healed(page: Page, world: World) -> None:
     expect(page.get_by_text("Broken now: tenero is down; hiro answers 429.")).to_be_visible()
     page.get_by_role("button", name="The chain forks").click()
     expect(page.get_by_text("The chain forks.", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Hiro's plan shrinks").click()
+    expect(page.get_by_text("hiro has a smaller plan.")).to_be_visible()
     page.get_by_role("button", name="Repair everything").click()
     expect(page.get_by_text("Nothing is broken.")).to_be_visible()
 
-    assert world.simulator["commands"] == ["fault", "fault", "reorg", "calm"]
+    assert world.simulator["commands"] == ["fault", "fault", "reorg", "limits", "calm"]
     sent = world.asked("/simulator/_control/fault")[0]["headers"]
     assert (sent["x-admin-key"], sent["content-type"]) == (KEY, "application/json")
 

@@ -142,7 +142,7 @@ def console_run(page: Page, world: World) -> None:
 
 
 def console_demo(page: Page, world: World) -> None:
-    world.simulator = {"faults": [{"kind": "limited", "upstream": "hiro"}], "badTimes": True}
+    world.simulator = {"faults": [{"kind": "limited", "upstream": "hiro"}], "badTimes": True, "otherPlans": []}
     view("demo", "demo")(page, world)
 
 

@@ -118,10 +118,12 @@ class ConsoleApi:
             command = request.path_params["command"]
             simulator.setdefault("commands", []).append(command)
             values = await request.json()
-            if command not in {"calm", "fault"}:
+            if command not in {"calm", "fault", "limits"}:
                 return JSONResponse({})
             if command == "calm":
-                simulator["faults"] = []
+                simulator["faults"], simulator["otherPlans"] = [], []
+            elif command == "limits":
+                simulator["otherPlans"] = [values["upstream"]]
             else:
                 simulator["faults"].insert(0, {"kind": values["kind"], "upstream": values["upstream"]})
         return JSONResponse({**simulator})

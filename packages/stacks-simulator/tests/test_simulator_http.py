@@ -203,7 +203,9 @@ async def test_commands_control_the_simulator() -> None:
         assert (await caller.control("fault", kind="status", status=502, times=1))[0] == 200
         assert (await caller.tip())[0] == 502
         assert (await caller.control("bad-times", every_s=60, kinds=["hang"]))[1]["badTimes"] is True
-        assert (await caller.control("calm"))[1]["badTimes"] is False
+        assert (await caller.control("limits", upstream="hiro", keyed={"month": 9}))[1]["otherPlans"] == ["hiro"]
+        calm = (await caller.control("calm"))[1]
+        assert (calm["badTimes"], calm["otherPlans"]) == (False, [])
         _, state = await caller.control("switch", deprecated_gone=True, index_lag_ms=5)
         assert (state["deprecatedGone"], state["v3Absent"], state["indexLagMs"]) == (True, False, 5)
         _, state = await caller.control("switch", network_list="gone", omitted_share=0.25, list_lag_ms=7)

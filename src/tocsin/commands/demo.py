@@ -29,7 +29,7 @@ from stacks_simulator.faults import BadTimes
 from stacks_simulator.http_app import refusal, simulator_app
 from stacks_simulator.serve import SimulatorOptions, build_simulator
 from stacks_simulator.simulator import Simulator
-from stacks_simulator.tokens import TOKENS_BY_ID, TRADED_TOKENS, price_usd
+from stacks_simulator.tokens import TOKENS_BY_ID, TRADED_TOKENS, walk
 from stacks_simulator.traffic import EVERYDAY_KINDS, Traffic
 from stacks_simulator.truth import TrueSwap
 from stacks_simulator.wallets import import_lines
@@ -46,10 +46,11 @@ from tocsin.text import decimal_of_float, decimal_text
 
 PATH = "/simulator"
 WALLETS = 60
-HISTORY_HOURS = 21 * 24
+HISTORY_HOURS = 12 * 24
 DAY_S = 86_400
-PAST = Traffic(swaps=3.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY_KINDS)
-PRESENT = Traffic(swaps=1500.0, kinds=EVERYDAY_KINDS)
+TRAFFIC = Traffic(
+    swaps=12.0, strangers=1.0, transfers=1.0, floods=0.01, reorgs=0.01, kinds=EVERYDAY_KINDS, with_styles=True
+)
 BAD_TIMES = BadTimes(seed=1, every_s=60.0, lasting_s=20.0, share=0.8)
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -90,10 +91,7 @@ def prepare(settings: Settings, url: str, port: int, data_dir: str, *, bad_times
 
 
 def demo_settings(settings: Settings, url: str, data_dir: str, key: str) -> Settings:
-    """The settings with short cadences, pointed at the simulator, with the free plans of both upstreams.
-
-    The plans do not pay for these cadences, so the demo shows how they are stretched.
-    """
+    """The settings pointed at the simulator, with the shortest cadences that the plans of both upstreams pay for."""
     return replace(
         settings,
         admin_key=settings.admin_key or (AccessKey("admin", "operator", key),),
@@ -101,11 +99,12 @@ def demo_settings(settings: Settings, url: str, data_dir: str, key: str) -> Sett
         tenero_api_url=f"{url}{PATH}/tenero",
         hiro_api_key=settings.hiro_api_key or "demo-key",
         data_dir=data_dir,
-        tenero_cadence=10_000,
-        tenero_slice=8_000,
-        feed_cadence=10_000,
-        sweep_cadence=60_000,
-        sweep_slice=50_000,
+        tenero_cadence=60_000,
+        tenero_slice=50_000,
+        feed_cadence=30_000,
+        sweep_cadence=300_000,
+        sweep_slice=250_000,
+        hiro_plan_minute=500,
         heartbeat_url=None,  # a demo must not call anybody outside
         alert_url=None,
         chainhook_id=None,
@@ -113,10 +112,8 @@ def demo_settings(settings: Settings, url: str, data_dir: str, key: str) -> Sett
 
 
 def build(clock: Clock, began_at: int, *, bad_times: bool = False) -> Simulator:
-    """A chain and a market: quiet for three weeks before the demo began, then busy; with bad times also unreliable."""
-    options = SimulatorOptions(
-        seed=1, wallets=WALLETS, history_hours=HISTORY_HOURS, traffic=PAST, more_traffic=PRESENT, began_at=began_at
-    )
+    """A chain and a market with twelve days of history; with bad times, upstreams that fail."""
+    options = SimulatorOptions(seed=1, wallets=WALLETS, history_hours=HISTORY_HOURS, traffic=TRAFFIC, began_at=began_at)
     simulator = build_simulator(options, clock)
     if bad_times:
         simulator.faults.schedule = BAD_TIMES
@@ -130,7 +127,7 @@ def mount(simulator: Simulator, control_keys: tuple[AccessKey, ...]) -> Mount:
 
 def add_past(connection: sqlite3.Connection, settings: Settings, simulator: Simulator, now: int) -> None:
     """Add weekly rounds, one that has ended and one that is running, and the history that they are computed from."""
-    starts_at = now // 1000 - 12 * DAY_S
+    starts_at = now // 1000 - 11 * DAY_S
     prizes = {"overall_pnl": 50_000, "volume": 25_000, "return": 25_000}
     rule = RoundRule(starts_at - starts_at % DAY_S, rewards=prizes)
     last_week = round_at(rule, 0, floors_of(settings))
@@ -184,7 +181,7 @@ def _points(start_ms: int, ends: Sequence[int], now: int) -> Iterator[tuple[int,
     for token_id in sorted(PRICED):
         token = TOKENS_BY_ID[token_id]
         for at in sorted(at for at in times if at < now):
-            price = decimal_text(decimal_of_float(price_usd(token, at)))
+            price = decimal_text(decimal_of_float(walk(token, at)))
             yield at, price, token.decimals, LIQUIDITY_USD, VOLUME_USD, token_id
 
 
@@ -248,4 +245,4 @@ def _has_price(token_id: str) -> bool:
 
 def _usd(token_id: str, amount: int, at: int) -> float:
     token, peg = TOKENS_BY_ID[token_id], peg_of(token_id)
-    return float(amount / 10**token.decimals * (price_usd(token, at) if peg is None else peg.price_usd))
+    return float(amount / 10**token.decimals * (walk(token, at) if peg is None else peg.price_usd))

@@ -37,7 +37,6 @@ from stacks_simulator.tokens import (
     VELAR,
     WELSH,
     SimulatedToken,
-    price_usd,
 )
 
 _STABLE = "SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M"
@@ -162,20 +161,20 @@ def draw_trade(
     rng: Random,
     wallet: str,
     fee: int,
-    now_ms: int,
+    price: Callable[[SimulatedToken], float],
     *,
     token_in: SimulatedToken | None = None,
     token_out: SimulatedToken | None = None,
     amount_in: int | None = None,
     amount_out: int | None = None,
 ) -> PlannedTrade:
-    """Draw a plausible trade at current prices. Given arguments are kept."""
+    """Draw a plausible trade at these prices. Given arguments are kept."""
     pool, sold, bought = rng.choice(_directions(token_in, token_out))
     target_usd = min(5_000.0, 8.0 * rng.paretovariate(1.1))
     slippage = 1.0 - rng.uniform(-0.004, 0.012)
-    drawn_in = max(AMOUNT_MIN, int(target_usd / price_usd(sold, now_ms) * 10**sold.decimals))
-    value_usd = drawn_in / 10**sold.decimals * price_usd(sold, now_ms)
-    drawn_out = max(AMOUNT_MIN, int(value_usd * slippage / price_usd(bought, now_ms) * 10**bought.decimals))
+    drawn_in = max(AMOUNT_MIN, int(target_usd / price(sold) * 10**sold.decimals))
+    value_usd = drawn_in / 10**sold.decimals * price(sold)
+    drawn_out = max(AMOUNT_MIN, int(value_usd * slippage / price(bought) * 10**bought.decimals))
     return PlannedTrade(rng, wallet, pool, sold, bought, amount_in or drawn_in, amount_out or drawn_out, fee)
 
 

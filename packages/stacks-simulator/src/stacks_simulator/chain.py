@@ -1,9 +1,9 @@
 """One seeded, deterministic model of a chain, driven by the time passed in.
 
-A block is mined every five seconds, a Bitcoin block every ten minutes. A broadcast transaction waits in the
-mempool until it is mined or dropped. A reorg removes the newest blocks. An empty block is only a height,
-so the cost of a month depends only on the transactions in it. The same seed, commands and times give the
-same chain to the last byte, no matter in how many steps it is advanced.
+A block is mined every five seconds, a Bitcoin block every ten minutes or at irregular times. A broadcast transaction
+waits in the mempool until it is mined or dropped. A reorg removes the newest blocks. An empty block is only a height,
+so the cost of a month depends only on the transactions in it. The same seed, commands and times give the same chain to
+the last byte, no matter in how many steps it is advanced.
 
 Nothing here reads a clock: `advance(to_ms)` moves time, and every command happens at `now_ms`.
 """
@@ -27,7 +27,7 @@ from stacks_simulator.chain_records import (
     TokenTransfer,
     TxPayload,
 )
-from stacks_simulator.tokens import TOKENS_BY_ID, SimulatedToken
+from stacks_simulator.tokens import TOKENS_BY_ID, Market, SimulatedToken, price_usd
 from stacks_simulator.truth import Campaign, TrueSwap, true_swaps
 from stacks_simulator.wallets import Wallet, registered_wallets, strangers
 
@@ -98,8 +98,12 @@ class Chain:
         wallets: int = 3,
         campaign: Campaign | None = None,
         allowlist: Mapping[str, Collection[str]] = LISTED_CALLS,
+        market: Market = price_usd,
+        is_irregular: bool = False,
     ) -> None:
         self.seed = seed
+        self.market = market
+        self.is_irregular = is_irregular  # Bitcoin blocks come 1 to 19 minutes after each other, not every 10
         self.start_ms = start_ms
         self.now_ms = start_ms
         self.campaign = campaign or Campaign()
@@ -160,7 +164,7 @@ class Chain:
             rng,
             sender,
             fee,
-            self.now_ms,
+            lambda token: self.market(token, self.now_ms),
             token_in=_token(token_in),
             token_out=_token(token_out),
             amount_in=amount_in,
@@ -298,6 +302,15 @@ class Chain:
         forks = sum(1 for first in self._forks if first <= height)
         return digest(f"{self.seed}:block:{forks}:{height}")
 
+    def _burn_block(self, time_s: int) -> tuple[int, int]:
+        """The number and the time of the newest Bitcoin block. On an irregular chain it may be 9 minutes late."""
+        number = time_s // BURN_BLOCK_S
+        begins = [each * BURN_BLOCK_S + self._lateness_s(each) for each in (number - 1, number)]
+        return (number, begins[1]) if begins[1] <= time_s else (number - 1, begins[0])
+
+    def _lateness_s(self, number: int) -> int:
+        return int(digest(f"{self.seed}:burn:{number}")[-4:], 16) % 540 if self.is_irregular else 0
+
     def _mine_later(self, tx: ChainTransaction, wait_ms: int) -> None:
         blocks_passed = (self.now_ms + wait_ms - self.start_ms) // BLOCK_MS
         at_ms = self.start_ms + (blocks_passed + 1) * BLOCK_MS
@@ -316,6 +329,7 @@ class Chain:
         if self.blocks and self.blocks[-1].height >= self.tip_height:  # a second block at the same instant
             self._extra_blocks += 1
         height, time_s = self.tip_height, self.now_ms // 1000
+        burn_number, burn_time_s = self._burn_block(time_s)
         block = Block(
             height=height,
             hash=self.block_hash(height),
@@ -323,8 +337,8 @@ class Chain:
             index_hash=digest("index" + self.block_hash(height)),
             parent_index_hash=digest("index" + self.block_hash(height - 1)),
             time_s=time_s,
-            burn_height=FIRST_BURN_HEIGHT + time_s // BURN_BLOCK_S - self.start_ms // 1000 // BURN_BLOCK_S,
-            burn_time_s=time_s // BURN_BLOCK_S * BURN_BLOCK_S,
+            burn_height=FIRST_BURN_HEIGHT + burn_number - self.start_ms // 1000 // BURN_BLOCK_S,
+            burn_time_s=burn_time_s,
         )
         for tx in chosen:
             tx.block, tx.index = block, len(block.transactions)

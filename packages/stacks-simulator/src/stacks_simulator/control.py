@@ -50,6 +50,7 @@ def state(simulator: Simulator) -> dict[str, JSON]:
         "requests": len(simulator.requests),
         "faults": [{"kind": fault.kind, "upstream": fault.upstream} for fault in simulator.faults.active],
         "badTimes": simulator.faults.schedule is not None,
+        "otherPlans": [name for name in UPSTREAM_NAMES if simulator.rate_limit(name).is_changed],
         "deprecatedGone": simulator.hiro.deprecated_gone,
         "v3Absent": simulator.hiro.v3_absent,
         "keysIgnored": simulator.hiro_rate_limit.keys_ignored,
@@ -68,9 +69,11 @@ def fault(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
 
 
 def calm(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
-    """Clear all faults and the schedule of faults."""
+    """Clear all faults and the schedule of faults, and restore the plans."""
     _check_names(values)
     simulator.faults.clear()
+    for name in UPSTREAM_NAMES:
+        simulator.rate_limit(name).restore()
     return state(simulator)
 
 

@@ -80,6 +80,7 @@ class UpstreamRateLimit:
 
     def __init__(self, keyed: LimitPlan, anonymous: LimitPlan) -> None:
         self.keyed, self.anonymous = keyed, anonymous
+        self._plans = keyed, anonymous
         self._usages: dict[str, CallerUsage] = {}
 
     def admit(self, headers: Mapping[str, str], now_ms: int) -> LimitDecision:
@@ -93,6 +94,14 @@ class UpstreamRateLimit:
     def spend(self, calls: int, now_ms: int, key: str = "") -> None:
         """Count calls as if another caller with the same key or address had made them."""
         self._usage(key, now_ms).spend(calls)
+
+    @property
+    def is_changed(self) -> bool:
+        return (self.keyed, self.anonymous) != self._plans
+
+    def restore(self) -> None:
+        """Go back to the plans of the start."""
+        self.keyed, self.anonymous = self._plans
 
     def plan(self, key: str) -> LimitPlan:
         return self.keyed if key else self.anonymous

@@ -18,10 +18,11 @@ from stacks_simulator.faults import BadTimes, FaultInjector
 from stacks_simulator.http_app import CUT_CONNECTION, simulator_app
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from stacks_simulator.simulator import Simulator
-from stacks_simulator.traffic import HOUR_MS, NetworkTraffic, Traffic, start_traffic
+from stacks_simulator.tokens import walk
+from stacks_simulator.traffic import EVERYDAY_KINDS, HOUR_MS, NetworkTraffic, Traffic, start_traffic
 from stacks_simulator.truth import Campaign
 
-TRAFFIC = Traffic()
+TRAFFIC = Traffic(kinds=EVERYDAY_KINDS, with_styles=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,6 @@ class SimulatorOptions:
     wallets: int = 430
     history_hours: float = 6.0  # how long before its start the chain begins
     traffic: Traffic = TRAFFIC  # from the beginning of the chain
-    more_traffic: Traffic | None = None  # in addition, from the start of the simulator
     network: float = 120.0  # other transactions per hour, from the start; few, as the chain never shrinks
     campaign_start_s: int | None = None  # None: the start of the real competition
     limits: bool = True
@@ -67,11 +67,11 @@ def build_simulator(options: SimulatorOptions, clock: Clock) -> Simulator:
         start_ms=now_ms - int(options.history_hours * HOUR_MS),
         wallets=options.wallets,
         campaign=Campaign() if start_s is None else Campaign(start_s),
+        market=walk,
+        is_irregular=True,
     )
     start_traffic(chain, options.traffic)
     chain.advance(now_ms)
-    if options.more_traffic is not None:
-        start_traffic(chain, options.more_traffic, "more traffic")
     if options.network > 0:
         NetworkTraffic(chain, options.network, "network").schedule_next()
     return Simulator(

@@ -52,7 +52,7 @@ class Simulator:
         self.clock = clock
         self.speed = speed
         self.hiro = HiroApi(chain)
-        self.tenero = TeneroApi()
+        self.tenero = TeneroApi(chain.market)
         self.hiro_rate_limit = hiro_rate_limit or HiroRateLimit()
         self.tenero_rate_limit = tenero_rate_limit or TeneroRateLimit()
         self.faults = faults or FaultInjector(chain.seed)

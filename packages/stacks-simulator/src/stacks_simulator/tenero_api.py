@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
-from stacks_simulator.tokens import FILLER_TOKENS, TRADED_TOKENS, Quoting, SimulatedToken, price_usd
+from stacks_simulator.tokens import FILLER_TOKENS, TRADED_TOKENS, Market, Quoting, SimulatedToken, price_usd
 
 TENERO_PATH = "/v1/stacks"
 PAGE_DEFAULT = 50
@@ -24,6 +24,7 @@ VOLUME_USD = 18_000.0
 class TeneroApi:
     """Tenero's API on a table of tokens. Addresses are contract ids without `::asset`; STX is `stx`."""
 
+    market: Market = price_usd
     tokens: dict[str, SimulatedToken] = field(
         default_factory=lambda: {token.address: token for token in (*TRADED_TOKENS, *FILLER_TOKENS)}
     )
@@ -59,7 +60,7 @@ class TeneroApi:
     def price(self, token_id: str, now_ms: int) -> float:
         """The price of a token now, however Tenero quotes it."""
         token = self._token(token_id)
-        return self.fixed_prices.get(token.address, price_usd(token, now_ms))
+        return self.fixed_prices.get(token.address, self.market(token, now_ms))
 
     def _token(self, token_id: str) -> SimulatedToken:
         address = token_id.partition("::")[0]
@@ -87,8 +88,8 @@ class TeneroApi:
     def _row(self, token: SimulatedToken, now_ms: int) -> dict[str, Any]:
         address = token.address
         fixed = self.fixed_prices.get(address)
-        price = price_usd(token, now_ms) if fixed is None else fixed
-        day_ago = price_usd(token, now_ms - DAY_MS)
+        price = self.market(token, now_ms) if fixed is None else fixed
+        day_ago = self.market(token, now_ms - DAY_MS)
         supply = 1_000_000_000
         liquidity, volume = self.pools.get(address, (LIQUIDITY_USD, VOLUME_USD))
         return {

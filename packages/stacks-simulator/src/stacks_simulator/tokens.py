@@ -1,12 +1,13 @@
 """Tokens, their price at any moment, and how Tenero quotes each.
 
-A price is a pure function of the token and the time: two slow waves around a base price, which changes
-once a minute. Nothing is stored, so it costs nothing to advance the chain by a month.
+A price is a pure function of the token and the minute, so it costs nothing to advance the chain by a month. There are
+two markets: `price_usd` moves in two slow waves, which tests can foresee; `walk` looks like a market.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, TypeAlias
 
 from stacks_simulator.addresses import address_of, digest
@@ -16,6 +17,9 @@ from stacks_simulator.addresses import address_of, digest
 Quoting: TypeAlias = Literal["number", "text", "zero", "null", "missing", "unlisted"]
 
 PRICE_STEP_MS = 60_000
+WEEK = 10_080  # minutes
+SCALES = (2 * WEEK, 5_760, 2_000, 720, 240, 90, 30, 11, 4, 2)  # minutes between two random values
+STSTX_RATE = 1.141
 FILLER_COUNT = 235  # tokens without trades; they make the list several pages long
 
 
@@ -28,6 +32,7 @@ class SimulatedToken:
     decimals: int
     base_price: float
     quoting: Quoting = "number"
+    volatility: float = 0.12  # how far `walk` moves in a week, as a share
 
     @property
     def address(self) -> str:
@@ -35,8 +40,10 @@ class SimulatedToken:
         return self.id.partition("::")[0]
 
 
-STX = SimulatedToken("stx", "STX", 6, 0.85)
-SBTC = SimulatedToken("SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token", "sBTC", 8, 103_420.5)
+STX = SimulatedToken("stx", "STX", 6, 0.85, volatility=0.07)
+SBTC = SimulatedToken(
+    "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token", "sBTC", 8, 103_420.5, volatility=0.04
+)
 STSTX = SimulatedToken("SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx", "stSTX", 6, 0.97)
 USDCX = SimulatedToken("SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token", "USDCx", 6, 1.0, "missing")
 AEUSDC = SimulatedToken("SP3Y2ZSH8P7D50B0VBTSX11S7XSG24M1VB9YFQA4K.token-aeusdc::aeUSDC", "aeUSDC", 6, 1.0, "zero")
@@ -60,6 +67,9 @@ FILLER_TOKENS = tuple(
 TOKENS_BY_ID = {token.id: token for token in TRADED_TOKENS}
 
 
+Market: TypeAlias = Callable[[SimulatedToken, int], float]  # the price in USD of a token at a time (ms)
+
+
 def price_usd(token: SimulatedToken, at_ms: int) -> float:
     """The price of the token at that moment, in USD."""
     return _price_in_minute(token, at_ms // PRICE_STEP_MS)
@@ -68,6 +78,30 @@ def price_usd(token: SimulatedToken, at_ms: int) -> float:
 @cache
 def _phase(token_id: str) -> float:
     return int(digest(token_id)[2:10], 16) / 0xFFFF_FFFF * math.tau
+
+
+@lru_cache(maxsize=100_000)
+def walk(token: SimulatedToken, at_ms: int) -> float:
+    """A price that moves like one of a market: noise on every scale from two minutes to two weeks."""
+    minute = at_ms // PRICE_STEP_MS
+    if token.id == STSTX.id:  # staked STX is worth STX and its rewards
+        return float(f"{walk(STX, at_ms) * STSTX_RATE * (1 + 0.0005 * _noise(token.id, 7, minute / 60)):.6g}")
+    volatility = 0.0006 if token.base_price == 1.0 else token.volatility
+    moved = sum(math.sqrt(length / WEEK) * _noise(token.id, length, minute / length) for length in SCALES)
+    return float(f"{token.base_price * math.exp(volatility * moved):.6g}")
+
+
+def _noise(token_id: str, length: int, at: float) -> float:
+    """A smooth curve through random values from -1 to 1, one at each whole number."""
+    before = math.floor(at)
+    part = at - before
+    part *= part * (3 - 2 * part)
+    return (1 - part) * _random(token_id, length, before) + part * _random(token_id, length, before + 1)
+
+
+@lru_cache(maxsize=100_000)
+def _random(token_id: str, length: int, number: int) -> float:
+    return int(digest(f"{token_id}:{length}:{number}")[2:10], 16) / 0x7FFF_FFFF - 1
 
 
 def _price_in_minute(token: SimulatedToken, minute: int) -> float:

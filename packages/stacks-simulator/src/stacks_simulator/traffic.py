@@ -13,6 +13,7 @@ from random import Random
 from stacks_simulator.addresses import address_of
 from stacks_simulator.chain import BURN_BLOCK_S, DROP_STATUSES, Chain
 from stacks_simulator.chain_records import ChainTransaction, ContractLogEvent, SimulatedCall, TenureChange
+from stacks_simulator.traders import Order, Traders
 from stacks_simulator.wallets import Wallet
 
 HOUR_MS = 3_600_000
@@ -35,6 +36,7 @@ CALLS = tuple(
     )
 )
 
+ANY_TRADE = Order()
 WAIT_MS_MAX = 40_000  # the longest wait in the mempool
 DROP_SHARE = 0.03
 RETURN_SHARE = 0.25  # of the dropped transactions: broadcast again later
@@ -65,9 +67,12 @@ KIND_WEIGHTS: Mapping[str, float] = {
     "no_events": 0.5,
     "third_token_fee": 1,
 }
-# Without the kinds whose extreme amounts do not look like everyday trades.
+# Without the kinds that change the amounts of a trade, calls that nobody has listed, and replies without events.
 EVERYDAY_KINDS: Mapping[str, float] = {
-    kind: weight for kind, weight in KIND_WEIGHTS.items() if kind not in {"huge", "small_stx"}
+    kind: weight
+    for kind, weight in KIND_WEIGHTS.items()
+    if kind
+    not in {"huge", "small_stx", "multibin", "third_token_fee", "off_list_contract", "off_list_function", "no_events"}
 }
 
 
@@ -83,6 +88,7 @@ class Traffic:
     network: float = 0.0  # other transactions of the whole network: see `NetworkTraffic`
     tenures: bool = False  # a transaction of the miner after each Bitcoin block
     kinds: Mapping[str, float] = field(default_factory=lambda: KIND_WEIGHTS)
+    with_styles: bool = False  # registered wallets trade as `traders.py` describes, and have funders of their own
 
 
 def start_traffic(chain: Chain, traffic: Traffic, stream: str = "traffic") -> None:
@@ -151,6 +157,9 @@ class _TrafficGenerator:
         self._rates = (traffic.swaps, traffic.strangers, traffic.transfers, traffic.floods, traffic.reorgs)
         self.rate = sum(self._rates)
         self._kinds, self._weights = list(traffic.kinds), list(traffic.kinds.values())
+        self._traders = Traders(chain, self._rng) if traffic.with_styles else None
+        if self._traders is not None:
+            self._traders.fund()
 
     def schedule_next(self) -> None:
         gap_ms = self._rng.expovariate(self.rate / HOUR_MS)
@@ -162,16 +171,28 @@ class _TrafficGenerator:
         self.schedule_next()
 
     def _swap(self) -> None:
-        self._trade(self._wallet())
+        if self._traders is None:
+            self._trade(self._wallet())
+        else:
+            self._trade(*self._traders.next())
 
     def _stranger(self) -> None:
         self._trade(self._rng.choice(self._chain.strangers))
 
-    def _trade(self, wallet: Wallet) -> None:
+    def _trade(self, wallet: Wallet, order: Order = ANY_TRADE) -> None:
         (kind,) = self._rng.choices(self._kinds, self._weights)
         dropped = self._rng.random() < DROP_SHARE
         wait_ms = None if dropped else self._rng.randrange(WAIT_MS_MAX)
-        tx = self._chain.swap(wallet, kind, wait_ms=wait_ms, rng=self._rng)
+        tx = self._chain.swap(
+            wallet,
+            kind,
+            wait_ms=wait_ms,
+            rng=self._rng,
+            token_in=order.token_in,
+            token_out=order.token_out,
+            amount_in=order.amount_in,
+            amount_out=order.amount_out,
+        )
         if dropped:
             self._drop_later(tx)
 
