@@ -7,7 +7,7 @@ that each command loads only the modules that it uses.
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -18,12 +18,20 @@ from tocsin.commands import data as data_commands
 from tocsin.commands import operate as operator_commands
 from tocsin.commands import rounds as round_commands
 from tocsin.commands.data import DataDir
-from tocsin.commands.options import AsJson, Connect, LocalCommand, calls_service, print_answer, require_simulator
-from tocsin.errors import RequestRefused
-from tocsin.swaps.rules import Tier
+from tocsin.commands.options import (
+    COMPETITION,
+    SERVICE,
+    WATCH,
+    AsJson,
+    Connect,
+    LocalCommand,
+    calls_service,
+    print_answer,
+    require_simulator,
+)
+from tocsin.errors import RequestRefused, ServiceUnreachable
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-app.add_typer(data_commands.app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -41,25 +49,7 @@ def tocsin(
     """Keeps token prices fresh and finds the competition's swaps."""
 
 
-@app.command(cls=LocalCommand)
-def serve(
-    demo: Annotated[bool, typer.Option("--demo", help="Use the bundled simulator.")] = False,
-    bad_times: Annotated[
-        bool, typer.Option("--bad-times", help="Run the demo with upstreams that fail every minute.")
-    ] = False,
-    host: Annotated[str | None, typer.Option(help="The address to listen on (TOCSIN_HOST).")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 picks a free port.")] = None,
-    data_dir: DataDir = None,
-) -> None:
-    """Run the service."""
-    if demo or bad_times:
-        require_simulator()
-    from tocsin import service
-
-    service.serve(as_demo=demo or bad_times, bad_times=bad_times, host=host, port=port, data_dir=data_dir)
-
-
-@app.command()
+@app.command(rich_help_panel=WATCH)
 @calls_service
 def status(
     connect: Connect,
@@ -72,18 +62,21 @@ def status(
     from tocsin.scheduler.types import SchedulerOverview
 
     client = connect()
-    overview = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True))
+    try:
+        answer = client.get(SCHEDULER, keyed=True)
+    except (RequestRefused, ServiceUnreachable) as error:
+        health = None if as_json else client.health(error)
+        if health is None:
+            raise
+        print_answer(health.to_json(), as_json, render.verdict(health))
+        raise
+    overview = client.read(SchedulerOverview, answer)
     print_answer(overview.status.to_json(), as_json, render.status(overview.status, overview.health))
     if check and not overview.health.ready:
         raise typer.Exit(1)
 
 
-operator_commands.register(app)
-agent_commands.register(app)
-app.add_typer(round_commands.app, name="round")
-
-
-@app.command()
+@app.command(rich_help_panel=WATCH)
 @calls_service
 def runs(
     connect: Connect,
@@ -118,7 +111,10 @@ def runs(
     print_answer(found.to_json(), as_json, render.runs(found))
 
 
-@app.command()
+operator_commands.register(app)
+
+
+@app.command(rich_help_panel=COMPETITION)
 @calls_service
 def prices(
     connect: Connect,
@@ -134,7 +130,7 @@ def prices(
     print_answer(answer, as_json, render.prices(client.read(PriceList, answer), time.time_ns() // 1_000_000))
 
 
-@app.command()
+@app.command(rich_help_panel=COMPETITION)
 @calls_service
 def board(
     connect: Connect,
@@ -152,46 +148,16 @@ def board(
     print_answer(answer, as_json, render.board(client.read(Board, answer)))
 
 
-@app.command("import", cls=LocalCommand)
-def import_(
-    file: Annotated[
-        Path,
-        typer.Argument(exists=True, dir_okay=False, help="JSON lines, or what `wrangler d1 execute --json` prints."),
-    ],
-    data_dir: DataDir = None,
-    d1_sql: Annotated[
-        Path | None, typer.Option("--d1-sql", help="Write SQL for D1 to this file instead.", metavar="OUT")
-    ] = None,
-) -> None:
-    """Import agents and claims from a file. If one is refused, nothing is imported."""
-    from tocsin.commands import render
-    from tocsin.commands.progress import byte_progress
-    from tocsin.commands.rows import import_agents, write_d1_sql
-
-    if d1_sql is not None and data_dir is not None:
-        raise UsageError("--d1-sql is for a database on Cloudflare: leave out --data-dir.")
-    with byte_progress(file.name, file.stat().st_size) as on_progress:
-        if d1_sql is None:
-            report = import_agents(file, data_dir=data_dir, on_progress=on_progress)
-            lines = render.imported(report)
-        else:
-            report, counts = write_d1_sql(file, d1_sql, on_progress)
-            lines = render.prepared_for_d1(counts, str(d1_sql))
-    if report.refused:
-        for line in render.import_refused(str(file), report):
-            typer.echo(line, err=True)
-        raise typer.Exit(1)
-    for line in lines:
-        typer.echo(line)
-
-
-@app.command(cls=LocalCommand)
+@app.command(cls=LocalCommand, rich_help_panel=COMPETITION)
 def explain(
     txid: Annotated[str | None, typer.Argument(help="Look up this transaction at Hiro.", metavar="TXID")] = None,
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="A saved response from Hiro, v1 or v3.")
     ] = None,
-    as_: Annotated[Tier | None, typer.Option("--as", help="Assume that the sender has this tier.")] = None,
+    as_: Annotated[
+        Literal["eligible", "genesis", "registered", "not_registered"] | None,
+        typer.Option("--as", help="Assume that the sender has this tier."),
+    ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -203,7 +169,7 @@ def explain(
     print_answer(explanation.to_json(), as_json, render.explained(explanation))
 
 
-@app.command(cls=LocalCommand)
+@app.command(cls=LocalCommand, rich_help_panel=COMPETITION)
 def recount(
     source: Annotated[str, typer.Argument(help="A round's file, or its URL.", metavar="FILE|URL")],
     digest: Annotated[
@@ -224,18 +190,33 @@ def recount(
         raise typer.Exit(1)
 
 
-@app.command(cls=LocalCommand)
-def rebuild(data_dir: DataDir = None) -> None:
-    """Compare the board's totals with the swaps, and compute them again."""
-    from tocsin.commands.rows import rebuild_totals
-
-    drifted = rebuild_totals(data_dir)
-    for totals, rows in drifted.items():
-        typer.echo(f"{totals}: {rows} rows differed")
-    typer.echo("Computed again." if drifted else "All totals agree with the swaps.")
+agent_commands.register(app)
+app.add_typer(round_commands.app, name="round", rich_help_panel=COMPETITION)
+app.registered_commands += data_commands.app.registered_commands
 
 
-@app.command(cls=LocalCommand)
+@app.command(cls=LocalCommand, rich_help_panel=SERVICE)
+def serve(
+    demo: Annotated[bool, typer.Option("--demo", help="Use the bundled simulator.")] = False,
+    bad_times: Annotated[
+        bool, typer.Option("--bad-times", help="Run the demo with upstreams that fail every minute.")
+    ] = False,
+    host: Annotated[str | None, typer.Option(help="The address to listen on (TOCSIN_HOST).")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 picks a free port.")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run the service."""
+    if demo or bad_times:
+        require_simulator()
+    from tocsin import service
+
+    service.serve(as_demo=demo or bad_times, bad_times=bad_times, host=host, port=port, data_dir=data_dir)
+
+
+app.command(rich_help_panel=SERVICE)(operator_commands.reload)
+
+
+@app.command(cls=LocalCommand, rich_help_panel=SERVICE)
 def simulate(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free port.")] = 8790,

@@ -20,6 +20,7 @@ from holdfast.local import sqlite_file
 from holdfast.local.data_dir import DataDir, is_in_use
 from holdfast.local.snapshot import one_instant
 from holdfast_testing.captured_log import CapturedLog
+from support.tocsin_command import tocsin_here
 from tocsin.commands.backup import backup, restore, verify
 from tocsin.commands.files import load_migrations
 from tocsin.errors import BackupRefused, TocsinError
@@ -304,6 +305,25 @@ def test_all_refusals_are_sentences_for_the_command(tmp_path: Path) -> None:
         restore(tmp_path / "x.tar", data_dir=tmp_path / "file", force=False, now=NOW)
     with pytest.raises(UsageError, match="mkdir -p"):
         restore(tmp_path / "x.tar", data_dir=tmp_path / "a" / "b", force=False, now=NOW)
+
+
+def test_a_script_gets_json(data: Path, tmp_path: Path) -> None:
+    """The manifest, and where everything is."""
+
+    def command(*arguments: str) -> Any:
+        done = tocsin_here(*arguments, "--json", environment={})
+        assert (done.returncode, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    file, new = str(tmp_path / "saved.tar"), str(tmp_path / "new")
+    saved = command("backup", file, "--data-dir", str(data))
+    verified = command("verify", file)
+    restored = command("restore", file, "--data-dir", new)
+
+    assert sorted(saved["files"]) == ["db.sqlite", "kv.sqlite", "objects.sqlite"]
+    assert saved["file"] == verified["file"] == file
+    assert saved == verified
+    assert (restored["dataDir"], restored["movedTo"], restored["takenAt"]) == (new, None, saved["takenAt"])
 
 
 def kill_with_a_log(data: Path, value: str) -> None:

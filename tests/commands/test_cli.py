@@ -18,6 +18,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from holdfast.errors import ObjectError
 from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.serve import SimulatorOptions
 from support.patience import PATIENCE_S
@@ -31,7 +32,6 @@ from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
 from support.web_thread import NAME, Running
 from tocsin import __version__
 from tocsin.cli import app, simulate
-from tocsin.commands import doctor as check_command
 from tocsin.commands.client import ServiceAddress, client_of
 from tocsin.scheduler.types import Progress, RunError, Status
 
@@ -65,6 +65,20 @@ def test_status_begins_with_the_verdict_and_check_exits_with_1(running: Running)
     assert (shown.returncode, shown.stdout.splitlines()[0]) == (0, late.stdout.splitlines()[0])
 
 
+def test_status_shows_what_readyz_knows_when_the_scheduler_does_not_answer(running: Running) -> None:
+    """As on a full disk: the cause first, then the refusal."""
+    running.scheduler.failing = ObjectError("database or disk is full")
+    try:
+        done, as_json = tocsin("status", port=running.port), tocsin("status", "--json", port=running.port)
+    finally:
+        running.scheduler.failing = None
+
+    assert (done.returncode, as_json.returncode) == (1, 1)
+    assert done.stdout.startswith("Not ready (broken)")
+    assert done.stderr == as_json.stderr == "The scheduler did not answer: try again soon.\n"
+    assert as_json.stdout == ""
+
+
 def test_status_as_json_is_what_the_service_sent(running: Running) -> None:
     """For scripts."""
     done = tocsin("status", "--json", port=running.port)
@@ -80,7 +94,7 @@ def test_refresh_runs_a_task_and_prints_its_result(running: Running) -> None:
     done = tocsin("refresh", "tenero", port=running.port)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "tenero: ok tokensAttempted=9 succeeded=9" in done.stdout
+    assert "tenero: ok: 9 tokens attempted, 9 succeeded" in done.stdout
     assert ("refresh_now", "tenero") in running.scheduler.calls
 
 
@@ -89,7 +103,7 @@ def test_a_failed_refresh_exits_with_1(running: Running) -> None:
     done, every = (tocsin_process("refresh", task, port=running.port) for task in ("sweep", "all"))
 
     assert (done.returncode, every.returncode) == (1, 1)
-    assert "sweep: failed scanned=430" in done.stdout
+    assert "sweep: failed: TaskFailed: hiro said 503: 430 scanned" in done.stdout
     assert "TaskFailed: hiro said 503" in done.stdout
     assert "tenero: ok" in every.stdout
 
@@ -104,7 +118,7 @@ def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
     done = tocsin("refresh", "tenero", port=running.port)
 
     assert done.returncode == 0
-    assert "succeeded=9" in done.stdout
+    assert "9 succeeded" in done.stdout
 
 
 @pytest.mark.slow
@@ -138,7 +152,7 @@ def test_runs_lists_the_history(running: Running) -> None:
     one = tocsin("runs", "--task", "tenero", "--json", port=running.port)
 
     assert "2026-05-13 19:30:00 UTC" in everything.stdout
-    assert "scanned=3" in everything.stdout
+    assert "3 scanned" in everything.stdout
     assert "X: hiro said 503" in everything.stdout
     assert re.search(r"sweep +alarm +partial .* its time slice was nearly over", everything.stdout)
     assert re.search(r"tenero +refresh +running +-", everything.stdout)
@@ -366,22 +380,48 @@ def test_a_port_in_use_is_a_sentence() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_serve_and_check_pass_options_and_findings_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The options reach the service; findings are printed, each a line, and make the exit code 1."""
+def test_serve_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[dict[str, object]] = []
-    findings: list[str] = []
     monkeypatch.setattr("tocsin.service.serve", lambda **options: seen.append(options))
-    monkeypatch.setattr(check_command, "check", lambda: findings)
-    runner = CliRunner()
 
-    runner.invoke(app, ["serve", "--demo", "--port", "0", "--data-dir", str(tmp_path)])
-    fine = runner.invoke(app, ["check"])
-    findings.append("ADMIN_KEY is not set: set it, or the admin routes refuse")
-    wrong = runner.invoke(app, ["check"])
+    CliRunner().invoke(app, ["serve", "--demo", "--port", "0", "--data-dir", str(tmp_path)])
 
     assert seen == [{"as_demo": True, "bad_times": False, "host": None, "port": 0, "data_dir": tmp_path}]
-    assert (fine.exit_code, fine.stdout) == (0, "All fine.\n")
-    assert (wrong.exit_code, wrong.stdout) == (1, f"{findings[0]}\n")
+
+
+def test_check_is_doctor_without_the_network() -> None:
+    """The same findings, each a line with its fix, and the same exit code."""
+    wrong = tocsin_here("check", environment={})
+    same = tocsin_here("doctor", "--offline", environment={})
+    fine = tocsin_here("check", "--json", environment={"ADMIN_KEY": "a-long-random-text"})
+
+    assert re.sub(r"tmp\w+", "", wrong.stdout) == re.sub(r"tmp\w+", "", same.stdout)
+    assert "problem  keys: ADMIN_KEY is not set: the console and the admin routes will refuse" in wrong.stdout
+    assert (wrong.returncode, same.returncode, fine.returncode) == (1, 1, 0)
+    assert json.loads(fine.stdout)["ok"] is True
+
+
+def test_the_help_groups_the_commands() -> None:
+    """Somebody who looks for a command finds it under its purpose."""
+    shown = tocsin_here("--help", environment={"COLUMNS": "100"}).stdout
+    groups: dict[str, list[str]] = {}
+    for line in shown.splitlines():
+        title = re.match(r"╭─ (\w+) ", line)
+        command = re.match(r"│ (\w+)", line)
+        if title is not None:
+            groups[title[1]] = []
+        elif command is not None:
+            groups[list(groups)[-1]].append(command[1])
+
+    del groups["Options"]
+    assert list(groups) == ["Watch", "Act", "Competition", "Data", "Service"]
+    assert groups == {
+        "Watch": ["status", "runs", "audit", "events"],
+        "Act": ["refresh", "pause", "resume", "recheck"],
+        "Competition": ["prices", "board", "explain", "recount", "refusals", "agents", "round"],
+        "Data": ["backup", "verify", "restore", "import", "rebuild", "export"],
+        "Service": ["check", "doctor", "serve", "reload", "simulate"],
+    }
 
 
 def test_every_command_is_documented() -> None:
@@ -418,7 +458,7 @@ def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
     assert [one.returncode for one in (past, too_far, malformed, unknown)] == [2, 2, 2, 1]
     assert malformed.stderr.startswith("txid: ")
     assert unknown.stdout.startswith("Not recorded (tx_not_found): Hiro does not know it. ")
-    assert "succeeded=3" in runs.stdout
+    assert "3 succeeded" in runs.stdout
     assert "tenero" in prices.stdout
 
 

@@ -58,8 +58,14 @@ def test_a_file_that_is_right_prints_the_ranking(file: Path) -> None:
     code, out, error = run(str(file))
     assert (code, error) == (0, "")
     lines = [line.split() for line in out.splitlines()]
-    assert lines[1] == ["1", "Zoë", "[bold]", "1", "100.00", "10.00", "10.00", "100.00", "overall_pnl"]
-    assert lines[2] == ["2", "SPB", "1", "200.00", "0.00", "0.00", "200.00", "volume"]
+    assert lines[1] == [
+        "1",
+        "Zoë",
+        "[bold]",
+        "#1",
+        *["1", "of", "1", "100.00", "10.00", "10.00", "100.00", "overall_pnl"],
+    ]
+    assert lines[2] == ["2", "SPB", "#2", *["1", "of", "1", "200.00", "0.00", "0.00", "200.00", "volume"]]
     before = content().rpartition(b'["digest"')[0]
     assert lines[3] == ["Digest:", hashlib.sha256(before).hexdigest()]
     assert "The same: the recount of week-1 has the file's results, rewards and flags." in out

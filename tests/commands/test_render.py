@@ -1,14 +1,19 @@
 """How the terminal shows text and figures from outside."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from rich.console import RenderableType
+from rich.table import Table
 
 from support.pages_server import World
+from support.statuses import refresh_result, run_record, scheduler_status, task_status
 from tocsin.board.types import Board
 from tocsin.commands import render
 from tocsin.commands.render import shown_name
+from tocsin.scheduler.types import Health, Progress, TaskStatus
 from tocsin.shape import FreeForm
 
 ADDRESS = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR"
@@ -44,3 +49,64 @@ def test_a_row_with_an_impossible_time_does_not_hide_the_others(capsys: pytest.C
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 5
     assert re.search(r"1e\+300 .* unknown", printed[1])
+
+
+def printed(lines: Iterable[RenderableType]) -> str:
+    console = render.console()
+    with console.capture() as captured:
+        for line in lines:
+            console.print(line)
+    return captured.get()
+
+
+def test_each_cause_has_a_line_and_a_pause_has_one_for_all_tasks() -> None:
+    """A headline of several sentences on one line cannot be read."""
+    reasons = ["tenero has failed 3 times in a row: HTTP 503; 9 skipped", "sweep is overdue"]
+    notes = ["feed is paused until 2026-05-13 21:30 UTC", "history has not completed a run yet"]
+    several = printed(render.verdict(Health(False, "failing", reasons, notes), is_paused=True))
+    one = printed(render.verdict(Health(True, "paused", [], notes[:1])))
+
+    assert several.splitlines() == [
+        "Not ready (failing)",
+        "  tenero has failed 3 times in a row: HTTP 503; 9 skipped",
+        "  sweep is overdue",
+        "  history has not completed a run yet",
+    ]
+    assert one == "Ready, paused: feed is paused until 2026-05-13 21:30 UTC\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "shown"),
+    [
+        (task_status(), "[green]ok[/]"),
+        (task_status(last_success_at=None), "[yellow]ok[/]"),
+        (task_status(running=Progress(1, 3, 9, 7)), "[cyan]running 3/9[/]"),
+        (task_status(condition="starting", last_success_at=None), "[yellow]starting[/]"),
+        (
+            task_status(condition="overdue", problem="late", running=Progress(1, 3, 9, 7)),
+            "[red]overdue, running 3/9[/]",
+        ),
+    ],
+)
+def test_only_a_task_that_has_succeeded_and_has_no_problem_is_green(task: TaskStatus, shown: str) -> None:
+    """Also while it is running."""
+    status = scheduler_status(tasks={"tenero": task})
+    _, _, table, *_ = render.status(status, Health(True, "ready", [], []))
+
+    assert isinstance(table, Table)
+    assert next(iter(table.columns[1].cells)) == shown
+
+
+def test_a_budget_has_one_number_and_says_what_is_kept_back() -> None:
+    """Tasks cannot use the calls that are kept for submissions."""
+    shown = printed(render.status(scheduler_status(), Health(True, "ready", [], [])))
+
+    assert re.search(r"tenero +48,211 \(5,000 kept for submissions\) +3,100 +6", shown)
+    assert re.search(r"hiro +- +- +48", shown)
+
+
+def test_counters_are_words() -> None:
+    result: FreeForm = {"tokensAttempted": 1_200, "withoutPrice": 1, "failed": 0, "cursor": 7, "durationMs": 5}
+    run = refresh_result(run_record(result=result))
+
+    assert printed(render.refreshed({"tenero": run})) == "tenero: ok: 1,200 tokens attempted, 1 without price\n"

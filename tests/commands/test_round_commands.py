@@ -1,14 +1,15 @@
 """`tocsin round`: what it sends, and what it prints."""
 
+import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import RenderableType
 from typer.testing import CliRunner
 
+from commands.test_render import printed
 from support.round_world import END_S, GRACE_S, START_S
 from tocsin.cli import app
 from tocsin.commands import render
@@ -134,6 +135,14 @@ def test_each_command_sends_its_action(sent: list[Any], command: str, body: Any)
     assert result.output.startswith(f"Nothing was written. {body['action']}")
 
 
+def test_an_action_answers_with_json(sent: list[Any]) -> None:
+    """For scripts."""
+    result = CliRunner().invoke(app, ["round", "close", "week-1", "--port", "1", "--json"])
+
+    assert result.exit_code == 0
+    assert json.loads(result.output)["detail"] == "done"
+
+
 @pytest.mark.parametrize(
     "command", ["add week-1 --start soon --end later", "every 7d", "add a --start 1 --end 2 --reward volume"]
 )
@@ -171,15 +180,18 @@ def test_a_cleared_flag_is_shown_as_cleared() -> None:
         AgentFlag(11, "ring", "the same amounts", [], [], cleared=True),
     ]
 
-    text = printed(render.detail(RoundDetail(ROUND, [], [], [], flags, [])))
+    text = printed(render.detail(RoundDetail(ROUND, [], [], [], flags, []), START_S))
 
     assert "flag churn of #10: there and back\n" in text
     assert "flag ring of #11, cleared by an operator: the same amounts\n" in text
 
 
-def printed(lines: Iterable[RenderableType]) -> str:
-    console = render.console()
-    with console.capture() as captured:
-        for line in lines:
-            console.print(line)
-    return captured.get()
+@pytest.mark.usefixtures("_in_utc")
+def test_a_round_without_a_result_says_when_it_ends() -> None:
+    """An empty table would look like a mistake."""
+    text = printed(render.detail(RoundDetail(ROUND, [], [], [], [], []), START_S))
+
+    assert text.splitlines() == [
+        "week-1-2027-01-15 open, ends 2027-01-22 08:00:00 UTC (in 7d)",
+        "It has no result yet: `tocsin board` shows who leads.",
+    ]

@@ -1,6 +1,7 @@
 """`tocsin export`, `import` and `rebuild`: what is written and printed, exact and complete, and what is refused."""
 
 import csv
+import io
 import json
 import re
 import sqlite3
@@ -29,7 +30,7 @@ from support.patience import PATIENCE_S
 from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, running, until
 from support.roster import address, line, open_roster, rows
 from support.simulator_process import running_simulator
-from support.tocsin_command import TOCSIN
+from support.tocsin_command import TOCSIN, tocsin_here
 from support.web_thread import one_trade
 from tocsin.cli import app
 from tocsin.commands.rows import ImportReport, import_file, import_rows, write_d1_sql
@@ -412,6 +413,24 @@ def test_a_file_is_imported_into_a_new_directory_and_again_into_the_same(tmp_pat
     assert first == (0, "agents: 2 new, 0 updated, 0 unchanged\nclaims: 1 new, 0 updated, 0 unchanged\n", "")
     assert again[:2] == (0, "agents: 0 new, 0 updated, 2 unchanged\nclaims: 0 new, 0 updated, 1 unchanged\n")
     assert count(data) == 2
+
+
+def test_stdin_is_imported_and_the_answer_can_be_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For containers and scripts."""
+    data = ("--data-dir", str(tmp_path / "data"), "--json")
+
+    def imported(*lines: str) -> tuple[int, Any]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
+        done = tocsin_here("import", "-", *data, environment={})
+        return done.returncode, json.loads(done.stdout)
+
+    code, taken = imported(line(1), line(2))
+    refused_code, refused = imported("{}")
+
+    assert (code, refused_code) == (0, 1)
+    assert taken["imported"]["agents"] == {"new": 2, "updated": 0, "unchanged": 0}
+    assert (taken["refused"], refused["imported"], refused["refusedCount"]) == ([], {}, 1)
+    assert refused["refused"][0]["line"] == 1
 
 
 @pytest.mark.slow

@@ -4,15 +4,15 @@ from typing import Annotated
 
 import typer
 
-from tocsin.commands.options import AsJson, Connect, calls_service, print_answer
+from tocsin.commands.options import COMPETITION, WATCH, AsJson, Connect, calls_service, print_answer
 
 agents = typer.Typer(no_args_is_help=True, help="Show agents.")
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(agents, name="agents")
-    for command in (refusals, events):
-        app.command()(command)
+    app.add_typer(agents, name="agents", rich_help_panel=COMPETITION)
+    app.command(rich_help_panel=COMPETITION)(refusals)
+    app.command(rich_help_panel=WATCH)(events)
 
 
 @agents.command()

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.types import JSON
 from tocsin.errors import MalformedShape, RequestRefused, ServiceUnreachable
-from tocsin.scheduler.types import DayList, RunList, RunRecord
+from tocsin.scheduler.types import DayList, Health, RunList, RunRecord
 from tocsin.settings import URL_FOR_COMMANDS, Settings, SettingsError, read_env_file, url
 from tocsin.shape import SnakeShape
 
@@ -192,6 +192,15 @@ class ServiceClient:
                 " If it is another program, give the --url or the --port of Tocsin; if it is Tocsin, update both."
             ) from error
 
+    def health(self, error: HoldfastError) -> Health | None:
+        """What `/readyz` knows when the scheduler did not answer because of this error; None if nobody answers."""
+        if isinstance(error, RequestRefused) and error.status < 500:
+            return None
+        try:
+            return Health.from_json(self._ask("GET", "/readyz", {}, keyed=False, timeout_s=ANSWER_S, accepted=503))
+        except HoldfastError:
+            return None
+
     def _ask(
         self,
         method: str,
@@ -201,6 +210,7 @@ class ServiceClient:
         keyed: bool,
         timeout_s: float,
         body: bytes | None = None,
+        accepted: int = 200,
     ) -> JSON:
         headers = {"Accept": "application/json", **(self._key() if keyed else {})}
         if body is not None:
@@ -218,7 +228,7 @@ class ServiceClient:
             connection.close()
         if 300 <= status < 400:
             raise self._redirected(location)
-        return self._read(status, text)
+        return self._read(200 if status == accepted else status, text)
 
     def _connection(self, timeout_s: float) -> HTTPConnection:
         host, port = self.address.host, self.address.port
@@ -276,7 +286,7 @@ class ServiceClient:
             return value
         if status == 401:
             wrong = f"The service at {self.address} does not accept this key: set ADMIN_KEY to the service's key."
-            raise RequestRefused(status, "unauthorised", wrong)
+            raise RequestRefused(status, "unauthorized", wrong)
         body_fields = value if isinstance(value, dict) else {}
         sentence = str(body_fields.get("message") or body_fields.get("error", f"the service answered {status}"))
         raise RequestRefused(status, str(body_fields.get("code", "")), sentence)

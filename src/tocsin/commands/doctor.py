@@ -1,9 +1,8 @@
-"""`tocsin check` and `tocsin doctor`: problems that would prevent or harm a start, each with its fix.
+"""`tocsin doctor`: problems that would prevent or harm a start, each with its fix.
 
-`check` looks at settings, keys, address, databases, tasks and plans. `doctor` has a line for each of these, and for the
-disk, permissions, limits and the network: one call to each upstream, with its key, and a connection to each receiver of
-alerts, heartbeats and log lines, to which it sends nothing, so that nobody is woken by a false alert. Both leave
-nothing behind.
+`check` is `doctor --offline`: settings, keys, address, databases, tasks, plans, disk, permissions and limits. `doctor`
+also uses the network: one call to each upstream, with its key, and a connection to each receiver of alerts, heartbeats
+and log lines, to which it sends nothing, so that nobody is woken by a false alert. It leaves nothing behind.
 """
 
 import asyncio
@@ -93,44 +92,7 @@ class DiskFigures(Protocol):
     def f_favail(self) -> int: ...
 
 
-def check() -> list[str]:
-    """Every problem that would prevent or harm a start, each with its fix."""
-    try:
-        settings = read_settings()
-    except SettingsError as error:
-        return str(error).splitlines()[1:] or [str(error)]
-    return findings(settings, load_migrations())
-
-
-def calls_out() -> list[str]:
-    """What the service sends to other services, and the hook that it watches; no secret is shown."""
-    try:
-        settings = read_settings()
-    except SettingsError:
-        return []
-    return called_out(settings)
-
-
-def called_out(settings: Settings) -> list[str]:
-    lines = []
-    if settings.heartbeat_url is not None:
-        host = urlsplit(settings.heartbeat_url).hostname
-        lines.append(f"Heartbeats go to {host} while the service is ready (TOCSIN_HEARTBEAT_URL).")
-    if settings.alert_url is not None:
-        host, name = urlsplit(settings.alert_url).hostname, settings.alert_name
-        lines.append(f"Alerts go to {host} as {settings.alert_format}, from {name} (TOCSIN_ALERT_URL).")
-    if settings.chainhook_id is not None:
-        then = "enabled again" if settings.chainhook_reenable else "reported"
-        hook = settings.chainhook_id
-        lines.append(f"The hook {hook} is {then} when Hiro interrupts it (TOCSIN_CHAINHOOK_ID).")
-    return lines
-
-
-def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> list[str]:
-    return [sentence for found in findings_by_subject(settings, schemas).values() for sentence in found]
-
-
-def findings_by_subject(settings: Settings, schemas: Mapping[str, list[Migration]]) -> dict[str, list[str]]:
+def findings(settings: Settings, schemas: Mapping[str, list[Migration]]) -> dict[str, list[str]]:
     """The problems by subject; `FINE` has the same subjects."""
     return {
         "keys": _keys(settings),
@@ -239,11 +201,30 @@ def doctor(
     checks = [DoctorCheck("settings", "ok", "all settings are valid"), *local_checks(settings, statvfs)]
     asks = network_checks(settings, clock)
     if offline:
-        checks += [DoctorCheck(name, "skipped", "not asked, because of --offline") for name in asks]
+        known = receivers(settings)
+        checks += [DoctorCheck(name, "skipped", f"{known.get(name, '')}not asked offline") for name in asks]
     else:
         checks += asyncio.run(_ask_all(asks.values()))
     mask = Redactor(secret_values(settings)).text
     return _report([DoctorCheck(one.name, one.verdict, mask(one.sentence)) for one in checks])
+
+
+def receivers(settings: Settings) -> dict[str, str]:
+    """What the service sends to others, without secrets."""
+    sent = {}
+    if settings.heartbeat_url is not None:
+        sent["heartbeats"] = f"to {urlsplit(settings.heartbeat_url).hostname} while the service is ready; "
+    if settings.alert_url is not None:
+        host, name = urlsplit(settings.alert_url).hostname, settings.alert_name
+        sent["alerts"] = f"to {host} as {settings.alert_format}, from {name}; "
+    return sent
+
+
+def hook(settings: Settings) -> list[DoctorCheck]:
+    if settings.chainhook_id is None:
+        return []
+    then = "enabled again" if settings.chainhook_reenable else "reported"
+    return [DoctorCheck("hook", "ok", f"{settings.chainhook_id} is {then} when Hiro interrupts it")]
 
 
 def _report(checks: list[DoctorCheck]) -> DoctorReport:
@@ -260,12 +241,13 @@ def local_checks(settings: Settings, statvfs: Callable[[Path], DiskFigures]) -> 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     version = DoctorCheck("sqlite", "ok", f"SQLite {sqlite3.sqlite_version}")
     return [
-        *_found(findings_by_subject(settings, load_migrations())),
+        *_found(findings(settings, load_migrations())),
         disk(directory, statvfs),
         *permissions(directory, os.geteuid()),
         open_files(hard),
         version,
         proxy(settings),
+        *hook(settings),
     ]
 
 
@@ -416,16 +398,14 @@ def _refusal(upstream: Upstream, response: FetchResponse) -> str | None:
 
 def _shown_plan(windows: Mapping[str, WindowReading]) -> str:
     """The calls left according to the headers: `; 499 of 500 left this minute`."""
-    shown = [
-        f"{_shown(window.remaining)} of {_shown(window.limit)} left this {unit}"
-        for unit, window in windows.items()
-        if window.limit is not None or window.remaining is not None
-    ]
+    shown = []
+    for unit, window in windows.items():
+        of = "" if window.limit is None else f"{window.limit:,} "
+        if window.remaining is not None:
+            shown.append(f"{window.remaining:,} {of and f'of {of}'}left this {unit}")
+        elif of:
+            shown.append(f"{of}a {unit}")
     return f"; {', '.join(shown)}" if shown else ""
-
-
-def _shown(number: int | None) -> str:
-    return "?" if number is None else f"{number:,}"
 
 
 def clock_check(name: str, response: FetchResponse, now: int) -> list[DoctorCheck]:
@@ -439,7 +419,7 @@ def clock_check(name: str, response: FetchResponse, now: int) -> list[DoctorChec
         return [DoctorCheck("clock", "ok", f"agrees with {name}'s")]
     direction = "ahead of" if offset_s > 0 else "behind"
     verdict = "warning" if abs(offset_s) <= CLOCK_MAX_S else "problem"
-    sentence = f"it is {abs(offset_s):,.0f} s {direction} {name}'s: synchronise it (timedatectl set-ntp true)."
+    sentence = f"it is {abs(offset_s):,.0f} s {direction} {name}'s: synchronize it (timedatectl set-ntp true)."
     return [DoctorCheck("clock", verdict, sentence)]  # type: ignore[arg-type]  # one of two words
 
 

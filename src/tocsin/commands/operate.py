@@ -5,14 +5,15 @@ from typing import Annotated
 import typer
 
 from holdfast.errors import UsageError
-from tocsin.commands.options import AsJson, Connect, Reason, calls_service, print_answer
+from tocsin.commands.options import ACT, WATCH, AsJson, Connect, Reason, calls_service, print_answer
 
 POLL_S = 0.25
 
 
 def register(app: typer.Typer) -> None:
-    for command in (refresh, recheck, pause, resume, reload, audit):
-        app.command()(command)
+    for command in (refresh, pause, resume, recheck):
+        app.command(rich_help_panel=ACT)(command)
+    app.command(rich_help_panel=WATCH)(audit)
 
 
 @calls_service

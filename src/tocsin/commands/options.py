@@ -30,6 +30,9 @@ Reason = Annotated[str | None, typer.Option("--reason", help="Why, for the audit
 
 Connect: TypeAlias = Callable[[], "ServiceClient"]
 
+# The groups of commands in `tocsin --help`.
+WATCH, ACT, COMPETITION, DATA, SERVICE = "Watch", "Act", "Competition", "Data", "Service"
+
 
 class LocalCommand(TyperCommand):
     """A command that works on this machine. With --url it fails and explains why."""
@@ -75,6 +78,15 @@ def require_simulator() -> None:
             "The simulator is not installed: pip install 'tocsin[demo]', or in a checkout,"
             " pip install ./packages/stacks-simulator."
         )
+
+
+def print_plain(answer: JSON, as_json: bool, lines: Iterable[str]) -> None:
+    """Print the JSON, or lines that are not wrapped: they hold paths."""
+    if as_json:
+        print_answer(answer, as_json, ())
+    else:
+        for line in lines:
+            typer.echo(line)
 
 
 def print_answer(answer: JSON, as_json: bool, lines: "Iterable[RenderableType]") -> None:

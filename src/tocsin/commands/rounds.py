@@ -1,6 +1,7 @@
 """`tocsin round …`: rounds of the running service, which closes, captures and finalizes them itself."""
 
 import re
+import time
 from collections.abc import Callable
 from typing import Annotated
 
@@ -27,9 +28,11 @@ Reward = Annotated[
 
 
 def acts(command: Callable[..., dict[str, JSON]]) -> Callable[..., None]:
-    """Make a command of a function that returns an action: it gets --dry-run and --reason, and prints the answer."""
+    """Make a command of a function that returns an action: it gets its options, and prints the answer."""
 
-    def run(connect: Connect, *, dry_run: Dry = False, reason: Reason = None, **given: object) -> None:
+    def run(
+        connect: Connect, *, dry_run: Dry = False, reason: Reason = None, as_json: AsJson = False, **given: object
+    ) -> None:
         from tocsin.commands import render
         from tocsin.rounds.round import RoundAnswer
 
@@ -38,7 +41,7 @@ def acts(command: Callable[..., dict[str, JSON]]) -> Callable[..., None]:
             action["reason"] = reason
         client = connect()
         answer = client.send(PATH, action, {"dry-run": "true"} if dry_run else {})
-        print_answer(answer, False, render.done(client.read(RoundAnswer, answer)))
+        print_answer(answer, as_json, render.done(client.read(RoundAnswer, answer)))
 
     return calls_service(with_options(run, command))
 
@@ -104,7 +107,7 @@ def list_(connect: Connect, as_json: AsJson = False) -> None:
 @app.command()
 @calls_service
 def show(connect: Connect, round_id: RoundId, as_json: AsJson = False) -> None:
-    """Show the result of a round, as visitors see it."""
+    """Show the result of a round as visitors see it, or when it ends."""
     from urllib.parse import quote
 
     from tocsin.commands import render
@@ -112,7 +115,7 @@ def show(connect: Connect, round_id: RoundId, as_json: AsJson = False) -> None:
 
     client = connect()
     answer = client.get(f"/api/competition/rounds/{quote(round_id, safe='')}")
-    print_answer(answer, as_json, render.detail(client.read(RoundDetail, answer)))
+    print_answer(answer, as_json, render.detail(client.read(RoundDetail, answer), time.time_ns() // 1_000_000_000))
 
 
 @app.command()

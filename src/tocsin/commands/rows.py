@@ -14,12 +14,13 @@ import asyncio
 import csv
 import json
 import os
+import shutil
 import sqlite3
 import sys
 from codecs import getwriter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, Literal, TypeAlias
@@ -33,6 +34,7 @@ from holdfast.local.migrations import Migration, check
 from holdfast.local.sqlite_file import sync_directory
 from holdfast.types import JSON, Logger
 from tocsin.commands.files import DB_FILE, KV_FILE, command_logger, load_migrations, read_settings
+from tocsin.commands.progress import byte_progress
 from tocsin.errors import ImportRefused
 from tocsin.prices.store import PRICE_PREFIX, read_price
 from tocsin.swaps import agents as agent_rows
@@ -186,10 +188,30 @@ class ImportReport:
     refused: list[RowError] = field(default_factory=list)
     refused_count: int = 0
 
+    def to_json(self) -> dict[str, JSON]:
+        return {
+            "imported": {table: asdict(counts) for table, counts in self.imported.items()},
+            "refused": [{self.unit: error.line, "reason": error.reason} for error in self.refused],
+            "refusedCount": self.refused_count,
+        }
+
     def refuse(self, refusal: RowError) -> None:
         self.refused_count += 1
         if len(self.refused) < ERRORS_MAX:
             self.refused.append(refusal)
+
+
+@contextmanager
+def import_source(file: Path) -> Iterator[tuple[Path, Callable[[int], None]]]:
+    """The file, or a copy of stdin for `-`, because it is read more than once; and how to report the bytes read."""
+    with TemporaryDirectory(prefix="tocsin-import-") as made:
+        source = file
+        if str(file) == "-":
+            source = Path(made) / "stdin"
+            with source.open("wb") as copy:
+                shutil.copyfileobj(sys.stdin.buffer, copy)
+        with byte_progress(file.name, source.stat().st_size) as on_progress:
+            yield source, on_progress
 
 
 def import_file(connection: sqlite3.Connection, file: Path, on_progress: Callable[[int], None]) -> ImportReport:

@@ -35,7 +35,7 @@ from tocsin.scheduler.task import RequestJob, WorkContext
 from tocsin.shape import camel_case
 from tocsin.stacks import is_token_id
 from tocsin.swaps.rules import Rules
-from tocsin.text import decimal_of_float, decimal_text, read_decimal
+from tocsin.text import decimal_of_float, decimal_text, read_decimal, short_duration
 
 ROUND = "round"  # the name of the job
 AHEAD = 1  # rounds that are listed before they start
@@ -215,7 +215,9 @@ class RoundActions:
         rule = rule_of(action)
         if not self._dry:
             await store.set_rule(self._work.db, rule, self._by, self._work.clock.now()).run()
-        detail = "the rule has ended" if rule is None else f"{rule.prefix} every {rule.period_s} s"
+        detail = (
+            "the rule has ended" if rule is None else f"{rule.prefix}-… every {short_duration(rule.period_s * 1000)}"
+        )
         return RoundAnswer(ok=True, action="rule", dry_run=self._dry, detail=detail)
 
     async def _void(self, action: RoundAction) -> RoundAnswer:
