@@ -18,7 +18,7 @@ PATHS = (
     "deploy/cloudflare/src/worker.py",
     "deploy/cloudflare/bundle.py",
 )
-COMMANDS = ["@app.command", "@app.callback"]
+COMMANDS = ["@app.command", "@app.callback", "@local"]
 
 CLOUDFLARE = "Cloudflare's storage and namespace have it, so objects may use it, and the contract tests do"
 JAVASCRIPT = "Workers in JavaScript call it"

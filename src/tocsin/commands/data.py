@@ -23,11 +23,11 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="The data direc
 Archive = Annotated[Path, typer.Argument(help="A backup made by `tocsin backup`.", metavar="BACKUP")]
 
 
-def _local(name: str | None = None, *, panel: str = DATA) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def local(name: str | None = None, *, panel: str = DATA) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return app.command(name, cls=LocalCommand, rich_help_panel=panel)
 
 
-@_local()
+@local()
 def backup(
     destination: Annotated[
         Path | None, typer.Argument(help="A directory or a new file; the current directory by default.", metavar="DEST")
@@ -42,7 +42,7 @@ def backup(
     _print_backup(manifest, as_json, f"Saved to {target}", {"file": str(target)})
 
 
-@_local()
+@local()
 def verify(archive: Archive, as_json: AsJson = False) -> None:
     """Check that a backup is complete and that this release can restore it."""
     from tocsin.commands import backup as restoring
@@ -50,7 +50,7 @@ def verify(archive: Archive, as_json: AsJson = False) -> None:
     _print_backup(restoring.verify(archive), as_json, f"{archive} can be restored", {"file": str(archive)})
 
 
-@_local()
+@local()
 def restore(
     archive: Archive,
     data_dir: DataDir = None,
@@ -71,13 +71,13 @@ def restore(
     _print_backup(manifest, as_json, f"Restored to {directory}", extra, rest)
 
 
-@_local(panel=SERVICE)
+@local(panel=SERVICE)
 def check(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Check this machine's part before a start: the same as `tocsin doctor --offline`."""
     _examine(data_dir, as_json, offline=True)
 
 
-@_local(panel=SERVICE)
+@local(panel=SERVICE)
 def doctor(
     offline: Annotated[bool, typer.Option("--offline", help="Do not use the network.")] = False,
     data_dir: DataDir = None,
@@ -96,7 +96,7 @@ def _examine(data_dir: Path | None, as_json: bool, *, offline: bool) -> None:
         raise typer.Exit(1)
 
 
-@_local("import")
+@local("import")
 def import_(
     file: Annotated[
         Path,
@@ -136,7 +136,7 @@ def import_(
         raise typer.Exit(1)
 
 
-@_local()
+@local()
 def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Compare the board's totals with the swaps, and compute them again."""
     from tocsin.commands.rows import rebuild_totals
@@ -147,7 +147,7 @@ def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     print_plain({"differed": {**drifted}}, as_json, [*lines, end])
 
 
-@_local()
+@local()
 def export(
     what: Annotated[
         Literal["agents", "swaps", "refusals", "prices"],
