@@ -58,17 +58,18 @@ from tocsin.settings import Settings, SettingsError
 from tocsin.web.limits import ClientLimits
 from tocsin.web.pages import redirects
 from tocsin.web.response import error_response, json_response, refusal_of
-from tocsin.web.route import Operation, OperationDoc, ResponseDoc, routes_of
+from tocsin.web.route import Operation, ResponseDoc, routes_of
 
 T = TypeVar("T")
 _CTX: ContextVar[Any] = ContextVar("ctx")
-DEPLOYED = "/api/deployed"
 WAKE_EVERY_MS = 60_000
-DEPLOYED_DOC = OperationDoc(
-    operation_id="armScheduler",
-    tag="scheduler",
-    summary="Arm the scheduler: the last step of a deployment.",
-    responses={200: ResponseDoc("when it rings next", (Armed,))},
+DEPLOYED = Operation(
+    "POST",
+    "/api/deployed",
+    "armScheduler",
+    "scheduler",
+    "Arm the scheduler: the last step of a deployment.",
+    {200: ResponseDoc("when it rings next", (Armed,))},
 )
 
 
@@ -268,7 +269,7 @@ def extra_routes(app: App) -> Sequence[BaseRoute]:
         return json_response(Armed(app.settings.instance, await app.scheduler().arm()).to_json())
 
     limits = ClientLimits(app.deps.posts_per_minute_max, app.platform.clock, app.platform.logger)
-    return [*routes_of([Operation("POST", DEPLOYED, deployed, DEPLOYED_DOC)], limits), *redirects()]
+    return [*routes_of([(DEPLOYED, deployed)], limits), *redirects()]
 
 
 async def _arm_quietly(app: App) -> None:

@@ -5,6 +5,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from socket import create_connection
@@ -31,7 +32,7 @@ from tocsin.local.server import HttpServer
 from tocsin.web.app import ErrorMiddleware
 from tocsin.web.limits import BODY_MAX, ClientLimits, networks_of
 from tocsin.web.response import refusal_of
-from tocsin.web.route import Handler, Operation, OperationDoc, routes_of
+from tocsin.web.route import Handler, Operation, routes_of
 
 
 def assert_error_shape(answer: Answer) -> None:
@@ -157,13 +158,13 @@ def test_no_input_leads_to_a_5xx(
         assert_error_shape(answer)
 
 
-DOC = OperationDoc(operation_id="doIt", tag="service", summary="", responses={})
+DOC = Operation("POST", "/it", "doIt", "service", "")
 
 
-def app_of(handler: object, log: CapturedLog, **options: object) -> ASGIApp:
+def app_of(handler: Handler, log: CapturedLog, **options: object) -> ASGIApp:
     """An app with one route."""
-    operation = Operation("POST", "/it", handler, DOC, **options)  # type: ignore[arg-type]
-    (route,) = routes_of([operation], ClientLimits(10, VirtualClock(), CapturedLog()))
+    operation = replace(DOC, **options)  # type: ignore[arg-type]
+    (route,) = routes_of([(operation, handler)], ClientLimits(10, VirtualClock(), CapturedLog()))
     return ErrorMiddleware(route, log)
 
 
@@ -426,7 +427,7 @@ async def test_no_site_at_all(tmp_path: Path) -> None:
 async def stopped_during(handler: Handler, started: asyncio.Event) -> tuple[str, bytes, CapturedLog]:
     """Stop the server while a request is in this handler: head and body of the response, and the log."""
     log = CapturedLog()
-    (route,) = routes_of([Operation("POST", "/it", handler, DOC)], ClientLimits(10, VirtualClock(), CapturedLog()))
+    (route,) = routes_of([(DOC, handler)], ClientLimits(10, VirtualClock(), CapturedLog()))
     server = HttpServer("127.0.0.1", 0)
     with library_logs(log):
         await server.start(ErrorMiddleware(route, log))

@@ -38,7 +38,7 @@ class Route:
         return Shown(number)
 
     def cache(self, *, in_one_loop: bool = True) -> ResponseCache[int]:
-        return ResponseCache(self.clock, 5, _limit, self.respond, in_one_loop=in_one_loop)
+        return ResponseCache(self.clock, 5, self.respond, in_one_loop=in_one_loop)
 
 
 def _limit(query: QueryParams) -> int:
@@ -46,7 +46,8 @@ def _limit(query: QueryParams) -> int:
 
 
 async def show(cache: ResponseCache[int], query: str = "") -> bytes:
-    response = await cache.show(Request({"type": "http", "query_string": query.encode(), "headers": []}))
+    request = Request({"type": "http", "query_string": query.encode(), "headers": []})
+    response = await cache.show(request, _limit(request.query_params))
     assert isinstance(response, PreparedResponse)
     body: bytes = response.complete.body["body"]
     return body
@@ -151,29 +152,15 @@ async def test_where_requests_cannot_wait_for_each_other_each_computes_its_own()
     assert len(route.computed) == 3
 
 
-def counting_parses(route: Route) -> tuple[ResponseCache[int], list[str]]:
-    """A cache, and the queries that it has parsed."""
-    parsed: list[str] = []
-
-    def parse(query: QueryParams) -> int:
-        parsed.append(str(query))
-        return _limit(query)
-
-    cache = ResponseCache(route.clock, 5, parse, route.respond, in_one_loop=True)
-    return cache, parsed
-
-
 async def test_a_query_is_parsed_once_however_often_its_response_is_renewed() -> None:
     """The board is asked for without end, and computed every second."""
     route = Route()
-    cache, parsed = counting_parses(route)
+    cache = route.cache()
     await show(cache, "limit=7")
     for _ in range(5):
         await route.clock.sleep(2)
         await show(cache, "limit=7")  # begins to compute a newer one
         await route.clock.sleep(0.6)
-        parsed.clear()
         for _ in range(20):
             assert cache.fresh(b"limit=7") is not None
-        assert parsed == []
     assert route.computed == [7] * 6

@@ -27,7 +27,8 @@ from tocsin.scheduler.types import SchedulerEvent
 from tocsin.swaps import store as swap_store
 from tocsin.web import events as news_streams
 from tocsin.web.deps import Keys
-from tocsin.web.events import STREAMS_MAX, STREAMS_PER_CLIENT, EventStreams, NewsStreams
+from tocsin.web.events import STREAMS_MAX, STREAMS_PER_CLIENT, EventStreams, NewsQuery, NewsStreams
+from tocsin.web.parameters import read_query
 
 EVENTS = "/api/competition/events"
 
@@ -44,7 +45,8 @@ async def opened(streams: NewsStreams, address: str = "", last_id: str = "") -> 
         "headers": headers,
         "client": ("127.0.0.1", 1),
     }
-    response = await streams.show(Request(scope))
+    request = Request(scope)
+    response = await streams.show(request, read_query(NewsQuery, request))
     assert isinstance(response, StreamingResponse)
     frames = one_by_one(cast("AsyncGenerator[bytes, None]", response.body_iterator))
     assert await anext(frames) == b"retry: 3000\n\n"
@@ -290,7 +292,7 @@ class Client:
         }
 
     async def read(self, streams: NewsStreams) -> None:
-        response = await streams.show(Request(self.scope))
+        response = await streams.show(Request(self.scope), NewsQuery())
         self.started.set()
         await response(self.scope, self._receive, self._send)
 

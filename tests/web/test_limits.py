@@ -14,16 +14,18 @@ from starlette.types import ASGIApp
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.virtual_time import VirtualClock
 from support.asgi import Answer, ask
-from support.world import ADMIN_KEY, KEY, Tocsin, tocsin_in
+from support.world import ADMIN_KEY, KEY, Tocsin, named_keys, tocsin_in
 from tocsin.app import Process
 from tocsin.errors import RequestRefused
 from tocsin.local.server import HttpServer
+from tocsin.settings import AccessKey
 from tocsin.web import limits as request_limits
 from tocsin.web.app import ErrorMiddleware
+from tocsin.web.deps import Keys
 from tocsin.web.limits import ClientLimits, ClientRateLimit, networks_of
-from tocsin.web.route import Operation, OperationDoc, routes_of
+from tocsin.web.route import Access, Operation, authorize, routes_of
 
-DOC = OperationDoc(operation_id="it", tag="service", summary="It.", responses={})
+DOC = Operation("POST", "/it", "it", "service", "It.")
 
 
 async def echo(request: Request) -> ASGIApp:
@@ -33,7 +35,7 @@ async def echo(request: Request) -> ASGIApp:
 async def test_posts_are_limited_per_client_and_minute() -> None:
     """A burst is fine, more is a 429 with the time to wait; other clients are not affected."""
     clock = VirtualClock()
-    (route,) = routes_of([Operation("POST", "/it", echo, DOC)], ClientLimits(3, clock, CapturedLog()))
+    (route,) = routes_of([(DOC, echo)], ClientLimits(3, clock, CapturedLog()))
     app = ErrorMiddleware(route, CapturedLog())
     statuses = [(await ask(app, "/it", method="POST")).status for _ in range(3)]
     refused = await ask(app, "/it", method="POST")
@@ -52,17 +54,14 @@ async def test_a_client_that_guesses_is_refused_before_its_key_is_compared() -> 
     """Ten wrong keys a minute, then not even the right one; other clients are not affected, and the log says it."""
     clock, log = VirtualClock(), CapturedLog()
 
-    async def keyed(request: Request) -> ASGIApp:
-        if request.headers.get("x-key") != "right":
-            raise RequestRefused(401, "unauthorised", "Send the key.")
-        return Response("done")
+    def authorized(request: Request, access: Access) -> AccessKey:
+        return authorize(request, access, Keys(cron=named_keys("right")), log)
 
-    operation = Operation("POST", "/it", keyed, replace(DOC, key="X-Key"))
-    (route,) = routes_of([operation], ClientLimits(3, clock, log))
+    (route,) = routes_of([(replace(DOC, access="cron"), echo)], ClientLimits(3, clock, log), authorized)
     app = ErrorMiddleware(route, CapturedLog())
 
     async def send(key: str, client: str = "192.0.2.1") -> int:
-        return (await ask(app, "/it", method="POST", headers={"X-Key": key}, client=client)).status
+        return (await ask(app, "/it", method="POST", headers={"X-Cron-Secret": key}, client=client)).status
 
     before = [await send("right") for _ in range(20)]
     guesses = [await send("wrong") for _ in range(12)]

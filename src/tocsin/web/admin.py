@@ -5,14 +5,13 @@ operator's key may act, and every action is in the audit log. `/api/competition/
 (docs/decisions.md). `/healthz` says whether the process is alive, `/readyz` whether the
 service is ready: on one machine from a snapshot that needs no answer from the scheduler, see `HealthSnapshot`.
 
-Emits `refusals.not_counted` when the database does not answer; the status is then shown without refusals. Emits
-`auth.forbidden` when a viewer tries to act.
+Emits `refusals.not_counted` when the database does not answer; the status is then shown without refusals.
 """
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,25 +26,34 @@ from tocsin.scheduler.types import (
     OUTCOMES,
     TRIGGERS,
     AuditEntry,
+    AuditList,
+    DayList,
+    Health,
     Paused,
     Refreshed,
     RefreshResult,
     Reloaded,
+    Resumed,
+    RunDetail,
+    RunList,
+    SchedulerEvent,
+    SchedulerOverview,
     StatusCondition,
 )
-from tocsin.settings import AccessKey
-from tocsin.shape import FreeForm, SnakeShape
+from tocsin.shape import FreeForm, Shape, SnakeShape
+from tocsin.stacks import TXID_PATTERN
 from tocsin.swaps.codes import Code
 from tocsin.swaps.submit import RECHECK
 from tocsin.swaps.trades import refused_since
 from tocsin.swaps.types import SubmitAnswer
 from tocsin.swaps.walk import list_ages
-from tocsin.text import parse_duration, utc_time
+from tocsin.text import DURATION_PATTERN, parse_duration, utc_time
 from tocsin.web.deps import ProofReader, WebDeps
 from tocsin.web.events import EventStreams
 from tocsin.web.limits import networks_of
+from tocsin.web.parameters import LAST_EVENT, Parameter, one_of, text, whole
 from tocsin.web.response import NO_STORE, PRIVATE, json_response
-from tocsin.web.route import Alive, CronDescription, require_key
+from tocsin.web.route import Operation, ResponseDoc, key_of
 
 DAY_MS = 86_400_000
 RUNS_PAGE_MAX = 2_000  # runs in one answer
@@ -73,13 +81,215 @@ PARAMETERS: Mapping[str, frozenset[str]] = {
     "recheck": frozenset({"txid"}),
     "reload": frozenset(),
 }
-ACTION_PARAMETERS = frozenset[str]().union(*PARAMETERS.values())
 
 TASK_PATTERN = "^[a-z][a-z0-9_]{0,39}$"
 DEFAULT_TASK = "tenero"  # as on the site
 SITE_TASKS = {"competition": "sweep"}  # the site's name of the task, and ours
 
+_AT = 1778700600000
 _NUMBER = re.compile(r"[0-9]{1,15}")
+
+
+def _action(_name: str, sent: str) -> str:
+    if sent not in PARAMETERS:
+        raise RequestRefused(400, "unknown_action", f"Give one of these: {ACTIONS}.")
+    return sent
+
+
+def _duration(_name: str, sent: str) -> int:
+    try:
+        return parse_duration(sent)
+    except ValueError as error:
+        raise RequestRefused(400, "bad_until", f"for={sent[:40]} {error}, such as for=2h.") from None
+
+
+def _run_number(_name: str, sent: str) -> int:
+    if _NUMBER.fullmatch(sent) is None:
+        raise RequestRefused(400, "bad_number", "A run has a number, such as 17.")
+    return int(sent)
+
+
+def checked_reason(sent: str) -> str | None:
+    """Why an operator acts, in the operator's own words."""
+    reason = sent.strip()
+    if len(reason) > REASON_MAX or not reason.isprintable():
+        raise RequestRefused(400, "bad_reason", f"reason is one line of at most {REASON_MAX} characters.")
+    return reason or None
+
+
+def _task(description: str, pattern: str = TASK_PATTERN) -> Parameter:
+    """A task. The scheduler refuses an unknown one, and names those that it has."""
+    schema: FreeForm = {"type": "string", "pattern": pattern}
+    return Parameter(description, schema, lambda _name, sent: SITE_TASKS.get(sent, sent))
+
+
+@dataclass(frozen=True, slots=True)
+class ActQuery:
+    """An operator's action."""
+
+    action: Annotated[str, Parameter("what to do", {"enum": list(PARAMETERS)}, _action)]
+    until: Annotated[int | None, whole("pause: until when, unix milliseconds", _AT)] = None
+    length_ms: Annotated[
+        int | None,
+        Parameter(
+            "pause: for how long, such as 90s, 15m, 2h, 1d",
+            {"type": "string", "pattern": DURATION_PATTERN},
+            _duration,
+            "for",
+            strict=True,
+        ),
+    ] = None
+    task: Annotated[str | None, _task(f"refresh: a task's name, or all; {DEFAULT_TASK} by default")] = None
+    txid: Annotated[str, text("recheck: a transaction", pattern=TXID_PATTERN)] = ""
+    reason: Annotated[
+        str | None,
+        Parameter(
+            "why, for the audit log",
+            {"type": "string", "maxLength": REASON_MAX},
+            lambda _name, sent: checked_reason(sent),
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        given = {"until": self.until, "for": self.length_ms, "task": self.task, "txid": self.txid or None}
+        own = PARAMETERS[self.action]
+        foreign = next((name for name, value in given.items() if value is not None and name not in own), None)
+        if foreign is not None:
+            sentence = f"{self.action} takes no {foreign}. Give one of these: {ACTIONS}."
+            raise RequestRefused(400, "bad_request", sentence)
+        if self.action == "pause" and (self.until is None) == (self.length_ms is None):
+            raise RequestRefused(400, "bad_until", f"Give either for=2h or until={_AT}.")
+
+
+@dataclass(frozen=True, slots=True)
+class RunsQuery:
+    """A page of runs, filtered."""
+
+    task: Annotated[str | None, _task("only runs of this task", f"^$|{TASK_PATTERN}")] = None
+    outcome: Annotated[str | None, one_of(("running", *OUTCOMES), "only runs with this outcome", "bad_outcome")] = None
+    trigger: Annotated[str | None, one_of(TRIGGERS, "only runs with this trigger", "bad_trigger")] = None
+    since: Annotated[int | None, whole("only runs that started at or after it, unix milliseconds", _AT)] = None
+    until: Annotated[int | None, whole("only runs that started at or before it, unix milliseconds", _AT)] = None
+    limit: Annotated[int, whole("50 by default", 50, RUNS_PAGE_MAX, 1)] = 50
+    cursor: Annotated[int | None, whole("`next` of the previous page", 51)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """One run."""
+
+    number: Annotated[
+        int,
+        Parameter(
+            "the run's `id`", {"type": "string", "pattern": "^[0-9]{1,15}$"}, _run_number, place="path", example="17"
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class DaysQuery:
+    """The newest days."""
+
+    limit: Annotated[int, whole("30 by default", 50, DAYS_KEPT, 1)] = 30
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """The newest actions."""
+
+    limit: Annotated[int, whole("50 by default", 50, AUDIT_MAX, 1)] = 50
+
+
+@dataclass(frozen=True, slots=True)
+class EventsQuery:
+    """Where a stream continues."""
+
+    after: Annotated[int | None, LAST_EVENT] = None
+
+
+_SCHEDULER = "/api/admin/scheduler"
+STATUS = Operation(
+    "GET",
+    _SCHEDULER,
+    "getScheduler",
+    "scheduler",
+    "Everything the scheduler knows about itself, and what was refused in the last 24 hours.",
+    {200: ResponseDoc("the status; `refusals` by code, null while the database does not answer", (SchedulerOverview,))},
+    access="viewer",
+)
+ACT = Operation(
+    "POST",
+    _SCHEDULER,
+    "controlScheduler",
+    "scheduler",
+    "Pause, resume, refresh, recheck or reload.",
+    {
+        200: ResponseDoc(
+            "what was done", (Paused, Resumed, Refreshed, SubmitAnswer, Reloaded), Paused("v1", 1778707800000)
+        ),
+        409: "reload_is_a_deployment: on Cloudflare, settings change with a deployment",
+        422: "settings_refused: the new settings are invalid; the old ones stay in force",
+    },
+    f"One of: {ACTIONS}. The audit log records each action before it starts and when it ends.",
+    query=ActQuery,
+    access="operator",
+)
+RUNS = Operation(
+    "GET",
+    f"{_SCHEDULER}/runs",
+    "listRuns",
+    "scheduler",
+    "The runs of the last 30 days, newest first.",
+    {200: ResponseDoc("runs", (RunList,))},
+    "`next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.",
+    query=RunsQuery,
+    access="viewer",
+)
+RUN = Operation(
+    "GET",
+    f"{_SCHEDULER}/runs/{{number}}",
+    "getRun",
+    "scheduler",
+    "One run: how it was started, what it did, how it ended, and its log lines.",
+    {200: ResponseDoc("the run", (RunDetail,)), 404: "unknown_run: it never began, or its record has expired"},
+    "The first 10 lines and the last 20 are kept. They are stored when a run ends.",
+    query=RunQuery,
+    access="viewer",
+)
+DAYS = Operation(
+    "GET",
+    f"{_SCHEDULER}/days",
+    "listDays",
+    "scheduler",
+    "The totals of each day and task, newest first.",
+    {200: ResponseDoc("days", (DayList,))},
+    query=DaysQuery,
+    access="viewer",
+)
+AUDIT = Operation(
+    "GET",
+    f"{_SCHEDULER}/audit",
+    "listActions",
+    "scheduler",
+    "The latest actions of operators, newest first: who, what, why, and how it ended.",
+    {200: ResponseDoc("the audit log", (AuditList,))},
+    query=AuditQuery,
+    access="viewer",
+)
+EVENTS = Operation(
+    "GET",
+    f"{_SCHEDULER}/events",
+    "streamEvents",
+    "scheduler",
+    "Server-sent events: runs, alarms, pauses, changes of budgets.",
+    {
+        200: ResponseDoc("a stream that does not end", (SchedulerEvent,), media_type="text/event-stream"),
+        429: "too_many_streams: close one",
+    },
+    "Each event's `data` is a `SchedulerEvent`. While nothing happens, a comment is sent every 15 s.",
+    query=EventsQuery,
+    access="viewer",
+)
 
 
 class AdminRoutes:
@@ -93,8 +303,7 @@ class AdminRoutes:
         self._proof = ProofReader(deps)
 
     async def show(self, request: Request) -> ASGIApp:
-        key = self._viewer(request)
-        deps = self._deps
+        deps, key = self._deps, key_of(request)
         status = await deps.scheduler().status_json()
         condition = StatusCondition.from_json(status)
         health = health_of(await deps.health(), deps.clock.now(), condition)
@@ -112,80 +321,60 @@ class AdminRoutes:
         }
         return json_response(overview, headers=PRIVATE)
 
-    async def act(self, request: Request) -> ASGIApp:
-        key, action, deps = self._operator(request), self._action(request), self._deps
-        client, reason = networks_of(request.scope)[0], _reason(request)
-        entry = AuditEntry(key.name, "operator", client, action.name, action.target, reason)
+    async def act(self, request: Request, query: ActQuery) -> ASGIApp:
+        deps, key, action = self._deps, key_of(request), self._action(query)
+        client = networks_of(request.scope)[0]
+        entry = AuditEntry(key.name, "operator", client, query.action, action.target, query.reason)
         return _respond(await audited(deps.scheduler, deps.logger, entry, action.work, detail_of))
 
-    def _action(self, request: Request) -> "_Action":
-        """The action of the request. Refuses an unclear request before anything is recorded."""
-        name, deps = request.query_params.get("action"), self._deps
-        own = PARAMETERS.get(name or "", frozenset())
-        foreign = next((each for each in request.query_params if each in ACTION_PARAMETERS - own), None)
-        if name in PARAMETERS and foreign is not None:
-            raise RequestRefused(400, "bad_request", f"{name} takes no {foreign}. Give one of these: {ACTIONS}.")
-        match name:
+    def _action(self, query: ActQuery) -> "_Action":
+        """The action to perform. Refuses a reload on Cloudflare before anything is recorded."""
+        deps = self._deps
+        match query.action:
             case "pause":
-                until = self._until(request)
-                return _Action(name, None, _refused_as("bad_until", lambda: deps.scheduler().pause_until(until)))
+                until = query.until if query.length_ms is None else deps.clock.now() + query.length_ms
+                assert until is not None
+                return _Action(None, _refused_as("bad_until", lambda: deps.scheduler().pause_until(until)))
             case "resume":
-                return _Action(name, None, lambda: deps.scheduler().resume())
+                return _Action(None, lambda: deps.scheduler().resume())
             case "refresh":
-                task = _task(request) or DEFAULT_TASK
-                return _Action(name, task[:TARGET_MAX], _refused_as("bad_task", lambda: self._refresh(task)))
+                task = query.task or DEFAULT_TASK
+                return _Action(task[:TARGET_MAX], _refused_as("bad_task", lambda: self._refresh(task)))
             case "recheck":
-                txid = request.query_params.get("txid", "")
-                return _Action(name, txid[:TARGET_MAX], lambda: self._recheck(txid))
-            case "reload":
+                return _Action(query.txid[:TARGET_MAX], lambda: self._recheck(query.txid))
+            case _:
                 if deps.reload is None:
                     raise RequestRefused(409, "reload_is_a_deployment", DEPLOYMENT)
-                return _Action(name, None, deps.reload)
-            case _:
-                raise RequestRefused(400, "unknown_action", f"Give one of these: {ACTIONS}.")
+                return _Action(None, deps.reload)
 
-    async def audit(self, request: Request) -> ASGIApp:
-        self._viewer(request)
-        return _respond(await self._deps.scheduler().audit(_limit(request, 50, AUDIT_MAX)))
+    async def audit(self, _request: Request, query: AuditQuery) -> ASGIApp:
+        return _respond(await self._deps.scheduler().audit(query.limit))
 
-    async def runs(self, request: Request) -> ASGIApp:
-        self._viewer(request)
-        task = _task(request)
-        limit = _limit(request, 50, RUNS_PAGE_MAX)
-        outcome = request.query_params.get("outcome") or None
-        if outcome is not None and outcome not in {"running", *OUTCOMES}:
-            raise RequestRefused(400, "bad_outcome", f"outcome is one of running, {', '.join(OUTCOMES)}.")
-        trigger = request.query_params.get("trigger") or None
-        if trigger is not None and trigger not in TRIGGERS:
-            raise RequestRefused(400, "bad_trigger", f"trigger is one of {', '.join(TRIGGERS)}.")
-        since, until = (_optional_number(request, name, 1778700600000) for name in ("since", "until"))
-        before = _optional_number(request, "cursor", 51)
-        scheduler = self._deps.scheduler()
-        ask = _refused_as("bad_task", lambda: scheduler.runs(task, limit, outcome, since, before, trigger, until))
-        return _respond(await ask())
+    async def runs(self, _request: Request, query: RunsQuery) -> ASGIApp:
+        scheduler, each = self._deps.scheduler(), query
+        return _respond(
+            await _refused_as(
+                "bad_task",
+                lambda: scheduler.runs(
+                    each.task, each.limit, each.outcome, each.since, each.cursor, each.trigger, each.until
+                ),
+            )()
+        )
 
-    async def run(self, request: Request) -> ASGIApp:
-        self._viewer(request)
-        number = request.path_params["number"]
-        if _NUMBER.fullmatch(number) is None:
-            raise RequestRefused(400, "bad_number", "A run has a number, such as 17.")
+    async def run(self, _request: Request, query: RunQuery) -> ASGIApp:
         try:
-            return _respond(await self._deps.scheduler().run(int(number)))
+            return _respond(await self._deps.scheduler().run(query.number))
         except UsageError as error:
             raise RequestRefused(404, "unknown_run", str(error)) from error
 
-    async def days(self, request: Request) -> ASGIApp:
-        self._viewer(request)
-        return _respond(await self._deps.scheduler().days(_limit(request, 30, DAYS_KEPT)))
+    async def days(self, _request: Request, query: DaysQuery) -> ASGIApp:
+        return _respond(await self._deps.scheduler().days(query.limit))
 
-    async def events(self, request: Request) -> ASGIApp:
-        key = self._viewer(request)
-        last = request.headers.get("last-event-id", "")
-        after = int(last) if _NUMBER.fullmatch(last) else 0
-        headers = {**PRIVATE, "X-Accel-Buffering": "no"}
+    async def events(self, request: Request, query: EventsQuery) -> ASGIApp:
+        key, headers = key_of(request), {**PRIVATE, "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
-        return self._streams.open(after, lambda: key in self._deps.keys.admin, headers)
+        return self._streams.open(query.after or 0, lambda: key in self._deps.keys.admin, headers)
 
     async def _refresh(self, task: str) -> Refreshed:
         scheduler = self._deps.scheduler()
@@ -205,18 +394,6 @@ class AdminRoutes:
         self._on_refresh()
         return answer
 
-    def _until(self, request: Request) -> int:
-        """The end of a pause: a time, or a duration from now by this machine's clock."""
-        query = request.query_params
-        if ("for" in query) == ("until" in query):
-            raise RequestRefused(400, "bad_until", "Give either for=2h or until=1778700600000.")
-        if "until" in query:
-            return _number(request, "until", example=1778700600000)
-        try:
-            return self._deps.clock.now() + parse_duration(query["for"])
-        except ValueError as error:
-            raise RequestRefused(400, "bad_until", f"for={query['for'][:40]} {error}, such as for=2h.") from None
-
     async def _count(self) -> "_Counted":
         """The counts from the database; none when it does not answer, because the status matters most just then."""
         deps, now_s = self._deps, self._deps.clock.monotonic()
@@ -231,33 +408,11 @@ class AdminRoutes:
         self._counted = _Counted(now_s, {**refusals}, {**lists})
         return self._counted
 
-    def _viewer(self, request: Request) -> AccessKey:
-        return require_viewer(request, self._deps)
-
-    def _operator(self, request: Request) -> AccessKey:
-        return require_operator(request, self._deps)
-
-
-def require_viewer(request: Request, deps: WebDeps) -> AccessKey:
-    """The key, if it may read."""
-    return require_key(request, "X-Admin-Key", deps.keys.admin, "ADMIN_KEY")
-
-
-def require_operator(request: Request, deps: WebDeps) -> AccessKey:
-    """The key, if it may act."""
-    key = require_viewer(request, deps)
-    if key.role != "operator":
-        deps.logger.warning("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
-        sentence = f"The key {key.name} is read-only: this action needs a key from ADMIN_KEY."
-        raise RequestRefused(403, "read_only_key", sentence)
-    return key
-
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """An operator's action, with its target: a task or a transaction."""
+    """The work of an action, with its target: a task or a transaction."""
 
-    name: str
     target: str | None
     work: Callable[[], Awaitable[SnakeShape]]
 
@@ -305,40 +460,67 @@ def _refused_as(code: str, ask: Callable[[], Awaitable[AnyShape]]) -> Callable[[
     return asked
 
 
-def _reason(request: Request) -> str | None:
-    """Why an operator acts, in the operator's own words."""
-    return checked_reason(request.query_params.get("reason", ""))
+@dataclass(frozen=True, slots=True)
+class Alive(Shape):
+    """The process answers."""
+
+    ok: bool
+    version: str
 
 
-def checked_reason(text: str) -> str | None:
-    reason = text.strip()
-    if len(reason) > REASON_MAX or not reason.isprintable():
-        raise RequestRefused(400, "bad_reason", f"reason is one line of at most {REASON_MAX} characters.")
-    return reason or None
+@dataclass(frozen=True, slots=True)
+class CronDescription(Shape):
+    """What `POST /api/competition/cron` does, and what to use instead."""
+
+    route: str
+    does: str
+    needed: bool
+    why: str
+    instead: str
 
 
-def _task(request: Request) -> str | None:
-    """The task of the request. The scheduler refuses an unknown one, and names those that it has."""
-    task = request.query_params.get("task") or None
-    return None if task is None else SITE_TASKS.get(task, task)
-
-
-def _limit(request: Request, default: int, most: int) -> int:
-    limit = _optional_number(request, "limit", default)
-    if limit is not None and not 1 <= limit <= most:
-        raise RequestRefused(400, "bad_limit", f"limit is 1 to {most}.")
-    return default if limit is None else limit
-
-
-def _optional_number(request: Request, name: str, example: int) -> int | None:
-    return _number(request, name, example) if name in request.query_params else None
-
-
-def _number(request: Request, name: str, example: int) -> int:
-    text = request.query_params.get(name, "")
-    if _NUMBER.fullmatch(text) is None:
-        raise RequestRefused(400, f"bad_{name}", f"{name} is a whole number, such as {name}={example}.")
-    return int(text)
+CRON = Operation(
+    "GET",
+    "/api/competition/cron",
+    "describeCron",
+    "competition",
+    "What the POST does, and why it is not needed.",
+    {200: ResponseDoc("a description", (CronDescription,))},
+    store=False,
+)
+SWEEP = Operation(
+    "POST",
+    "/api/competition/cron",
+    "sweepNow",
+    "competition",
+    "Run the competition sweep now, or join the one that is running.",
+    {
+        200: ResponseDoc("the sweep's counters", (RefreshResult,)),
+        400: "bad_request: this instance of the scheduler is not the active one",
+    },
+    access="cron",
+)
+HEALTHZ = Operation(
+    "GET",
+    "/healthz",
+    "getHealth",
+    "service",
+    "Whether the process is alive.",
+    {200: ResponseDoc("it is", (Alive,))},
+    store=False,
+)
+READYZ = Operation(
+    "GET",
+    "/readyz",
+    "getReadiness",
+    "service",
+    "Whether the service is ready.",
+    {
+        200: ResponseDoc("it is ready", (Health,), Health(ready=True, state="ready", reasons=[], notes=[])),
+        503: "not_ready, with `reasons`: a task is overdue, disabled or failing, no alarm is set, the event loop is"
+        " stuck, or the store cannot be written",
+    },
+)
 
 
 class CronRoutes:
@@ -359,8 +541,7 @@ class CronRoutes:
         return json_response(description.to_json())
 
     async def sweep(self, request: Request) -> ASGIApp:
-        deps = self._deps
-        key = require_key(request, "X-Cron-Secret", deps.keys.cron, "CRON_SECRET")
+        deps, key = self._deps, key_of(request)
         entry = AuditEntry(key.name, "cron", networks_of(request.scope)[0], "refresh", "sweep")
         result = await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), _detail)
         return json_response(result.to_json(), headers=NO_STORE)

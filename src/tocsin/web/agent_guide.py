@@ -1,145 +1,35 @@
-"""`/llms.txt` and `/.well-known/agent.json`: how a program takes part, from the facts that document the API.
+"""`/llms.txt` and `/.well-known/agent.json`: how a program takes part, from the facts that document the API."""
 
-Here is also the documentation of the operations for these programs.
-"""
-
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
 from tocsin.board.agents import STEPS
-from tocsin.board.types import AgentView
-from tocsin.stacks import TXID_PATTERN
-from tocsin.swaps import trades
+from tocsin.shape import Shape
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.rules import Rules
-from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX
-from tocsin.swaps.types import RefusalPage, TradeVerdict
-from tocsin.web import competition, docs, rounds
-from tocsin.web.competition import ADDRESS, EXAMPLE_SENDER, EXAMPLE_TXID
-from tocsin.web.response import ErrorBody
-from tocsin.web.route import AgentCard, AgentSkill, McpMessage, OperationDoc, Parameter, ResponseDoc
+from tocsin.web import agents, competition, events, prices, rounds
+from tocsin.web.competition import aged
+from tocsin.web.deps import WebDeps
+from tocsin.web.response import json_response
+from tocsin.web.route import Operation, ResponseDoc
 
-AGENT = OperationDoc(
-    operation_id="getAgent",
-    tag="competition",
-    summary="One agent: its tier, missing steps, ranks, values, latest refusals and rounds.",
-    parameters=(replace(ADDRESS, place="path"),),
-    responses={200: ResponseDoc("the agent; an address that is not registered has that tier", (AgentView,))},
-)
-VERDICT = OperationDoc(
-    operation_id="getVerdict",
-    tag="competition",
-    summary="Whether a transaction counts, and why, step by step. Nothing is stored.",
-    description="Recorded, refused and queued transactions are answered from the database. For any other, the service"
-    " asks the chain, with calls from your share.",
-    parameters=(
-        Parameter(
-            "txid",
-            {"type": "string", "pattern": TXID_PATTERN},
-            "64 hex digits, with or without 0x before them",
-            place="path",
-            example=EXAMPLE_TXID,
-        ),
-    ),
-    responses={
-        200: ResponseDoc("the verdict", (TradeVerdict,)),
-        404: ResponseDoc("tx_not_found: Hiro does not know it; if it was just broadcast, try again", (ErrorBody,)),
-        429: ResponseDoc(
-            "too_many_requests: too many reads, or this client has used its share of the calls to Hiro", (ErrorBody,)
-        ),
-        502: ResponseDoc("tx_fetch_failed: Hiro cannot be reached now", (ErrorBody,)),
-    },
-)
-CSV = OperationDoc(
-    operation_id="getBoardCsv",
-    tag="competition",
-    summary="The whole leaderboard by P&L, as CSV for a spreadsheet.",
-    responses={200: ResponseDoc("a line for each agent; unknown values are empty", media_type="text/csv")},
-)
-GUIDE = OperationDoc(
-    operation_id="getGuide",
-    tag="service",
-    summary="How a program takes part in the competition, as plain text.",
-    responses={200: ResponseDoc("the guide", media_type="text/plain")},
-    store=False,
-)
-CARD = OperationDoc(
-    operation_id="getAgentCard",
-    tag="service",
-    summary="What this service offers programs.",
-    responses={200: ResponseDoc("the card", (AgentCard,))},
-    store=False,
-)
-MCP = OperationDoc(
-    operation_id="callMcp",
-    tag="service",
-    summary="The Model Context Protocol: the tools status, rank, submit, explain and allow_list.",
-    description="Streamable HTTP without sessions: one JSON-RPC message in, one out.",
-    body_schema={
-        "type": "object",
-        "required": ["jsonrpc", "method"],
-        "properties": {
-            "jsonrpc": {"const": "2.0"},
-            "id": {"type": ["integer", "string"]},
-            "method": {"type": "string"},
-            "params": {"type": "object"},
-        },
-    },
-    body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
-    parameters=(Parameter("MCP-Protocol-Version", {"type": "string"}, "as initialize returned it", "header"),),
-    responses={
-        200: ResponseDoc("the result, or an error of the protocol", (McpMessage,)),
-        202: ResponseDoc("a notification was accepted"),
-        400: ResponseDoc(
-            "not a single JSON-RPC message, or an unsupported version; malformed_body: not JSON",
-            (McpMessage, ErrorBody),
-        ),
-    },
-)
-REFUSALS = OperationDoc(
-    operation_id="listRefusals",
-    tag="scheduler",
-    summary="Transactions that do not count, newest first, with the reason.",
-    key="X-Admin-Key",
-    parameters=(
-        Parameter(
-            "code",
-            {"enum": ["", *(str(code) for code, meaning in MEANINGS.items() if meaning.final)]},
-            "only this reason",
-        ),
-        Parameter("sender", {"type": "string"}, "only refusals of this wallet; not together with code"),
-        Parameter("limit", {"type": "number"}, f"{REFUSALS_DEFAULT} by default, {REFUSALS_MAX} at most"),
-        Parameter("cursor", {"type": "string", "pattern": trades.PATTERN}, "`next` of the previous page"),
-    ),
-    responses={200: ResponseDoc("a page", (RefusalPage,))},
-)
-EVENTS = OperationDoc(
-    operation_id="streamNews",
-    tag="competition",
-    summary="Server-sent events: swaps that are counted or withdrawn, and each new board; or all events of one agent.",
-    description="Each event's `data` is `News`. With an address there are also `refused` and `outranked`. While nothing"
-    " happens, a comment is sent every 15 s. `Last-Event-ID` continues after an interruption.",
-    parameters=(
-        Parameter("address", {"type": "string"}, "only events of this agent, of every kind", example=EXAMPLE_SENDER),
-    ),
-    responses={
-        200: ResponseDoc("the stream", media_type="text/event-stream"),
-        429: ResponseDoc("too_many_streams, or too_many_requests: too many reads; see Retry-After", (ErrorBody,)),
-    },
-)
-
-# The routes that an agent needs, as method, path and documentation.
-ROUTES: tuple[tuple[str, str, OperationDoc], ...] = (
-    ("GET", "/api/competition/agents/{address}", AGENT),
-    ("GET", "/api/competition/trades/{txid}", VERDICT),
-    ("POST", "/api/competition/trades", competition.SUBMIT_DOC),
-    ("GET", "/api/competition/trades", competition.TRADES),
-    ("GET", "/api/competition/leaderboard", competition.BOARD),
-    ("GET", "/api/competition/allowlist", competition.ALLOWLIST),
-    ("GET", "/api/competition/status", competition.COUNTS),
-    ("GET", "/api/competition/rounds/current", rounds.CURRENT),
-    ("GET", "/api/competition/events", EVENTS),
-    ("GET", "/api/prices", docs.PRICES),
+GUIDE_AGE_S = 300
+# What an agent needs.
+ROUTES: tuple[Operation, ...] = (
+    agents.AGENT,
+    agents.VERDICT_ON,
+    competition.SUBMIT_TRADE,
+    competition.TRADES,
+    competition.BOARD,
+    competition.ALLOWLIST,
+    competition.COUNTS,
+    rounds.CURRENT,
+    events.NEWS,
+    prices.PRICES,
 )
 _REFUSALS = (
     Code.SENDER_NOT_REGISTERED,
@@ -150,6 +40,63 @@ _REFUSALS = (
     Code.BEFORE_COMP_START,
     Code.AFTER_COMP_END,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSkill(Shape):
+    """One thing that a program can request: a route, and what it returns."""
+
+    id: str
+    description: str
+    method: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCard(Shape):
+    """What the service offers to programs. Addresses are relative to that of the service."""
+
+    name: str
+    description: str
+    version: str
+    documentation_url: str
+    openapi_url: str
+    skills: list[AgentSkill]
+
+
+GUIDE = Operation(
+    "GET",
+    "/llms.txt",
+    "getGuide",
+    "service",
+    "How a program takes part in the competition, as plain text.",
+    {200: ResponseDoc("the guide", media_type="text/plain")},
+    store=False,
+)
+CARD = Operation(
+    "GET",
+    "/.well-known/agent.json",
+    "getAgentCard",
+    "service",
+    "What this service offers programs.",
+    {200: ResponseDoc("the card", (AgentCard,))},
+    store=False,
+)
+
+
+class GuideRoutes:
+    """Written for the rules in force."""
+
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+
+    async def guide(self, _request: Request) -> ASGIApp:
+        text = guide(self._deps.rules)
+        return Response(text, media_type="text/plain; charset=utf-8", headers=aged(GUIDE_AGE_S))
+
+    async def card(self, _request: Request) -> ASGIApp:
+        card = agent_card(self._deps.rules, self._deps.version)
+        return json_response(card.to_json(), headers=aged(GUIDE_AGE_S))
 
 
 def guide(rules: Rules) -> str:
@@ -175,7 +122,7 @@ def guide(rules: Rules) -> str:
         "",
         "## Routes",
         "",
-        *(f"- {method} {path}{_query(doc)}: {doc.summary}" for method, path, doc in ROUTES),
+        *(f"- {each.method} {each.path}{_query(each)}: {each.summary}" for each in ROUTES),
         "- POST /mcp: the same for clients of the Model Context Protocol.",
         "- GET /openapi.json: all routes; any route of the competition with ?docs=1 describes itself.",
         "",
@@ -197,12 +144,12 @@ def agent_card(rules: Rules, version: str) -> AgentCard:
         version=version,
         documentation_url="/llms.txt",
         openapi_url="/openapi.json",
-        skills=[AgentSkill(doc.operation_id, doc.summary, method, path) for method, path, doc in ROUTES],
+        skills=[AgentSkill(each.operation_id, each.summary, each.method, each.path) for each in ROUTES],
     )
 
 
-def _query(doc: OperationDoc) -> str:
-    names = [each.name for each in doc.parameters if each.place == "query"]
+def _query(operation: Operation) -> str:
+    names = [each.name for each in operation.parameters if each.place == "query"]
     return f" ({', '.join(names)})" if names else ""
 
 

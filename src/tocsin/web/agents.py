@@ -1,10 +1,11 @@
-"""The routes for participating programs: one agent, a verdict, how to take part, and the board for a spreadsheet."""
+"""The routes for participating programs: one agent, a verdict, and the board for a spreadsheet."""
 
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
+from typing import Annotated
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,14 +24,14 @@ from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.submit import VERDICT, known_verdict
 from tocsin.swaps.types import TradeVerdict, VerdictAnswer
 from tocsin.text import without_formulas
-from tocsin.web.agent_guide import agent_card, guide
 from tocsin.web.competition import aged
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
+from tocsin.web.parameters import ADDRESS, TXID
 from tocsin.web.response import RETRY_S, json_response
+from tocsin.web.route import Operation, ResponseDoc
 
 AGE_S = 5
-GUIDE_AGE_S = 300
 ROUNDS_SHOWN = 12
 COLUMNS = (
     "rank",
@@ -46,6 +47,55 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class AgentQuery:
+    """One wallet."""
+
+    address: Annotated[str, ADDRESS.in_path()]
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictQuery:
+    """One transaction."""
+
+    txid: Annotated[str, TXID.in_path()]
+
+
+AGENT = Operation(
+    "GET",
+    "/api/competition/agents/{address}",
+    "getAgent",
+    "competition",
+    "One agent: its tier, missing steps, ranks, values, latest refusals and rounds.",
+    {200: ResponseDoc("the agent; an address that is not registered has that tier", (AgentView,))},
+    query=AgentQuery,
+)
+VERDICT_ON = Operation(
+    "GET",
+    "/api/competition/trades/{txid}",
+    "getVerdict",
+    "competition",
+    "Whether a transaction counts, and why, step by step. Nothing is stored.",
+    {
+        200: ResponseDoc("the verdict", (TradeVerdict,)),
+        404: "tx_not_found: Hiro does not know it; if it was just broadcast, try again",
+        429: "too_many_requests: too many reads, or this client has used its share of the calls to Hiro",
+        502: "tx_fetch_failed: Hiro cannot be reached now",
+    },
+    "Recorded, refused and queued transactions are answered from the database. For any other, the service asks the"
+    " chain, with calls from your share.",
+    query=VerdictQuery,
+)
+CSV = Operation(
+    "GET",
+    "/api/competition/leaderboard.csv",
+    "getBoardCsv",
+    "competition",
+    "The whole leaderboard by P&L, as CSV for a spreadsheet.",
+    {200: ResponseDoc("a line for each agent; unknown values are empty", media_type="text/csv")},
+)
+
+
 class AgentRoutes:
     """Reads stored data. Only for a verdict on an unknown transaction does the object ask the chain."""
 
@@ -55,12 +105,12 @@ class AgentRoutes:
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._ranks = BoardRanks()
 
-    async def agent(self, request: Request) -> ASGIApp:
-        view = await self.view(request.path_params["address"])
+    async def agent(self, _request: Request, query: AgentQuery) -> ASGIApp:
+        view = await self.view(query.address)
         return json_response(view.to_json(), headers=aged(AGE_S))
 
-    async def verdict(self, request: Request) -> ASGIApp:
-        verdict = await self.verdict_on(request.path_params["txid"], networks_of(request.scope))
+    async def verdict(self, request: Request, query: VerdictQuery) -> ASGIApp:
+        verdict = await self.verdict_on(query.txid, networks_of(request.scope))
         return json_response(verdict.to_json(), headers=aged(AGE_S))
 
     async def board(self) -> PublishedBoard:
@@ -102,14 +152,6 @@ class AgentRoutes:
             headers=headers,
             reason=answer.reason,
         )
-
-    async def guide(self, _request: Request) -> ASGIApp:
-        text = guide(self._deps.rules)
-        return Response(text, media_type="text/plain; charset=utf-8", headers=aged(GUIDE_AGE_S))
-
-    async def card(self, _request: Request) -> ASGIApp:
-        card = agent_card(self._deps.rules, self._deps.version)
-        return json_response(card.to_json(), headers=aged(GUIDE_AGE_S))
 
 
 class CsvRoute:

@@ -20,21 +20,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.errors import ObjectReset, StoreError, StoreUnavailable
 from holdfast.types import Logger
 from tocsin.errors import RequestRefused
-from tocsin.web import agent_guide, competition, docs, rounds
-from tocsin.web.admin import AdminRoutes, CronRoutes, HealthRoutes
+from tocsin.settings import AccessKey
+from tocsin.web import admin, agent_guide, agents, chainhook, competition, events, mcp, metrics, openapi, prices, rounds
 from tocsin.web.agent_page import AgentPages
-from tocsin.web.agents import AgentRoutes, CsvRoute
 from tocsin.web.cache import ResponseCache
-from tocsin.web.chainhook import BODY_MAX, ChainhookRoute
-from tocsin.web.competition import CompetitionRoutes, CurvesRoute, RefusalRoutes
-from tocsin.web.deps import Keys, WebDeps
-from tocsin.web.events import NewsStreams
+from tocsin.web.deps import WebDeps
 from tocsin.web.limits import UNDER_WAY_MAX, ClientLimits
-from tocsin.web.mcp import McpRoute
-from tocsin.web.metrics import HttpMetrics, MetricsRoute
-from tocsin.web.openapi import ApiDocs
 from tocsin.web.pages import is_for_people, not_found_page
-from tocsin.web.prices import PriceHistoryRoute, PriceQuery, price_cache
 from tocsin.web.response import (
     SEND_COMPLETE,
     STRICT_TRANSPORT,
@@ -46,17 +38,9 @@ from tocsin.web.response import (
     refusal_of,
     with_security,
 )
-from tocsin.web.rounds import RoundAdminRoutes, RoundRoutes
-from tocsin.web.route import Operation, PathPatterns, is_public, require_key, routes_of
+from tocsin.web.route import Access, Handler, Operation, PathPatterns, authorize, routes_of
 
 TRACEBACK_MAX = 4_000
-PRICES_PATH = "/api/prices"
-BOARD_PATH = "/api/competition/leaderboard"
-STATUS_PATH = "/api/competition/status"
-HISTORY_PATH = "/api/competition/history"
-CURVES_PATH = "/api/competition/curves"
-ROUNDS_PATH = "/api/competition/rounds"
-ROUND_ADMIN_PATH = "/api/admin/competition/finalize"
 DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
 REFUSAL_WAIT_S = 1.0
 ANY = "*"
@@ -178,30 +162,41 @@ class CrossOrigin:
 def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are routes that come after the API's own."""
     cross_origin = CrossOrigin(deps.origins)
-    prices = price_cache(deps, cross_origin.fixed_headers)
-    trading = CompetitionRoutes(deps, cross_origin.fixed_headers)
+    everywhere = cross_origin.fixed_headers
+    price_cache = prices.price_cache(deps, everywhere)
+    trading = competition.CompetitionRoutes(deps, everywhere)
+
+    def authorized(request: Request, access: Access) -> AccessKey:
+        return authorize(request, access, deps.keys, deps.logger)
+
+    def has_admin_key(scope: Scope) -> bool:
+        try:
+            authorized(Request(scope), "viewer")
+        except RequestRefused:
+            return False
+        return True
+
     limits = ClientLimits(
         deps.posts_per_minute_max,
         deps.clock,
         deps.logger,
         reads_per_minute_max=deps.reads_per_minute_max,
         under_way_max=UNDER_WAY_MAX if deps.in_one_loop and deps.reads_per_minute_max else 0,
-        is_admin=lambda scope: _has_admin_key(scope, deps.keys),
+        is_admin=has_admin_key,
     )
-    http = HttpMetrics(deps.clock)
-    agents = AgentRoutes(deps)
-    curves = CurvesRoute(deps, cross_origin.fixed_headers)
-    listed = operations(deps, prices, trading, agents, curves, http)
-    public = {operation.path for operation in listed if is_public(operation)}
-    cross_origin.paths = PathPatterns(public | DOCUMENTS)
+    http = metrics.HttpMetrics(deps.clock)
+    agent_routes = agents.AgentRoutes(deps)
+    curves = competition.CurvesRoute(deps, everywhere)
+    listed = handlers(deps, price_cache, trading, agent_routes, curves, http)
+    cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
     cached: dict[str, ResponseCache[Any]] = {
-        PRICES_PATH: prices,
-        BOARD_PATH: trading.board,
-        STATUS_PATH: trading.status,
-        HISTORY_PATH: trading.history,
+        prices.PRICES.path: price_cache,
+        competition.BOARD.path: trading.board,
+        competition.COUNTS.path: trading.status,
+        competition.HISTORY.path: trading.history,
     }
-    agent_pages = AgentPages(deps, agents, limits).routes()
-    routes = [*routes_of(listed, limits, compress=deps.compress), *agent_pages, *pages]
+    agent_pages = AgentPages(deps, agent_routes, limits).routes()
+    routes = [*routes_of(listed, limits, authorized, compress=deps.compress), *agent_pages, *pages]
     http.know(route.path for route in routes if isinstance(route, Route))
     return _App(
         cached,
@@ -214,77 +209,69 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
 
 
-def operations(
+def handlers(
     deps: WebDeps,
-    prices: ResponseCache[PriceQuery],
-    trading: CompetitionRoutes,
-    agents: AgentRoutes,
-    curves: CurvesRoute,
-    http: HttpMetrics,
-) -> list[Operation]:
-    """Every route of the API."""
-    chainhook, cron = ChainhookRoute(deps), CronRoutes(deps)
-    health, metrics = HealthRoutes(deps), MetricsRoute(deps, http)
-    round_routes, round_admin = RoundRoutes(deps), RoundAdminRoutes(deps)
+    price_cache: ResponseCache[prices.PriceQuery],
+    trading: competition.CompetitionRoutes,
+    agent_routes: agents.AgentRoutes,
+    curves: competition.CurvesRoute,
+    http: metrics.HttpMetrics,
+) -> list[tuple[Operation, Handler]]:
+    """Every route of the API, and what answers it."""
+    cron, health, guide = admin.CronRoutes(deps), admin.HealthRoutes(deps), agent_guide.GuideRoutes(deps)
+    round_routes, round_admin = rounds.RoundRoutes(deps), rounds.RoundAdminRoutes(deps)
 
     def refreshed() -> None:
-        prices.forget()
+        price_cache.forget()
         trading.board.forget()
 
-    every: list[Operation] = []
-    api_docs = ApiDocs(deps.version, every, compress=deps.compress, in_one_loop=deps.in_one_loop)
-    every += [
-        Operation("GET", PRICES_PATH, prices.show, docs.PRICES, is_prepared=True),
-        Operation("GET", BOARD_PATH, trading.board.show, competition.BOARD, is_prepared=True),
-        Operation("GET", f"{BOARD_PATH}.csv", CsvRoute(agents).show, agent_guide.CSV),
-        Operation("GET", HISTORY_PATH, trading.history.show, competition.HISTORY, is_prepared=True),
-        Operation("GET", CURVES_PATH, curves.show, competition.CURVES, is_prepared=True),
-        Operation("GET", "/api/competition/trades", trading.trades, competition.TRADES),
-        Operation("POST", "/api/competition/trades", trading.submit, competition.SUBMIT_DOC),
-        Operation("GET", "/api/competition/trades/{txid}", agents.verdict, agent_guide.VERDICT),
-        Operation("GET", "/api/competition/events", NewsStreams(deps).show, agent_guide.EVENTS),
-        Operation("GET", "/api/competition/agents/{address}", agents.agent, agent_guide.AGENT),
-        Operation("GET", STATUS_PATH, trading.status.show, competition.COUNTS, is_prepared=True),
-        Operation("GET", "/api/competition/allowlist", trading.allowlist, competition.ALLOWLIST),
-        Operation("GET", "/api/competition/tracked-tokens", trading.tracked_tokens, competition.TRACKED),
-        Operation("GET", ROUNDS_PATH, round_routes.listed, rounds.ROUNDS),
-        Operation("GET", f"{ROUNDS_PATH}/current", round_routes.current, rounds.CURRENT),
-        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}", round_routes.one, rounds.ROUND_DOC),
-        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}/file", round_routes.file, rounds.FILE),
-        Operation("GET", f"{ROUNDS_PATH}/{{roundId}}/results/{{stxAddress}}", round_routes.placed, rounds.PLACED),
-        Operation("GET", ROUND_ADMIN_PATH, round_admin.show, rounds.ALL),
-        Operation("POST", ROUND_ADMIN_PATH, round_admin.act, rounds.ACT),
-        Operation("POST", "/api/chainhook", chainhook.receive, competition.CHAINHOOK, BODY_MAX),
-        Operation("GET", "/api/competition/cron", cron.describe, docs.CRON),
-        Operation("POST", "/api/competition/cron", cron.sweep, docs.SWEEP),
-        *admin_operations(deps, AdminRoutes(deps, on_refresh=refreshed)),
-        Operation("POST", "/mcp", McpRoute(deps, agents, trading).answer, agent_guide.MCP),
-        Operation("GET", "/llms.txt", agents.guide, agent_guide.GUIDE),
-        Operation("GET", "/.well-known/agent.json", agents.card, agent_guide.CARD),
-        Operation("GET", "/healthz", health.alive, docs.HEALTHZ),
-        Operation("GET", "/readyz", health.ready, docs.READYZ),
-        Operation("GET", "/metrics", metrics.show, docs.METRICS),
-        Operation("GET", "/openapi.json", api_docs.machine, docs.OPENAPI, is_prepared=True),
-        Operation("GET", "/api/openapi.json", api_docs.machine, docs.SITE_OPENAPI, is_prepared=True),
-        Operation("GET", "/api/docs", api_docs.human, docs.DOCS, is_prepared=True),
+    scheduler = admin.AdminRoutes(deps, on_refresh=refreshed)
+    listed: list[tuple[Operation, Handler]] = []
+    api_docs = openapi.ApiDocs(deps.version, listed, compress=deps.compress, in_one_loop=deps.in_one_loop)
+    listed += [
+        (prices.PRICES, price_cache.show),
+        (competition.BOARD, trading.board.show),
+        (agents.CSV, agents.CsvRoute(agent_routes).show),
+        (competition.HISTORY, trading.history.show),
+        (competition.CURVES, curves.show),
+        (competition.TRADES, trading.trades),
+        (competition.SUBMIT_TRADE, trading.submit),
+        (agents.VERDICT_ON, agent_routes.verdict),
+        (events.NEWS, events.NewsStreams(deps).show),
+        (agents.AGENT, agent_routes.agent),
+        (competition.COUNTS, trading.status.show),
+        (competition.ALLOWLIST, trading.allowlist),
+        (competition.TRACKED, trading.tracked_tokens),
+        (rounds.ROUNDS, round_routes.listed),
+        (rounds.CURRENT, round_routes.current),
+        (rounds.ONE, round_routes.one),
+        (rounds.FILE, round_routes.file),
+        (rounds.PLACED, round_routes.placed),
+        (rounds.ALL, round_admin.show),
+        (rounds.ACT, round_admin.act),
+        (chainhook.CHAINHOOK, chainhook.ChainhookRoute(deps).receive),
+        (admin.CRON, cron.describe),
+        (admin.SWEEP, cron.sweep),
+        (competition.REFUSALS, competition.RefusalRoutes(deps).show),
+        (prices.PRICE_HISTORY, prices.PriceHistoryRoute(deps).show),
+        (admin.STATUS, scheduler.show),
+        (admin.ACT, scheduler.act),
+        (admin.RUNS, scheduler.runs),
+        (admin.RUN, scheduler.run),
+        (admin.DAYS, scheduler.days),
+        (admin.AUDIT, scheduler.audit),
+        (admin.EVENTS, scheduler.events),
+        (mcp.MCP, mcp.McpRoute(deps, agent_routes, trading).answer),
+        (agent_guide.GUIDE, guide.guide),
+        (agent_guide.CARD, guide.card),
+        (admin.HEALTHZ, health.alive),
+        (admin.READYZ, health.ready),
+        (metrics.METRICS, metrics.MetricsRoute(deps, http).show),
+        (openapi.OPENAPI, api_docs.machine),
+        (openapi.SITE_OPENAPI, api_docs.machine),
+        (openapi.DOCS, api_docs.human),
     ]
-    return every
-
-
-def admin_operations(deps: WebDeps, admin: AdminRoutes) -> list[Operation]:
-    """The routes for operators, except those for rounds."""
-    scheduler = "/api/admin/scheduler"
-    return [
-        Operation("GET", "/api/admin/competition/refusals", RefusalRoutes(deps).show, agent_guide.REFUSALS),
-        Operation("GET", "/api/admin/prices/history", PriceHistoryRoute(deps).show, docs.PRICE_HISTORY),
-        Operation("GET", scheduler, admin.show, docs.STATUS),
-        Operation("POST", scheduler, admin.act, docs.ACT),
-        Operation("GET", f"{scheduler}/runs", admin.runs, docs.RUNS),
-        Operation("GET", f"{scheduler}/runs/{{number}}", admin.run, docs.RUN),
-        Operation("GET", f"{scheduler}/days", admin.days, docs.DAYS),
-        Operation("GET", f"{scheduler}/audit", admin.audit, docs.AUDIT),
-        Operation("GET", f"{scheduler}/events", admin.events, docs.EVENTS),
-    ]
+    return listed
 
 
 class _App(Starlette):
@@ -293,7 +280,7 @@ class _App(Starlette):
     def __init__(
         self,
         cached: Mapping[str, ResponseCache[Any]],
-        http: HttpMetrics,
+        http: metrics.HttpMetrics,
         limits: ClientLimits,
         cross_origin: CrossOrigin,
         wait: Callable[[], Awaitable[None]],
@@ -361,14 +348,6 @@ class _App(Starlette):
         self._http.count(scope["path"], refusal.status, self._http.now())
         await self._wait()
         await response(scope, receive, send)
-
-
-def _has_admin_key(scope: Scope, keys: Keys) -> bool:
-    try:
-        require_key(Request(scope), "X-Admin-Key", keys.admin, "ADMIN_KEY")
-    except RequestRefused:
-        return False
-    return True
 
 
 async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:

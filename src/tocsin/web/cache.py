@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
@@ -87,14 +85,6 @@ def keep(values: dict[K, V], key: K, value: V, count_max: int) -> None:
     values[key] = value
 
 
-@dataclass(frozen=True, slots=True)
-class CachedResponse:
-    """A response and the (monotonic) time when it was made."""
-
-    made: float
-    prepared: PreparedResponse
-
-
 class ResponseCache(Generic[K]):
     """The newest responses of one path, by the meaning of the query, however it is written.
 
@@ -106,7 +96,6 @@ class ResponseCache(Generic[K]):
         self,
         clock: Clock,
         max_age_s: int,
-        parse: Callable[[QueryParams], K],
         respond: Callable[[K], Awaitable[SnakeShape]],
         *,
         in_one_loop: bool,
@@ -117,67 +106,50 @@ class ResponseCache(Generic[K]):
         self._clock = clock
         self._headers = [(b"cache-control", f"public, max-age={max_age_s}".encode()), *SECURITY_HEADERS, *headers]
         self._compress = compress
-        self._parse = parse
         self._respond = respond
         self._in_one_loop = in_one_loop
-        self._responses: SharedResults[K, CachedResponse] = SharedResults(responses_max, in_one_loop=in_one_loop)
+        # Each response with the (monotonic) time when it was made.
+        self._responses: SharedResults[K, tuple[float, PreparedResponse]]
+        self._responses = SharedResults(responses_max, in_one_loop=in_one_loop)
         self._keys: dict[bytes, K] = {}  # the meaning of queries that the route accepted, by their text
+        self.forget = self._responses.forget
 
     def fresh(self, query: bytes) -> PreparedResponse | None:
         """The cached response to a query that was accepted before; None if the route must answer."""
         key = self._keys.get(query)
-        cached = None if key is None else self._responses.get(key)
-        if key is None or cached is None:
+        kept = None if key is None else self._responses.get(key)
+        if key is None or kept is None:
             return None
-        age_s = self._clock.monotonic() - cached.made
+        age_s = self._clock.monotonic() - kept[0]
         is_shown = age_s <= AGE_MAX_S or (age_s <= AGE_STALE_MAX_S and self._responses.is_computing(key))
-        return cached.prepared if is_shown else None
+        return kept[1] if is_shown else None
 
-    def forget(self) -> None:
-        """Drop all responses, because their data has changed."""
-        self._responses.forget()
+    async def show(self, request: Request, query: K) -> ASGIApp:
+        keep(self._keys, request.scope["query_string"], query, QUERIES_MAX)
+        kept = self._responses.get(query)
+        age_s = AGE_STALE_MAX_S + 1 if kept is None else self._clock.monotonic() - kept[0]
+        if kept is None or age_s > (AGE_STALE_MAX_S if self._in_one_loop else AGE_MAX_S):
+            kept = await self._responses.computed(query, partial(self._compute, query))
+        elif age_s > AGE_MAX_S:
+            self._responses.start(query, partial(self._compute, query))
+        return kept[1]
 
-    async def show(self, request: Request) -> ASGIApp:
-        key = self._parse(request.query_params)
-        keep(self._keys, request.scope["query_string"], key, QUERIES_MAX)
-        return (await self._response(key)).prepared
-
-    async def _response(self, key: K) -> CachedResponse:
-        kept = self._responses.get(key)
-        age_s = AGE_STALE_MAX_S + 1 if kept is None else self._clock.monotonic() - kept.made
-        if kept is not None and age_s <= AGE_MAX_S:
-            return kept
-        if kept is not None and age_s <= AGE_STALE_MAX_S and self._in_one_loop:
-            self._responses.start(key, partial(self._compute, key))
-            return kept
-        return await self._responses.computed(key, partial(self._compute, key))
-
-    async def _compute(self, key: K) -> CachedResponse:
+    async def _compute(self, query: K) -> tuple[float, PreparedResponse]:
         """A new `asOf` alone does not change the ETag."""
         made = self._clock.monotonic()
-        shown = (await self._respond(key)).to_json()
+        shown = (await self._respond(query)).to_json()
         etag = etag_of(json_bytes({**shown, "asOf": None})) if "asOf" in shown else None
         body, kind = json_bytes(shown), "application/json"
-        return CachedResponse(made, PreparedResponse(body, kind, self._headers, etag=etag, compress=self._compress))
+        return made, PreparedResponse(body, kind, self._headers, etag=etag, compress=self._compress)
 
 
 def cache_for(
     deps: WebDeps,
     headers: RawHeaders,
     max_age_s: int,
-    parse: Callable[[QueryParams], K],
     respond: Callable[[K], Awaitable[SnakeShape]],
     responses_max: int = RESPONSES_MAX,
 ) -> ResponseCache[K]:
     """A cache for a route of this application; `headers` are those of all its responses."""
-    loop, zips = deps.in_one_loop, deps.compress
-    return ResponseCache(
-        deps.clock,
-        max_age_s,
-        parse,
-        respond,
-        in_one_loop=loop,
-        headers=headers,
-        compress=zips,
-        responses_max=responses_max,
-    )
+    options = {"in_one_loop": deps.in_one_loop, "compress": deps.compress}
+    return ResponseCache(deps.clock, max_age_s, respond, headers=headers, responses_max=responses_max, **options)

@@ -1,39 +1,34 @@
 """The routes of the competition for agents and visitors, with their documentation, and refusals for operators."""
 
 import asyncio
-import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
-from typing import get_args
+from typing import Annotated, get_args
 
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from holdfast.errors import UsageError
 from holdfast.types import JSON
 from tocsin.board import board
-from tocsin.board.board import BoardQuery
 from tocsin.board.history import DAY_MS, history_of
 from tocsin.board.past import are_curves, published_curves
 from tocsin.board.publish import board_at
 from tocsin.board.published import ROUND_KEY, BoardReader, PeriodRows, PublishedBoard
-from tocsin.board.types import AgentCurve, Board, BoardPeriod, BoardRow, Curves, HistoryPoint, HistoryView, Period
+from tocsin.board.types import Board, BoardPeriod, Curves, HistoryView, Period
 from tocsin.prices.store import STATIC_TOKENS, TRADED_MAX, published_tokens
 from tocsin.rounds.round import AgentStatus
 from tocsin.rounds.store import latest_result
 from tocsin.scheduler.health import health_of
-from tocsin.scheduler.types import Completeness, Health, Status
-from tocsin.stacks import ADDRESS_PATTERN
+from tocsin.scheduler.types import Status
 from tocsin.swaps import trades
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.submit import SUBMIT
-from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX, check_address, refusals
+from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX, refusals
 from tocsin.swaps.types import (
     AllowListView,
     PendingTrade,
-    PushCounts,
+    RefusalPage,
     RefusedTrade,
     SubmitAnswer,
     SweepProgress,
@@ -45,6 +40,7 @@ from tocsin.swaps.types import (
 from tocsin.web.cache import cache_for
 from tocsin.web.deps import ProofReader, WebDeps
 from tocsin.web.limits import networks_of
+from tocsin.web.parameters import ADDRESS, CURSOR, EXAMPLE_SENDER, EXAMPLE_TXID, nearest, one_of, text
 from tocsin.web.response import (
     NO_STORE,
     PRIVATE,
@@ -56,7 +52,7 @@ from tocsin.web.response import (
     json_bytes,
     json_response,
 )
-from tocsin.web.route import OperationDoc, Parameter, ResponseDoc, json_body, require_key
+from tocsin.web.route import Operation, ResponseDoc, json_body
 
 PERIODS: tuple[Period, ...] = get_args(Period)
 PERIOD_DEFAULT: Period = "7d"
@@ -66,7 +62,55 @@ BOARD_AGE_S = 5
 STATUS_AGE_S = 10
 AGENTS_MAX = 1_000  # cached statuses, 1 kB each
 LIST_AGE_S = 3600
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+FINAL_CODES = tuple(str(code) for code, meaning in MEANINGS.items() if meaning.final)
+
+
+@dataclass(frozen=True, slots=True)
+class CountsQuery:
+    """One wallet."""
+
+    address: Annotated[str, ADDRESS]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """One wallet, and a period."""
+
+    address: Annotated[str, ADDRESS]
+    period: Annotated[Period, one_of(PERIODS, f"{PERIOD_DEFAULT} by default")] = PERIOD_DEFAULT
+
+
+_PERIOD = "the period of the figures: `all` by default; `round` is the current round, or else the last one"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderboardQuery:
+    """A page of the board, in an order."""
+
+    period: Annotated[BoardPeriod, one_of(board.PERIODS, _PERIOD)] = board.PERIOD_DEFAULT
+    sort: Annotated[str, one_of(board.SORTS, f"{board.SORT_DEFAULT} by default")] = board.SORT_DEFAULT
+    dir: Annotated[str, one_of(board.DIRECTIONS, "desc by default")] = "desc"
+    limit: Annotated[int, nearest(board.PAGE_DEFAULT, board.PAGE_MAX)] = board.PAGE_DEFAULT
+    cursor: Annotated[str | None, CURSOR] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TradesQuery:
+    """A page of the swaps of one agent, or of all."""
+
+    address: Annotated[str | None, replace(ADDRESS, description="only swaps of this agent")] = None
+    limit: Annotated[int, nearest(trades.PAGE_DEFAULT, trades.PAGE_MAX)] = trades.PAGE_DEFAULT
+    cursor: Annotated[str | None, CURSOR] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalQuery:
+    """A page of refusals."""
+
+    code: Annotated[str | None, one_of(FINAL_CODES, "only this reason")] = None
+    sender: Annotated[str | None, text("only refusals of this wallet; not together with code")] = None
+    limit: Annotated[int, nearest(REFUSALS_DEFAULT, REFUSALS_MAX)] = REFUSALS_DEFAULT
+    cursor: Annotated[str | None, CURSOR] = None
 
 
 class CurvesRoute:
@@ -103,17 +147,16 @@ class CompetitionRoutes:
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._rows = PeriodRows()
         self._proof = ProofReader(deps)
-        self.board = cache_for(deps, headers, BOARD_AGE_S, _board_query, self._board)
-        self.status = cache_for(deps, headers, STATUS_AGE_S, _address, self._status, AGENTS_MAX)
-        self.history = cache_for(deps, headers, HISTORY_AGE_S, _history_query, self._history)
+        self.board = cache_for(deps, headers, BOARD_AGE_S, self._board)
+        self.status = cache_for(deps, headers, STATUS_AGE_S, self._status, AGENTS_MAX)
+        self.history = cache_for(deps, headers, HISTORY_AGE_S, self._history)
 
-    async def trades(self, request: Request) -> ASGIApp:
-        query = request.query_params
-        limit, after = page_limit(query, trades.PAGE_DEFAULT, trades.PAGE_MAX), query.get("cursor") or None
-        if "address" in query:
-            page = await trades.trades_of(self._deps.db, query["address"], limit=limit, after=after)
+    async def trades(self, _request: Request, query: TradesQuery) -> ASGIApp:
+        db, limit, after = self._deps.db, query.limit, query.cursor
+        if query.address is None:
+            page = await trades.newest_trades(db, limit=limit, after=after)
         else:
-            page = await trades.newest_trades(self._deps.db, limit=limit, after=after)
+            page = await trades.trades_of(db, query.address, limit=limit, after=after)
         return json_response(page.to_json(), headers=aged(BOARD_AGE_S))
 
     async def submit(self, request: Request) -> ASGIApp:
@@ -144,22 +187,23 @@ class CompetitionRoutes:
         )
         return json_response(tracked.to_json(), headers=aged(STATUS_AGE_S))
 
-    async def _status(self, address: str) -> AgentStatus:
-        db = self._deps.db
+    async def _status(self, query: CountsQuery) -> AgentStatus:
+        db, address = self._deps.db, query.address
         counts, result = await asyncio.gather(trades.trade_counts(db, address), latest_result(db, address))
         newest = {} if result is None else {"latestRoundResult": result.to_json()}
         return AgentStatus.from_json({**counts.to_json(), **newest})
 
-    async def _history(self, asked: tuple[str, Period]) -> HistoryView:
-        (address, period), deps, now = asked, self._deps, self._deps.clock.now()
+    async def _history(self, query: HistoryQuery) -> HistoryView:
+        address, period, deps, now = query.address, query.period, self._deps, self._deps.clock.now()
         agent_id = (await trades.trade_counts(deps.db, address)).agent_id
         first_ms = 0 if period == "all" else now - LENGTH_MS[period]
         points = [] if agent_id is None else await history_of(deps.db, agent_id, first_ms, now)
         return HistoryView(address, agent_id, period, now, points)
 
-    async def _board(self, query: BoardQuery) -> Board:
+    async def _board(self, asked: LeaderboardQuery) -> Board:
         """A page of the board that the object published."""
-        deps, now, period = self._deps, self._deps.clock.now(), query.period
+        deps, now, period = self._deps, self._deps.clock.now(), asked.period
+        query = board.board_query(asked.sort, asked.dir, asked.limit, asked.cursor, period)
         published = await self._read(period, now)
         page = board.page_of(self._rows.of(published, period), query)
         figures, round_ = published.periods.get(period), published.round
@@ -187,31 +231,6 @@ class CompetitionRoutes:
             return await self._of_round.read() or PublishedBoard([], now, None, final=False)
         deps = self._deps
         return await self._published.read() or await board_at(deps.db, deps.kv, now, deps.rules)
-
-
-def _history_query(query: QueryParams) -> tuple[str, Period]:
-    address, asked = query.get("address", ""), query.get("period") or PERIOD_DEFAULT
-    check_address(address)
-    for period in PERIODS:
-        if asked == period:
-            return address, period
-    raise UsageError(f"period is one of {', '.join(PERIODS)}, not {asked[:40]!r}.")
-
-
-def _address(query: QueryParams) -> str:
-    address = query.get("address", "")
-    trades.check_address(address)
-    return address
-
-
-def _board_query(query: QueryParams) -> BoardQuery:
-    return board.board_query(
-        query.get("sort", board.SORT_DEFAULT),
-        query.get("dir", "desc"),
-        page_limit(query, board.PAGE_DEFAULT, board.PAGE_MAX),
-        query.get("cursor") or None,
-        query.get("period") or board.PERIOD_DEFAULT,
-    )
 
 
 def _swept_at(status: Status) -> int | None:
@@ -259,26 +278,10 @@ def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
     return json_response(refused.to_json(), answer.http_status, headers)
 
 
-def page_limit(query: QueryParams, default: int, largest: int) -> int:
-    """The allowed limit nearest to the number that was sent: clients of the site rely on that."""
-    return min(largest, max(1, leading_number(query, "limit", default)))
-
-
-def leading_number(query: QueryParams, name: str, default: int) -> int:
-    """The whole number that a parameter begins with, as JavaScript's `parseInt` reads it for the site's clients."""
-    text = query.get(name, "").strip() or str(default)
-    found = _NUMBER.match(text)
-    if found is None:
-        raise UsageError(f"{name} is a number such as {default or 1}, not {text[:40]!r}.")
-    return int(found[0][:30])
-
-
 def aged(seconds: int) -> dict[str, str]:
     return {"Cache-Control": f"public, max-age={seconds}"}
 
 
-EXAMPLE_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
-EXAMPLE_SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
 _STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
 _TRADE = Trade(
     txid=EXAMPLE_TXID,
@@ -295,19 +298,6 @@ _TRADE = Trade(
     source="agent",
     provider=None,
 )
-ADDRESS = Parameter(
-    "address",
-    {"type": "string", "pattern": ADDRESS_PATTERN},
-    "a Stacks mainnet address",
-    required=True,
-    example=EXAMPLE_SENDER,
-)
-_CURSOR = Parameter("cursor", {"type": "string", "pattern": trades.PATTERN}, "the cursor from the previous page")
-
-
-def _limit(default: int, largest: int) -> Parameter:
-    text = f"{default} by default; the nearest whole number from 1 to {largest} is used"
-    return Parameter("limit", {"type": "number"}, text)
 
 
 def _submit_responses() -> dict[int, ResponseDoc]:
@@ -321,166 +311,95 @@ def _submit_responses() -> dict[int, ResponseDoc]:
     return responses
 
 
-BOARD = OperationDoc(
-    operation_id="getLeaderboard",
-    tag="competition",
-    summary=(
-        "The leaderboard. `pnlUsd` is unrealised, at current prices or, after the competition, at those of its end;"
-        " `pnlAtTradeUsd` values each trade at the prices of its own time."
-    ),
-    parameters=(
-        Parameter(
-            "period",
-            {"enum": list(board.PERIODS)},
-            "the period of the figures: `all` by default; `round` is the current round, or else the last one",
-        ),
-        Parameter("sort", {"enum": list(board.SORTS)}, f"{board.SORT_DEFAULT} by default"),
-        Parameter("dir", {"enum": list(board.DIRECTIONS)}, "desc by default"),
-        _limit(board.PAGE_DEFAULT, board.PAGE_MAX),
-        _CURSOR,
-    ),
-    responses={
-        200: ResponseDoc(
-            "a page; `next` is the cursor of the next page",
-            (Board,),
-            Board(
-                rows=[
-                    BoardRow(
-                        rank=1,
-                        stx_address=EXAMPLE_SENDER,
-                        btc_address="bc1qexample",
-                        display_name="Sly Fox",
-                        bns_name="slyfox.btc",
-                        erc8004_agent_id=12,
-                        trade_count=34,
-                        latest_trade_at=1778787000000,
-                        volume_usd=1204.5,
-                        capital_usd=310.4,
-                        pnl_usd=-3.1,
-                        pnl_percent=-0.26,
-                        pnl_at_trade_usd=2.4,
-                        valued_trade_count=12,
-                        unpriced_tokens=[_STSTX],
-                        thin_tokens=[],
-                        wallets=[EXAMPLE_SENDER],
-                    )
-                ],
-                as_of=1778787060000,
-                prices_as_of=1778787010000,
-                next=None,
-                swept_at=1778786400000,
-                service=Health(ready=True, state="ready", reasons=[], notes=[]),
-                complete=Completeness(7_912_345, 1778787050000, 0, None),
-            ),
-        ),
-        304: ResponseDoc("unchanged since the ETag that was sent"),
-    },
+BOARD = Operation(
+    "GET",
+    "/api/competition/leaderboard",
+    "getLeaderboard",
+    "competition",
+    "The leaderboard. `pnlUsd` is unrealized, at current prices or, after the competition, at those of its end;"
+    " `pnlAtTradeUsd` values each trade at the prices of its own time.",
+    {200: ResponseDoc("a page; `next` is the cursor of the next page", (Board,))},
+    query=LeaderboardQuery,
+    is_prepared=True,
 )
-HISTORY = OperationDoc(
-    operation_id="getHistory",
-    tag="competition",
-    summary="An agent's history: its row of the board at each hour. Hours without a point are left out.",
-    parameters=(ADDRESS, Parameter("period", {"enum": list(PERIODS)}, f"{PERIOD_DEFAULT} by default")),
-    responses={
-        200: ResponseDoc(
-            "the points, oldest first; old days have only their last one",
-            (HistoryView,),
-            HistoryView(
-                address=EXAMPLE_SENDER,
-                erc8004_agent_id=12,
-                period="24h",
-                as_of=1778787060000,
-                points=[HistoryPoint(1778785200000, 1, 34, 1204.5, -3.1, 2.4)],
-            ),
-        ),
-        304: ResponseDoc("unchanged since the ETag that was sent"),
-    },
+HISTORY = Operation(
+    "GET",
+    "/api/competition/history",
+    "getHistory",
+    "competition",
+    "An agent's history: its row of the board at each hour. Hours without a point are left out.",
+    {200: ResponseDoc("the points, oldest first; old days have only their last one", (HistoryView,))},
+    query=HistoryQuery,
+    is_prepared=True,
 )
-CURVES = OperationDoc(
-    operation_id="getCurves",
-    tag="competition",
-    summary="The P&L of all agents at the end of each of the last 90 UTC days. Days without a point are null.",
-    responses={
-        200: ResponseDoc(
-            "one curve for each agent that has one, in the order of the board; computed every hour",
-            (Curves,),
-            Curves(
-                as_of=1778787060000,
-                first_day_at=1778630400000,
-                days=2,
-                agents=[AgentCurve(12, EXAMPLE_SENDER, "Sly Fox", [None, -3.1])],
-            ),
-        ),
-        304: ResponseDoc("unchanged since the ETag that was sent"),
-    },
+CURVES = Operation(
+    "GET",
+    "/api/competition/curves",
+    "getCurves",
+    "competition",
+    "The P&L of all agents at the end of each of the last 90 UTC days. Days without a point are null.",
+    {200: ResponseDoc("one curve for each agent, in the order of the board; computed every hour", (Curves,))},
+    is_prepared=True,
 )
-TRADES = OperationDoc(
-    operation_id="listTrades",
-    tag="competition",
-    summary="Swaps that count, newest first: those of one agent, or of all.",
-    parameters=(
-        replace(ADDRESS, required=False, description="only swaps of this agent"),
-        _limit(trades.PAGE_DEFAULT, trades.PAGE_MAX),
-        _CURSOR,
-    ),
-    responses={
+TRADES = Operation(
+    "GET",
+    "/api/competition/trades",
+    "listTrades",
+    "competition",
+    "Swaps that count, newest first: those of one agent, or of all.",
+    {
         200: ResponseDoc(
             "a page; amounts are exact, in the token's smallest unit", (TradePage,), TradePage([_TRADE], None)
         )
     },
+    query=TradesQuery,
 )
-SUBMIT_DOC = OperationDoc(
-    operation_id="submitTrade",
-    tag="competition",
-    summary="Submit a swap. It is verified on chain while you wait. The service would also find it without this.",
+SUBMIT_TRADE = Operation(
+    "POST",
+    "/api/competition/trades",
+    "submitTrade",
+    "competition",
+    "Submit a swap. It is verified on chain while you wait. The service would also find it without this.",
+    _submit_responses(),
     body=TradeSubmission,
     body_example={"txid": EXAMPLE_TXID},
-    responses=_submit_responses(),
 )
-COUNTS = OperationDoc(
-    operation_id="getTradeCounts",
-    tag="competition",
-    summary="An agent's counts, and its newest result. An address that is not registered has zeros.",
-    parameters=(ADDRESS,),
-    responses={
-        200: ResponseDoc(
-            "the counts; times are seconds, as on chain; `latestRoundResult` if the agent has one", (AgentStatus,)
-        )
-    },
+COUNTS = Operation(
+    "GET",
+    "/api/competition/status",
+    "getTradeCounts",
+    "competition",
+    "An agent's counts, and its newest result. An address that is not registered has zeros.",
+    {200: ResponseDoc("the counts; times are seconds; `latestRoundResult` if the agent has one", (AgentStatus,))},
+    query=CountsQuery,
+    is_prepared=True,
 )
-ALLOWLIST = OperationDoc(
-    operation_id="getAllowlist",
-    tag="competition",
-    summary="The contracts and functions that count.",
-    responses={200: ResponseDoc("the list; its version changes with it", (AllowListView,))},
+ALLOWLIST = Operation(
+    "GET",
+    "/api/competition/allowlist",
+    "getAllowlist",
+    "competition",
+    "The contracts and functions that count.",
+    {200: ResponseDoc("the list; its version changes with it", (AllowListView,))},
     store=False,
 )
-TRACKED = OperationDoc(
-    operation_id="getTrackedTokens",
-    tag="competition",
-    summary="The tokens whose prices are kept fresh.",
-    responses={200: ResponseDoc("the tokens; `source` is static-fallback until the first refresh", (TrackedTokens,))},
+TRACKED = Operation(
+    "GET",
+    "/api/competition/tracked-tokens",
+    "getTrackedTokens",
+    "competition",
+    "The tokens whose prices are kept fresh.",
+    {200: ResponseDoc("the tokens; `source` is static-fallback until the first refresh", (TrackedTokens,))},
 )
-CHAINHOOK = OperationDoc(
-    operation_id="receiveChainhook",
-    tag="competition",
-    summary="Blocks that Hiro's Chainhook pushes, 2.0 or v1.",
-    key="Authorization",
-    body_schema={"type": "object"},
-    body_example={"event": {"apply": [], "rollback": []}},
-    responses={
-        200: ResponseDoc(
-            "its transactions are stored and will be verified; `refused` ones did not fit into the queue;"
-            " with `tooLarge` nothing of it was read, and the lists are looked at instead",
-            (PushCounts,),
-            PushCounts(queued=1, already_known=0, ignored=3, rolled_back=0),
-        ),
-        422: ResponseDoc(
-            "malformed_push: not a push from Chainhook; the sentence names the place."
-            " wrong_network: about another network than Stacks mainnet",
-            (ErrorBody,),
-        ),
-    },
+REFUSALS = Operation(
+    "GET",
+    "/api/admin/competition/refusals",
+    "listRefusals",
+    "scheduler",
+    "Transactions that do not count, newest first, with the reason.",
+    {200: ResponseDoc("a page", (RefusalPage,))},
+    query=RefusalQuery,
+    access="viewer",
 )
 
 
@@ -490,14 +409,7 @@ class RefusalRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
-    async def show(self, request: Request) -> ASGIApp:
-        require_key(request, "X-Admin-Key", self._deps.keys.admin, "ADMIN_KEY")
-        query = request.query_params
-        found = await refusals(
-            self._deps.db,
-            limit=page_limit(query, REFUSALS_DEFAULT, REFUSALS_MAX),
-            code=query.get("code") or None,
-            sender=query.get("sender") or None,
-            after=query.get("cursor") or None,
-        )
+    async def show(self, _request: Request, query: RefusalQuery) -> ASGIApp:
+        db, code, sender = self._deps.db, query.code, query.sender
+        found = await refusals(db, limit=query.limit, code=code, sender=sender, after=query.cursor)
         return json_response(found.to_json(), headers=PRIVATE)

@@ -10,7 +10,8 @@ of them, and another client comes.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -23,11 +24,12 @@ from tocsin.board.published import BoardReader, PublishedBoard
 from tocsin.board.types import News
 from tocsin.errors import RequestRefused
 from tocsin.scheduler.types import EventBatch, SchedulerEvent
-from tocsin.swaps.trades import check_address
 from tocsin.web.cache import keep
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import CLIENTS_PER_SITE, Place, Places, networks_of
+from tocsin.web.parameters import ADDRESS, LAST_EVENT
 from tocsin.web.response import json_bytes
+from tocsin.web.route import Operation, ResponseDoc
 
 HEARTBEAT_MS = 15_000
 STREAMS_MAX = 16
@@ -127,6 +129,32 @@ class _Look:
     board: PublishedBoard | None
 
 
+@dataclass(frozen=True, slots=True)
+class NewsQuery:
+    """Whose events, and where a stream continues."""
+
+    address: Annotated[
+        str | None, replace(ADDRESS, description="only events of this agent, of every kind", strict=False)
+    ] = None
+    after: Annotated[int | None, LAST_EVENT] = None
+
+
+NEWS = Operation(
+    "GET",
+    "/api/competition/events",
+    "streamNews",
+    "competition",
+    "Server-sent events: swaps that are counted or withdrawn, and each new board; or all events of one agent.",
+    {
+        200: ResponseDoc("the stream", media_type="text/event-stream"),
+        429: "too_many_streams, or too_many_requests: too many reads; see Retry-After",
+    },
+    "Each event's `data` is `News`. With an address there are also `refused` and `outranked`. While nothing happens, a"
+    " comment is sent every 15 s. `Last-Event-ID` continues after an interruption.",
+    query=NewsQuery,
+)
+
+
 class NewsStreams:
     """All open streams of this process."""
 
@@ -139,10 +167,7 @@ class NewsStreams:
         self._catching_up = asyncio.Lock()
         self._looks: dict[int, _Look] = {}  # the newest ones, by their position
 
-    async def show(self, request: Request) -> ASGIApp:
-        address = request.query_params.get("address") or None
-        if address is not None:
-            check_address(address)
+    async def show(self, request: Request, query: NewsQuery) -> ASGIApp:
         if request.method == "HEAD":
             return Response(headers=HEADERS, media_type="text/event-stream")
         place = self._open.open(networks_of(request.scope))
@@ -155,10 +180,9 @@ class NewsStreams:
         except BaseException:
             self._open.closed(place)
             raise
-        last = request.headers.get("last-event-id", "")
-        known = last.isascii() and last.isdecimal() and len(last) <= 15
-        after = min(int(last), newest) if known else newest
-        return EventResponse(self._stream(address, after, newest, place), HEADERS, lambda: self._open.closed(place))
+        after = newest if query.after is None else min(query.after, newest)
+        stream = self._stream(query.address, after, newest, place)
+        return EventResponse(stream, HEADERS, lambda: self._open.closed(place))
 
     async def _stream(self, address: str | None, after: int, newest: int, place: Place) -> AsyncGenerator[bytes, None]:
         """The news after a number. The stream catches up until it has reached the newest one."""

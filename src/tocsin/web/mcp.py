@@ -6,8 +6,8 @@ thirty packages, some of them compiled, for these five tools; the tests and `mak
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Annotated, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.types import JSON
 from tocsin.errors import RequestRefused
 from tocsin.scheduler.health import health_of
-from tocsin.shape import FreeForm
+from tocsin.shape import FreeForm, SnakeShape
 from tocsin.stacks import ADDRESS_PATTERN, TXID_PATTERN, ContractCall
 from tocsin.swaps.codes import Code
 from tocsin.web.agent_guide import guide
@@ -25,8 +25,9 @@ from tocsin.web.agents import AgentRoutes
 from tocsin.web.competition import CompetitionRoutes
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
-from tocsin.web.response import NO_STORE, json_response, refusal_of
-from tocsin.web.route import json_body
+from tocsin.web.parameters import text
+from tocsin.web.response import NO_STORE, ErrorBody, json_response, refusal_of
+from tocsin.web.route import Operation, ResponseDoc, json_body
 
 # Versions of the protocol, newest first. Older ones have batches, or another transport.
 VERSIONS = ("2025-11-25", "2025-06-18")
@@ -34,6 +35,55 @@ INVALID_MESSAGE, UNKNOWN_METHOD, INVALID_PARAMETERS = -32600, -32601, -32602
 TAKEN = {None, Code.PENDING, Code.TXID_ALREADY_VERIFIED}  # codes of a submission that did not fail
 
 Arguments: TypeAlias = Mapping[str, JSON]
+
+
+@dataclass(frozen=True, slots=True)
+class McpMessage(SnakeShape):
+    """A JSON-RPC response: it has a `result` or an `error`, and the `id` of its request."""
+
+    jsonrpc: str
+    id: int | str | None = None
+    result: FreeForm | None = None
+    error: FreeForm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class McpQuery:
+    """The protocol's version."""
+
+    version: Annotated[
+        str, replace(text("as initialize returned it", "MCP-Protocol-Version"), place="header", strict=True)
+    ] = VERSIONS[0]
+
+
+MCP = Operation(
+    "POST",
+    "/mcp",
+    "callMcp",
+    "service",
+    "The Model Context Protocol: the tools status, rank, submit, explain and allow_list.",
+    {
+        200: ResponseDoc("the result, or an error of the protocol", (McpMessage,)),
+        202: ResponseDoc("a notification was accepted"),
+        400: ResponseDoc(
+            "not a single JSON-RPC message, or an unsupported version; malformed_body: not JSON",
+            (McpMessage, ErrorBody),
+        ),
+    },
+    "Streamable HTTP without sessions: one JSON-RPC message in, one out.",
+    query=McpQuery,
+    body_schema={
+        "type": "object",
+        "required": ["jsonrpc", "method"],
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["integer", "string"]},
+            "method": {"type": "string"},
+            "params": {"type": "object"},
+        },
+    },
+    body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +165,10 @@ class McpRoute:
         )
         self._tools = {tool.name: tool for tool in tools}
 
-    async def answer(self, request: Request) -> ASGIApp:
+    async def answer(self, request: Request, query: McpQuery) -> ASGIApp:
         message = await json_body(request)
         try:
-            call = _call_of(message, request.headers.get("mcp-protocol-version", VERSIONS[0]))
+            call = _call_of(message, query.version)
         except _RpcError as error:
             number = message.get("id") if isinstance(message, dict) else None
             return _failed(number if type(number) in {int, str} else None, error, 400)

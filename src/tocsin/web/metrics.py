@@ -32,7 +32,7 @@ from tocsin.swaps.walk import list_ages
 from tocsin.web.cache import SharedResults
 from tocsin.web.deps import WebDeps
 from tocsin.web.response import NO_STORE
-from tocsin.web.route import PathPatterns
+from tocsin.web.route import Operation, PathPatterns, ResponseDoc
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "tocsin_"
@@ -163,6 +163,16 @@ class HttpMetrics:
                 [({"route": route}, counted) for route, counted in self._seconds.items() if any(counted.counts)],
             ),
         ]
+
+
+METRICS = Operation(
+    "GET",
+    "/metrics",
+    "getMetrics",
+    "service",
+    "Gauges, counters and histograms for Prometheus.",
+    {200: ResponseDoc("Prometheus text", media_type=MEDIA_TYPE)},
+)
 
 
 class MetricsRoute:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from starlette.requests import Request
@@ -11,12 +12,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from holdfast.types import JSON
-from tocsin.shape import FreeForm, SnakeShape, schema_ref, schemas_of
+from tocsin.board.types import News
+from tocsin.scheduler.types import EventBatch
+from tocsin.shape import FreeForm, Shape, SnakeShape, schema_ref, schemas_of
 from tocsin.web.cache import SharedResults
-from tocsin.web.docs import OTHER_SHAPES
 from tocsin.web.pages import PageHead, html_page
+from tocsin.web.parameters import Parameter
 from tocsin.web.response import ErrorBody, PreparedResponse, json_response
-from tocsin.web.route import Operation, OperationDoc, Parameter, ResponseDoc, RouteDescription, all_responses
+from tocsin.web.route import Handler, Operation, ResponseDoc, RouteDescription, all_responses
 
 _CODE = re.compile(r"`([^`]+)`")
 TAGS = {
@@ -26,11 +29,35 @@ TAGS = {
     "service": "Health, metrics and this documentation.",
 }
 CACHED = (b"cache-control", b"public, max-age=300")
+OTHER_SHAPES = (EventBatch, News)  # not responses themselves, but a reader of the API needs them
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDocument(Shape):
+    """An OpenAPI document: its version of OpenAPI, the routes by path, and the shapes in `components`."""
+
+    openapi: str
+    info: FreeForm
+    tags: list[FreeForm]
+    paths: FreeForm
+    components: FreeForm
+
+
+def _document(path: str, operation_id: str, summary: str, response: ResponseDoc) -> Operation:
+    return Operation("GET", path, operation_id, "service", summary, {200: response}, store=False, is_prepared=True)
+
+
+_JSON = ResponseDoc("a document", (ApiDocument,))
+OPENAPI = _document("/openapi.json", "getOpenApi", "This API as OpenAPI 3.1.", _JSON)
+SITE_OPENAPI = _document(
+    "/api/openapi.json", "getSiteOpenApi", "The same document, at the path that the site's clients use.", _JSON
+)
+DOCS = _document("/api/docs", "getApiDocs", "This API as a page.", ResponseDoc("a page", media_type="text/html"))
 
 
 def docs_body(version: str, tags: Mapping[str, str], operations: Sequence[Operation]) -> str:
     """The body of the page; tags are its chapters."""
-    by_tag = {tag: [each for each in operations if each.doc.tag == tag] for tag in tags}
+    by_tag = {tag: [each for each in operations if each.tag == tag] for tag in tags}
     contents = "".join(f'<li><a href="#{tag}">{_title(tag)}</a>: {_marked_up(tags[tag])}</li>' for tag in tags)
     chapters = "\n".join(_chapter(tag, each) for tag, each in by_tag.items())
     return f"""<div class="docs"><h1>Tocsin API</h1>
@@ -46,21 +73,20 @@ def _chapter(tag: str, operations: Iterable[Operation]) -> str:
 
 
 def _section(operation: Operation) -> str:
-    doc = operation.doc
-    name, route = escape(doc.operation_id), escape(f"{operation.method} {operation.path}")
+    name, route = escape(operation.operation_id), escape(f"{operation.method} {operation.path}")
     heading = f'<h3 id="{name}"><a href="#{name}"><code>{route}</code></a></h3>'
-    text = doc.summary if not doc.description else f"{doc.summary} {doc.description}"
+    text = " ".join(filter(None, (operation.summary, operation.description)))
     responses = "".join(
         f"<dt><code>{status}</code></dt><dd>{_marked_up(response.description)}{_answer(response)}</dd>"
         for status, response in all_responses(operation).items()
     )
-    return f"{heading}<p>{_marked_up(text)}</p>{_parameters(doc)}{_body(doc)}<dl>{responses}</dl>"
+    return f"{heading}<p>{_marked_up(text)}</p>{_parameters(operation)}{_body(operation)}<dl>{responses}</dl>"
 
 
-def _parameters(doc: OperationDoc) -> str:
-    rows = "".join(map(_parameter, doc.parameters))
-    if doc.key:
-        rows += f"<tr><td><code>{escape(doc.key)}</code></td><td>header</td><td>the key; required</td></tr>"
+def _parameters(operation: Operation) -> str:
+    rows = "".join(map(_parameter, operation.parameters))
+    if operation.key_header:
+        rows += f"<tr><td><code>{operation.key_header}</code></td><td>header</td><td>the key; required</td></tr>"
     if not rows:
         return ""
     head = "<thead><tr><th>Parameter</th><th>In</th><th>Meaning</th></tr></thead>"
@@ -68,22 +94,20 @@ def _parameters(doc: OperationDoc) -> str:
 
 
 def _parameter(parameter: Parameter) -> str:
-    required = "; required" if parameter.is_required else ""
+    required = "; required" if parameter.required else ""
     return (
         f"<tr><td><code>{escape(parameter.name)}</code></td><td>{parameter.place}</td>"
         f"<td>{_marked_up(parameter.description)}{required}</td></tr>"
     )
 
 
-def _body(doc: OperationDoc) -> str:
-    if not doc.has_body:
+def _body(operation: Operation) -> str:
+    if not operation.has_body:
         return ""
-    example = "" if doc.body_example is None else _example("Body", doc.body_example)
-    return example or f"<p>Body: <code>{escape(_schema_name(doc))}</code>, as JSON.</p>"
-
-
-def _schema_name(doc: OperationDoc) -> str:
-    return "object" if doc.body is None else doc.body.__name__
+    if operation.body_example is not None:
+        return _example("Body", operation.body_example)
+    name = "object" if operation.body is None else operation.body.__name__
+    return f"<p>Body: <code>{escape(name)}</code>, as JSON.</p>"
 
 
 def _answer(response: ResponseDoc) -> str:
@@ -106,9 +130,11 @@ def _marked_up(text: str) -> str:
 class ApiDocs:
     """The API for machines and for people. The list of operations may grow, because it includes these two."""
 
-    def __init__(self, version: str, operations: Sequence[Operation], *, compress: bool, in_one_loop: bool) -> None:
+    def __init__(
+        self, version: str, handlers: Sequence[tuple[Operation, Handler]], *, compress: bool, in_one_loop: bool
+    ) -> None:
         self._version = version
-        self._operations = operations
+        self._handlers = handlers
         self._compress = compress
         self._in_one_loop = in_one_loop
         self._made: SharedResults[str, PreparedResponse] = SharedResults(2, in_one_loop=in_one_loop)
@@ -121,12 +147,15 @@ class ApiDocs:
     async def human(self, _request: Request) -> ASGIApp:
         return self._made.get("page") or await self._made.computed("page", lambda: self._prepared(self._page))
 
+    def _operations(self) -> list[Operation]:
+        return [operation for operation, _ in self._handlers]
+
     def _document(self) -> Response:
-        return json_response(openapi(self._version, self._operations))
+        return json_response(openapi(self._version, self._operations()))
 
     def _page(self) -> Response:
         head = PageHead("API", "Every route of the service: parameters, bodies, responses and examples.")
-        return html_page(head, docs_body(self._version, TAGS, self._operations))
+        return html_page(head, docs_body(self._version, TAGS, self._operations()))
 
     async def _prepared(self, make: Callable[[], Response]) -> PreparedResponse:
         """Made once, which takes a third of a second: in a thread, where other requests would wait for it."""
@@ -142,10 +171,10 @@ def openapi(version: str, operations: Iterable[Operation]) -> FreeForm:
     shapes: dict[type[SnakeShape], None] = dict.fromkeys((ErrorBody, *OTHER_SHAPES))
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
-        keys |= {operation.doc.key} if operation.doc.key else set()
-        shapes |= dict.fromkeys(shape for doc in all_responses(operation).values() for shape in doc.shapes)
-        if operation.doc.body is not None:
-            shapes[operation.doc.body] = None
+        keys |= {operation.key_header} if operation.key_header else set()
+        shapes |= dict.fromkeys(shape for each in all_responses(operation).values() for shape in each.shapes)
+        if operation.body is not None:
+            shapes[operation.body] = None
     tags: list[JSON] = [{"name": name, "description": text} for name, text in TAGS.items()]
     return {
         "openapi": "3.1.0",
@@ -163,35 +192,34 @@ def _scheme(header: str) -> FreeForm:
 
 
 def _described(operation: Operation) -> FreeForm:
-    doc = operation.doc
     described: FreeForm = {
-        "operationId": doc.operation_id,
-        "tags": [doc.tag],
-        "summary": doc.summary,
-        "description": doc.description or doc.summary,
+        "operationId": operation.operation_id,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "description": operation.description or operation.summary,
         "responses": {
             str(status): {"description": response.description, **_content_of(response)}
             for status, response in all_responses(operation).items()
         },
     }
-    if doc.parameters:
+    if operation.parameters:
         described["parameters"] = [
             {
                 "name": parameter.name,
                 "in": parameter.place,
                 "description": parameter.description,
-                "required": parameter.is_required,
-                "schema": parameter.schema,
+                "required": parameter.required,
+                "schema": dict(parameter.schema),
                 **({} if parameter.example is None else {"example": parameter.example}),
                 **({"style": "form", "explode": False} if parameter.schema.get("type") == "array" else {}),
             }
-            for parameter in doc.parameters
+            for parameter in operation.parameters
         ]
-    if doc.key:
-        described["security"] = [{doc.key: []}]
-    if doc.has_body:
-        schema = schema_ref(doc.body) if doc.body is not None else doc.body_schema
-        described["requestBody"] = {"required": True, "content": _content(schema, doc.body_example)}
+    if operation.key_header:
+        described["security"] = [{operation.key_header: []}]
+    if operation.has_body:
+        schema = schema_ref(operation.body) if operation.body is not None else operation.body_schema
+        described["requestBody"] = {"required": True, "content": _content(schema, operation.body_example)}
     return described
 
 

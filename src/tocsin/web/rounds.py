@@ -5,12 +5,11 @@ What is shown comes from the database. Every action is in the audit log.
 Emits `round.look_failed`.
 """
 
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from starlette.background import BackgroundTask
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
@@ -20,39 +19,78 @@ from holdfast.types import JSON
 from tocsin.errors import RequestRefused
 from tocsin.rounds import store
 from tocsin.rounds.actions import ROUND
-from tocsin.rounds.round import (
-    CurrentRounds,
-    LatestRound,
-    PlacedAgent,
-    RoundAction,
-    RoundAnswer,
-    RoundDetail,
-    RoundList,
-    RoundPage,
-    RoundRow,
-    RoundRules,
-    RoundWinner,
-)
+from tocsin.rounds.round import CurrentRounds, PlacedAgent, RoundAction, RoundAnswer, RoundDetail, RoundList, RoundPage
 from tocsin.rounds.store import all_rounds, refused
 from tocsin.scheduler.audit import audited
 from tocsin.scheduler.types import AuditEntry
 from tocsin.shape import camel_case
-from tocsin.swaps.trades import check_address
-from tocsin.web.admin import TARGET_MAX, checked_reason, require_operator, require_viewer
-from tocsin.web.competition import ADDRESS, BOARD_AGE_S, EXAMPLE_SENDER, STATUS_AGE_S, aged, leading_number, page_limit
+from tocsin.web.admin import TARGET_MAX, checked_reason
+from tocsin.web.competition import BOARD_AGE_S, STATUS_AGE_S, aged
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
-from tocsin.web.response import PRIVATE, ErrorBody, json_response
-from tocsin.web.route import OperationDoc, Parameter, ResponseDoc, json_body
+from tocsin.web.parameters import ADDRESS, Parameter, count, nearest, text
+from tocsin.web.response import PRIVATE, json_response
+from tocsin.web.route import Operation, ResponseDoc, json_body, key_of
 
 ROUND_AGE_S = 60
-COUNT_MAX = 1_000_000
 FILE_TYPE = "application/x-ndjson"
-DRY_RUN = "dry-run"
 TASK = "rounds"
 LOOK_AT = ("add", "reopen", "price", "rule")  # they may make something due before the task looks again
 _FIELDS = {camel_case(each.name): each for each in fields(RoundAction)}
 _WORDS: dict[Any, str] = {str: "text", int: "a whole number", bool: "true or false"}
+
+
+_ID = "week-1-2026-05-13"
+_ROUND_ID = replace(text("a round"), place="path", example=_ID)
+
+
+def _truth(_name: str, sent: str) -> bool:
+    if sent not in {"true", "false", "1", "0"}:
+        raise RequestRefused(400, "bad_dry_run", "dry-run is true or false.")
+    return sent in {"true", "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsQuery:
+    """A page of rounds."""
+
+    limit: Annotated[int, nearest(store.PAGE_DEFAULT, store.PAGE_MAX)] = store.PAGE_DEFAULT
+    offset: Annotated[int, count("how many to skip; 0 by default")] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundQuery:
+    """One round."""
+
+    round_id: Annotated[str, _ROUND_ID]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedQuery:
+    """An agent in a round."""
+
+    round_id: Annotated[str, _ROUND_ID]
+    stx_address: Annotated[str, ADDRESS.in_path()]
+
+
+@dataclass(frozen=True, slots=True)
+class FileQuery:
+    """A version of a round's file."""
+
+    round_id: Annotated[str, _ROUND_ID]
+    version: Annotated[int, count("an earlier version; the newest by default")] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ActionQuery:
+    """How to perform an action on a round."""
+
+    dry_run: Annotated[
+        bool,
+        Parameter(
+            "true: compute and respond, but write nothing", {"enum": ["true", "false"]}, _truth, "dry-run", strict=True
+        ),
+    ] = False
 
 
 class RoundRoutes:
@@ -61,43 +99,30 @@ class RoundRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
-    async def listed(self, request: Request) -> ASGIApp:
-        query = request.query_params
-        limit = page_limit(query, store.PAGE_DEFAULT, store.PAGE_MAX)
-        page = await store.published_rounds(self._deps.db, limit, _count(query, "offset"))
+    async def listed(self, _request: Request, query: RoundsQuery) -> ASGIApp:
+        page = await store.published_rounds(self._deps.db, query.limit, query.offset)
         return json_response(page.to_json(), headers=aged(STATUS_AGE_S))
 
     async def current(self, _request: Request) -> ASGIApp:
         rounds = await store.current_rounds(self._deps.db, self._deps.clock.now() // 1000)
         return json_response(rounds.to_json(), headers=aged(BOARD_AGE_S))
 
-    async def one(self, request: Request) -> ASGIApp:
-        detail = await store.round_detail(self._deps.db, request.path_params["roundId"])
+    async def one(self, _request: Request, query: RoundQuery) -> ASGIApp:
+        detail = await store.round_detail(self._deps.db, query.round_id)
         return json_response(detail.to_json(), headers=aged(ROUND_AGE_S))
 
-    async def placed(self, request: Request) -> ASGIApp:
-        address = request.path_params["stxAddress"]
-        check_address(address)
-        placed = await store.placed_agent(self._deps.db, request.path_params["roundId"], address)
+    async def placed(self, _request: Request, query: PlacedQuery) -> ASGIApp:
+        placed = await store.placed_agent(self._deps.db, query.round_id, query.stx_address)
         return json_response(placed.to_json(), headers=aged(ROUND_AGE_S))
 
-    async def file(self, request: Request) -> ASGIApp:
-        round_id, query = request.path_params["roundId"], request.query_params
-        wanted = _count(query, "version") or None
-        version = await store.file_version(self._deps.db, round_id, wanted)
+    async def file(self, request: Request, query: FileQuery) -> ASGIApp:
+        round_id = query.round_id
+        version = await store.file_version(self._deps.db, round_id, query.version or None)
         headers = {**aged(ROUND_AGE_S), "Content-Disposition": f'attachment; filename="{round_id}-{version}.jsonl"'}
         if request.method == "HEAD":
             return Response(headers=headers, media_type=FILE_TYPE)
-        text = store.file_text(self._deps.db, round_id, version)
-        return StreamingResponse(text, headers=headers, media_type=FILE_TYPE)
-
-
-def _count(query: QueryParams, name: str) -> int:
-    """The number in a parameter, 0 without it; at most what the database can take."""
-    count = leading_number(query, name, 0)
-    if count < 0:
-        raise UsageError(f"{name} is a whole number such as 1, not {count}.")
-    return min(count, COUNT_MAX)
+        lines = store.file_text(self._deps.db, round_id, version)
+        return StreamingResponse(lines, headers=headers, media_type=FILE_TYPE)
 
 
 class RoundAdminRoutes:
@@ -106,15 +131,13 @@ class RoundAdminRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
-    async def show(self, request: Request) -> ASGIApp:
-        require_viewer(request, self._deps)
+    async def show(self, _request: Request) -> ASGIApp:
         rounds = await all_rounds(self._deps.db, self._deps.clock.now() // 1000)
         return json_response(rounds.to_json(), headers=PRIVATE)
 
-    async def act(self, request: Request) -> ASGIApp:
-        deps, key = self._deps, require_operator(request, self._deps)
+    async def act(self, request: Request, query: ActionQuery) -> ASGIApp:
+        deps, key, dry_run = self._deps, key_of(request), query.dry_run
         action = _action(await json_body(request))
-        dry_run = _truth(request.query_params.get(DRY_RUN, "false"))
         argument: JSON = {"action": action.to_json(), "by": key.name, "dry_run": dry_run}
 
         async def work() -> RoundAnswer:
@@ -140,12 +163,6 @@ class RoundAdminRoutes:
             await self._deps.scheduler().refresh(TASK)
         except HoldfastError as error:
             self._deps.logger.warning("round.look_failed", error=str(error)[:300])
-
-
-def _truth(text: str) -> bool:
-    if text not in {"true", "false", "1", "0"}:
-        raise RequestRefused(400, "bad_dry_run", "dry-run is true or false.")
-    return text in {"true", "1"}
 
 
 def _action(body: JSON) -> RoundAction:
@@ -184,126 +201,87 @@ def _fits(value: JSON, hint: object) -> bool:
     return type(value) is hint
 
 
-_ID = "week-1-2026-05-13"
-_NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 9_999_999}
-_ROUND_ID = Parameter("roundId", {"type": "string"}, "a round, such as week-1-2026-05-13", "path", example=_ID)
-_NOT_FOUND = ResponseDoc("round_not_found: there is no such round, or it has no result yet", (ErrorBody,))
-_RULES = RoundRules(
-    _ID, 1778630400, 1779235200, 1779238800, rewards={"overall_pnl": 50000, "volume": 25000, "return": 25000}
+_NOT_FOUND = "round_not_found: there is no such round, or it has no result yet"
+_PATH = "/api/competition/rounds"
+ROUNDS = Operation(
+    "GET",
+    _PATH,
+    "listRounds",
+    "competition",
+    "Rounds with a result, newest first.",
+    {200: ResponseDoc("a page", (RoundPage,))},
+    query=RoundsQuery,
 )
-_ROUND = RoundRow(
-    round_id=_ID,
-    starts_at=1778630400,
-    ends_at=1779235200,
-    grace_ends_at=1779238800,
-    status="finalized",
-    min_volume_usd=50.0,
-    min_priced_trade_count=3,
-    created_at="2026-05-12T09:00:00.000Z",
-    finalized_at="2026-05-20T01:01:07.000Z",
-    version=1,
-    digest="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    closed_at="2026-05-20T01:00:00.004Z",
-    captured_at="2026-05-20T01:01:06.000Z",
-    allowlist_version="2026-05-13",
-    complete_until_block=7_912_345,
-    waiting_reason=None,
-    waiting_since=None,
-    note=None,
-    rules=_RULES,
-)
-
-ROUNDS = OperationDoc(
-    operation_id="listRounds",
-    tag="competition",
-    summary="Rounds with a result, newest first.",
-    parameters=(
-        Parameter(
-            "limit",
-            {"type": "number"},
-            f"{store.PAGE_DEFAULT} by default; the nearest whole number from 1 to {store.PAGE_MAX}",
-        ),
-        Parameter("offset", _NUMBER, "how many to skip; 0 by default"),
-    ),
-    responses={200: ResponseDoc("a page", (RoundPage,))},
-)
-CURRENT = OperationDoc(
-    operation_id="getCurrentRounds",
-    tag="competition",
-    summary="The current round, the next one, rounds that wait for their result, and the newest result.",
-    responses={
+CURRENT = Operation(
+    "GET",
+    f"{_PATH}/current",
+    "getCurrentRounds",
+    "competition",
+    "The current round, the next one, rounds that wait for their result, and the newest result.",
+    {
         200: ResponseDoc(
             "times are unix seconds; `waiting_reason` tells why a round that is over has no result yet",
             (CurrentRounds,),
-            CurrentRounds(
-                1779240000,
-                None,
-                None,
-                [],
-                LatestRound(_ROUND, [RoundWinner("overall_pnl", EXAMPLE_SENDER, 12, "Sly Fox", 50000)]),
-            ),
         )
     },
 )
-ROUND_DOC = OperationDoc(
-    operation_id="getRound",
-    tag="competition",
-    summary="A round with its results, prizes, prices of the end, flags and discrepancies.",
-    parameters=(_ROUND_ID,),
-    responses={200: ResponseDoc("the round", (RoundDetail,)), 404: _NOT_FOUND},
+ONE = Operation(
+    "GET",
+    f"{_PATH}/{{roundId}}",
+    "getRound",
+    "competition",
+    "A round with its results, prizes, prices of the end, flags and discrepancies.",
+    {200: ResponseDoc("the round", (RoundDetail,)), 404: _NOT_FOUND},
+    query=RoundQuery,
 )
-PLACED = OperationDoc(
-    operation_id="getRoundResult",
-    tag="competition",
-    summary="An agent's result in a round, by the address of any of its wallets.",
-    parameters=(_ROUND_ID, replace(ADDRESS, name="stxAddress", place="path")),
-    responses={
+PLACED = Operation(
+    "GET",
+    f"{_PATH}/{{roundId}}/results/{{stxAddress}}",
+    "getRoundResult",
+    "competition",
+    "An agent's result in a round, by the address of any of its wallets.",
+    {
         200: ResponseDoc("the result", (PlacedAgent,)),
-        404: ResponseDoc(
-            "round_not_found: there is no such round, or it has no result yet."
-            " agent_not_placed: the agent did not trade in it",
-            (ErrorBody,),
-        ),
+        404: f"{_NOT_FOUND}. agent_not_placed: the agent did not trade in it",
     },
+    query=PlacedQuery,
 )
-FILE = OperationDoc(
-    operation_id="getRoundFile",
-    tag="competition",
-    summary="The inputs of a result, and the result: `tocsin recount` computes it again.",
-    parameters=(_ROUND_ID, Parameter("version", _NUMBER, "an earlier version; the newest by default")),
-    responses={200: ResponseDoc("JSON lines; the last one has the digest", media_type=FILE_TYPE), 404: _NOT_FOUND},
+FILE = Operation(
+    "GET",
+    f"{_PATH}/{{roundId}}/file",
+    "getRoundFile",
+    "competition",
+    "The inputs of a result, and the result: `tocsin recount` computes it again.",
+    {200: ResponseDoc("JSON lines; the last one has the digest", media_type=FILE_TYPE), 404: _NOT_FOUND},
+    query=FileQuery,
 )
-ALL = OperationDoc(
-    operation_id="listAllRounds",
-    tag="scheduler",
-    summary="Rounds of every status, newest first, and the rule that adds them.",
-    key="X-Admin-Key",
-    responses={200: ResponseDoc("the rounds", (RoundList,))},
+ALL = Operation(
+    "GET",
+    "/api/admin/competition/finalize",
+    "listAllRounds",
+    "scheduler",
+    "Rounds of every status, newest first, and the rule that adds them.",
+    {200: ResponseDoc("the rounds", (RoundList,))},
+    access="viewer",
 )
-ACT = OperationDoc(
-    operation_id="controlRounds",
-    tag="scheduler",
-    summary="Add, close, capture (snapshot), finalize, void, reopen or pay a round; set prices and decide on flags.",
-    description=(
-        "The scheduler closes, captures and finalizes rounds itself. Do it by hand only when a round waits."
-        " The audit log records each action."
-    ),
-    key="X-Admin-Key",
-    parameters=(Parameter(DRY_RUN, {"enum": ["true", "false"]}, "true: compute and respond, but write nothing"),),
+ACT = Operation(
+    "POST",
+    "/api/admin/competition/finalize",
+    "controlRounds",
+    "scheduler",
+    "Add, close, capture (snapshot), finalize, void, reopen or pay a round; set prices and decide on flags.",
+    {
+        200: ResponseDoc("what was done", (RoundAnswer,), RoundAnswer(True, "close", False, detail="closed")),
+        404: "round_not_found: there is no such round",
+        409: "wrong_status: the round has another status. grace_period_active: it cannot be closed yet."
+        " data_incomplete: not everything is recorded. wrong_decimals: the token's prices have other decimals."
+        " round_exists, already_paid, no_open_reward",
+        503: "empty_price_cache: prices of the end are unknown; or the store is unavailable",
+    },
+    "The scheduler closes, captures and finalizes rounds itself. Do it by hand only when a round waits."
+    " The audit log records each action.",
+    query=ActionQuery,
+    access="operator",
     body=RoundAction,
     body_example={"roundId": _ID, "action": "close"},
-    responses={
-        200: ResponseDoc(
-            "what was done", (RoundAnswer,), RoundAnswer(ok=True, action="close", dry_run=False, detail="closed")
-        ),
-        403: ResponseDoc("read_only_key: a viewer's key may not act", (ErrorBody,)),
-        404: ResponseDoc("round_not_found: there is no such round", (ErrorBody,)),
-        409: ResponseDoc(
-            "wrong_status: the round has another status. grace_period_active: it cannot be closed yet."
-            " data_incomplete: not everything is recorded. wrong_decimals: the token's prices have other decimals."
-            " round_exists, already_paid, no_open_reward",
-            (ErrorBody,),
-        ),
-        503: ResponseDoc("empty_price_cache: prices of the end are unknown; or the store is unavailable", (ErrorBody,)),
-    },
 )

@@ -1,59 +1,76 @@
-"""A route in one value: method, path, handler, limits, and its documentation for `/openapi.json` and `?docs=1`.
+"""A route in one value: method, path, parameters, key, limits and documentation.
 
-Keys in headers are compared in constant time with all configured keys, and refused while none is configured. `capped`
-bounds the size of a body before it is read as JSON.
+The key of a request is compared in constant time with all configured keys before anything else is read, and refused
+while none is configured. `capped` bounds the size of a body before it is read as JSON.
+
+Emits `auth.forbidden` when a viewer tries to act.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from re import Pattern
-from typing import Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.types import JSON
+from holdfast.types import JSON, Logger
 from tocsin.errors import RequestRefused
 from tocsin.settings import AccessKey, matching_key
 from tocsin.shape import FreeForm, Shape, SnakeShape
+from tocsin.web.deps import Keys
 from tocsin.web.limits import BODY_MAX, ClientLimits, capped, networks_of
+from tocsin.web.parameters import Parameter, parameters, read_query, text
 from tocsin.web.response import CompressedBodies, Compressing, ErrorBody, json_response
 
-Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
+Handler: TypeAlias = Callable[..., Awaitable[ASGIApp]]  # of the request, and of its query if the route has one
 Tag: TypeAlias = Literal["prices", "competition", "scheduler", "service"]
+Access: TypeAlias = Literal["viewer", "operator", "cron", "chainhook"]
+# The header of each key, and the setting that has the keys.
+KEYS: Mapping[Access, tuple[str, str]] = {
+    "viewer": ("X-Admin-Key", "ADMIN_KEY"),
+    "operator": ("X-Admin-Key", "ADMIN_KEY"),
+    "cron": ("X-Cron-Secret", "CRON_SECRET"),
+    "chainhook": ("Authorization", "CHAINHOOK_SECRET"),
+}
+IF_NONE_MATCH = replace(text("the ETag that you have: 304 if it is unchanged", "If-None-Match"), place="header")
 
 
 class KeyMissing(RequestRefused):
     """There is no key. That is not a guess: a page of another site can make a visitor's browser send it."""
 
 
-def require_key(request: Request, header: str, keys: Sequence[AccessKey], setting: str) -> AccessKey:
-    """The key in the header; refuses the request if it is none of these."""
-    return _found(
-        request.headers.get(header, ""), keys, setting, f"Send the value of {setting} in the header {header}."
-    )
-
-
-def require_secret(request: Request, keys: Sequence[AccessKey], setting: str) -> AccessKey:
-    """The secret, sent as a bearer token or in Chainhook's header."""
-    scheme, _, sent = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
-        sent = request.headers.get("x-chainhook-consumer-secret", "")
-    return _found(sent.strip(), keys, setting, f"Send the value of {setting}: Authorization: Bearer SECRET.")
-
-
-def _found(sent: str, keys: Sequence[AccessKey], setting: str, sentence: str) -> AccessKey:
-    if not keys:
+def authorize(request: Request, access: Access, keys: Keys, logger: Logger) -> AccessKey:
+    """The key of the request; refuses one without a key that gives this access."""
+    header, setting = KEYS[access]
+    known = {"cron": keys.cron, "chainhook": keys.chainhook}.get(access, keys.admin)
+    if not known:
         off = f"This route is switched off: set {setting} and restart the service."
         raise RequestRefused(503, "key_not_configured", off, headers={"Retry-After": "60"})
-    found = matching_key(sent, keys)
-    if found is None:
-        raise (RequestRefused if sent else KeyMissing)(401, "unauthorised", sentence)
-    return found
+    sent = request.headers.get(header, "")
+    example = f"Send the value of {setting} in the header {header}."
+    if access == "chainhook":
+        scheme, _, sent = sent.partition(" ")
+        sent = (sent if scheme.lower() == "bearer" else request.headers.get("x-chainhook-consumer-secret", "")).strip()
+        example = f"Send the value of {setting}: Authorization: Bearer SECRET."
+    key = matching_key(sent, known)
+    if key is None:
+        raise (RequestRefused if sent else KeyMissing)(401, "unauthorised", example)
+    if access == "operator" and key.role != "operator":
+        logger.warning("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
+        sentence = f"The key {key.name} is read-only: this action needs a key from ADMIN_KEY."
+        raise RequestRefused(403, "read_only_key", sentence)
+    return key
+
+
+def key_of(request: Request) -> AccessKey:
+    """The key that the route has accepted."""
+    key: AccessKey = request.scope["key"]
+    return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,85 +105,6 @@ class RouteDescription(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class ApiDocument(Shape):
-    """An OpenAPI document: its version of OpenAPI, the routes by path, and the shapes in `components`."""
-
-    openapi: str
-    info: FreeForm
-    tags: list[FreeForm]
-    paths: FreeForm
-    components: FreeForm
-
-
-@dataclass(frozen=True, slots=True)
-class Alive(Shape):
-    """The process answers."""
-
-    ok: bool
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class CronDescription(Shape):
-    """What `POST /api/competition/cron` does, and what to use instead."""
-
-    route: str
-    does: str
-    needed: bool
-    why: str
-    instead: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSkill(Shape):
-    """One thing that a program can request: a route, and what it returns."""
-
-    id: str
-    description: str
-    method: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentCard(Shape):
-    """What the service offers to programs. Addresses are relative to that of the service."""
-
-    name: str
-    description: str
-    version: str
-    documentation_url: str
-    openapi_url: str
-    skills: list[AgentSkill]
-
-
-@dataclass(frozen=True, slots=True)
-class McpMessage(SnakeShape):
-    """A JSON-RPC response: it has a `result` or an `error`, and the `id` of its request."""
-
-    jsonrpc: str
-    id: int | str | None = None
-    result: FreeForm | None = None
-    error: FreeForm | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter in the path, the query or a header. `schema` is JSON Schema."""
-
-    name: str
-    schema: dict[str, JSON]
-    description: str
-    place: Literal["query", "header", "path"] = "query"
-    required: bool = False
-    example: JSON = None
-
-    @property
-    def is_required(self) -> bool:
-        """A path without one of its parameters is another path."""
-        return self.required or self.place == "path"
-
-
-@dataclass(frozen=True, slots=True)
 class ResponseDoc:
     """One status of an operation: its description, the shapes that its body may have, and an example."""
 
@@ -176,136 +114,144 @@ class ResponseDoc:
     media_type: str = "application/json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationDoc:
-    """The documentation of an operation. `responses` need not list errors: see `all_responses`."""
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path. In `responses`, a text describes an error; `all_responses` adds the usual ones."""
 
+    method: Literal["GET", "POST"]
+    path: str
     operation_id: str
     tag: Tag
     summary: str
-    responses: dict[int, ResponseDoc]
+    responses: Mapping[int, ResponseDoc | str] = field(default_factory=dict)
     description: str = ""
-    parameters: tuple[Parameter, ...] = ()
-    key: str | None = None  # the header that carries a secret
+    query: type | None = None  # a dataclass with the parameters
+    access: Access | None = None  # the key that it needs
     body: type[SnakeShape] | None = None
-    body_schema: dict[str, JSON] = field(default_factory=dict)  # for a body without a shape
+    body_schema: FreeForm = field(default_factory=dict)  # for a body without a shape
     body_example: JSON = None
+    body_max: int = BODY_MAX
     store: bool = True  # reads or writes the store or the scheduler, which may be unavailable
+    is_prepared: bool = False  # answered by a `PreparedResponse`
 
     @property
     def has_body(self) -> bool:
         return self.body is not None or bool(self.body_schema)
 
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        own = () if self.query is None else tuple(parameters(self.query).values())
+        return (*own, IF_NONE_MATCH) if self.is_prepared else own
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path."""
+    @property
+    def query_names(self) -> set[str]:
+        return {each.name for each in self.parameters if each.place == "query"}
 
-    method: Literal["GET", "POST"]
-    path: str
-    handler: Handler
-    doc: OperationDoc
-    body_max: int = BODY_MAX
-    is_prepared: bool = False  # answered by a `PreparedResponse`
+    @property
+    def key_header(self) -> str | None:
+        return None if self.access is None else KEYS[self.access][0]
 
     @property
     def is_limited_read(self) -> bool:
         """Whether it counts as a read of its client. Routes for visitors do, routes for supervisors do not."""
-        return self.method == "GET" and self.doc.key is None and self.path.startswith("/api/")
+        return self.method == "GET" and self.access is None and self.path.startswith("/api/")
+
+    @property
+    def is_public(self) -> bool:
+        """A read of prices or of the competition, for anybody."""
+        return self.method == "GET" and self.access is None and self.tag in ("prices", "competition")
+
+    @property
+    def describes_itself(self) -> bool:
+        """Whether `?docs=1` describes the route: the site's agents use it on the competition's routes."""
+        return self.is_public and self.tag == "competition"
 
 
 def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
-    """Every status that an operation can end with: the documented ones, and the errors that follow from its kind."""
-    doc = operation.doc
-    errors: dict[int, str] = {500: "internal_error: a bug in the service; its log has the cause"}
-    if doc.parameters or doc.has_body or is_public(operation):
-        errors[400] = "the request is invalid; the sentence states what is accepted"
-    if doc.has_body:
-        errors |= {
+    """Every status that an operation can end with: the documented ones, and those that follow from its kind."""
+    found: dict[int, ResponseDoc | str] = {500: "internal_error: a bug in the service; its log has the cause"}
+    if operation.parameters or operation.has_body or operation.is_public:
+        found[400] = "the request is invalid; the sentence states what is accepted"
+    if operation.has_body:
+        found |= {
             408: "body_too_slow: the body did not arrive in time",
             413: f"body_too_large: more than {operation.body_max} bytes",
             415: "unsupported_media_type: the body must be JSON",
         }
-    if doc.key is not None:
-        errors |= {
+    if operation.access is not None:
+        found |= {
             401: "unauthorised: the key is missing or wrong",
             429: "too_many_requests: too many wrong keys from this client; see Retry-After",
             503: "key_not_configured: the service has no key for this route",
         }
     else:
         what = "posts" if operation.method == "POST" else "reads" if operation.is_limited_read else "requests"
-        errors[429] = f"too_many_requests: too many {what} from this client; see Retry-After"
-    if doc.store:
-        errors[503] = "the store or the scheduler is unavailable; see Retry-After"
-    derived = {status: ResponseDoc(text, (ErrorBody,)) for status, text in errors.items()}
-    responses = {**derived, **doc.responses}
-    if describes_itself(operation):
-        usual = responses[200]
-        text = f"{usual.description}; with docs=1, a description of this route instead"
-        responses[200] = replace(usual, description=text, shapes=(*usual.shapes, RouteDescription))
-    return dict(sorted(responses.items()))
+        found[429] = f"too_many_requests: too many {what} from this client; see Retry-After"
+    if operation.access == "operator":
+        found[403] = "read_only_key: a viewer's key may not act"
+    if operation.store:
+        found[503] = "the store or the scheduler is unavailable; see Retry-After"
+    if operation.is_prepared:
+        found[304] = ResponseDoc("unchanged since the ETag that was sent")
+    found |= operation.responses
+    listed = {
+        status: ResponseDoc(each, (ErrorBody,)) if isinstance(each, str) else each for status, each in found.items()
+    }
+    if operation.describes_itself:
+        usual = listed[200]
+        described = f"{usual.description}; with docs=1, a description of this route instead"
+        listed[200] = replace(usual, description=described, shapes=(*usual.shapes, RouteDescription))
+    return dict(sorted(listed.items()))
 
 
-def routes_of(operations: Iterable[Operation], limits: ClientLimits, *, compress: bool = False) -> list[Route]:
+Authorize: TypeAlias = Callable[[Request, Access], AccessKey]
+
+
+def without_keys(_request: Request, _access: Access) -> AccessKey:
+    raise NotImplementedError("no route has a key")
+
+
+def routes_of(
+    handlers: Iterable[tuple[Operation, Handler]],
+    limits: ClientLimits,
+    authorize: Authorize = without_keys,
+    *,
+    compress: bool = False,
+) -> list[Route]:
     """One Starlette route per path. It handles methods itself, so that a 405 names all of them.
 
     With `compress`, large responses are compressed; a `PreparedResponse` compresses itself.
     """
-    listed, by_path = list(operations), dict[str, list[Operation]]()
-    for operation in listed:
-        by_path.setdefault(operation.path, []).append(operation)
+    by_path: dict[str, dict[str, tuple[Operation, Handler]]] = {}
+    for operation, handler in handlers:
+        by_path.setdefault(operation.path, {})[operation.method] = (operation, handler)
+    public = [each for methods in by_path.values() for each, _ in methods.values() if each.is_public]
+    names = set[str]().union(*(each.query_names for each in public))
     routes, bodies = [], CompressedBodies()
     for path, methods in by_path.items():
-        app: ASGIApp = _Path(methods, limits, foreign_names(listed, path))
-        is_prepared = any(operation.is_prepared for operation in methods)
+        app: ASGIApp = _Path(methods, limits, authorize, names)
+        is_prepared = any(operation.is_prepared for operation, _ in methods.values())
         routes.append(Route(path, Compressing(app, bodies) if compress and not is_prepared else app))
     return routes
 
 
-def is_public(operation: Operation) -> bool:
-    """A read of prices or of the competition, for anybody."""
-    doc = operation.doc
-    return operation.method == "GET" and doc.key is None and doc.tag in ("prices", "competition")
-
-
-def describes_itself(operation: Operation) -> bool:
-    """Whether `?docs=1` describes the route: the site's agents use it on the competition's routes."""
-    return is_public(operation) and operation.doc.tag == "competition"
-
-
-def query_names(operations: Iterable[Operation]) -> set[str]:
-    return {
-        parameter.name
-        for operation in operations
-        for parameter in operation.doc.parameters
-        if parameter.place == "query"
-    }
-
-
-def foreign_names(operations: Sequence[Operation], path: str) -> set[str]:
-    """Parameters of other public routes. A request with one of them must be meant for another route."""
-    own = query_names(operation for operation in operations if operation.path == path)
-    return query_names(filter(is_public, operations)) - own
-
-
-def description_of(operations: Iterable[Operation]) -> RouteDescription:
+def description_of(operations: Sequence[Operation]) -> RouteDescription:
     """A path and its methods, as `?docs=1` answers it."""
-    listed = list(operations)
     methods = [
         MethodDescription(
             method=operation.method,
-            summary=operation.doc.summary,
-            description=operation.doc.description,
+            summary=operation.summary,
+            description=operation.description,
             parameters=[
-                ParameterDescription(each.name, each.place, each.is_required, each.description)
-                for each in operation.doc.parameters
+                ParameterDescription(each.name, each.place, each.required, each.description)
+                for each in operation.parameters
             ],
-            body_example=operation.doc.body_example if isinstance(operation.doc.body_example, dict) else None,
-            responses={str(status): doc.description for status, doc in all_responses(operation).items()},
+            body_example=operation.body_example if isinstance(operation.body_example, dict) else None,
+            responses={str(status): each.description for status, each in all_responses(operation).items()},
         )
-        for operation in listed
+        for operation in operations
     ]
-    return RouteDescription(listed[0].path, methods, "/api/openapi.json")
+    return RouteDescription(operations[0].path, methods, "/api/openapi.json")
 
 
 class _Path:
@@ -314,45 +260,58 @@ class _Path:
     Where no key is needed, a client's reads and posts are limited; where one is, its wrong keys are.
     """
 
-    def __init__(self, operations: Sequence[Operation], limits: ClientLimits, foreign: AbstractSet[str]) -> None:
+    def __init__(
+        self,
+        methods: Mapping[str, tuple[Operation, Handler]],
+        limits: ClientLimits,
+        authorize: Authorize,
+        public_names: AbstractSet[str],
+    ) -> None:
         self._limits = limits
-        self._operations = operations
-        self._foreign = foreign
-        self._by_method: dict[str, Operation] = {operation.method: operation for operation in operations}
-        if "GET" in self._by_method:
-            self._by_method["HEAD"] = self._by_method["GET"]
+        self._authorize = authorize
+        self._operations = [operation for operation, _ in methods.values()]
+        self._own_names = set[str]().union(*(operation.query_names for operation in self._operations))
+        self._foreign = public_names - self._own_names
+        self._by_method = {**methods, "HEAD": methods["GET"]} if "GET" in methods else {**methods}
         self._allow = ", ".join(self._by_method)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        operation = self._by_method.get(scope["method"])
-        if operation is None:
+        if scope["method"] not in self._by_method:
             sentence = f"This path takes {self._allow}, not {scope['method'][:20]}."
             raise RequestRefused(405, "method_not_allowed", sentence, headers={"Allow": self._allow})
-        if operation.doc.key is not None:
-            self._limits.before_key(networks_of(scope))
-        elif operation.method == "POST":
-            self._limits.posts.count(networks_of(scope))
-        elif operation.is_limited_read:
-            self._limits.before_read(scope)
-        if is_public(operation) and scope["query_string"]:
-            names = QueryParams(scope["query_string"])
-            if names.get("docs") == "1" and describes_itself(operation):
-                await json_response(description_of(self._operations).to_json())(scope, receive, send)
-                return
-            self._check_names(names)
-        try:
-            response = await operation.handler(Request(scope, capped(scope, receive, operation.body_max)))
-        except RequestRefused as refusal:
-            if refusal.status == 401 and not isinstance(refusal, KeyMissing):
-                self._limits.wrong_key(networks_of(scope), operation.path)
-            raise
+        operation, handler = self._by_method[scope["method"]]
+        request = Request(scope, capped(scope, receive, operation.body_max))
+        self._check(operation, request)
+        if operation.describes_itself and request.query_params.get("docs") == "1":
+            await json_response(description_of(self._operations).to_json())(scope, receive, send)
+            return
+        if operation.is_public:
+            self._check_names(request.query_params)
+        query: tuple[Any, ...] = () if operation.query is None else (read_query(operation.query, request),)
+        response = await handler(request, *query)
         await response(scope, receive, send)
 
-    def _check_names(self, names: Iterable[str]) -> None:
+    def _check(self, operation: Operation, request: Request) -> None:
+        """Refuse a client over its limit, and a request without the key that the operation needs."""
+        networks = networks_of(request.scope)
+        if operation.access is not None:
+            self._limits.before_key(networks)
+            try:
+                request.scope["key"] = self._authorize(request, operation.access)
+            except RequestRefused as refusal:
+                if refusal.status == 401 and not isinstance(refusal, KeyMissing):
+                    self._limits.wrong_key(networks, operation.path)
+                raise
+        elif operation.method == "POST":
+            self._limits.posts.count(networks)
+        elif operation.is_limited_read:
+            self._limits.before_read(request.scope)
+
+    def _check_names(self, sent: QueryParams) -> None:
         """Refuse a parameter that other routes know and this one does not: the answer would be misleading."""
-        foreign = next((name for name in names if name in self._foreign), None)
+        foreign = next((name for name in sent if name in self._foreign), None)
         if foreign is not None:
-            known = ", ".join(sorted(query_names(self._operations))) or "no parameters"
+            known = ", ".join(sorted(self._own_names)) or "no parameters"
             sentence = f"This route has no parameter {foreign}. It takes {known}; ?docs=1 describes it."
             raise RequestRefused(400, "unknown_parameter", sentence)
 
@@ -387,7 +346,7 @@ def parsed(body: bytes) -> JSON:
     try:
         value: JSON = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise not_json() from None
+        raise RequestRefused(400, "malformed_body", "The body is not JSON in UTF-8.") from None
     return value
 
 
@@ -401,10 +360,6 @@ def check_media_type(request: Request) -> None:
     if "origin" in request.headers and not is_json:
         sentence = f"Send JSON, with the header Content-Type: application/json, not {media_type[:80]!r}."
         raise RequestRefused(415, "unsupported_media_type", sentence)
-
-
-def not_json() -> RequestRefused:
-    return RequestRefused(400, "malformed_body", "The body is not JSON in UTF-8.")
 
 
 def _no_constant(name: str) -> NoReturn:
