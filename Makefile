@@ -19,7 +19,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve quick test pythons odd-place fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock walks rooms clean npm chromium tools
+.PHONY: help .venv demo serve docs quick test pythons odd-place fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock walks rooms clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,6 +144,9 @@ digests: $(DEV) ## write digests of simulated histories, or compare two files of
 
 mutants: $(DEV) ## apply each deliberate bug of tools/mutants to a copy: a test must catch it [ONLY=name JOBS=1]
 	@$(BIN)/python tools/try_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),1)
+
+docs: $(DEV) ## write the tables of docs/ that follow from the code: settings, commands, metrics, events
+	@$(BIN)/python tools/write_docs.py
 
 walks: $(DEV) ## count the files that a price, a swap and a pause pass on their way [VERBOSE=1]
 	@$(TESTING) $(BIN)/python tools/walks.py

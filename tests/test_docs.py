@@ -1,51 +1,51 @@
-"""Documentation that the code can check: log events, and the files that CONTRIBUTING names."""
+"""Documentation that the code can check: generated tables, log events, texts that an operator looks for."""
 
 import ast
 import configparser
 import re
+import runpy
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.local import data_dir
-from tocsin.scheduler.types import RunList, Status
-from tocsin.shape import schemas_of
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 SRC = ROOT / "src" / "tocsin"
 HOLDFAST = ROOT / "packages" / "holdfast" / "src"
 
-_EVENT = re.compile(r"[a-z_]+\.[a-z_]+")
-# Texts of the same form that are not events: ASGI messages, a name in an example.
-_NOT_EVENTS = {"http.request", "http.disconnect", "websocket.close", "slyfox.btc"}
-_ASGI = {"http.response.start", "http.response.body"}
 
-
-def _events_in_code() -> set[str]:
-    """Every text constant of the service that has the form of an event, except for file names and modules."""
-    events: set[str] = set()
-    for path in (*SRC.rglob("*.py"), *HOLDFAST.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and _EVENT.fullmatch(node.value):
-                events.add(node.value)
-    suffixes = {"json", "sqlite", "py", "sql", "html", "svg", "css", "js", "lock", "sock"}
-    names = {event for event in events if event.split(".")[1] in suffixes or event.startswith("tocsin.")}
-    return events - names - _NOT_EVENTS - _ASGI
+@pytest.fixture(scope="module")
+def tool() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "tools" / "write_docs.py"))
 
 
 @pytest.mark.slow
-def test_every_log_event_is_documented() -> None:
-    """docs/events.md lists exactly the events that the code emits."""
-    page = (ROOT / "docs" / "events.md").read_text()
-    documented = {
-        name
-        for line in page.splitlines()
-        if line.startswith("|")
-        for name in re.findall(r"`([a-z_]+\.[a-z_]+)`", line.split("|")[1])
+def test_the_tables_of_the_docs_are_those_of_the_code(tool: dict[str, Any]) -> None:
+    """`make docs` would change nothing."""
+    stale = [page.name for page, text in tool["pages"]().items() if page.read_text() != text]
+
+    assert stale == [], "run `make docs`"
+
+
+@pytest.mark.slow
+def test_every_log_event_is_documented(tool: dict[str, Any]) -> None:
+    """docs/events.md has exactly the events of the code, each with its level and a meaning."""
+    page = (DOCS / "events.md").read_text()
+    written, emitted = tool["written_events"](page), tool["events_in_code"]()
+    other = {
+        name: (written.get(name), sorted(levels))
+        for name, levels in emitted.items()
+        if not all(level in written.get(name, "") for level in levels)
     }
 
-    assert documented == _events_in_code()
+    assert set(written) == set(emitted)
+    assert other == {}
+    assert not re.search(r"(?m)^\| `.*\|\s*\|$", page)
 
 
 def test_the_files_that_contributing_names_exist() -> None:
@@ -88,34 +88,58 @@ def test_default_cadences_stand_in_the_settings_only() -> None:
     assert repeated == []
 
 
-def test_the_api_page_lists_the_fields_of_the_status() -> None:
-    """docs/api.md has every field of a status, a task and a run, and no other."""
-    page = (ROOT / "docs" / "api.md").read_text()
-    section = page[page.index("### The status") : page.index("A browser's `EventSource`")]
-    parts = re.split(r"\n(?=A task has|A run has)", section)
-    documented = [
-        {
-            name
-            for line in part.splitlines()
-            if line.startswith("| `")
-            for name in re.findall(r"`(\w+)`", line.split("|")[1])
-        }
-        for part in parts
-    ]
-    schemas: dict[str, Any] = dict(schemas_of([Status, RunList]))
-    own = {
-        "lastTeneroRunAt",
-        "lastTeneroResult",
-        "lastFeedRunAt",
-        "lastFeedResult",
-        "lastSweepRunAt",
-        "lastSweepResult",
-        "lastRoundsRunAt",
-        "lastRoundsResult",
-        *schemas["Status"]["properties"],
-    }
+# What an operator looks for
 
-    assert documented == [own, set(schemas["TaskStatus"]["properties"]), set(schemas["RunRecord"]["properties"])]
+
+def general(text: str) -> str:
+    """A message without what differs each time: numbers, and the values of an f-string."""
+    return re.sub(r"\d+|…", "…", text)
+
+
+def texts_in_code() -> list[str]:
+    found = []
+    for path in (*SRC.rglob("*.py"), *HOLDFAST.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
+                found.append(general("".join(parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(general(node.value))
+    return found
+
+
+def sqlite_says_that_the_disk_is_full() -> str:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(sqlite3.OperationalError) as caught:
+            database.execute("CREATE TABLE one (text)")
+    return str(caught.value)
+
+
+def symptoms() -> list[str]:
+    """The first cell of every row below "Symptom"."""
+    page = (DOCS / "operations.md").read_text()
+    part = page[page.index("## Symptom") : page.index("## Pause, refresh, resume")]
+    return [line.split(" | ")[0] for line in part.splitlines() if line.startswith("| ")]
+
+
+@pytest.mark.slow
+def test_the_symptoms_are_what_the_service_says() -> None:
+    """Every quoted text is one of the code, or of SQLite."""
+    code = [*texts_in_code(), sqlite_says_that_the_disk_is_full()]
+    quoted = [text for symptom in symptoms() for text in re.findall(r'"([^"]+)"', symptom)]
+    unknown = [text for text in quoted if not any(general(text).rstrip(" …") in each for each in code)]
+
+    assert len(quoted) >= 15
+    assert unknown == []
+
+
+def test_the_symptoms_of_the_most_common_outages_are_there() -> None:
+    """A server error, a limit and a wrong key, of an upstream and for visitors."""
+    text = "\n".join(symptoms())
+    words = ("answered 503", "answered 429", "(401)", "get 503", "get 429", "get 401")
+
+    assert [word for word in words if word not in text] == []
 
 
 def _refusals() -> list[str]:
@@ -135,4 +159,4 @@ def _refusals() -> list[str]:
 @pytest.mark.parametrize("sentence", _refusals())
 def test_every_refusal_of_a_data_directory_is_explained(sentence: str) -> None:
     """The table in docs/data.md has it."""
-    assert sentence in (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    assert sentence in (DOCS / "data.md").read_text(encoding="utf-8")

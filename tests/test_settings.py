@@ -23,12 +23,10 @@ from tocsin.settings import (
     Settings,
     SettingsError,
     access_keys,
-    cadence,
     read,
     read_env_file,
     secret_values,
     setting_of,
-    time_slice,
 )
 from tocsin.text import long_duration
 
@@ -282,30 +280,6 @@ def test_every_secret_is_known_to_be_one() -> None:
     capabilities = {"alert_url", "heartbeat_url"}  # anybody who knows such a URL can post to it
     named = {one.name for one in fields(Settings) if re.search("key|secret", one.name)}
     assert named | capabilities == set(secrets)
-
-
-def table() -> str:
-    rows = ["| setting | default | example | what for | applies |", "|---|---|---|---|---|"]
-    for setting in fields(Settings):
-        known = setting_of(setting)
-        default = "none" if setting.default in {None, ()} else _shown(known, setting.default)
-        when = "reload" if known.reload else "restart"
-        mark = " (secret)" if known.secret else ""
-        rows.append(f"| `{known.name}` | {default} | `{known.example}` | {known.text}{mark} | {when} |")
-    return "\n".join(rows)
-
-
-def _shown(known: Setting, default: Any) -> str:
-    if known.parse in {cadence, time_slice}:
-        return f"`{default // 60_000}m`"
-    if isinstance(default, bool):
-        return "`yes`" if default else "`no`"
-    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-
-
-def test_the_docs_list_every_setting() -> None:
-    """docs/settings.md has exactly this table."""
-    assert table() in PAGE.read_text()
 
 
 def test_every_wrong_line_of_a_file_is_reported() -> None:
