@@ -60,7 +60,7 @@ def shown(parse: object, default: Any) -> str:
 
 def commands_table() -> list[str]:
     found = commands(typer.main.get_command(app), "tocsin")
-    return [*head("command", "effect"), *(row(f"`{usage}`", text) for usage, text in found)]
+    return [f"- `{usage}`: {text}" for usage, text in found]
 
 
 def commands(group: Any, prefix: str) -> Iterator[tuple[str, str]]:  # typer has its own click
@@ -90,7 +90,7 @@ def metrics_table() -> list[str]:
             pairs.append(node.args[:2])
     texts = [[part.value for part in pair if isinstance(part, ast.Constant)] for pair in pairs]
     found = {str(pair[0]): str(pair[1]) for pair in texts if len(pair) == 2}
-    return head("metric", "meaning") + [row(f"`tocsin_{name}`", text) for name, text in sorted(found.items())]
+    return [f"- `tocsin_{name}`: {text}" for name, text in sorted(found.items())]
 
 
 def events_in_code() -> dict[str, set[str]]:
@@ -121,20 +121,24 @@ def is_event(value: str) -> bool:
 
 def written_events(text: str) -> dict[str, str]:
     """The events of the page, and what it says of their levels."""
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
-    return {name: cells[1].strip() for cells in rows for name in re.findall(r"`([a-z_]+\.[a-z_]+)`", cells[0])}
+    found = re.findall(r"(?m)^- (`[^(]*) \(([^)]*)\):", text)
+    return {name: level for names, level in found for name in names_in(names)}
+
+
+def names_in(text: str) -> list[str]:
+    return re.findall(r"`([a-z_]+\.[a-z_]+)`", text)
 
 
 def events_page(text: str) -> str:
-    """The page without events that are gone, and with a row for each new one."""
+    """The page without events that are gone, and with a line for each new one."""
     known = events_in_code()
     kept = [
         line
         for line in text.splitlines()
-        if not line.startswith("| `") or set(re.findall(r"`([a-z_]+\.[a-z_]+)`", line.split("|")[1])) & set(known)
+        if not line.startswith("- `") or set(names_in(line.partition("(")[0])) & set(known)
     ]
     added = [
-        row(f"`{name}`", ", ".join(sorted(known[name])) or "stream only", "")
+        f"- `{name}` ({', '.join(sorted(known[name])) or 'stream only'}):"
         for name in sorted(set(known) - set(written_events(text)))
     ]
     return "\n".join(kept + added) + "\n"

@@ -429,7 +429,7 @@ def test_every_command_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
     known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]  # a group, because it has commands
 
-    assert set(re.findall(r"^\| `tocsin (\w+)", page, re.MULTILINE)) == known
+    assert set(re.findall(r"^- `tocsin (\w+)", page, re.MULTILINE)) == known
 
 
 @pytest.mark.slow
