@@ -1,10 +1,10 @@
-"""Measure closing rounds on a real service: the lateness of the alarm, and each part of a round of a million swaps.
+"""Measure closing rounds on a real service: the lateness of the alarm, and a round of many swaps.
 
-    python bench/measure_closing.py [--part late|parts] [--rounds 10] [--swaps 1000000]
+    python bench/measure_closing.py [--part late|big] [--rounds 10] [--swaps 100000]
 
-`late` starts the real service with rounds that end two seconds apart, and takes a minute or less. `parts` prepares and
-closes one round with a database on disk, and then closes it again without a prepared result. It prints the longest time
-that the event loop was blocked, in processor time, because wall time means little on a shared machine.
+`late` starts the real service with rounds that end two seconds apart, and takes a minute or less. `big` closes one
+round with a database on disk. It prints the longest time that the event loop was blocked, in processor time, because
+wall time means little on a shared machine.
 """
 
 import argparse
@@ -13,14 +13,12 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
@@ -30,9 +28,6 @@ from holdfast.local.database import SqliteDatabase
 from holdfast_testing.stores import migrated
 from support.processes import SERVE, ServiceProcess, running
 from support.round_world import RoundWorld, SetClock
-from tocsin.rounds import finalize
-from tocsin.rounds import finalize as prepare
-from tocsin.rounds import steps as advance
 from tocsin.rounds.round import RoundInputs
 from tocsin.swaps import COMPETITION_MIGRATIONS
 
@@ -96,32 +91,7 @@ def fill(path: Path, inputs: RoundInputs) -> None:
         db.commit()
 
 
-@dataclass
-class Parts:
-    """The names of parts, with their wall time and processor time in seconds."""
-
-    took: dict[str, tuple[float, float]] = field(default_factory=dict)
-
-    def watch(self, module: Any, name: str, shown: str) -> None:
-        work: Callable[..., Awaitable[Any]] = getattr(module, name)
-
-        async def measured(*arguments: Any, **options: Any) -> Any:
-            began, used = time.perf_counter(), time.process_time()
-            try:
-                return await work(*arguments, **options)
-            finally:
-                took, before = (time.perf_counter() - began, time.process_time() - used), self.took.get(shown)
-                self.took[shown] = took if before is None else (took[0] + before[0], took[1] + before[1])
-
-        setattr(module, name, measured)
-
-    def print(self) -> None:
-        for shown, (seconds, used) in self.took.items():
-            print(f"  {shown:<46} {seconds:6.2f} s, {used:6.2f} s of CPU")
-        self.took.clear()
-
-
-async def measured_run(world: RoundWorld, at_s: int, shown: str, watched: Parts) -> None:
+async def measured_run(world: RoundWorld, at_s: int, shown: str) -> None:
     """One run of the task: wall time, processor time, and the longest time that the event loop was blocked."""
     longest = 0.0
 
@@ -138,52 +108,33 @@ async def measured_run(world: RoundWorld, at_s: int, shown: str, watched: Parts)
     took = (time.perf_counter() - began, time.process_time() - used)
     task.cancel()
     print(f"{shown:<48} {took[0]:6.2f} s, {took[1]:6.2f} s of CPU")
-    watched.print()
     print(f"  the event loop was blocked for {longest * 1000:.0f} ms of CPU at most (goal 100)")
 
 
-async def close_twice(path: Path, watched: Parts) -> None:
+async def close(path: Path) -> None:
     db = SqliteDatabase(path)
     world = RoundWorld(db, SetClock(STARTS_AT))
     await world.act("add", roundId="week-1", startsAt=STARTS_AT, endsAt=ENDS_AT)
-    await measured_run(world, ENDS_AT + 3_000, "prepare, while the grace runs", watched)
     await world.swept(ENDS_AT + 3_600)
-    await measured_run(world, ENDS_AT + 3_600, "close a prepared round, to its result (goal 2)", watched)
+    await measured_run(world, ENDS_AT + 3_600, "close, capture and finalize it")
     assert await world.status("week-1") == "finalized"
-    digests = [await world.all("SELECT digest FROM competition_rounds")]
-    await world.act("reopen", roundId="week-1", reason="to measure it without a preparation")
-    await measured_run(world, ENDS_AT + 3_900, "capture and finalize it without a preparation", watched)
-    digests.append(await world.all("SELECT digest FROM competition_rounds"))
-    assert digests[0] == digests[1], "the same swaps give the same file"
     await db.close()
 
 
-def parts(swaps: int) -> None:
-    watched = Parts()
-    watched.watch(prepare, "prepared_inputs", "read it, in the order of the chain")
-    watched.watch(prepare, "_copy_swaps", "copy the swaps")
-    watched.watch(prepare, "with_pauses", "score")
-    watched.watch(prepare, "parts_with_pauses", "make the file, with its digest")
-    watched.watch(prepare, "write_parts", "write the file")
-    watched.watch(advance, "close_round", "close: nothing counts from then on")
-    watched.watch(advance, "capture", "capture: copy what the result rests on")
-    watched.watch(finalize, "captured_inputs", "read it, in the order of the chain")
-    watched.watch(finalize, "with_pauses", "score")
-    watched.watch(finalize, "parts_with_pauses", "make the file, with its digest")
-    watched.watch(advance, "finalize", "finalize, with the last three and the writing")
+def big(swaps: int) -> None:
     with TemporaryDirectory() as name:
         path = Path(name) / "db.sqlite"
         fill(path, competition(swaps))
-        asyncio.run(close_twice(path, watched))
+        asyncio.run(close(path))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("late", "parts"))
+    parser.add_argument("--part", choices=("late", "big"))
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--swaps", type=int, default=1_000_000)
+    parser.add_argument("--swaps", type=int, default=100_000)
     asked = parser.parse_args()
     if asked.part in {None, "late"}:
         late(asked.rounds)
-    if asked.part in {None, "parts"}:
-        parts(asked.swaps)
+    if asked.part in {None, "big"}:
+        big(asked.swaps)

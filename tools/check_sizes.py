@@ -13,7 +13,6 @@ LONG_FILES = {
     "src/tocsin/settings.py": "one entry for each of the settings, and the parsers of their values",
     "tests/local/test_logs.py": "one log, from the line to the writer and the service",
     "tests/local/test_server.py": "one server, with each limit of a connection",
-    "tests/rounds/test_preparation.py": "one preparation, with everything that may change during it",
     "tests/scheduler/test_scheduler_do.py": "one object",
     "tests/swaps/test_feed.py": "one task, with each way in which a list can mislead it",
     "tests/swaps/test_feed_state.py": "one state, compared with a model",

@@ -1,6 +1,7 @@
 """What is captured of a round: its swaps, its agents, and the prices of its end."""
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from statistics import median_low
@@ -10,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.local_store import open_competition
-from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, round_world, txid
+from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, round_world, txid
 from tocsin.prices.store import PricePoint, append
 from tocsin.rounds.capture import closing_price, closing_prices
 from tocsin.rounds.file import lines_of, read_round_file, recount
 from tocsin.rounds.round import RoundOutcome, RoundPrice
+from tocsin.swaps.rules import AllowList
 from tocsin.swaps.values import SwapWorth
 
 END = 1_800_000_000
@@ -176,3 +178,55 @@ async def test_prices_after_the_end_do_not_matter(tmp_path: Path) -> None:
         )
 
     assert [tuple(price.values()) for price in prices] == [("stx", "1", "tenero"), (STSTX, "2", "manual_admin")]
+
+
+async def test_a_forced_capture_takes_the_record_as_it_is(tmp_path: Path) -> None:
+    """No block is proven, and a swap that is recorded after it is a discrepancy."""
+    async with round_world(tmp_path) as world:
+        await world.closed()
+        await world.act("snapshot", roundId=ROUND_ID, force=True, reason="Hiro is down")
+        await world.swap(70, 1, ("stx", 1), (STSTX, 9), at_s=START_S)
+        await world.act("finalize", roundId=ROUND_ID)
+        head = await world.all("SELECT text FROM competition_round_files")
+        await world.run(GRACE_S + 60)
+
+        assert '"complete_until_block":null,' in head[0]["text"]
+        assert await world.all("SELECT kind FROM competition_round_discrepancies") == [{"kind": "late"}]
+
+
+async def test_the_file_has_the_version_of_the_allow_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = replace(RULES, allowlist=AllowList({"SP1.pool": frozenset({"swap"})}))
+    async with round_world(tmp_path) as world:
+        monkeypatch.setattr("support.round_world.RULES", later)
+        await world.swept(GRACE_S, later)
+        await world.run(GRACE_S)
+        head = await world.all("SELECT text FROM competition_round_files")
+
+    assert '"allowlist_version":"4259609f293f"' in head[0]["text"]
+
+
+@pytest.mark.slow
+async def test_a_file_in_several_parts_is_the_result_of_every_swap(tmp_path: Path) -> None:
+    """The copy is read and the file written page by page."""
+    async with round_world(tmp_path) as world:
+        for number in range(5_000):
+            await world.swap(1_000 + number, number % 3, ("stx", 1), (STSTX, 1), at_s=START_S + number)
+        await world.finalized()
+        parts = await world.file()
+    assert len(parts) == 3
+    report = recount(read_round_file(lines_of(parts)))  # which checks the digest, too
+    assert (report.same, [result.trade_count for result in report.results]) == (True, [1_668, 1_667, 1_668])
+
+
+async def test_a_captured_round_that_is_void_keeps_what_was_captured(tmp_path: Path) -> None:
+    """It was shown to everybody."""
+    async with round_world(tmp_path) as world:
+        await world.finalized()
+        before = await world.everything()
+        await world.act("void", roundId=ROUND_ID, reason="a test")
+        after = await world.everything()
+
+    for table in ("results", "swaps", "files", "agents", "refusals", "price_snapshots"):
+        name = f"competition_round_{table}"
+        assert after[name] == before[name]
+    assert len(after["competition_round_swaps"]) == 3

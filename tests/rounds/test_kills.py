@@ -10,52 +10,61 @@ import signal
 import sqlite3
 import sys
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
+from holdfast.errors import HoldfastError
 from support.local_store import open_competition
 from support.processes import ServiceProcess, ask, running, until
-from support.round_world import ALONE, GRACE_S, PREPARE_S, ROUND_ID, STSTX, RoundWorld, make_data, round_world
-from support.watched_database import Killed, Moment, counting, killed_at
+from support.round_world import (
+    AGENTS,
+    ALONE,
+    END_S,
+    GRACE_S,
+    ROUND_ID,
+    START_S,
+    STSTX,
+    RoundWorld,
+    make_data,
+    round_world,
+)
+from support.watched_database import Killed, Moment, WatchedDatabase, counting, killed_at
 from tocsin.rounds.capture import capture
 from tocsin.rounds.finalize import finalize
 from tocsin.rounds.store import the_round
+from tocsin.scheduler.task import TaskResult
 
 MOMENTS: tuple[Moment, ...] = ("before", "after")
 
 
-async def ended(world: RoundWorld, *, prepared: bool = False) -> None:
+async def ended(world: RoundWorld) -> None:
     await world.swept(GRACE_S)
-    if prepared:
-        await world.run(PREPARE_S)
     await world.run(GRACE_S)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prepared", [False, True])
-async def test_a_kill_at_every_call_leaves_one_result(tmp_path: Path, prepared: bool) -> None:
-    """Before and after every call of preparing, closing, capturing and finalizing; all end with the same bytes."""
+async def test_a_kill_at_every_call_leaves_one_result(tmp_path: Path) -> None:
+    """Before and after every call of closing, capturing and finalizing; all end with the same bytes."""
     async with round_world(tmp_path / "whole") as world:
         watched = world.wrapped = counting(world.db)
-        await ended(world, prepared=prepared)
+        await ended(world)
         expected, calls = await world.everything(), watched.calls
     assert expected["competition_rounds"][0]["status"] == "finalized"
     assert len(expected["competition_round_results"]) == 3
-    assert calls > (40 if prepared else 10)
+    assert calls > 10
 
     for moment in MOMENTS:
         for number in range(1, calls + 1):
             async with round_world(tmp_path / f"{number}-{moment}") as world:
                 world.wrapped = killed_at(world.db, number, moment)
                 with pytest.raises(Killed):
-                    await ended(world, prepared=prepared)
+                    await ended(world)
                 world.wrapped = None
-                if await world.status() == "open" and prepared:
-                    await world.run(PREPARE_S + 300)
                 await world.run(GRACE_S + 300)
                 assert await world.everything() == expected, f"killed {moment} call {number}"
 
@@ -93,6 +102,121 @@ async def test_a_round_that_was_made_void_meanwhile_stays_void(tmp_path: Path) -
 
         assert everything["competition_rounds"][0]["status"] == "void"
         assert (before.status, everything["competition_round_results"]) == (status, [])
+
+
+# Changes at every moment
+
+Change: TypeAlias = Callable[[RoundWorld], Awaitable[Any]]
+
+
+async def moved(world: RoundWorld) -> None:
+    await world.unswap(2)
+    await world.swap(2, 1, ("stx", 200), (STSTX, 191), at_s=START_S + 61)
+
+
+async def other_token(world: RoundWorld) -> None:
+    """Trade a token that has a price of the end which was not needed before."""
+    token = f"{AGENTS[0]}.other::other"
+    for at_s in range(END_S - 3_600, END_S + 1, 600):
+        await world.price(token, "2", at_s)
+    await world.swap(60, 0, ("stx", 3), (token, 4), at_s=START_S + 5)
+
+
+async def nothing(_world: RoundWorld) -> None:
+    """Change nothing."""
+
+
+CHANGES: dict[str, Change] = {
+    "a late swap of another token": other_token,
+    "a reorg that moves a swap": moved,
+    "a wallet that has become eligible": lambda world: world.claim(3, "verified"),
+    "a wallet that is not eligible any more": lambda world: world.claim(2, "failed"),
+    "a new refusal": lambda world: world.refuse(110, AGENTS[0]),
+}
+
+
+async def at_every_call(directory: Path, change: Change) -> AsyncIterator[tuple[RoundWorld, TaskResult]]:
+    """Yield worlds after the run that ends the round: in each, the change came right before another call."""
+    at, calls = 0, 1
+    while at < calls:
+        at += 1
+        async with round_world(directory / f"{at}") as world:
+            await world.populate()
+            await world.swept(GRACE_S)
+
+            async def hook(number: int, moment: Moment, world: RoundWorld = world, at: int = at) -> None:
+                if (number, moment) == (at, "before"):
+                    world.wrapped = None  # an operator's action is not a call of the run
+                    await change(world)
+
+            watched = world.wrapped = WatchedDatabase(world.db, hook)
+            run = await world.run(GRACE_S)
+            world.wrapped, calls = None, watched.calls
+            yield world, run
+    assert calls > 20
+
+
+async def published(world: RoundWorld) -> dict[str, Any]:
+    """Return everything published; a change at the moment of the capture makes it wait for the next run."""
+    await world.swept(GRACE_S)
+    for _ in range(2):
+        await world.run(GRACE_S)
+    found = await world.published()
+    return {name: rows for name, rows in found.items() if not name.endswith(("_changes", "_discrepancies"))}
+
+
+async def published_after(directory: Path, change: Change) -> dict[str, Any]:
+    async with round_world(directory) as world:
+        await world.populate()
+        await change(world)
+        return await published(world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_change_at_every_moment_of_the_capture(tmp_path: Path, name: str) -> None:
+    """The result includes it completely or not at all."""
+    change = CHANGES[name]
+    possible = [await published_after(tmp_path / "with", change), await published_after(tmp_path / "without", nothing)]
+    found = [possible.index(await published(world)) async for world, _ in at_every_call(tmp_path, change)]
+    assert found == sorted(found)
+    assert set(found) == {0, 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ["void", "finalize"])
+async def test_an_operator_ends_a_round_that_is_finalized(tmp_path: Path, action: str) -> None:
+    """Before every call of the run: the run ends well, and the round has one result or none."""
+    async for world, run in at_every_call(tmp_path, lambda world: try_to(world, action)):
+        results = await world.results("rank")
+        assert run.incomplete is None
+        assert (await world.status(), len(results)) in {("finalized", 3), ("void", 0), ("void", 3)}
+
+
+async def try_to(world: RoundWorld, action: str) -> None:
+    """The round may not be in a status for it."""
+    try:
+        await world.act(action, roundId=ROUND_ID, reason="a test")
+    except HoldfastError as error:
+        assert "409" in repr(error) or "wrong_status" in repr(error)  # noqa: PT017 - any other error is a defect
+
+
+async def test_a_round_that_is_added_during_a_run_ends_on_time(tmp_path: Path) -> None:
+    """The operator's refresh joins the run: that run asks for the alarm at the new round's end."""
+    ends_s = GRACE_S + 120
+    async with round_world(tmp_path / "world") as world:
+        await world.swept(GRACE_S)
+
+        async def hook(number: int, moment: Moment) -> None:
+            if (number, moment) == (4, "before"):
+                wrapped, world.wrapped = world.wrapped, None
+                await world.add_round(roundId="short", startsAt=ends_s - 3_600, endsAt=ends_s, graceS=0)
+                world.wrapped = wrapped
+
+        world.wrapped = WatchedDatabase(world.db, hook)
+        run = await world.run(GRACE_S)
+
+        assert (await world.status(), run.wake_at) == ("finalized", ends_s * 1000)
 
 
 # The real service, killed with -9

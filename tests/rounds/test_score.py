@@ -451,19 +451,12 @@ async def test_writing_the_file_pauses() -> None:
     assert parts == [*parts_of(file_lines(inputs, outcome))]
 
 
-def row_of(swap: RoundSwap) -> Row:
-    """As the database returns it: the values that many swaps share are one string."""
-    shared = (swap.sender, swap.contract_id, swap.function_name, swap.token_in, swap.token_out, swap.source)
-    others = ("amount_in", "amount_out", "burn_block_time", "block_height", "tx_index")
-    return {"txid": swap.txid, "shared": "\x1f".join(shared), **{name: getattr(swap, name) for name in others}}
-
-
 async def test_putting_swaps_in_order_pauses() -> None:
     """At least once for every 500 blocks of the chain."""
     inputs = big_round()
 
     async def pages() -> AsyncIterator[list[Row]]:
-        backwards = [row_of(swap) for swap in reversed(inputs.swaps)]
+        backwards = [swap._asdict() for swap in reversed(inputs.swaps)]
         for first in range(0, SWAPS, 2_000):
             yield backwards[first : first + 2_000]
 

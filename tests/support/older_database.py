@@ -25,10 +25,6 @@ DROP TRIGGER excess_removed;
 DROP TABLE competition_round_excesses;
 DROP TABLE excess_swaps;
 DROP TABLE funders;
-DROP TRIGGER swap_came_after_preparation;
-DROP TRIGGER swap_went_after_preparation;
-DROP TABLE competition_round_prepared_outcomes;
-DROP TABLE competition_round_preparations;
 DROP TRIGGER swap_came_after_capture;
 DROP TRIGGER swap_went_after_capture;
 DROP INDEX swaps_by_time;
@@ -92,8 +88,7 @@ def downgrade(path: Path, to: int) -> None:
         "0009_create_rounds",
         "0010_remember_first_funders",
         "0011_tell_the_news",
-        "0012_prepare_results",
-        "0013_leave_out_excess",
+        "0012_leave_out_excess",
     ]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(_UNDO)

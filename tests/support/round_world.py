@@ -28,7 +28,6 @@ from tocsin.upstream.limiter import request_session, task_session
 START_S = 1_800_000_000
 END_S = START_S + 7 * 86_400
 GRACE_S = END_S + 3_600
-PREPARE_S = (END_S + GRACE_S) // 2
 ROUND_ID = "week-1-2027-01-15"
 STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
 AGENTS = (

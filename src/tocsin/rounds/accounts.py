@@ -3,8 +3,7 @@
 A swap counts if both its tokens have a price of the end, neither is thin, and it was not excessive at its time. Sums
 are integers: smallest units of tokens, and parts of a dollar.
 
-There may be a million swaps. So each swap is read once, in chain order, and then the agents are processed one after the
-other. Together this takes half the time of a single pass that jumps from agent to agent.
+Each swap is read once, in chain order; then the agents are processed one after the other.
 """
 
 import math
@@ -278,13 +277,6 @@ class TradingAccounts:
                 account = TradingAccount({token: [] for token in self.units})
                 self.by_agent[agent.erc8004_agent_id] = account
             self._wallets[agent.stx_address] = account, account.times.setdefault(agent, [])
-
-    def forget(self) -> Iterator[None]:
-        """Free everything agent by agent: freeing it at once takes a second."""
-        self._wallets.clear()
-        while self.by_agent:
-            self.by_agent.popitem()
-            yield
 
     def usd(self, value: int) -> str:
         """Format a value for people: whole dollars, rounded down."""

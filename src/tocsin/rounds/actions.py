@@ -16,7 +16,7 @@ from tocsin.errors import RequestRefused
 from tocsin.prices.price import PoolFloors
 from tocsin.rounds import store
 from tocsin.rounds.accounts import check_price
-from tocsin.rounds.capture import captured_inputs, clear_copies, forget, known_decimals, prices_of_end
+from tocsin.rounds.capture import captured_inputs, known_decimals, prices_of_end
 from tocsin.rounds.round import (
     CATEGORIES,
     FlagKind,
@@ -69,7 +69,6 @@ WHERE round_id = ? AND status IN ('open', 'closed', 'finalizing', 'finalized')""
 _VOID_REWARDS = """
 UPDATE competition_rewards SET status = 'void'
 WHERE round_id = ?1 AND EXISTS (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND status = 'void')"""
-_IS_VOID = "AND EXISTS (SELECT 1 FROM competition_rounds r WHERE r.round_id = ?1 AND r.status = 'void')"
 _REOPEN = """
 UPDATE competition_rounds SET status = 'closed', version = version + 1, digest = NULL, finalized_at = NULL,
   captured_at = NULL, note = ?1, waiting_reason = NULL, waiting_since = NULL
@@ -225,13 +224,8 @@ class RoundActions:
         reason = need_reason(action)
         if not self._dry:
             db, round_id = self._work.db, round_.round_id
-            statements = [
-                db.prepare(_VOID).bind(reason, round_id),
-                db.prepare(_VOID_REWARDS).bind(round_id),
-                *forget(db, round_id, _IS_VOID),
-            ]
+            statements = [db.prepare(_VOID).bind(reason, round_id), db.prepare(_VOID_REWARDS).bind(round_id)]
             await self._changed((await db.batch(statements))[0].meta.changes, round_id, "open")
-            await clear_copies(db, round_)
         return await self._done(action, round_.round_id, "void")
 
     async def _reopen(self, action: RoundAction) -> RoundAnswer:

@@ -168,18 +168,6 @@ def stated_digest(parts: Sequence[str]) -> str:
     return found[1]
 
 
-def with_block(text: str, complete_until_block: int | None) -> str:
-    """Return the first part of a file with another block in its header."""
-    line, _, rest = text.partition("\n")
-    kind, header = json.loads(line)
-    return _ended([encode([kind, {**header, "complete_until_block": complete_until_block}])]) + rest
-
-
-def without_digest(text: str) -> str:
-    """Return the last part of a file without its last line."""
-    return text[: text.rindex('["digest",')]
-
-
 def digest_line(digest: str) -> str:
     return encode(["digest", "sha256", digest])
 

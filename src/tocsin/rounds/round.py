@@ -80,7 +80,7 @@ class RoundPrice(SnakeShape):
 
 
 class RoundSwap(NamedTuple):
-    """A swap that counted, as it was when the round was captured. It is a tuple, because there may be a million."""
+    """A swap that counted, as it was when the round was captured. It is a tuple, because there may be many."""
 
     txid: str
     sender: str
@@ -496,12 +496,6 @@ def step_of(round_: RoundRow, now: int) -> Step | None:
         return "close" if now >= round_.grace_ends_at * 1000 else None
     by_status: dict[str, Step] = {"closed": "capture", "finalizing": "finalize"}
     return by_status.get(round_.status)
-
-
-def may_be_prepared(round_: RoundRow, now: int) -> bool:
-    """Return whether a result computed now is likely to hold: most late swaps are found soon after the end."""
-    prepared_from = (round_.ends_at + round_.grace_ends_at) * 500  # the middle of the grace
-    return round_.status == "closed" or (round_.status == "open" and now >= prepared_from)
 
 
 def waited_ms(round_: RoundRow, now: int) -> int:

@@ -1,6 +1,6 @@
 """Takes a round one step further: the task does it automatically, an operator by hand. One batch completes each step.
 
-Emits `round.prepared` or `round.not_prepared`, `round.closed`, `round.captured`, `round.finalized`, `round.waiting`
+Emits `round.closed`, `round.captured`, `round.finalized`, `round.waiting`
 when a round begins to wait, and `round.opened_again` when it was closed while the clock was ahead.
 """
 
@@ -12,10 +12,7 @@ from tocsin.rounds import store
 from tocsin.rounds.capture import (
     GAUGE,
     UNPRICED,
-    Preparation,
     capture,
-    find_preparation,
-    find_preparations,
     live_inputs,
     prices_of_end,
     still_unpriced,
@@ -23,12 +20,11 @@ from tocsin.rounds.capture import (
     unpriced_because,
 )
 from tocsin.rounds.data_complete import incomplete_because, load_last_read, load_record, unread_because
-from tocsin.rounds.finalize import finalize, is_due, is_prepared, prepare
+from tocsin.rounds.finalize import finalize
 from tocsin.rounds.round import RoundInputs, RoundOutcome, RoundRow, RoundRules, Step
 from tocsin.rounds.score import collector_paused, scoring, with_pauses
 from tocsin.swaps.rules import Rules
 
-CHANGED = "its swaps changed during the preparation, or it was captured or made void"
 NOT_OVER = "the clock was ahead when it was closed, and its grace is not over yet"
 
 # The task values them before it takes a step.
@@ -111,10 +107,7 @@ async def capture_round(
         if reason is not None:
             await note_waiting(work, round_, reason)
             return reason
-    found = await find_preparation(db, round_)
-    prepared = found if found is not None and found.state == "ready" else None
-    traded = await traded_in(db, rules) if prepared is None else prepared.tokens
-    needed = {*traded, *tokens, GAUGE}
+    needed = {*await traded_in(db, rules), *tokens, GAUGE}
     prices = await prices_of_end(db, rules, needed)
     work.checkpoint()
     captured = await capture(
@@ -125,45 +118,11 @@ async def capture_round(
         allowlist_version=work.rules.allowlist.version,
         complete_until_block=record.proven_block,
         now=work.clock.now(),
-        prepared=prepared,
     )
     if not captured:
         return "a trade was recorded at this moment: the next run captures it"
     work.logger.info("round.captured", round=round_.round_id, version=round_.version, prices=len(prices), forced=forced)
     return None
-
-
-async def to_prepare(work: RoundWork, rounds: Iterable[RoundRow]) -> list[tuple[RoundRow, Preparation | None]]:
-    """Return the rounds whose result is to be prepared, with any earlier preparation. Takes two queries in all."""
-    priced = [each for each in rounds if each.waiting_reason != UNPRICED]  # without prices there is no result
-    if not priced:
-        return []
-    found, now = await find_preparations(work.db, priced), work.clock.now()
-    due = [each for each in priced if _is_to_prepare(each, found.get(each.round_id), now)]
-    unpriced = await still_unpriced(work.db, [each.rules for each in due]) if due else set()
-    return [(each, found.get(each.round_id)) for each in due if each.round_id not in unpriced]
-
-
-def _is_to_prepare(round_: RoundRow, found: Preparation | None, now: int) -> bool:
-    if found is not None and found.state == "ready" and round_.waiting_reason is not None:
-        return False  # a new swap outdates it, and a capture checks the rest: the round may wait for hours
-    return is_due(found, now)
-
-
-async def prepare_round(work: RoundWork, round_: RoundRow, found: Preparation | None) -> bool:
-    """Prepare the result of a round that waits for the end of its grace or for its data, unless it is prepared.
-
-    Returns whether it tried, which may take long.
-    """
-    db, version, named = work.db, work.rules.allowlist.version, {"round": round_.round_id}
-    if await is_prepared(db, round_, found, version):
-        return False
-    began = work.clock.now()
-    if await prepare(db, round_, version, began, work.checkpoint):
-        work.logger.info("round.prepared", **named, took_ms=work.clock.now() - began)
-    else:
-        work.logger.warning("round.not_prepared", **named, reason=CHANGED)
-    return True
 
 
 async def _unvalued_because(work: RoundWork, rules: RoundRules) -> str | None:
@@ -185,18 +144,11 @@ async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
 
 async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:
     """Write the result and return it; None if another run has written it."""
-    written = await finalize(work.db, round_, work.clock.now(), work.checkpoint)
-    if written is None:
-        return None
-    work.logger.info(
-        "round.finalized",
-        round=round_.round_id,
-        version=round_.version,
-        agents=len(written.outcome.results),
-        flags=len(written.outcome.flags),
-        prepared=written.prepared,
-    )
-    return written.outcome
+    outcome = await finalize(work.db, round_, work.clock.now(), work.checkpoint)
+    if outcome is not None:
+        counts = {"agents": len(outcome.results), "flags": len(outcome.flags)}
+        work.logger.info("round.finalized", round=round_.round_id, version=round_.version, **counts)
+    return outcome
 
 
 async def look_ahead(work: RoundWork, round_: RoundRow) -> tuple[RoundInputs, RoundOutcome, str | None]:

@@ -135,10 +135,6 @@ def iso_time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def ms_of(iso: str) -> int:
-    return round(datetime.fromisoformat(iso).timestamp() * 1000)
-
-
 async def find_round(db: Database, round_id: str) -> RoundRow | None:
     row = await db.prepare(_ROUND).bind(round_id).first()
     return None if row is None else round_of(row)

@@ -4,7 +4,7 @@ Afterwards it looks for discrepancies between today's record and the captured on
 rules. Triggers note each swap of a captured round that appears, disappears or moves, and it is compared with the
 captured one. The result stays unchanged; an operator may reopen the round.
 
-Emits the events of the steps, `round.added` for a round of the rule, `round.discrepancy`, and `round.not_prepared`.
+Emits the events of the steps, `round.added` for a round of the rule, and `round.discrepancy`.
 """
 
 import json
@@ -22,12 +22,11 @@ from tocsin.rounds.round import (
     DiscrepancyKind,
     RoundRow,
     RoundRule,
-    may_be_prepared,
     next_look,
     step_of,
     waited_ms,
 )
-from tocsin.rounds.steps import RoundWork, note_waiting, prepare_round, still_waiting, take_step, to_prepare
+from tocsin.rounds.steps import RoundWork, note_waiting, still_waiting, take_step
 from tocsin.rounds.store import compact, iso_time
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
@@ -134,9 +133,6 @@ class RoundsRun:
                 await self._try_to_advance(each)
         await self._note_discrepancies()
         left, now = await store.load_unfinished(db), clock.now()
-        if await self._prepare([each for each in left.rounds if may_be_prepared(each, now)]):
-            # That takes time. A round that an operator added or changed during it must not wait for the next slot.
-            left = await store.load_unfinished(db)
         self._counters["waiting"] = {each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason}
         next_start = None if left.rule is None else next_start_ms(left.rule, now // 1000)
         return TaskResult(
@@ -170,21 +166,6 @@ class RoundsRun:
         except HoldfastError as error:
             self._stuck.add(round_.round_id)
             await note_waiting(self._work, round_, f"its next step failed: {error}"[:PROBLEM_MAX])
-
-    async def _prepare(self, rounds: list[RoundRow]) -> bool:
-        """Prepare these rounds; returns whether any was tried. A failure does no harm: a later step would report it."""
-        tried = False
-        for each, found in await to_prepare(self._work, rounds):
-            try:
-                tried = await prepare_round(self._work, each, found) or tried
-            except (StoreError, BindingMissing):
-                raise
-            except HoldfastError as error:
-                reason, tried = f"{error}"[:PROBLEM_MAX], True
-                self._work.logger.warning("round.not_prepared", round=each.round_id, reason=reason)
-                if isinstance(error, RunStopped):
-                    break
-        return tried
 
     async def _advance(self, round_: RoundRow) -> None:
         """Take all steps that are due."""
