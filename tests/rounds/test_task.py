@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, START_S, STSTX, round_world, txid
-from support.watched_database import counting
+from support.watched_database import Moment, WatchedDatabase, counting
 from tocsin.prices.store import PricePoint, append
 from tocsin.rounds.round import next_look
 from tocsin.rounds.store import latest_result, round_detail, the_round
@@ -198,12 +198,29 @@ async def test_the_task_is_woken_only_for_what_lies_ahead(tmp_path: Path) -> Non
         round_ = await the_round(world.db, ROUND_ID)
     later = replace(round_, grace_ends_at=GRACE_S + 60)
 
-    assert next_look([round_], (GRACE_S - 1) * 1000, None) == GRACE_S * 1000
-    assert next_look([round_], GRACE_S * 1000, None) is None
-    assert next_look([round_, later], GRACE_S * 1000, None) == (GRACE_S + 60) * 1000
+    before, now = (GRACE_S - 1) * 1000, GRACE_S * 1000
+    assert next_look([round_], before, before, None) == GRACE_S * 1000
+    assert next_look([round_], now, now, None) is None
+    assert next_look([round_, later], now, now, None) == (GRACE_S + 60) * 1000
 
 
 # Rounds that wait for prices or for the chain
+
+
+async def test_a_grace_that_ends_during_a_run_wakes_the_task_at_once(tmp_path: Path) -> None:
+    """The run had found it too early to close the round: the next slot would be five minutes late."""
+    async with round_world(tmp_path) as world:
+        await world.swept(GRACE_S)
+        world.clock.at_s = GRACE_S - 1
+
+        async def hook(number: int, moment: Moment) -> None:
+            if (number, moment) == (2, "before"):
+                world.clock.at_s = GRACE_S + 1
+
+        world.wrapped = WatchedDatabase(world.db, hook)
+        looked = await world.run()
+
+        assert (await world.status(), looked.wake_at) == ("open", GRACE_S * 1000)
 
 
 @pytest.mark.parametrize("lacks", ["a sweep", "prices", "both"])

@@ -193,7 +193,7 @@ def later_prices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def woken_never(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody wakes the task at the end of a round."""
-    monkeypatch.setattr(run_rounds, "next_look", lambda _rounds, _now, _next_start: None)
+    monkeypatch.setattr(run_rounds, "next_look", lambda *_: None)
 
 
 @pytest.mark.slow

@@ -502,12 +502,15 @@ def waited_ms(round_: RoundRow, now: int) -> int:
     return 0 if round_.waiting_since is None else max(0, now - round_.waiting_since)
 
 
-def next_look(rounds: Iterable[RoundRow], now: int, next_start_ms: int | None) -> int | None:
-    """Return when to wake the task: at the next end of a grace, or soon if a round has just begun to wait."""
+def next_look(rounds: Iterable[RoundRow], began: int, now: int, next_start_ms: int | None) -> int | None:
+    """Return when to wake the task: at the next end of a grace, or soon if a round has just begun to wait.
+
+    What came due during this run, which `began` before `now`, may have been looked at too early: it wakes it at once.
+    """
     times = [] if next_start_ms is None else [next_start_ms]
     for each in rounds:
         if each.status == "open":
             times.append(each.grace_ends_at * 1000)
         elif each.status == "closed" and waited_ms(each, now) < WAIT_MS:
             times.append(now + min(max(LOOK_AGAIN_MIN_MS, waited_ms(each, now)), LOOK_AGAIN_MAX_MS))
-    return min((at for at in times if at > now), default=None)
+    return min((at for at in times if at > began), default=None)

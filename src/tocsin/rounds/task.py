@@ -120,7 +120,7 @@ class RoundsRun:
 
     async def run(self) -> TaskResult:
         db, clock = self._work.db, self._work.clock
-        left = await store.load_unfinished(db)
+        began, left = clock.now(), await store.load_unfinished(db)
         if left.rule is not None and await self._follow_rule(left.rule, left.rule_set_at):
             left = await store.load_unfinished(db)
         waiting = await still_waiting(self._work, left.rounds)
@@ -134,11 +134,11 @@ class RoundsRun:
         await self._note_discrepancies()
         left, now = await store.load_unfinished(db), clock.now()
         self._counters["waiting"] = {each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason}
-        next_start = None if left.rule is None else next_start_ms(left.rule, now // 1000)
+        next_start = None if left.rule is None else next_start_ms(left.rule, began // 1000)
         return TaskResult(
             self._counters,
             incomplete=_to_be_told(left.rounds, now, self._stuck),
-            wake_at=next_look(left.rounds, now, next_start),  # also for a grace that has ended by now
+            wake_at=next_look(left.rounds, began, now, next_start),
         )
 
     async def _follow_rule(self, rule: RoundRule, set_at_s: int) -> bool:
