@@ -25,7 +25,7 @@ def tool() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_the_tables_of_the_docs_are_those_of_the_code(tool: dict[str, Any]) -> None:
+def test_the_lists_of_the_docs_are_those_of_the_code(tool: dict[str, Any]) -> None:
     """`make docs` would change nothing."""
     stale = [page.name for page, text in tool["pages"]().items() if page.read_text() != text]
 

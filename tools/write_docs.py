@@ -1,9 +1,9 @@
-"""Write the tables of the documentation that follow from the code: settings, commands, metrics, events.
+"""Write the lists of the documentation that follow from the code: settings, commands, metrics, events.
 
 python tools/write_docs.py [--check]
 
-A table stands between `<!-- made by make docs: NAME -->` and `<!-- end -->`. The meaning of an event stands on its page
-only: events that are gone lose their row, new ones get one without a meaning, which a test refuses.
+A list stands between `<!-- made by make docs: NAME -->` and `<!-- end -->`. The meaning of an event stands on its page
+only: events that are gone lose their line, new ones get one without a meaning, which a test refuses.
 """
 
 import ast
@@ -29,23 +29,16 @@ NOT_EVENTS = {"http.request", "http.disconnect", "websocket.close", "slyfox.btc"
 SUFFIXES = {"json", "sqlite", "py", "sql", "html", "svg", "css", "js", "lock", "sock", "txt", "md"}
 
 
-def row(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def head(*names: str) -> list[str]:
-    return [row(*names), "|" + "---|" * len(names)]
-
-
-def settings_table() -> list[str]:
-    rows = head("setting", "default", "example", "what for", "applies")
+def settings_list() -> list[str]:
+    lines = []
     for field in fields(Settings):
         known = field.metadata["setting"]
-        default = "none" if field.default in {None, ()} else f"`{shown(known.parse, field.default)}`"
-        text = known.text + (" (secret)" if known.secret else "")
-        applies = "reload" if known.reload else "restart"
-        rows.append(row(f"`{known.name}`", default, f"`{known.example}`", text, applies))
-    return rows
+        default = None if field.default in {None, ()} else shown(known.parse, field.default)
+        example = "" if known.example == default else f"; such as `{known.example}`"
+        facts = [f"`{default}`" if default else "none", *(["secret"] if known.secret else [])]
+        facts.append("reload" if known.reload else "restart")
+        lines.append(f"- `{known.name}` ({', '.join(facts)}): {known.text}{example}")
+    return lines
 
 
 def shown(parse: object, default: Any) -> str:
@@ -58,7 +51,7 @@ def shown(parse: object, default: Any) -> str:
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def commands_table() -> list[str]:
+def commands_list() -> list[str]:
     found = commands(typer.main.get_command(app), "tocsin")
     return [f"- `{usage}`: {text}" for usage, text in found]
 
@@ -80,7 +73,7 @@ def shown_parameter(parameter: Any) -> str | None:
     return shown if parameter.required else f"[{shown}]"
 
 
-def metrics_table() -> list[str]:
+def metrics_list() -> list[str]:
     """The families that `web/metrics.py` writes: its calls of `…Family`, and the pairs of a dict."""
     pairs: list[list[ast.expr]] = []
     for node in ast.walk(ast.parse((SOURCES[0] / "web" / "metrics.py").read_text())):
@@ -152,14 +145,14 @@ def filled(text: str, name: str, lines: list[str]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Each page with tables, as it should be."""
+    """Each page with lists, as it should be."""
     docs = ROOT / "docs"
-    tables = [
-        ("settings.md", "settings", settings_table()),
-        ("commands.md", "commands", commands_table()),
-        ("api.md", "metrics", metrics_table()),
+    lists = [
+        ("settings.md", "settings", settings_list()),
+        ("commands.md", "commands", commands_list()),
+        ("api.md", "metrics", metrics_list()),
     ]
-    made = {docs / page: filled((docs / page).read_text(), name, lines) for page, name, lines in tables}
+    made = {docs / page: filled((docs / page).read_text(), name, lines) for page, name, lines in lists}
     return made | {docs / "events.md": events_page((docs / "events.md").read_text())}
 
 
