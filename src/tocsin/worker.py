@@ -67,9 +67,8 @@ DEPLOYED = Operation(
     "POST",
     "/api/deployed",
     "armScheduler",
-    "scheduler",
     "Arm the scheduler: the last step of a deployment.",
-    {200: ResponseDoc("when it rings next", (Armed,))},
+    responses={200: ResponseDoc("when it rings next", (Armed,))},
 )
 
 

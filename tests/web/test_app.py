@@ -158,7 +158,7 @@ def test_no_input_leads_to_a_5xx(
         assert_error_shape(answer)
 
 
-DOC = Operation("POST", "/it", "doIt", "service", "")
+DOC = Operation("POST", "/it", "doIt", "")
 
 
 def app_of(handler: Handler, log: CapturedLog, **options: object) -> ASGIApp:

@@ -25,7 +25,7 @@ from tocsin.web.deps import Keys
 from tocsin.web.limits import ClientLimits, ClientRateLimit, networks_of
 from tocsin.web.route import Access, Operation, authorize, routes_of
 
-DOC = Operation("POST", "/it", "it", "service", "It.")
+DOC = Operation("POST", "/it", "it", "It.")
 
 
 async def echo(request: Request) -> ASGIApp:

@@ -18,7 +18,7 @@ from support.scripted_scheduler import scene
 from support.world import tocsin_in
 from tocsin.app import Process
 from tocsin.local.server import HttpServer
-from tocsin.web.response import SEND_COMPLETE, CompressedBodies, PreparedResponse, accepts_gzip, static_headers
+from tocsin.web.response import SEND_COMPLETE, PreparedResponse, accepts_gzip, static_headers
 
 GZIP = {"accept-encoding": "gzip, deflate, br"}
 
@@ -54,24 +54,6 @@ async def test_where_the_platform_compresses_we_do_not(tmp_path: Path) -> None:
         answer = await made.ask("/openapi.json", headers=GZIP)
 
     assert "content-encoding" not in answer.headers
-
-
-def test_compressed_bodies_are_kept_in_bounded_memory() -> None:
-    """The most recently requested ones; a large one is compressed each time."""
-    bodies = CompressedBodies(bytes_max=3_500, body_bytes_max=2_000)
-    first, second, third = (bytes([number]) * 1_000 for number in range(3))
-    kept = [bodies.compressed(each) for each in (first, second, third)]
-    again = bodies.compressed(first)
-    bodies.compressed(b"4" * 1_000)
-    sizes = bodies.bytes_kept
-    bodies.compressed(b"5" * 2_001)
-
-    assert again is kept[0]
-    assert bodies.compressed(first) is kept[0]
-    assert bodies.compressed(second) is not kept[1]
-    assert [gzip.decompress(each) for each in kept] == [first, second, third]
-    assert sizes <= 3_500
-    assert bodies.bytes_kept <= 3_500
 
 
 def test_a_prepared_response_keeps_its_body_only_as_long_as_it_lives() -> None:

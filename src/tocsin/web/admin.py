@@ -53,7 +53,7 @@ from tocsin.web.events import EventStreams
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import LAST_EVENT, Parameter, one_of, text, whole
 from tocsin.web.response import NO_STORE, PRIVATE, json_response
-from tocsin.web.route import Operation, ResponseDoc, key_of
+from tocsin.web.route import get, key_of, post
 
 DAY_MS = 86_400_000
 RUNS_PAGE_MAX = 2_000  # runs in one answer
@@ -208,88 +208,6 @@ class EventsQuery:
 
 
 _SCHEDULER = "/api/admin/scheduler"
-STATUS = Operation(
-    "GET",
-    _SCHEDULER,
-    "getScheduler",
-    "scheduler",
-    "Everything the scheduler knows about itself, and what was refused in the last 24 hours.",
-    {200: ResponseDoc("the status; `refusals` by code, null while the database does not answer", (SchedulerOverview,))},
-    access="viewer",
-)
-ACT = Operation(
-    "POST",
-    _SCHEDULER,
-    "controlScheduler",
-    "scheduler",
-    "Pause, resume, refresh, recheck or reload.",
-    {
-        200: ResponseDoc(
-            "what was done", (Paused, Resumed, Refreshed, SubmitAnswer, Reloaded), Paused("v1", 1778707800000)
-        ),
-        409: "reload_is_a_deployment: on Cloudflare, settings change with a deployment",
-        422: "settings_refused: the new settings are invalid; the old ones stay in force",
-    },
-    f"One of: {ACTIONS}. The audit log records each action before it starts and when it ends.",
-    query=ActQuery,
-    access="operator",
-)
-RUNS = Operation(
-    "GET",
-    f"{_SCHEDULER}/runs",
-    "listRuns",
-    "scheduler",
-    "The runs of the last 30 days, newest first.",
-    {200: ResponseDoc("runs", (RunList,))},
-    "`next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.",
-    query=RunsQuery,
-    access="viewer",
-)
-RUN = Operation(
-    "GET",
-    f"{_SCHEDULER}/runs/{{number}}",
-    "getRun",
-    "scheduler",
-    "One run: how it was started, what it did, how it ended, and its log lines.",
-    {200: ResponseDoc("the run", (RunDetail,)), 404: "unknown_run: it never began, or its record has expired"},
-    "The first 10 lines and the last 20 are kept. They are stored when a run ends.",
-    query=RunQuery,
-    access="viewer",
-)
-DAYS = Operation(
-    "GET",
-    f"{_SCHEDULER}/days",
-    "listDays",
-    "scheduler",
-    "The totals of each day and task, newest first.",
-    {200: ResponseDoc("days", (DayList,))},
-    query=DaysQuery,
-    access="viewer",
-)
-AUDIT = Operation(
-    "GET",
-    f"{_SCHEDULER}/audit",
-    "listActions",
-    "scheduler",
-    "The latest actions of operators, newest first: who, what, why, and how it ended.",
-    {200: ResponseDoc("the audit log", (AuditList,))},
-    query=AuditQuery,
-    access="viewer",
-)
-EVENTS = Operation(
-    "GET",
-    f"{_SCHEDULER}/events",
-    "streamEvents",
-    "scheduler",
-    "Server-sent events: runs, alarms, pauses, changes of budgets.",
-    {
-        200: ResponseDoc("a stream that does not end", (SchedulerEvent,), media_type="text/event-stream"),
-        429: "too_many_streams: close one",
-    },
-    "Each event's `data` is a `SchedulerEvent`. While nothing happens, a comment is sent every 15 s.",
-    query=EventsQuery,
-    access="viewer",
-)
 
 
 class AdminRoutes:
@@ -302,7 +220,15 @@ class AdminRoutes:
         self._counted = _Counted(-COUNTED_AGE_S)
         self._proof = ProofReader(deps)
 
+    @get(
+        _SCHEDULER,
+        "getScheduler",
+        "the status; `refusals` by code, null while the database does not answer",
+        SchedulerOverview,
+        access="viewer",
+    )
     async def show(self, request: Request) -> ASGIApp:
+        """Everything the scheduler knows about itself, and what was refused in the last 24 hours."""
         deps, key = self._deps, key_of(request)
         status = await deps.scheduler().status_json()
         condition = StatusCondition.from_json(status)
@@ -321,7 +247,21 @@ class AdminRoutes:
         }
         return json_response(overview, headers=PRIVATE)
 
+    @post(
+        _SCHEDULER,
+        "controlScheduler",
+        "what was done",
+        *(Paused, Resumed, Refreshed, SubmitAnswer, Reloaded),
+        example=Paused("v1", 1778707800000),
+        errors={
+            409: "reload_is_a_deployment: on Cloudflare, settings change with a deployment",
+            422: "settings_refused: the new settings are invalid; the old ones stay in force",
+        },
+        description=f"One of: {ACTIONS}. The audit log records each action before it starts and when it ends.",
+        access="operator",
+    )
     async def act(self, request: Request, query: ActQuery) -> ASGIApp:
+        """Pause, resume, refresh, recheck or reload."""
         deps, key, action = self._deps, key_of(request), self._action(query)
         client = networks_of(request.scope)[0]
         entry = AuditEntry(key.name, "operator", client, query.action, action.target, query.reason)
@@ -347,10 +287,17 @@ class AdminRoutes:
                     raise RequestRefused(409, "reload_is_a_deployment", DEPLOYMENT)
                 return _Action(None, deps.reload)
 
+    @get(f"{_SCHEDULER}/audit", "listActions", "the audit log", AuditList, access="viewer")
     async def audit(self, _request: Request, query: AuditQuery) -> ASGIApp:
+        """The latest actions of operators, newest first: who, what, why, and how it ended."""
         return _respond(await self._deps.scheduler().audit(query.limit))
 
+    @get(f"{_SCHEDULER}/runs", "listRuns", "runs", RunList, access="viewer")
     async def runs(self, _request: Request, query: RunsQuery) -> ASGIApp:
+        """The runs of the last 30 days, newest first.
+
+        `next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.
+        """
         scheduler, each = self._deps.scheduler(), query
         return _respond(
             await _refused_as(
@@ -361,16 +308,43 @@ class AdminRoutes:
             )()
         )
 
+    @get(
+        f"{_SCHEDULER}/runs/{{number}}",
+        "getRun",
+        "the run",
+        RunDetail,
+        errors={404: "unknown_run: it never began, or its record has expired"},
+        access="viewer",
+    )
     async def run(self, _request: Request, query: RunQuery) -> ASGIApp:
+        """One run: how it was started, what it did, how it ended, and its log lines.
+
+        The first 10 lines and the last 20 are kept. They are stored when a run ends.
+        """
         try:
             return _respond(await self._deps.scheduler().run(query.number))
         except UsageError as error:
             raise RequestRefused(404, "unknown_run", str(error)) from error
 
+    @get(f"{_SCHEDULER}/days", "listDays", "days", DayList, access="viewer")
     async def days(self, _request: Request, query: DaysQuery) -> ASGIApp:
+        """The totals of each day and task, newest first."""
         return _respond(await self._deps.scheduler().days(query.limit))
 
+    @get(
+        f"{_SCHEDULER}/events",
+        "streamEvents",
+        "a stream that does not end",
+        SchedulerEvent,
+        media_type="text/event-stream",
+        errors={429: "too_many_streams: close one"},
+        access="viewer",
+    )
     async def events(self, request: Request, query: EventsQuery) -> ASGIApp:
+        """Server-sent events: runs, alarms, pauses, changes of budgets.
+
+        Each event's `data` is a `SchedulerEvent`. While nothing happens, a comment is sent every 15 s.
+        """
         key, headers = key_of(request), {**PRIVATE, "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
@@ -479,57 +453,15 @@ class CronDescription(Shape):
     instead: str
 
 
-CRON = Operation(
-    "GET",
-    "/api/competition/cron",
-    "describeCron",
-    "competition",
-    "What the POST does, and why it is not needed.",
-    {200: ResponseDoc("a description", (CronDescription,))},
-    store=False,
-)
-SWEEP = Operation(
-    "POST",
-    "/api/competition/cron",
-    "sweepNow",
-    "competition",
-    "Run the competition sweep now, or join the one that is running.",
-    {
-        200: ResponseDoc("the sweep's counters", (RefreshResult,)),
-        400: "bad_request: this instance of the scheduler is not the active one",
-    },
-    access="cron",
-)
-HEALTHZ = Operation(
-    "GET",
-    "/healthz",
-    "getHealth",
-    "service",
-    "Whether the process is alive.",
-    {200: ResponseDoc("it is", (Alive,))},
-    store=False,
-)
-READYZ = Operation(
-    "GET",
-    "/readyz",
-    "getReadiness",
-    "service",
-    "Whether the service is ready.",
-    {
-        200: ResponseDoc("it is ready", (Health,), Health(ready=True, state="ready", reasons=[], notes=[])),
-        503: "not_ready, with `reasons`: a task is overdue, disabled or failing, no alarm is set, the event loop is"
-        " stuck, or the store cannot be written",
-    },
-)
-
-
 class CronRoutes:
     """A thin pass-through to the scheduler."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
+    @get("/api/competition/cron", "describeCron", "a description", CronDescription, store=False)
     async def describe(self, _request: Request) -> ASGIApp:
+        """What the POST does, and why it is not needed."""
         description = CronDescription(
             route="/api/competition/cron",
             does="POST with the header X-Cron-Secret runs the competition sweep now, or joins the one that is"
@@ -540,7 +472,16 @@ class CronRoutes:
         )
         return json_response(description.to_json())
 
+    @post(
+        "/api/competition/cron",
+        "sweepNow",
+        "the sweep's counters",
+        RefreshResult,
+        errors={400: "bad_request: this instance of the scheduler is not the active one"},
+        access="cron",
+    )
     async def sweep(self, request: Request) -> ASGIApp:
+        """Run the competition sweep now, or join the one that is running."""
         deps, key = self._deps, key_of(request)
         entry = AuditEntry(key.name, "cron", networks_of(request.scope)[0], "refresh", "sweep")
         result = await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), _detail)
@@ -557,10 +498,24 @@ class HealthRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
+    @get("/healthz", "getHealth", "it is", Alive, store=False)
     async def alive(self, _request: Request) -> ASGIApp:
+        """Whether the process is alive."""
         return json_response(Alive(ok=True, version=self._deps.version).to_json(), headers=NO_STORE)
 
+    @get(
+        "/readyz",
+        "getReadiness",
+        "it is ready",
+        Health,
+        example=Health(ready=True, state="ready", reasons=[], notes=[]),
+        errors={
+            503: "not_ready, with `reasons`: a task is overdue, disabled or failing, no alarm is set, the event loop is"
+            " stuck, or the store cannot be written"
+        },
+    )
     async def ready(self, _request: Request) -> ASGIApp:
+        """Whether the service is ready."""
         health = health_of(await self._deps.health(), self._deps.clock.now())
         if not health.ready:
             sentence = f"Not ready: {'; '.join(health.reasons)}."

@@ -15,22 +15,23 @@ from tocsin.web import agents, competition, events, prices, rounds
 from tocsin.web.competition import aged
 from tocsin.web.deps import WebDeps
 from tocsin.web.response import json_response
-from tocsin.web.route import Operation, ResponseDoc
+from tocsin.web.route import Handler, Operation, get, operation_of
 
 GUIDE_AGE_S = 300
 # What an agent needs.
-ROUTES: tuple[Operation, ...] = (
-    agents.AGENT,
-    agents.VERDICT_ON,
-    competition.SUBMIT_TRADE,
-    competition.TRADES,
-    competition.BOARD,
-    competition.ALLOWLIST,
-    competition.COUNTS,
-    rounds.CURRENT,
-    events.NEWS,
-    prices.PRICES,
+HANDLERS: tuple[Handler, ...] = (
+    agents.AgentRoutes.agent,
+    agents.AgentRoutes.verdict,
+    competition.CompetitionRoutes.submit,
+    competition.CompetitionRoutes.trades,
+    competition.CompetitionRoutes.leaderboard,
+    competition.CompetitionRoutes.allowlist,
+    competition.CompetitionRoutes.counts,
+    rounds.RoundRoutes.current,
+    events.NewsStreams.show,
+    prices.PriceRoutes.prices,
 )
+ROUTES: tuple[Operation, ...] = tuple(operation_of(handler) for handler in HANDLERS)
 _REFUSALS = (
     Code.SENDER_NOT_REGISTERED,
     Code.SENDER_NOT_GENESIS,
@@ -64,37 +65,21 @@ class AgentCard(Shape):
     skills: list[AgentSkill]
 
 
-GUIDE = Operation(
-    "GET",
-    "/llms.txt",
-    "getGuide",
-    "service",
-    "How a program takes part in the competition, as plain text.",
-    {200: ResponseDoc("the guide", media_type="text/plain")},
-    store=False,
-)
-CARD = Operation(
-    "GET",
-    "/.well-known/agent.json",
-    "getAgentCard",
-    "service",
-    "What this service offers programs.",
-    {200: ResponseDoc("the card", (AgentCard,))},
-    store=False,
-)
-
-
 class GuideRoutes:
     """Written for the rules in force."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
+    @get("/llms.txt", "getGuide", "the guide", media_type="text/plain", store=False)
     async def guide(self, _request: Request) -> ASGIApp:
+        """How a program takes part in the competition, as plain text."""
         text = guide(self._deps.rules)
         return Response(text, media_type="text/plain; charset=utf-8", headers=aged(GUIDE_AGE_S))
 
+    @get("/.well-known/agent.json", "getAgentCard", "the card", AgentCard, store=False)
     async def card(self, _request: Request) -> ASGIApp:
+        """What this service offers programs."""
         card = agent_card(self._deps.rules, self._deps.version)
         return json_response(card.to_json(), headers=aged(GUIDE_AGE_S))
 

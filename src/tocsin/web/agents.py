@@ -29,7 +29,7 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, TXID
 from tocsin.web.response import RETRY_S, json_response
-from tocsin.web.route import Operation, ResponseDoc
+from tocsin.web.route import get
 
 AGE_S = 5
 ROUNDS_SHOWN = 12
@@ -61,41 +61,6 @@ class VerdictQuery:
     txid: Annotated[str, TXID.in_path()]
 
 
-AGENT = Operation(
-    "GET",
-    "/api/competition/agents/{address}",
-    "getAgent",
-    "competition",
-    "One agent: its tier, missing steps, ranks, values, latest refusals and rounds.",
-    {200: ResponseDoc("the agent; an address that is not registered has that tier", (AgentView,))},
-    query=AgentQuery,
-)
-VERDICT_ON = Operation(
-    "GET",
-    "/api/competition/trades/{txid}",
-    "getVerdict",
-    "competition",
-    "Whether a transaction counts, and why, step by step. Nothing is stored.",
-    {
-        200: ResponseDoc("the verdict", (TradeVerdict,)),
-        404: "tx_not_found: Hiro does not know it; if it was just broadcast, try again",
-        429: "too_many_requests: too many reads, or this client has used its share of the calls to Hiro",
-        502: "tx_fetch_failed: Hiro cannot be reached now",
-    },
-    "Recorded, refused and queued transactions are answered from the database. For any other, the service asks the"
-    " chain, with calls from your share.",
-    query=VerdictQuery,
-)
-CSV = Operation(
-    "GET",
-    "/api/competition/leaderboard.csv",
-    "getBoardCsv",
-    "competition",
-    "The whole leaderboard by P&L, as CSV for a spreadsheet.",
-    {200: ResponseDoc("a line for each agent; unknown values are empty", media_type="text/csv")},
-)
-
-
 class AgentRoutes:
     """Reads stored data. Only for a verdict on an unknown transaction does the object ask the chain."""
 
@@ -105,11 +70,34 @@ class AgentRoutes:
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._ranks = BoardRanks()
 
+    @get(
+        "/api/competition/agents/{address}",
+        "getAgent",
+        "the agent; an address that is not registered has that tier",
+        AgentView,
+    )
     async def agent(self, _request: Request, query: AgentQuery) -> ASGIApp:
+        """One agent: its tier, missing steps, ranks, values, latest refusals and rounds."""
         view = await self.view(query.address)
         return json_response(view.to_json(), headers=aged(AGE_S))
 
+    @get(
+        "/api/competition/trades/{txid}",
+        "getVerdict",
+        "the verdict",
+        TradeVerdict,
+        errors={
+            404: "tx_not_found: Hiro does not know it; if it was just broadcast, try again",
+            429: "too_many_requests: too many reads, or this client has used its share of the calls to Hiro",
+            502: "tx_fetch_failed: Hiro cannot be reached now",
+        },
+    )
     async def verdict(self, request: Request, query: VerdictQuery) -> ASGIApp:
+        """Whether a transaction counts, and why, step by step. Nothing is stored.
+
+        Recorded, refused and queued transactions are answered from the database. For any other, the service asks the
+        chain, with calls from your share.
+        """
         verdict = await self.verdict_on(query.txid, networks_of(request.scope))
         return json_response(verdict.to_json(), headers=aged(AGE_S))
 
@@ -161,7 +149,14 @@ class CsvRoute:
         self._agents = agents
         self._newest: tuple[PublishedBoard, bytes] | None = None
 
+    @get(
+        "/api/competition/leaderboard.csv",
+        "getBoardCsv",
+        "a line for each agent; unknown values are empty",
+        media_type="text/csv",
+    )
     async def show(self, _request: Request) -> ASGIApp:
+        """The whole leaderboard by P&L, as CSV for a spreadsheet."""
         board = await self._agents.board()
         if self._newest is None or self._newest[0] is not board:
             self._newest = board, csv_of(board)

@@ -8,7 +8,7 @@ Emits `request.failed` for every 5xx, with a traceback if the cause is a bug.
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -38,7 +38,7 @@ from tocsin.web.response import (
     refusal_of,
     with_security,
 )
-from tocsin.web.route import Access, Handler, Operation, PathPatterns, authorize, routes_of
+from tocsin.web.route import Access, Handler, Operation, PathPatterns, authorize, handlers_of, routes_of
 
 TRACEBACK_MAX = 4_000
 DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
@@ -163,7 +163,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     """The application. `pages` are routes that come after the API's own."""
     cross_origin = CrossOrigin(deps.origins)
     everywhere = cross_origin.fixed_headers
-    price_cache = prices.price_cache(deps, everywhere)
+    price_routes = prices.PriceRoutes(deps, everywhere)
     trading = competition.CompetitionRoutes(deps, everywhere)
 
     def authorized(request: Request, access: Access) -> AccessKey:
@@ -186,91 +186,52 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
     http = metrics.HttpMetrics(deps.clock)
     agent_routes = agents.AgentRoutes(deps)
-    curves = competition.CurvesRoute(deps, everywhere)
-    listed = handlers(deps, price_cache, trading, agent_routes, curves, http)
+
+    def refreshed() -> None:
+        price_routes.cache.forget()
+        trading.board.forget()
+
+    listed = handlers(
+        deps,
+        [
+            price_routes,
+            trading,
+            agent_routes,
+            agents.CsvRoute(agent_routes),
+            competition.CurvesRoute(deps, everywhere),
+            events.NewsStreams(deps),
+            rounds.RoundRoutes(deps),
+            admin.AdminRoutes(deps, on_refresh=refreshed),
+            rounds.RoundAdminRoutes(deps),
+            competition.RefusalRoutes(deps),
+            admin.CronRoutes(deps),
+            chainhook.ChainhookRoute(deps),
+            mcp.McpRoute(deps, agent_routes, trading),
+            agent_guide.GuideRoutes(deps),
+            admin.HealthRoutes(deps),
+            metrics.MetricsRoute(deps, http),
+        ],
+    )
     cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
-    cached: dict[str, ResponseCache[Any]] = {
-        prices.PRICES.path: price_cache,
-        competition.BOARD.path: trading.board,
-        competition.COUNTS.path: trading.status,
-        competition.HISTORY.path: trading.history,
-    }
+    cached = {prices.PATH: price_routes.cache, **trading.caches}
     agent_pages = AgentPages(deps, agent_routes, limits).routes()
-    routes = [*routes_of(listed, limits, authorized, compress=deps.compress), *agent_pages, *pages]
-    http.know(route.path for route in routes if isinstance(route, Route))
+    every = [*routes_of(listed, limits, authorized, compress=deps.compress), *agent_pages, *pages]
+    http.know(route.path for route in every if isinstance(route, Route))
     return _App(
         cached,
         http,
         limits,
         cross_origin,
         lambda: deps.clock.sleep(REFUSAL_WAIT_S if deps.in_one_loop else 0),
-        routes=routes,
+        routes=every,
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
 
 
-def handlers(
-    deps: WebDeps,
-    price_cache: ResponseCache[prices.PriceQuery],
-    trading: competition.CompetitionRoutes,
-    agent_routes: agents.AgentRoutes,
-    curves: competition.CurvesRoute,
-    http: metrics.HttpMetrics,
-) -> list[tuple[Operation, Handler]]:
-    """Every route of the API, and what answers it."""
-    cron, health, guide = admin.CronRoutes(deps), admin.HealthRoutes(deps), agent_guide.GuideRoutes(deps)
-    round_routes, round_admin = rounds.RoundRoutes(deps), rounds.RoundAdminRoutes(deps)
-
-    def refreshed() -> None:
-        price_cache.forget()
-        trading.board.forget()
-
-    scheduler = admin.AdminRoutes(deps, on_refresh=refreshed)
-    listed: list[tuple[Operation, Handler]] = []
-    api_docs = openapi.ApiDocs(deps.version, listed, compress=deps.compress, in_one_loop=deps.in_one_loop)
-    listed += [
-        (prices.PRICES, price_cache.show),
-        (competition.BOARD, trading.board.show),
-        (agents.CSV, agents.CsvRoute(agent_routes).show),
-        (competition.HISTORY, trading.history.show),
-        (competition.CURVES, curves.show),
-        (competition.TRADES, trading.trades),
-        (competition.SUBMIT_TRADE, trading.submit),
-        (agents.VERDICT_ON, agent_routes.verdict),
-        (events.NEWS, events.NewsStreams(deps).show),
-        (agents.AGENT, agent_routes.agent),
-        (competition.COUNTS, trading.status.show),
-        (competition.ALLOWLIST, trading.allowlist),
-        (competition.TRACKED, trading.tracked_tokens),
-        (rounds.ROUNDS, round_routes.listed),
-        (rounds.CURRENT, round_routes.current),
-        (rounds.ONE, round_routes.one),
-        (rounds.FILE, round_routes.file),
-        (rounds.PLACED, round_routes.placed),
-        (rounds.ALL, round_admin.show),
-        (rounds.ACT, round_admin.act),
-        (chainhook.CHAINHOOK, chainhook.ChainhookRoute(deps).receive),
-        (admin.CRON, cron.describe),
-        (admin.SWEEP, cron.sweep),
-        (competition.REFUSALS, competition.RefusalRoutes(deps).show),
-        (prices.PRICE_HISTORY, prices.PriceHistoryRoute(deps).show),
-        (admin.STATUS, scheduler.show),
-        (admin.ACT, scheduler.act),
-        (admin.RUNS, scheduler.runs),
-        (admin.RUN, scheduler.run),
-        (admin.DAYS, scheduler.days),
-        (admin.AUDIT, scheduler.audit),
-        (admin.EVENTS, scheduler.events),
-        (mcp.MCP, mcp.McpRoute(deps, agent_routes, trading).answer),
-        (agent_guide.GUIDE, guide.guide),
-        (agent_guide.CARD, guide.card),
-        (admin.HEALTHZ, health.alive),
-        (admin.READYZ, health.ready),
-        (metrics.METRICS, metrics.MetricsRoute(deps, http).show),
-        (openapi.OPENAPI, api_docs.machine),
-        (openapi.SITE_OPENAPI, api_docs.machine),
-        (openapi.DOCS, api_docs.human),
-    ]
+def handlers(deps: WebDeps, routes: Iterable[object]) -> list[tuple[Operation, Handler]]:
+    """Every route of the API, with its handler; the last ones document all of them."""
+    listed = [each for one in routes for each in handlers_of(one)]
+    listed += handlers_of(openapi.ApiDocs(deps.version, listed, compress=deps.compress, in_one_loop=deps.in_one_loop))
     return listed
 
 

@@ -15,32 +15,9 @@ from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED
 from tocsin.swaps.types import PushCounts
 from tocsin.web.deps import WebDeps
 from tocsin.web.response import NO_STORE, json_response
-from tocsin.web.route import Operation, ResponseDoc, check_media_type, parsed
+from tocsin.web.route import check_media_type, parsed, post
 
 BODY_MAX = 40 * 1024 * 1024  # as much as Hiro's own receiver accepts; what `READ_MAX` exceeds is not kept
-
-
-CHAINHOOK = Operation(
-    "POST",
-    "/api/chainhook",
-    "receiveChainhook",
-    "competition",
-    "Blocks that Hiro's Chainhook pushes, 2.0 or v1.",
-    {
-        200: ResponseDoc(
-            "its transactions are stored and will be verified; `refused` ones did not fit into the queue;"
-            " with `tooLarge` nothing of it was read, and the lists are read instead",
-            (PushCounts,),
-            PushCounts(queued=1, already_known=0, ignored=3, rolled_back=0),
-        ),
-        422: "malformed_push: not a push from Chainhook; the sentence names the place."
-        " wrong_network: about another network than Stacks mainnet",
-    },
-    access="chainhook",
-    body_schema={"type": "object"},
-    body_example={"event": {"apply": [], "rollback": []}},
-    body_max=BODY_MAX,
-)
 
 
 class ChainhookRoute:
@@ -49,7 +26,24 @@ class ChainhookRoute:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
+    @post(
+        "/api/chainhook",
+        "receiveChainhook",
+        "its transactions are stored and will be verified; `refused` ones did not fit into the queue;"
+        " with `tooLarge` nothing of it was read, and the lists are read instead",
+        PushCounts,
+        example=PushCounts(queued=1, already_known=0, ignored=3, rolled_back=0),
+        errors={
+            422: "malformed_push: not a push from Chainhook; the sentence names the place."
+            " wrong_network: about another network than Stacks mainnet"
+        },
+        access="chainhook",
+        body_schema={"type": "object"},
+        body_example={"event": {"apply": [], "rollback": []}},
+        body_max=BODY_MAX,
+    )
     async def receive(self, request: Request) -> ASGIApp:
+        """Blocks that Hiro's Chainhook pushes, 2.0 or v1."""
         check_media_type(request)
         body = await _start_of(request)
         try:

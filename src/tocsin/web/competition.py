@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -37,7 +37,7 @@ from tocsin.swaps.types import (
     TradePage,
     TradeSubmission,
 )
-from tocsin.web.cache import cache_for
+from tocsin.web.cache import ResponseCache, cache_for
 from tocsin.web.deps import ProofReader, WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, CURSOR, EXAMPLE_SENDER, EXAMPLE_TXID, nearest, one_of, text
@@ -52,10 +52,13 @@ from tocsin.web.response import (
     json_bytes,
     json_response,
 )
-from tocsin.web.route import Operation, ResponseDoc, json_body
+from tocsin.web.route import ResponseDoc, get, json_body, post
 
 PERIODS: tuple[Period, ...] = get_args(Period)
 PERIOD_DEFAULT: Period = "7d"
+BOARD_PATH = "/api/competition/leaderboard"
+STATUS_PATH = "/api/competition/status"
+HISTORY_PATH = "/api/competition/history"
 HISTORY_AGE_S = 60
 LENGTH_MS: dict[str, int] = {"24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS, "90d": 90 * DAY_MS}
 BOARD_AGE_S = 5
@@ -113,6 +116,35 @@ class RefusalQuery:
     cursor: Annotated[str | None, CURSOR] = None
 
 
+_STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
+_TRADE = Trade(
+    txid=EXAMPLE_TXID,
+    sender=EXAMPLE_SENDER,
+    contract_id="SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M.stableswap-stx-ststx-v-1-2",
+    function_name="swap-x-for-y",
+    token_in="stx",  # noqa: S106 - not a password
+    amount_in="1000000",
+    token_out=_STSTX,
+    amount_out="859839",
+    burn_block_time=1778787000,
+    block_height=7929497,
+    tx_status="success",
+    source="agent",
+    provider=None,
+)
+
+
+def _submit_errors() -> dict[int, ResponseDoc | str]:
+    """One entry per status, with every code that has it."""
+    responses: dict[int, ResponseDoc | str] = {}
+    for status in sorted({meaning.status for meaning in MEANINGS.values()} - {500}):
+        codes = [(code, meaning) for code, meaning in MEANINGS.items() if meaning.status == status]
+        text = " · ".join(f"{code}: {meaning.sentence}" for code, meaning in codes)
+        shape = PendingTrade if codes[0][0] is Code.PENDING else RefusedTrade
+        responses[status] = ResponseDoc(text, (shape, ErrorBody) if status in {400, 429, 503} else (shape,))
+    return responses
+
+
 class CurvesRoute:
     """`GET /api/competition/curves`: the curves that the object published, prepared once for each publication."""
 
@@ -123,7 +155,15 @@ class CurvesRoute:
         self._refused: str | None = None  # the newest unusable one
         self._prepared: PreparedResponse | None = None
 
+    @get(
+        "/api/competition/curves",
+        "getCurves",
+        "one curve for each agent, in the order of the board; computed every hour",
+        Curves,
+        is_prepared=True,
+    )
     async def show(self, _request: Request) -> ASGIApp:
+        """The P&L of all agents at the end of each of the last 90 UTC days. Days without a point are null."""
         text = await published_curves(self._deps.kv)
         if self._prepared is not None and text == self._published:
             return self._prepared
@@ -150,8 +190,46 @@ class CompetitionRoutes:
         self.board = cache_for(deps, headers, BOARD_AGE_S, self._board)
         self.status = cache_for(deps, headers, STATUS_AGE_S, self._status, AGENTS_MAX)
         self.history = cache_for(deps, headers, HISTORY_AGE_S, self._history)
+        self.caches: dict[str, ResponseCache[Any]] = {
+            BOARD_PATH: self.board,
+            STATUS_PATH: self.status,
+            HISTORY_PATH: self.history,
+        }
 
+    @get(BOARD_PATH, "getLeaderboard", "a page; `next` is the cursor of the next page", Board, is_prepared=True)
+    async def leaderboard(self, request: Request, query: LeaderboardQuery) -> ASGIApp:
+        """The leaderboard.
+
+        `pnlUsd` is unrealized, at current prices or, after the competition, at those of its end. `pnlAtTradeUsd` values
+        each trade at the prices of its own time.
+        """
+        return await self.board.show(request, query)
+
+    @get(HISTORY_PATH, "getHistory", "the points; old days have only their last", HistoryView, is_prepared=True)
+    async def past(self, request: Request, query: HistoryQuery) -> ASGIApp:
+        """An agent's history: its row of the board at each hour. Hours without a point are left out."""
+        return await self.history.show(request, query)
+
+    @get(
+        STATUS_PATH,
+        "getTradeCounts",
+        "the counts; times are seconds; `latestRoundResult` if the agent has one",
+        AgentStatus,
+        is_prepared=True,
+    )
+    async def counts(self, request: Request, query: CountsQuery) -> ASGIApp:
+        """An agent's counts, and its newest result. An address that is not registered has zeros."""
+        return await self.status.show(request, query)
+
+    @get(
+        "/api/competition/trades",
+        "listTrades",
+        "a page; amounts are exact, in the token's smallest unit",
+        TradePage,
+        example=TradePage([_TRADE], None),
+    )
     async def trades(self, _request: Request, query: TradesQuery) -> ASGIApp:
+        """Swaps that count, newest first: those of one agent, or of all."""
         db, limit, after = self._deps.db, query.limit, query.cursor
         if query.address is None:
             page = await trades.newest_trades(db, limit=limit, after=after)
@@ -159,7 +237,18 @@ class CompetitionRoutes:
             page = await trades.trades_of(db, query.address, limit=limit, after=after)
         return json_response(page.to_json(), headers=aged(BOARD_AGE_S))
 
+    @post(
+        "/api/competition/trades",
+        "submitTrade",
+        "it counts, and is new",
+        Trade,
+        example=_TRADE,
+        errors=_submit_errors(),
+        body=TradeSubmission,
+        body_example={"txid": EXAMPLE_TXID},
+    )
     async def submit(self, request: Request) -> ASGIApp:
+        """Submit a swap. It is verified on chain while you wait. The service would also find it without this."""
         body = await json_body(request)
         txid = body.get("txid") if isinstance(body, dict) else None
         answer = await self.submit_trade(txid if isinstance(txid, str) else None, networks_of(request.scope))
@@ -172,10 +261,19 @@ class CompetitionRoutes:
         self.status.forget()
         return answer
 
+    @get("/api/competition/allowlist", "getAllowlist", "the list, with its version", AllowListView, store=False)
     async def allowlist(self, _request: Request) -> ASGIApp:
+        """The contracts and functions that count."""
         return json_response(self._deps.rules.allowlist.view().to_json(), headers=aged(LIST_AGE_S))
 
+    @get(
+        "/api/competition/tracked-tokens",
+        "getTrackedTokens",
+        "the tokens; `source` is static-fallback until the first refresh",
+        TrackedTokens,
+    )
     async def tracked_tokens(self, _request: Request) -> ASGIApp:
+        """The tokens whose prices are kept fresh."""
         published = await published_tokens(self._deps.kv)
         tokens = STATIC_TOKENS if published is None else published
         tracked = TrackedTokens(
@@ -282,134 +380,15 @@ def aged(seconds: int) -> dict[str, str]:
     return {"Cache-Control": f"public, max-age={seconds}"}
 
 
-_STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
-_TRADE = Trade(
-    txid=EXAMPLE_TXID,
-    sender=EXAMPLE_SENDER,
-    contract_id="SPQC38PW542EQJ5M11CR25P7BS1CA6QT4TBXGB3M.stableswap-stx-ststx-v-1-2",
-    function_name="swap-x-for-y",
-    token_in="stx",  # noqa: S106 - not a password
-    amount_in="1000000",
-    token_out=_STSTX,
-    amount_out="859839",
-    burn_block_time=1778787000,
-    block_height=7929497,
-    tx_status="success",
-    source="agent",
-    provider=None,
-)
-
-
-def _submit_responses() -> dict[int, ResponseDoc]:
-    """One entry per status, with every code that has it."""
-    responses = {200: ResponseDoc("it counts, and is new", (Trade,), _TRADE)}
-    for status in sorted({meaning.status for meaning in MEANINGS.values()} - {500}):
-        codes = [(code, meaning) for code, meaning in MEANINGS.items() if meaning.status == status]
-        text = " · ".join(f"{code}: {meaning.sentence}" for code, meaning in codes)
-        shape = PendingTrade if codes[0][0] is Code.PENDING else RefusedTrade
-        responses[status] = ResponseDoc(text, (shape, ErrorBody) if status in {400, 429, 503} else (shape,))
-    return responses
-
-
-BOARD = Operation(
-    "GET",
-    "/api/competition/leaderboard",
-    "getLeaderboard",
-    "competition",
-    "The leaderboard. `pnlUsd` is unrealized, at current prices or, after the competition, at those of its end;"
-    " `pnlAtTradeUsd` values each trade at the prices of its own time.",
-    {200: ResponseDoc("a page; `next` is the cursor of the next page", (Board,))},
-    query=LeaderboardQuery,
-    is_prepared=True,
-)
-HISTORY = Operation(
-    "GET",
-    "/api/competition/history",
-    "getHistory",
-    "competition",
-    "An agent's history: its row of the board at each hour. Hours without a point are left out.",
-    {200: ResponseDoc("the points, oldest first; old days have only their last one", (HistoryView,))},
-    query=HistoryQuery,
-    is_prepared=True,
-)
-CURVES = Operation(
-    "GET",
-    "/api/competition/curves",
-    "getCurves",
-    "competition",
-    "The P&L of all agents at the end of each of the last 90 UTC days. Days without a point are null.",
-    {200: ResponseDoc("one curve for each agent, in the order of the board; computed every hour", (Curves,))},
-    is_prepared=True,
-)
-TRADES = Operation(
-    "GET",
-    "/api/competition/trades",
-    "listTrades",
-    "competition",
-    "Swaps that count, newest first: those of one agent, or of all.",
-    {
-        200: ResponseDoc(
-            "a page; amounts are exact, in the token's smallest unit", (TradePage,), TradePage([_TRADE], None)
-        )
-    },
-    query=TradesQuery,
-)
-SUBMIT_TRADE = Operation(
-    "POST",
-    "/api/competition/trades",
-    "submitTrade",
-    "competition",
-    "Submit a swap. It is verified on chain while you wait. The service would also find it without this.",
-    _submit_responses(),
-    body=TradeSubmission,
-    body_example={"txid": EXAMPLE_TXID},
-)
-COUNTS = Operation(
-    "GET",
-    "/api/competition/status",
-    "getTradeCounts",
-    "competition",
-    "An agent's counts, and its newest result. An address that is not registered has zeros.",
-    {200: ResponseDoc("the counts; times are seconds; `latestRoundResult` if the agent has one", (AgentStatus,))},
-    query=CountsQuery,
-    is_prepared=True,
-)
-ALLOWLIST = Operation(
-    "GET",
-    "/api/competition/allowlist",
-    "getAllowlist",
-    "competition",
-    "The contracts and functions that count.",
-    {200: ResponseDoc("the list; its version changes with it", (AllowListView,))},
-    store=False,
-)
-TRACKED = Operation(
-    "GET",
-    "/api/competition/tracked-tokens",
-    "getTrackedTokens",
-    "competition",
-    "The tokens whose prices are kept fresh.",
-    {200: ResponseDoc("the tokens; `source` is static-fallback until the first refresh", (TrackedTokens,))},
-)
-REFUSALS = Operation(
-    "GET",
-    "/api/admin/competition/refusals",
-    "listRefusals",
-    "scheduler",
-    "Transactions that do not count, newest first, with the reason.",
-    {200: ResponseDoc("a page", (RefusalPage,))},
-    query=RefusalQuery,
-    access="viewer",
-)
-
-
 class RefusalRoutes:
     """Reads the database."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
+    @get("/api/admin/competition/refusals", "listRefusals", "a page", RefusalPage, access="viewer")
     async def show(self, _request: Request, query: RefusalQuery) -> ASGIApp:
+        """Transactions that do not count, newest first, with the reason."""
         db, code, sender = self._deps.db, query.code, query.sender
         found = await refusals(db, limit=query.limit, code=code, sender=sender, after=query.cursor)
         return json_response(found.to_json(), headers=PRIVATE)

@@ -29,7 +29,7 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.limits import CLIENTS_PER_SITE, Place, Places, networks_of
 from tocsin.web.parameters import ADDRESS, LAST_EVENT
 from tocsin.web.response import json_bytes
-from tocsin.web.route import Operation, ResponseDoc
+from tocsin.web.route import get
 
 HEARTBEAT_MS = 15_000
 STREAMS_MAX = 16
@@ -139,22 +139,6 @@ class NewsQuery:
     after: Annotated[int | None, LAST_EVENT] = None
 
 
-NEWS = Operation(
-    "GET",
-    "/api/competition/events",
-    "streamNews",
-    "competition",
-    "Server-sent events: swaps that are counted or withdrawn, and each new board; or all events of one agent.",
-    {
-        200: ResponseDoc("the stream", media_type="text/event-stream"),
-        429: "too_many_streams, or too_many_requests: too many reads; see Retry-After",
-    },
-    "Each event's `data` is `News`. With an address there are also `refused` and `outranked`. While nothing happens, a"
-    " comment is sent every 15 s. `Last-Event-ID` continues after an interruption.",
-    query=NewsQuery,
-)
-
-
 class NewsStreams:
     """All open streams of this process."""
 
@@ -167,7 +151,19 @@ class NewsStreams:
         self._catching_up = asyncio.Lock()
         self._looks: dict[int, _Look] = {}  # the newest ones, by their position
 
+    @get(
+        "/api/competition/events",
+        "streamNews",
+        "the stream",
+        media_type="text/event-stream",
+        errors={429: "too_many_streams, or too_many_requests: too many reads; see Retry-After"},
+    )
     async def show(self, request: Request, query: NewsQuery) -> ASGIApp:
+        """Server-sent events: swaps that are counted or withdrawn, and each new board; or all events of one agent.
+
+        Each event's `data` is `News`. With an address there are also `refused` and `outranked`. While nothing happens,
+        a comment is sent every 15 s. `Last-Event-ID` continues after an interruption.
+        """
         if request.method == "HEAD":
             return Response(headers=HEADERS, media_type="text/event-stream")
         place = self._open.open(networks_of(request.scope))

@@ -27,7 +27,7 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import text
 from tocsin.web.response import NO_STORE, ErrorBody, json_response, refusal_of
-from tocsin.web.route import Operation, ResponseDoc, json_body
+from tocsin.web.route import ResponseDoc, json_body, post
 
 # Versions of the protocol, newest first. Older ones have batches, or another transport.
 VERSIONS = ("2025-11-25", "2025-06-18")
@@ -54,36 +54,6 @@ class McpQuery:
     version: Annotated[
         str, replace(text("as initialize returned it", "MCP-Protocol-Version"), place="header", strict=True)
     ] = VERSIONS[0]
-
-
-MCP = Operation(
-    "POST",
-    "/mcp",
-    "callMcp",
-    "service",
-    "The Model Context Protocol: the tools status, rank, submit, explain and allow_list.",
-    {
-        200: ResponseDoc("the result, or an error of the protocol", (McpMessage,)),
-        202: ResponseDoc("a notification was accepted"),
-        400: ResponseDoc(
-            "not a single JSON-RPC message, or an unsupported version; malformed_body: not JSON",
-            (McpMessage, ErrorBody),
-        ),
-    },
-    "Streamable HTTP without sessions: one JSON-RPC message in, one out.",
-    query=McpQuery,
-    body_schema={
-        "type": "object",
-        "required": ["jsonrpc", "method"],
-        "properties": {
-            "jsonrpc": {"const": "2.0"},
-            "id": {"type": ["integer", "string"]},
-            "method": {"type": "string"},
-            "params": {"type": "object"},
-        },
-    },
-    body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +135,35 @@ class McpRoute:
         )
         self._tools = {tool.name: tool for tool in tools}
 
+    @post(
+        "/mcp",
+        "callMcp",
+        "the result, or an error of the protocol",
+        McpMessage,
+        errors={
+            202: ResponseDoc("a notification was accepted"),
+            400: ResponseDoc(
+                "not a single JSON-RPC message, or an unsupported version; malformed_body: not JSON",
+                (McpMessage, ErrorBody),
+            ),
+        },
+        body_schema={
+            "type": "object",
+            "required": ["jsonrpc", "method"],
+            "properties": {
+                "jsonrpc": {"const": "2.0"},
+                "id": {"type": ["integer", "string"]},
+                "method": {"type": "string"},
+                "params": {"type": "object"},
+            },
+        },
+        body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+    )
     async def answer(self, request: Request, query: McpQuery) -> ASGIApp:
+        """The Model Context Protocol: the tools status, rank, submit, explain and allow_list.
+
+        Streamable HTTP without sessions: one JSON-RPC message in, one out.
+        """
         message = await json_body(request)
         try:
             call = _call_of(message, query.version)

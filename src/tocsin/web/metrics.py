@@ -9,10 +9,11 @@ Emits `metrics.incomplete` when the scheduler or the database does not answer.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
-from typing import Literal
+from typing import TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,16 +24,17 @@ from holdfast.types import Clock
 from tocsin.prices.price import Price
 from tocsin.prices.store import prices_of, supported_tokens
 from tocsin.scheduler.health import health_of
-from tocsin.scheduler.types import CONDITIONS, OUTCOMES, SERVICE_STATES, Histogram, Measures, Status
+from tocsin.scheduler.types import CONDITIONS, OUTCOMES, SERVICE_STATES, Histogram, Measures, Status, TaskStatus
 from tocsin.shape import FreeForm
 from tocsin.swaps.store import RecordSize, record_size
 from tocsin.swaps.submit import RECEIVE
 from tocsin.swaps.trades import refused_since
 from tocsin.swaps.walk import list_ages
+from tocsin.upstream.budget import BudgetStatus
 from tocsin.web.cache import SharedResults
 from tocsin.web.deps import WebDeps
 from tocsin.web.response import NO_STORE
-from tocsin.web.route import Operation, PathPatterns, ResponseDoc
+from tocsin.web.route import PathPatterns, get
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "tocsin_"
@@ -42,6 +44,7 @@ OTHER = "other"
 DAY_MS = 86_400_000
 MEASURES_WAIT_S = 2.0
 AGE_S = 1.0
+Samples: TypeAlias = Sequence[tuple[dict[str, str], float | Histogram | None]]
 
 # The counters of the local platform. Cloudflare has its own metrics.
 RUNTIME = {
@@ -62,39 +65,43 @@ RUNTIME = {
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """A name, its meaning, and its values by label; values that are None are left out."""
+    """A name, its meaning, and its values by label; those that are None are left out.
+
+    Numbers are a counter if the name ends with `_total`, or else a gauge.
+    """
 
     name: str
     help: str
-    values: Iterable[tuple[str, float | None]]
-    kind: Literal["gauge", "counter"] = "gauge"
+    values: Samples
+    is_histogram: bool = False
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.help, self.kind)
+        name = f"{PREFIX}{self.name}"
+        kind = "histogram" if self.is_histogram else "counter" if name.endswith("_total") else "gauge"
+        yield f"# HELP {name} {self.help}"
+        yield f"# TYPE {name} {kind}"
         for labels, value in self.values:
-            if value is not None:
-                yield f"{PREFIX}{self.name}{labels} {float(value):.15g}"
-
-
-@dataclass(frozen=True, slots=True)
-class HistogramFamily:
-    """A name, its meaning, and its histograms by label."""
-
-    name: str
-    help: str
-    values: Iterable[tuple[dict[str, str], Histogram]]
-
-    def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.help, "histogram")
-        for labels, counted in self.values:
-            name = f"{PREFIX}{self.name}"
-            bounds = [*(f"{bound:g}" for bound in counted.bounds), "+Inf"]
-            counts = list(accumulate(counted.counts))
-            for bound, count in zip(bounds, counts, strict=True):
+            if not isinstance(value, Histogram):
+                if value is not None:
+                    yield f"{name}{label(**labels)} {float(value):.15g}"
+                continue
+            counts = [*accumulate(value.counts)]
+            for bound, count in zip([*(f"{bound:g}" for bound in value.bounds), "+Inf"], counts, strict=True):
                 yield f"{name}_bucket{label(**labels, le=bound)} {count}"
-            shown = label(**labels)
-            yield f"{name}_sum{shown} {counted.sum:.15g}"
-            yield f"{name}_count{shown} {counts[-1]}"
+            yield f"{name}_sum{label(**labels)} {value.sum:.15g}"
+            yield f"{name}_count{label(**labels)} {counts[-1]}"
+
+
+HistogramFamily = partial(MetricFamily, is_histogram=True)
+
+
+def one(value: float | None) -> Samples:
+    return [({}, value)]
+
+
+def by(name: str, values: Mapping[str, float | None] | Mapping[str, float]) -> Samples:
+    """A value for each value of a label."""
+    return [({name: key}, value) for key, value in values.items()]
 
 
 def label(**labels: str) -> str:
@@ -105,13 +112,8 @@ def label(**labels: str) -> str:
     return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}" if escaped else ""
 
 
-def metric_text(families: Iterable[MetricFamily | HistogramFamily]) -> str:
+def metric_text(families: Iterable[MetricFamily]) -> str:
     return "\n".join(line for family in families for line in family.lines()) + "\n"
-
-
-def _head(name: str, text: str, kind: str) -> Iterator[str]:
-    yield f"# HELP {PREFIX}{name} {text}"
-    yield f"# TYPE {PREFIX}{name} {kind}"
 
 
 class HttpMetrics:
@@ -149,30 +151,15 @@ class HttpMetrics:
 
         return send_counted
 
-    def families(self) -> list[MetricFamily | HistogramFamily]:
+    def families(self) -> list[MetricFamily]:
+        counts = [({"route": route, "status": str(status)}, count) for (route, status), count in self._counts.items()]
+        times = [({"route": route}, counted) for route, counted in self._seconds.items() if any(counted.counts)]
         return [
-            MetricFamily(
-                "http_requests_total",
-                "requests by route and status since the process started",
-                [(label(route=route, status=str(status)), n) for (route, status), n in self._counts.items()],
-                "counter",
-            ),
+            MetricFamily("http_requests_total", "requests by route and status since the process started", counts),
             HistogramFamily(
-                "http_request_duration_seconds",
-                "from the head of a request to the head of its response",
-                [({"route": route}, counted) for route, counted in self._seconds.items() if any(counted.counts)],
+                "http_request_duration_seconds", "from the head of a request to the head of its response", times
             ),
         ]
-
-
-METRICS = Operation(
-    "GET",
-    "/metrics",
-    "getMetrics",
-    "service",
-    "Gauges, counters and histograms for Prometheus.",
-    {200: ResponseDoc("Prometheus text", media_type=MEDIA_TYPE)},
-)
 
 
 class MetricsRoute:
@@ -183,7 +170,9 @@ class MetricsRoute:
         self._http = http
         self._texts: SharedResults[None, tuple[float, str]] = SharedResults(1, in_one_loop=deps.in_one_loop)
 
+    @get("/metrics", "getMetrics", "Prometheus text", media_type=MEDIA_TYPE)
     async def show(self, _request: Request) -> ASGIApp:
+        """Gauges, counters and histograms for Prometheus."""
         kept = self._texts.get(None)
         age_max_s = AGE_S if self._deps.in_one_loop else 0  # elsewhere each isolate would have its own age
         if kept is None or self._deps.clock.monotonic() - kept[0] >= age_max_s:
@@ -200,17 +189,16 @@ class MetricsRoute:
             deps.logger.warning("metrics.incomplete", error=snapshot.scheduler_error)
         supported = await supported_tokens(deps.kv)
         prices = await prices_of(deps.kv, supported, now)
-        loop_age = snapshot.loop_tick_age_s
-        families: list[MetricFamily | HistogramFamily] = [
-            MetricFamily("info", "the version", [(label(version=deps.version), 1)]),
-            MetricFamily("ready", "1 when the service is ready", [("", health.ready)]),
+        families = [
+            MetricFamily("info", "the version", [({"version": deps.version}, 1)]),
+            MetricFamily("ready", "1 when the service is ready", one(health.ready)),
             MetricFamily(
                 "state",
                 "1 for the state that the service is in",
-                [(label(state=state), health.state == state) for state in SERVICE_STATES],
+                by("state", {state: health.state == state for state in SERVICE_STATES}),
             ),
-            MetricFamily("scheduler_up", "1 when the scheduler answers", [("", status is not None)]),
-            MetricFamily("loop_tick_age_seconds", "since the event loop last ran", [("", loop_age)]),
+            MetricFamily("scheduler_up", "1 when the scheduler answers", one(status is not None)),
+            MetricFamily("loop_tick_age_seconds", "since the event loop last ran", one(snapshot.loop_tick_age_s)),
             *_of_runtime(deps.runtime_metrics() if deps.runtime_metrics is not None else {}),
             *_of_prices(prices, len(supported), now),
             *([] if status is None else _of_status(status, now)),
@@ -220,7 +208,7 @@ class MetricsRoute:
         ]
         return began_s, metric_text(families)
 
-    async def _measured(self, known: Measures | None) -> list[HistogramFamily]:
+    async def _measured(self, known: Measures | None) -> list[MetricFamily]:
         try:
             async with asyncio.timeout(MEASURES_WAIT_S):
                 return _of_measures(known or await self._deps.scheduler().measures())
@@ -238,58 +226,42 @@ class MetricsRoute:
             return []
 
 
-def _of_measures(measures: Measures) -> list[HistogramFamily]:
+def _of_measures(measures: Measures) -> list[MetricFamily]:
+    runs = [({"task": task}, counted) for task, counted in measures.run_seconds.items()]
+    calls = [
+        ({"upstream": upstream, "answer": kind}, counted)
+        for upstream, kinds in measures.call_seconds.items()
+        for kind, counted in kinds.items()
+    ]
     return [
-        HistogramFamily(
-            "run_duration_seconds",
-            "how long runs took, without interrupted ones",
-            [({"task": task}, counted) for task, counted in measures.run_seconds.items()],
-        ),
-        HistogramFamily(
-            "upstream_call_duration_seconds",
-            "call attempts by upstream and class of answer",
-            [
-                ({"upstream": upstream, "answer": kind}, counted)
-                for upstream, kinds in measures.call_seconds.items()
-                for kind, counted in kinds.items()
-            ],
-        ),
+        HistogramFamily("run_duration_seconds", "how long runs took, without interrupted ones", runs),
+        HistogramFamily("upstream_call_duration_seconds", "call attempts by upstream and class of answer", calls),
         HistogramFamily("alarm_lateness_seconds", "how late the alarm rang", [({}, measures.alarm_lateness)]),
     ]
 
 
 def _of_record(size: RecordSize, refused: Mapping[str, int], now: int) -> list[MetricFamily]:
-    oldest_s = None if size.queue_oldest_at is None else (now - size.queue_oldest_at) / 1000
     return [
-        MetricFamily("swaps_recorded", "swaps on record; a reorg may remove some", [("", size.swaps)]),
-        MetricFamily("queue_length", "transactions waiting to be verified", [("", size.queue_length)]),
-        MetricFamily("queue_oldest_seconds", "how long the oldest transaction has waited", [("", oldest_s)]),
+        MetricFamily("swaps_recorded", "swaps on record; a reorg may remove some", one(size.swaps)),
+        MetricFamily("queue_length", "transactions waiting to be verified", one(size.queue_length)),
         MetricFamily(
-            "refusals_last_day",
-            "transactions refused in the last 24 hours, by code",
-            [(label(code=code), count) for code, count in refused.items()],
+            "queue_oldest_seconds", "how long the oldest transaction has waited", one(_age(size.queue_oldest_at, now))
         ),
+        MetricFamily("refusals_last_day", "transactions refused in the last 24 hours, by code", by("code", refused)),
     ]
 
 
 def _of_lists(lists: Mapping[str, int | None], now: int) -> list[MetricFamily]:
-    ages = [
-        (label(contract=contract), None if read_at is None else (now - read_at) / 1000)
-        for contract, read_at in lists.items()
-    ]
+    ages = by("contract", {contract: _age(read_at, now) for contract, read_at in lists.items()})
     unread = sum(read_at is None for read_at in lists.values())
     return [
         MetricFamily("list_age_seconds", "since a contract's list was read to its end", ages),
-        MetricFamily("lists_never_read", "contracts whose list was never read to its end", [("", unread)]),
+        MetricFamily("lists_never_read", "contracts whose list was never read to its end", one(unread)),
     ]
 
 
 def _of_runtime(counters: Mapping[str, float]) -> list[MetricFamily]:
-    named = [(RUNTIME[name], count) for name, count in counters.items()]
-    return [
-        MetricFamily(name, text, [("", count)], "counter" if name.endswith("_total") else "gauge")
-        for (name, text), count in named
-    ]
+    return [MetricFamily(*RUNTIME[name], one(count)) for name, count in counters.items()]
 
 
 def _of_prices(prices: Mapping[str, Price], supported: int, now: int) -> list[MetricFamily]:
@@ -297,122 +269,103 @@ def _of_prices(prices: Mapping[str, Price], supported: int, now: int) -> list[Me
     priced = sum(price.price_usd is not None for price in prices.values())
     stale = sum(price.stale for price in prices.values())
     return [
-        MetricFamily("prices_tracked", "tokens whose prices are kept fresh", [("", supported)]),
-        MetricFamily("prices_known", "tokens that have a price", [("", priced)]),
-        MetricFamily("prices_stale", "tokens with an old price", [("", stale)]),
-        MetricFamily("price_age_newest_seconds", "age of the newest price", [("", min(ages, default=None))]),
-        MetricFamily("price_age_oldest_seconds", "age of the oldest price", [("", max(ages, default=None))]),
+        MetricFamily("prices_tracked", "tokens whose prices are kept fresh", one(supported)),
+        MetricFamily("prices_known", "tokens that have a price", one(priced)),
+        MetricFamily("prices_stale", "tokens with an old price", one(stale)),
+        MetricFamily("price_age_newest_seconds", "age of the newest price", one(min(ages, default=None))),
+        MetricFamily("price_age_oldest_seconds", "age of the oldest price", one(max(ages, default=None))),
     ]
 
 
 def _of_status(status: Status, now: int) -> list[MetricFamily]:
-    tasks = {label(task=name): task for name, task in status.tasks.items()}
-    failures = [(label(task=task), count) for task, count in status.consecutive_failures.items()]
+    def tasks(value: Callable[[TaskStatus], float | None]) -> Samples:
+        return by("task", {name: value(task) for name, task in status.tasks.items()})
+
+    conditions = [
+        ({"task": name, "condition": condition}, task.condition == condition)
+        for name, task in status.tasks.items()
+        for condition in CONDITIONS
+    ]
+    # All outcomes of all tasks: a rise is visible only if the counter exists from the start.
+    runs = [
+        ({"task": name, "outcome": outcome}, task.run_counts.get(outcome, 0))
+        for name, task in status.tasks.items()
+        for outcome in OUTCOMES
+    ]
     pushed_at = status.last_job_at.get(RECEIVE)
+    push_age = None if pushed_at is None else max(0, now - pushed_at) / 1000
     return [
-        MetricFamily("next_alarm_timestamp_seconds", "when the alarm rings", [("", _seconds(status.next_alarm_at))]),
-        MetricFamily("paused", "1 while paused", [("", (status.paused_until or 0) > now)]),
-        MetricFamily("task_enabled", "0 when switched off", [(label, task.enabled) for label, task in tasks.items()]),
-        MetricFamily(
-            "task_overdue", "1 when the task is overdue", [(label, task.overdue) for label, task in tasks.items()]
-        ),
-        MetricFamily(
-            "task_condition",
-            "1 for the condition that the task is in",
-            [
-                (label(task=name, condition=condition), task.condition == condition)
-                for name, task in status.tasks.items()
-                for condition in CONDITIONS
-            ],
-        ),
-        MetricFamily(
-            "task_running",
-            "1 while the task runs",
-            [(label, task.running is not None) for label, task in tasks.items()],
-        ),
+        MetricFamily("next_alarm_timestamp_seconds", "when the alarm rings", one(_seconds(status.next_alarm_at))),
+        MetricFamily("paused", "1 while paused", one((status.paused_until or 0) > now)),
+        MetricFamily("task_enabled", "0 when switched off", tasks(lambda task: task.enabled)),
+        MetricFamily("task_overdue", "1 when the task is overdue", tasks(lambda task: task.overdue)),
+        MetricFamily("task_condition", "1 for the condition that the task is in", conditions),
+        MetricFamily("task_running", "1 while the task runs", tasks(lambda task: task.running is not None)),
         MetricFamily(
             "task_last_success_timestamp_seconds",
             "end of the task's last complete run",
-            [(label, _seconds(task.last_success_at)) for label, task in tasks.items()],
+            tasks(lambda task: _seconds(task.last_success_at)),
         ),
         MetricFamily(
-            "task_next_due_timestamp_seconds",
-            "the task's next slot",
-            [(label, _seconds(task.next_due_at)) for label, task in tasks.items()],
+            "task_next_due_timestamp_seconds", "the task's next slot", tasks(lambda task: _seconds(task.next_due_at))
         ),
         MetricFamily(
             "task_cadence_seconds",
             "the task's effective cadence",
-            [(label, _seconds(task.effective_cadence_ms)) for label, task in tasks.items()],
+            tasks(lambda task: _seconds(task.effective_cadence_ms)),
         ),
-        MetricFamily("task_consecutive_failures", "failed runs in a row", failures),
-        MetricFamily("task_runs_total", "runs that ended, by outcome", _runs(status), "counter"),
+        MetricFamily("task_consecutive_failures", "failed runs in a row", by("task", status.consecutive_failures)),
+        MetricFamily("task_runs_total", "runs that ended, by outcome", runs),
         *_of_budgets(status),
         MetricFamily(
             "chainhook_last_push_timestamp_seconds",
             "when the last push from Chainhook was received",
-            [("", _seconds(pushed_at))],
+            one(_seconds(pushed_at)),
         ),
-        MetricFamily(
-            "chainhook_push_age_seconds",
-            "since the last push from Chainhook was received",
-            [("", None if pushed_at is None else max(0, now - pushed_at) / 1000)],
-        ),
+        MetricFamily("chainhook_push_age_seconds", "since the last push from Chainhook was received", one(push_age)),
         *_of_feed(status.last_result.get("feed") or {}),
     ]
 
 
 def _of_budgets(status: Status) -> list[MetricFamily]:
-    budgets = {label(upstream=name): budget for name, budget in status.budgets.items()}
+    def budgets(value: Callable[[BudgetStatus], float | None]) -> Samples:
+        return by("upstream", {name: value(budget) for name, budget in status.budgets.items()})
+
     return [
-        MetricFamily(
-            "budget_month_left",
-            "calls left this month",
-            [(label, budget.left.month) for label, budget in budgets.items()],
-        ),
+        MetricFamily("budget_month_left", "calls left this month", budgets(lambda budget: budget.left.month)),
         MetricFamily(
             "budget_month_forecast",
             "calls used at the end of the month, at the call rate of the last day",
-            [
-                (label, None if budget.forecast is None else budget.forecast.used_at_end)
-                for label, budget in budgets.items()
-            ],
+            budgets(lambda budget: None if budget.forecast is None else budget.forecast.used_at_end),
         ),
-        MetricFamily(
-            "budget_month_limit",
-            "the monthly limit of calls",
-            [(label, budget.limits.month) for label, budget in budgets.items()],
-        ),
+        MetricFamily("budget_month_limit", "the monthly limit of calls", budgets(lambda budget: budget.limits.month)),
         MetricFamily(
             "budget_month_end_timestamp_seconds",
             "when the month of the plan ends",
-            [(label, _seconds(budget.month_ends_at)) for label, budget in budgets.items()],
+            budgets(lambda budget: _seconds(budget.month_ends_at)),
         ),
     ]
 
 
 def _of_feed(result: FreeForm) -> list[MetricFamily]:
     """How far the network's list has been read; empty while it is not followed."""
-    shown = {name: value for name, value in result.items() if type(value) is int}
+
+    def shown(name: str) -> Samples:
+        value = result.get(name)
+        return one(value if isinstance(value, int) and not isinstance(value, bool) else None)
+
     return [
         MetricFamily(
-            "feed_complete_block",
-            "the block up to which the record is proven complete",
-            [("", shown.get("completeUntilBlock"))],
+            "feed_complete_block", "the block up to which the record is proven complete", shown("completeUntilBlock")
         ),
-        MetricFamily("feed_blocks_behind", "blocks whose transactions are unread", [("", shown.get("blocksBehind"))]),
-        MetricFamily("feed_missing_nonces", "transactions that no list has shown", [("", shown.get("missingNonces"))]),
-        MetricFamily("network_transactions_per_day", "of the whole network", [("", shown.get("transactionsPerDay"))]),
+        MetricFamily("feed_blocks_behind", "blocks whose transactions are unread", shown("blocksBehind")),
+        MetricFamily("feed_missing_nonces", "transactions that no list has shown", shown("missingNonces")),
+        MetricFamily("network_transactions_per_day", "of the whole network", shown("transactionsPerDay")),
     ]
 
 
-def _runs(status: Status) -> list[tuple[str, float | None]]:
-    """All outcomes of all tasks: a rise is visible only if the counter exists from the start."""
-    return [
-        (label(task=name, outcome=outcome), task.run_counts.get(outcome, 0))
-        for name, task in status.tasks.items()
-        for outcome in OUTCOMES
-    ]
+def _age(at: int | None, now: int) -> float | None:
+    return None if at is None else (now - at) / 1000
 
 
 def _seconds(ms: int | None) -> float | None:

@@ -19,7 +19,7 @@ from tocsin.web.cache import SharedResults
 from tocsin.web.pages import PageHead, html_page
 from tocsin.web.parameters import Parameter
 from tocsin.web.response import ErrorBody, PreparedResponse, json_response
-from tocsin.web.route import Handler, Operation, ResponseDoc, RouteDescription, all_responses
+from tocsin.web.route import Handler, Operation, ResponseDoc, RouteDescription, all_responses, get
 
 _CODE = re.compile(r"`([^`]+)`")
 TAGS = {
@@ -41,18 +41,6 @@ class ApiDocument(Shape):
     tags: list[FreeForm]
     paths: FreeForm
     components: FreeForm
-
-
-def _document(path: str, operation_id: str, summary: str, response: ResponseDoc) -> Operation:
-    return Operation("GET", path, operation_id, "service", summary, {200: response}, store=False, is_prepared=True)
-
-
-_JSON = ResponseDoc("a document", (ApiDocument,))
-OPENAPI = _document("/openapi.json", "getOpenApi", "This API as OpenAPI 3.1.", _JSON)
-SITE_OPENAPI = _document(
-    "/api/openapi.json", "getSiteOpenApi", "The same document, at the path that the site's clients use.", _JSON
-)
-DOCS = _document("/api/docs", "getApiDocs", "This API as a page.", ResponseDoc("a page", media_type="text/html"))
 
 
 def docs_body(version: str, tags: Mapping[str, str], operations: Sequence[Operation]) -> str:
@@ -139,12 +127,21 @@ class ApiDocs:
         self._in_one_loop = in_one_loop
         self._made: SharedResults[str, PreparedResponse] = SharedResults(2, in_one_loop=in_one_loop)
 
+    @get("/openapi.json", "getOpenApi", "a document", ApiDocument, store=False, is_prepared=True)
     async def machine(self, _request: Request) -> ASGIApp:
+        """This API as OpenAPI 3.1."""
         return self._made.get("document") or await self._made.computed(
             "document", lambda: self._prepared(self._document)
         )
 
+    @get("/api/openapi.json", "getSiteOpenApi", "a document", ApiDocument, store=False, is_prepared=True)
+    async def for_site(self, request: Request) -> ASGIApp:
+        """The same document, at the path that the site's clients use."""
+        return await self.machine(request)
+
+    @get("/api/docs", "getApiDocs", "a page", media_type="text/html", store=False, is_prepared=True)
     async def human(self, _request: Request) -> ASGIApp:
+        """This API as a page."""
         return self._made.get("page") or await self._made.computed("page", lambda: self._prepared(self._page))
 
     def _operations(self) -> list[Operation]:

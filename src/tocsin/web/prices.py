@@ -13,12 +13,13 @@ from starlette.types import ASGIApp
 
 from tocsin.prices.price import OnePrice, PastPrice, Price, PriceHistory, PriceList, PricePeriod
 from tocsin.prices.store import PricePoint, points_between, prices_of, supported_tokens
-from tocsin.web.cache import ResponseCache, cache_for
+from tocsin.web.cache import cache_for
 from tocsin.web.deps import WebDeps
 from tocsin.web.parameters import TOKEN_ID, TOKEN_IDS, one_of
 from tocsin.web.response import PRIVATE, RawHeaders, json_response
-from tocsin.web.route import Operation, ResponseDoc
+from tocsin.web.route import get
 
+PATH = "/api/prices"
 MAX_AGE_S = 30
 PERIODS: tuple[PricePeriod, ...] = get_args(PricePeriod)
 POINTS_MAX = 400
@@ -49,38 +50,35 @@ class PriceHistoryQuery:
 
 _STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
 _PRICE = Price(0.85, 6, 1778700600000, stale=False, source="tenero")
-PRICES = Operation(
-    "GET",
-    "/api/prices",
-    "getPrices",
-    "prices",
-    "Token prices in USD, from the cache. Without parameters: every tracked token.",
-    {
-        200: ResponseDoc(
-            "prices, with their age and source; `missing` tokens were never priced",
-            (PriceList, OnePrice),
-            PriceList({"stx": _PRICE}, [_STSTX], ["stx", _STSTX]),
-        )
-    },
-    query=PriceQuery,
-    is_prepared=True,
-)
-PRICE_HISTORY = Operation(
-    "GET",
-    "/api/admin/prices/history",
-    "getPriceHistory",
-    "prices",
-    "The price of a token over time.",
-    {200: ResponseDoc("prices, oldest first", (PriceHistory,))},
-    f"At most {POINTS_MAX} points plus one, the last of each interval. Pegs have no history.",
-    query=PriceHistoryQuery,
-    access="viewer",
-)
 
 
-def price_cache(deps: WebDeps, headers: RawHeaders) -> ResponseCache[PriceQuery]:
-    """Kept for a second, or until a refresh through this process has ended."""
-    return cache_for(deps, headers, MAX_AGE_S, partial(_prices, deps))
+class PriceRoutes:
+    """Prices come from KV, the history from the database. `cache` is kept for a second, or until a refresh."""
+
+    def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
+        self._deps = deps
+        self.cache = cache_for(deps, headers, MAX_AGE_S, partial(_prices, deps))
+
+    @get(
+        PATH,
+        "getPrices",
+        "prices, with their age and source; `missing` tokens were never priced",
+        PriceList,
+        OnePrice,
+        example=PriceList({"stx": _PRICE}, [_STSTX], ["stx", _STSTX]),
+        is_prepared=True,
+    )
+    async def prices(self, request: Request, query: PriceQuery) -> ASGIApp:
+        """Token prices in USD, from the cache. Without parameters: every tracked token."""
+        return await self.cache.show(request, query)
+
+    @get("/api/admin/prices/history", "getPriceHistory", "prices, oldest first", PriceHistory, access="viewer")
+    async def history(self, _request: Request, query: PriceHistoryQuery) -> ASGIApp:
+        """The price of a token over time: a few hundred points, the last of each interval. Pegs have no history."""
+        now, length_ms = self._deps.clock.now(), LENGTH_MS[query.period]
+        found = await points_between(self._deps.db, [query.token], now - length_ms, now)
+        points = thinned(found.get(query.token, []), length_ms // POINTS_MAX)
+        return json_response(PriceHistory(query.token, query.period, now, points).to_json(), headers=PRIVATE)
 
 
 async def _prices(deps: WebDeps, query: PriceQuery) -> PriceList | OnePrice:
@@ -102,19 +100,6 @@ def _whole_id(token_id: str, supported: Iterable[str]) -> str:
     """The full id. A contract alone stands for its token, if exactly one of its tokens is known."""
     of_contract = [each for each in supported if each.partition("::")[0] == token_id]
     return of_contract[0] if len(of_contract) == 1 else token_id
-
-
-class PriceHistoryRoute:
-    """Reads the database."""
-
-    def __init__(self, deps: WebDeps) -> None:
-        self._deps = deps
-
-    async def show(self, _request: Request, query: PriceHistoryQuery) -> ASGIApp:
-        now, length_ms = self._deps.clock.now(), LENGTH_MS[query.period]
-        found = await points_between(self._deps.db, [query.token], now - length_ms, now)
-        points = thinned(found.get(query.token, []), length_ms // POINTS_MAX)
-        return json_response(PriceHistory(query.token, query.period, now, points).to_json(), headers=PRIVATE)
 
 
 def thinned(points: Sequence[PricePoint], every_ms: int) -> list[PastPrice]:

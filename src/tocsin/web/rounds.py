@@ -30,7 +30,7 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, Parameter, count, nearest, text
 from tocsin.web.response import PRIVATE, json_response
-from tocsin.web.route import Operation, ResponseDoc, json_body, key_of
+from tocsin.web.route import get, json_body, key_of, post
 
 ROUND_AGE_S = 60
 FILE_TYPE = "application/x-ndjson"
@@ -93,29 +93,61 @@ class ActionQuery:
     ] = False
 
 
+_NOT_FOUND = "round_not_found: there is no such round, or it has no result yet"
+_PATH = "/api/competition/rounds"
+_ADMIN_PATH = "/api/admin/competition/finalize"
+
+
 class RoundRoutes:
     """The routes that the site published, and three of our own: what runs now, and the file of a round."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
+    @get(_PATH, "listRounds", "a page", RoundPage)
     async def listed(self, _request: Request, query: RoundsQuery) -> ASGIApp:
+        """Rounds with a result, newest first."""
         page = await store.published_rounds(self._deps.db, query.limit, query.offset)
         return json_response(page.to_json(), headers=aged(STATUS_AGE_S))
 
+    @get(
+        f"{_PATH}/current",
+        "getCurrentRounds",
+        "times are unix seconds; `waiting_reason` tells why a round that is over has no result yet",
+        CurrentRounds,
+    )
     async def current(self, _request: Request) -> ASGIApp:
+        """The current round, the next one, rounds that wait for their result, and the newest result."""
         rounds = await store.current_rounds(self._deps.db, self._deps.clock.now() // 1000)
         return json_response(rounds.to_json(), headers=aged(BOARD_AGE_S))
 
+    @get(f"{_PATH}/{{roundId}}", "getRound", "the round", RoundDetail, errors={404: _NOT_FOUND})
     async def one(self, _request: Request, query: RoundQuery) -> ASGIApp:
+        """A round with its results, prizes, prices of the end, flags and discrepancies."""
         detail = await store.round_detail(self._deps.db, query.round_id)
         return json_response(detail.to_json(), headers=aged(ROUND_AGE_S))
 
+    @get(
+        f"{_PATH}/{{roundId}}/results/{{stxAddress}}",
+        "getRoundResult",
+        "the result",
+        PlacedAgent,
+        errors={404: f"{_NOT_FOUND}. agent_not_placed: the agent did not trade in it"},
+    )
     async def placed(self, _request: Request, query: PlacedQuery) -> ASGIApp:
+        """An agent's result in a round, by the address of any of its wallets."""
         placed = await store.placed_agent(self._deps.db, query.round_id, query.stx_address)
         return json_response(placed.to_json(), headers=aged(ROUND_AGE_S))
 
+    @get(
+        f"{_PATH}/{{roundId}}/file",
+        "getRoundFile",
+        "JSON lines; the last one has the digest",
+        media_type=FILE_TYPE,
+        errors={404: _NOT_FOUND},
+    )
     async def file(self, request: Request, query: FileQuery) -> ASGIApp:
+        """The inputs of a result, and the result: `tocsin recount` computes it again."""
         round_id = query.round_id
         version = await store.file_version(self._deps.db, round_id, query.version or None)
         headers = {**aged(ROUND_AGE_S), "Content-Disposition": f'attachment; filename="{round_id}-{version}.jsonl"'}
@@ -131,11 +163,35 @@ class RoundAdminRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
+    @get(_ADMIN_PATH, "listAllRounds", "the rounds", RoundList, access="viewer")
     async def show(self, _request: Request) -> ASGIApp:
+        """Rounds of every status, newest first, and the rule that adds them."""
         rounds = await all_rounds(self._deps.db, self._deps.clock.now() // 1000)
         return json_response(rounds.to_json(), headers=PRIVATE)
 
+    @post(
+        _ADMIN_PATH,
+        "controlRounds",
+        "what was done",
+        RoundAnswer,
+        example=RoundAnswer(True, "close", False, detail="closed"),
+        errors={
+            404: "round_not_found: there is no such round",
+            409: "wrong_status: the round has another status. grace_period_active: it cannot be closed yet."
+            " data_incomplete: not everything is recorded. wrong_decimals: the token's prices have other decimals."
+            " round_exists, already_paid, no_open_reward",
+            503: "empty_price_cache: prices of the end are unknown; or the store is unavailable",
+        },
+        access="operator",
+        body=RoundAction,
+        body_example={"roundId": _ID, "action": "close"},
+    )
     async def act(self, request: Request, query: ActionQuery) -> ASGIApp:
+        """Add, close, capture (snapshot), finalize, void, reopen or pay a round; set prices and decide on flags.
+
+        The scheduler closes, captures and finalizes rounds itself. Do it by hand only when a round waits. The audit log
+        records each action.
+        """
         deps, key, dry_run = self._deps, key_of(request), query.dry_run
         action = _action(await json_body(request))
         argument: JSON = {"action": action.to_json(), "by": key.name, "dry_run": dry_run}
@@ -199,89 +255,3 @@ def _fits(value: JSON, hint: object) -> bool:
     if origin is dict:
         return isinstance(value, dict) and all(type(each) is int for each in value.values())
     return type(value) is hint
-
-
-_NOT_FOUND = "round_not_found: there is no such round, or it has no result yet"
-_PATH = "/api/competition/rounds"
-ROUNDS = Operation(
-    "GET",
-    _PATH,
-    "listRounds",
-    "competition",
-    "Rounds with a result, newest first.",
-    {200: ResponseDoc("a page", (RoundPage,))},
-    query=RoundsQuery,
-)
-CURRENT = Operation(
-    "GET",
-    f"{_PATH}/current",
-    "getCurrentRounds",
-    "competition",
-    "The current round, the next one, rounds that wait for their result, and the newest result.",
-    {
-        200: ResponseDoc(
-            "times are unix seconds; `waiting_reason` tells why a round that is over has no result yet",
-            (CurrentRounds,),
-        )
-    },
-)
-ONE = Operation(
-    "GET",
-    f"{_PATH}/{{roundId}}",
-    "getRound",
-    "competition",
-    "A round with its results, prizes, prices of the end, flags and discrepancies.",
-    {200: ResponseDoc("the round", (RoundDetail,)), 404: _NOT_FOUND},
-    query=RoundQuery,
-)
-PLACED = Operation(
-    "GET",
-    f"{_PATH}/{{roundId}}/results/{{stxAddress}}",
-    "getRoundResult",
-    "competition",
-    "An agent's result in a round, by the address of any of its wallets.",
-    {
-        200: ResponseDoc("the result", (PlacedAgent,)),
-        404: f"{_NOT_FOUND}. agent_not_placed: the agent did not trade in it",
-    },
-    query=PlacedQuery,
-)
-FILE = Operation(
-    "GET",
-    f"{_PATH}/{{roundId}}/file",
-    "getRoundFile",
-    "competition",
-    "The inputs of a result, and the result: `tocsin recount` computes it again.",
-    {200: ResponseDoc("JSON lines; the last one has the digest", media_type=FILE_TYPE), 404: _NOT_FOUND},
-    query=FileQuery,
-)
-ALL = Operation(
-    "GET",
-    "/api/admin/competition/finalize",
-    "listAllRounds",
-    "scheduler",
-    "Rounds of every status, newest first, and the rule that adds them.",
-    {200: ResponseDoc("the rounds", (RoundList,))},
-    access="viewer",
-)
-ACT = Operation(
-    "POST",
-    "/api/admin/competition/finalize",
-    "controlRounds",
-    "scheduler",
-    "Add, close, capture (snapshot), finalize, void, reopen or pay a round; set prices and decide on flags.",
-    {
-        200: ResponseDoc("what was done", (RoundAnswer,), RoundAnswer(True, "close", False, detail="closed")),
-        404: "round_not_found: there is no such round",
-        409: "wrong_status: the round has another status. grace_period_active: it cannot be closed yet."
-        " data_incomplete: not everything is recorded. wrong_decimals: the token's prices have other decimals."
-        " round_exists, already_paid, no_open_reward",
-        503: "empty_price_cache: prices of the end are unknown; or the store is unavailable",
-    },
-    "The scheduler closes, captures and finalizes rounds itself. Do it by hand only when a round waits."
-    " The audit log records each action.",
-    query=ActionQuery,
-    access="operator",
-    body=RoundAction,
-    body_example={"roundId": _ID, "action": "close"},
-)

@@ -6,14 +6,16 @@ while none is configured. `capped` bounds the size of a body before it is read a
 Emits `auth.forbidden` when a viewer tries to act.
 """
 
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from re import Pattern
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
 from starlette.datastructures import QueryParams
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,10 +27,10 @@ from tocsin.shape import FreeForm, Shape, SnakeShape
 from tocsin.web.deps import Keys
 from tocsin.web.limits import BODY_MAX, ClientLimits, capped, networks_of
 from tocsin.web.parameters import Parameter, parameters, read_query, text
-from tocsin.web.response import CompressedBodies, Compressing, ErrorBody, json_response
+from tocsin.web.response import LEVEL, PACKET_BYTES, ErrorBody, json_response
 
 Handler: TypeAlias = Callable[..., Awaitable[ASGIApp]]  # of the request, and of its query if the route has one
-Tag: TypeAlias = Literal["prices", "competition", "scheduler", "service"]
+F = TypeVar("F", bound=Handler)
 Access: TypeAlias = Literal["viewer", "operator", "cron", "chainhook"]
 # The header of each key, and the setting that has the keys.
 KEYS: Mapping[Access, tuple[str, str]] = {
@@ -121,10 +123,9 @@ class Operation:
     method: Literal["GET", "POST"]
     path: str
     operation_id: str
-    tag: Tag
     summary: str
-    responses: Mapping[int, ResponseDoc | str] = field(default_factory=dict)
     description: str = ""
+    responses: Mapping[int, ResponseDoc | str] = field(default_factory=dict)
     query: type | None = None  # a dataclass with the parameters
     access: Access | None = None  # the key that it needs
     body: type[SnakeShape] | None = None
@@ -133,6 +134,12 @@ class Operation:
     body_max: int = BODY_MAX
     store: bool = True  # reads or writes the store or the scheduler, which may be unavailable
     is_prepared: bool = False  # answered by a `PreparedResponse`
+
+    @property
+    def tag(self) -> str:
+        starts = ("/api/prices", "prices"), ("/api/competition", "competition"), ("/api/chainhook", "competition")
+        own = next((tag for start, tag in starts if self.path.startswith(start)), "service")
+        return "scheduler" if self.access in {"viewer", "operator"} else own
 
     @property
     def has_body(self) -> bool:
@@ -204,6 +211,52 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     return dict(sorted(listed.items()))
 
 
+def get(path: str, operation_id: str, returns: str, *shapes: type[SnakeShape], **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - see `declare`
+    """Declare the handler of a GET."""
+    return declare("GET", path, operation_id, returns, *shapes, **options)
+
+
+def post(path: str, operation_id: str, returns: str, *shapes: type[SnakeShape], **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - see `declare`
+    """Declare the handler of a POST."""
+    return declare("POST", path, operation_id, returns, *shapes, **options)
+
+
+def declare(
+    method: Literal["GET", "POST"],
+    path: str,
+    operation_id: str,
+    returns: str,
+    *shapes: type[SnakeShape],
+    example: SnakeShape | None = None,
+    media_type: str = "application/json",
+    errors: Mapping[int, ResponseDoc | str] | None = None,
+    **options: Any,  # noqa: ANN401 - further fields of `Operation`
+) -> Callable[[F], F]:
+    """Declare the handler of an operation: its docstring is the summary, and its `query` has the parameters."""
+
+    def declared(handler: F) -> F:
+        summary, _, description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
+        texts = {"summary": " ".join(summary.split()), "description": " ".join(description.split()), **options}
+        responses = {200: ResponseDoc(returns, shapes, example, media_type), **(errors or {})}
+        query = handler.__annotations__.get("query")
+        handler.operation = Operation(method, path, operation_id, responses=responses, query=query, **texts)  # type: ignore[attr-defined]
+        return handler
+
+    return declared
+
+
+def operation_of(handler: Handler) -> Operation:
+    operation: Operation = handler.operation  # type: ignore[attr-defined]
+    return operation
+
+
+def handlers_of(routes: object) -> list[tuple[Operation, Handler]]:
+    """The operations of an object, with the methods that handle them."""
+    names = [name for name, member in vars(type(routes)).items() if hasattr(member, "operation")]
+    handlers: list[Handler] = [getattr(routes, name) for name in names]
+    return [(operation_of(handler), handler) for handler in handlers]
+
+
 Authorize: TypeAlias = Callable[[Request, Access], AccessKey]
 
 
@@ -227,11 +280,12 @@ def routes_of(
         by_path.setdefault(operation.path, {})[operation.method] = (operation, handler)
     public = [each for methods in by_path.values() for each, _ in methods.values() if each.is_public]
     names = set[str]().union(*(each.query_names for each in public))
-    routes, bodies = [], CompressedBodies()
+    routes: list[Route] = []
     for path, methods in by_path.items():
         app: ASGIApp = _Path(methods, limits, authorize, names)
-        is_prepared = any(operation.is_prepared for operation, _ in methods.values())
-        routes.append(Route(path, Compressing(app, bodies) if compress and not is_prepared else app))
+        if compress and not any(operation.is_prepared for operation, _ in methods.values()):
+            app = GZipMiddleware(app, minimum_size=PACKET_BYTES, compresslevel=LEVEL)
+        routes.append(Route(path, app))
     return routes
 
 
