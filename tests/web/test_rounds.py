@@ -75,10 +75,11 @@ async def site(directory: Path) -> AsyncIterator[RoundSite]:
 
 
 async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
-    """Newest first, in pages; limit is clamped, and what is not a number is refused."""
+    """Newest first, in pages; a running one has its own page, with its rules. Wrong numbers are refused."""
     async with site(tmp_path) as made:
         before = await made.get(ROUNDS)
-        hidden = [await made.get(f"{ROUNDS}/{ROUND_ID}{rest}") for rest in ("", "/file")]
+        running = await made.get(f"{ROUNDS}/{ROUND_ID}")
+        hidden = [await made.get(f"{ROUNDS}/{ROUND_ID}{rest}") for rest in ("/file", f"/results/{AGENTS[0]}")]
         absent = [await made.get(f"{ROUNDS}/none{rest}") for rest in ("", "/file")]
         await made.finalize()
         await made.world.add_round(roundId="week-2", startsAt=START_S - 86_400, endsAt=END_S - 86_400)
@@ -93,6 +94,10 @@ async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
     assert before.json() == {"rounds": [], "pagination": pagination, "winners": {}}
     won = listed.json()["winners"][ROUND_ID]
     assert {each["category"]: each["stx_address"] for each in won}["overall_pnl"] == AGENTS[0]
+    assert (running.status, running.headers["cache-control"]) == (200, "public, max-age=5")
+    assert (running.json()["round"]["status"], running.json()["round"]["ends_at"]) == ("open", END_S)
+    lists = ("results", "rewards", "prices", "flags", "discrepancies")
+    assert {name: running.json()[name] for name in lists} == {name: [] for name in lists}
     for answer in hidden:
         assert (answer.status, answer.json()["error"]) == (404, "round_not_found")
         assert answer.json()["message"] == (
@@ -298,7 +303,8 @@ async def test_a_void_round_has_no_result(tmp_path: Path) -> None:
         after = await made.decide(roundId=ROUND_ID, action="reopen", reason="no")
 
     assert (voided.json()["round"]["status"], voided.json()["round"]["note"]) == ("void", "the chain was halted")
-    assert (shown.status, after.status) == (404, 409)
+    assert (shown.status, after.status) == (200, 409)
+    assert (shown.json()["round"]["note"], shown.json()["results"]) == ("the chain was halted", [])
 
 
 @pytest.mark.slow

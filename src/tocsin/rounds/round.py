@@ -322,7 +322,7 @@ class Discrepancy(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundDetail(SnakeShape):
-    """A round with its result, and the prices of its end."""
+    """A round with its result, and the prices of its end; without a result (yet), the lists are empty."""
 
     round: RoundRow
     results: list[RoundResultRow]

@@ -286,7 +286,10 @@ async def published_round(db: Database, round_id: str) -> RoundRow:
 
 
 async def round_detail(db: Database, round_id: str) -> RoundDetail:
-    round_ = await published_round(db, round_id)
+    """Return a round; one without a result (yet) has its rules only."""
+    round_ = await the_round(db, round_id)
+    if round_.status not in PUBLISHED:
+        return RoundDetail(round_, [], [], [], [], [])
     rows = [
         (await db.prepare(sql).bind(round_id).all()).results
         for sql in (_RESULTS, _REWARDS, _PRICES, _FLAGS, _DISCREPANCIES)

@@ -93,7 +93,8 @@ class ActionQuery:
     ] = False
 
 
-_NOT_FOUND = "round_not_found: there is no such round, or it has no result yet"
+_NO_ROUND = "round_not_found: there is no such round"
+_NO_RESULT = f"{_NO_ROUND}, or it has no result yet"
 _PATH = "/api/competition/rounds"
 _ADMIN_PATH = "/api/admin/competition/finalize"
 
@@ -121,18 +122,21 @@ class RoundRoutes:
         rounds = await store.current_rounds(self._deps.db, self._deps.clock.now() // 1000)
         return json_response(rounds.to_json(), headers=aged(BOARD_AGE_S))
 
-    @get(f"{_PATH}/{{roundId}}", "getRound", "the round", RoundDetail, errors={404: _NOT_FOUND})
+    @get(f"{_PATH}/{{roundId}}", "getRound", "the round", RoundDetail, errors={404: _NO_ROUND})
     async def one(self, _request: Request, query: RoundQuery) -> ASGIApp:
-        """A round with its results, prizes, prices of the end, flags and discrepancies."""
+        """A round with its results, prizes, prices of the end, flags and discrepancies.
+
+        The lists are empty while it runs and until it has a result: `status` and `waiting_reason` tell how far it is.
+        """
         detail = await store.round_detail(self._deps.db, query.round_id)
-        return json_response(detail.to_json(), headers=aged(ROUND_AGE_S))
+        return json_response(detail.to_json(), headers=aged(ROUND_AGE_S if detail.results else BOARD_AGE_S))
 
     @get(
         f"{_PATH}/{{roundId}}/results/{{stxAddress}}",
         "getRoundResult",
         "the result",
         PlacedAgent,
-        errors={404: f"{_NOT_FOUND}. agent_not_placed: the agent did not trade in it"},
+        errors={404: f"{_NO_RESULT}. agent_not_placed: the agent did not trade in it"},
     )
     async def placed(self, _request: Request, query: PlacedQuery) -> ASGIApp:
         """An agent's result in a round, by the address of any of its wallets."""
@@ -144,7 +148,7 @@ class RoundRoutes:
         "getRoundFile",
         "JSON lines; the last one has the digest",
         media_type=FILE_TYPE,
-        errors={404: _NOT_FOUND},
+        errors={404: _NO_RESULT},
     )
     async def file(self, request: Request, query: FileQuery) -> ASGIApp:
         """The inputs of a result, and the result: `tocsin recount` computes it again."""
