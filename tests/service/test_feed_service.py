@@ -15,7 +15,6 @@ from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import chain_of
-from support.older_database import downgrade
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.whole_service import SWEEP_ALONE, SWEEP_S, Service, Spy, Throttle, service
 from tocsin.fetch import FetchResponse
@@ -404,12 +403,11 @@ async def test_feed_and_sweep_in_the_same_alarm_verify_each_transaction_once(tmp
 
 
 @pytest.mark.slow
-async def test_a_data_directory_of_an_older_release_is_followed_from_its_first_look_on(tmp_path: Path) -> None:
-    """No feed state and no table of nonces: the first sweep after the first look reads every contract once."""
+async def test_a_feed_that_is_switched_on_later_follows_the_list_from_its_first_look_on(tmp_path: Path) -> None:
+    """The sweep alone has left no state of it: the first sweep after the first look reads every contract once."""
     simulator = busy()
     async with service(tmp_path, simulator, settings=SWEEP_ALONE):
         await asyncio.sleep(BEGUN_S)
-    downgrade(tmp_path / "db.sqlite", 3)
     await asyncio.sleep(10 * MINUTE_S)
     async with service(tmp_path, simulator) as made:
         await asyncio.sleep(HOUR_S)

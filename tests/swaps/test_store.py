@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import ConstraintViolated, StoreError
-from holdfast.local.migrations import difference, load, schema_of, split
 from holdfast.types import Database
 from holdfast_testing.virtual_time import run_virtual
 from support.competition import World, as_rows, feed, open_world, sweep, trading
 from support.competition_site import competition_site, push_2
 from support.local_store import open_competition, query_plan
 from tocsin.errors import RunStopped
-from tocsin.swaps import COMPETITION_MIGRATIONS, store, trades
+from tocsin.swaps import store, trades
 from tocsin.swaps.store import Candidate
 from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED, competition_jobs
 from tocsin.upstream.budget import Quota
@@ -57,15 +56,6 @@ async def two_senders(directory: Path) -> AsyncIterator[Database]:
     async with open_competition(directory) as db:
         await db.batch([db.prepare(sql).bind(f"bc1{sender}", sender) for sender in SENDERS])
         yield db
-
-
-def test_the_schema_is_the_sum_of_its_migrations() -> None:
-    """schema.sql and the migrations give the same schema, line by line."""
-    summed = schema_of(s for migration in load(COMPETITION_MIGRATIONS) for s in migration.statements)
-    written = schema_of(split((COMPETITION_MIGRATIONS / "schema.sql").read_text(encoding="utf-8")))
-
-    assert difference(written, summed) == []
-    assert any(line.startswith("table swaps: ") for line in summed)
 
 
 amounts = st.one_of(st.integers(1, 100), st.integers(1, 10**40 - 1), st.sampled_from([10**10, 10**20 - 1, 10**39]))

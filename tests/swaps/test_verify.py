@@ -1,10 +1,8 @@
 """The verifier: order, codes, what is stored of each transaction, and how few calls it takes."""
 
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -14,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import StoreUnavailable
-from holdfast.local.migrations import load
 from holdfast.types import Database, DBResult
 from holdfast.values import decode, encode
 from holdfast_testing.virtual_time import run_virtual
@@ -32,7 +29,6 @@ from support.simulated_fetch import SimulatedFetch
 from support.upstreams import wired_hiro
 from tocsin.fetch import FetchResponse
 from tocsin.stacks import EventPage, Transaction, TransactionWithEvents, TransferEvent
-from tocsin.swaps import COMPETITION_MIGRATIONS
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.rules import Rules, built_in
@@ -395,68 +391,6 @@ def test_tallies_are_added_field_by_field() -> None:
 
 
 # Fees in a third token
-
-
-async def test_an_upgrade_verifies_old_refusals_once_more(tmp_path: Path) -> None:
-    """Those that gave several tokens for one are queued; the fee is recognised, liquidity is refused again."""
-    async with trading(tmp_path) as (world, chain):
-        fee, liquidity = (chain.swap(chain.wallets[0], kind) for kind in ("third_token_fee", "two_given"))
-        chain.mine()
-        for tx in (fee, liquidity):
-            sql = """INSERT INTO refusals VALUES (?, 'incomplete_events', 'two given', ?, 'C.c', 'f', 1, 1, '0x',
-              '{"A": "-5", "C": "-1", "B": "7"}', 'agent', 'v', 1)"""
-            await world.db.prepare(sql).bind(tx.tx_id, tx.sender).run()
-        await world.db.batch([world.db.prepare(sql) for sql in _reopening()])
-        await sweep(world)
-        rows = await world.rows()
-        sources = await world.all("SELECT source FROM swaps")
-        refused = await world.all("SELECT txid, reason FROM refusals")
-        queued = await world.all("SELECT txid FROM candidates")
-
-    assert rows == as_rows(chain.truth())
-    assert [row["txid"] for row in rows] == [fee.tx_id]
-    assert sources == [{"source": "agent"}]
-    assert [row["txid"] for row in refused] == [liquidity.tx_id]
-    assert refused[0]["reason"] != "two given"
-    assert queued == []
-
-
-def _reopening() -> tuple[str, ...]:
-    return load(COMPETITION_MIGRATIONS)[5].statements[-2:]
-
-
-@pytest.mark.parametrize(
-    ("code", "legs", "again"),
-    [
-        ("incomplete_events", '{"A": "-5", "C": "-1", "B": "7"}', True),
-        ("incomplete_events", '{"A": "-5", "C": "-1", "D": "-2", "B": "7"}', True),
-        ("incomplete_events", '{"A": "-5", "B": "7", "C": "1"}', False),
-        ("incomplete_events", '{"A": "-5", "C": "-1"}', False),
-        ("incomplete_events", '{"A": "-5", "C": "-1", "B": "7", "D": "8"}', False),
-        ("incomplete_events", "{}", False),
-        ("incomplete_events", "not JSON", False),
-        ("incomplete_events", None, False),
-        ("invalid_amount", '{"A": "-5", "C": "-1", "B": "7"}', False),
-    ],
-)
-def test_the_migration_queues_what_may_count_now(code: str, legs: str | None, again: bool) -> None:
-    """Refusals of the fifth migration's database, exactly once each; all others stay."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        *older, newest = load(COMPETITION_MIGRATIONS)[:6]
-        for migration in older:
-            for statement in migration.statements:
-                connection.execute(statement)
-        connection.execute(
-            "INSERT INTO refusals VALUES ('0x1', ?, 'r', 'S', 'C.c', 'f', 1, 1, '0x', ?, 'chainhook', 'v', 1)",
-            (code, legs),
-        )
-        for statement in newest.statements:
-            connection.execute(statement)
-        queued = connection.execute("SELECT txid, source, contract_id, attempts, rank FROM candidates").fetchall()
-        kept = connection.execute("SELECT count(*) FROM refusals").fetchone()[0]
-
-    assert queued == ([("0x1", "chainhook", "C.c", 0, 0)] if again else [])
-    assert kept == (not again)
 
 
 async def test_the_sites_readers_find_their_columns(tmp_path: Path) -> None:
