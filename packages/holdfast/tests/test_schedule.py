@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from holdfast import Cron, Every
 from holdfast.errors import UsageError
-from holdfast.schedule import Cron, Every, Schedule, _time_zone
+from holdfast.schedule import _time_zone
 
 MINUTE = 60_000
 # Nights in which a clock is set forward or back: by an hour, by half an hour, at midnight, by a whole day.
@@ -32,7 +33,7 @@ def ms(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp()) * 1000
 
 
-def times(schedule: Schedule, begin: str, count: int) -> list[str]:
+def times(schedule: Every | Cron, begin: str, count: int) -> list[str]:
     """The next times after `begin`, in UTC."""
     at, found = ms(begin), list[str]()
     for _ in range(count):

@@ -3,19 +3,21 @@
 Importing this is quick and works on any platform; `open_objects` loads asyncio and SQLite when it is first used.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.types import AlarmInfo, DurableObject
 
 if TYPE_CHECKING:
     from holdfast.local.open_objects import open_objects
+    from holdfast.schedule import Cron, Every
 
-__all__ = ["AlarmInfo", "DurableObject", "open_objects"]
+__all__ = ["AlarmInfo", "Cron", "DurableObject", "Every", "open_objects"]
+
+_LATER = {"Cron": "schedule", "Every": "schedule", "open_objects": "local.open_objects"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - as a module's attributes are
-    if name != "open_objects":
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from holdfast.local.open_objects import open_objects
-
-    return open_objects
+    return getattr(import_module(f"holdfast.{_LATER[name]}"), name)

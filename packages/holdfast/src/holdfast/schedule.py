@@ -15,7 +15,6 @@ its time is skipped, and at the first of two equal times. A job whose minute or 
 import calendar
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
-from typing import TypeAlias
 
 from holdfast.errors import UsageError
 
@@ -99,9 +98,6 @@ class Cron:
     def _matches_day(self, local: datetime) -> bool:
         day, weekday = local.day in self._days, local.isoweekday() % 7 in self._weekdays
         return local.month in self._months and (day or weekday if self._either_day else day and weekday)
-
-
-Schedule: TypeAlias = Every | Cron
 
 
 def _numbers(field: str, text: str) -> frozenset[int]:
