@@ -94,7 +94,7 @@ def rows_read(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         plans = [
             row[3]
-            for sql in (board._AGENTS, board._VALUES, ACTIVE_TOKENS)  # noqa: SLF001 - the board's own queries
+            for sql in (board.SQL["agents"], board.SQL["values_of_wallets"], ACTIVE_TOKENS)
             for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("[]",) * sql.count("?"))
         ]
         assert not any("swaps" in plan for plan in plans), plans

@@ -15,9 +15,10 @@ from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S
 from support.world import FAILING, tocsin_in
 from tocsin.board import history as agent_days
 from tocsin.board import publish as standings
-from tocsin.board.publish import publish_board, round_in_force
+from tocsin.board.publish import publish_board
 from tocsin.board.published import ROUND_KEY, BoardReader, publish
 from tocsin.prices.store import CachedPrice, put_token_price
+from tocsin.rounds.store import round_in_force
 from tocsin.scheduler.task import ContextBindings, WorkContext
 from tocsin.swaps.values import value_swaps
 from tocsin.upstream.limiter import request_session
@@ -253,7 +254,7 @@ async def test_an_unknown_period_is_explained(tmp_path: Path) -> None:
 async def test_only_the_swaps_of_the_round_are_read(tmp_path: Path) -> None:
     """By their time: a short round of a long competition costs little."""
     async with round_world(tmp_path) as world:
-        plan = await world.all(f"EXPLAIN QUERY PLAN {standings._TRADED}", "[]", START_S, END_S)
+        plan = await world.all(f"EXPLAIN QUERY PLAN {standings.SQL['trades_of_round']}", "[]", START_S, END_S)
 
     assert any("SEARCH s USING INDEX swaps_by_time" in step["detail"] for step in plan)
 

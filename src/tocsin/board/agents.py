@@ -8,7 +8,10 @@ from holdfast.types import Database
 from tocsin.board.board import PERIODS, SORTS, ranked, value_by
 from tocsin.board.published import PeriodRows, PublishedBoard
 from tocsin.board.types import AgentTier, AgentView, BoardRow
+from tocsin.sql import read_queries
 from tocsin.swaps.trades import check_address, refusals
+
+SQL = read_queries(__file__)
 
 REFUSALS_MAX = 10
 
@@ -24,10 +27,6 @@ MISSING: dict[AgentTier, list[str]] = {
     "genesis": [STEPS["identity"]],
     "eligible": [],
 }
-
-_AGENT = """
-SELECT a.display_name, a.bns_name, a.erc8004_agent_id, t.tier
-FROM agents a JOIN agent_tiers t ON t.stx_address = a.stx_address WHERE a.stx_address = ?"""
 
 
 class BoardRanks:
@@ -87,7 +86,7 @@ async def agent_view(
 ) -> AgentView:
     """Describe one wallet. An unregistered address also gets an answer."""
     check_address(address)
-    row = await db.prepare(_AGENT).bind(address).first() or {}
+    row = await db.prepare(SQL["agent"]).bind(address).first() or {}
     refused = await refusals(db, limit=REFUSALS_MAX, sender=address)
     tier: AgentTier = row.get("tier", "not_registered")
     placed = ranks.find(board, address)

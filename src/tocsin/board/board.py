@@ -21,7 +21,10 @@ from holdfast.errors import UsageError
 from holdfast.types import Database, Row
 from tocsin.board.capital import KnownOutlays, Trader, capital
 from tocsin.board.types import BoardPeriod, BoardRow
+from tocsin.sql import read_queries
 from tocsin.swaps import trades
+
+SQL = read_queries(__file__)
 
 Sort: TypeAlias = Literal["trades", "volume", "pnl", "latest"]
 Direction: TypeAlias = Literal["asc", "desc"]
@@ -36,33 +39,6 @@ PAGE_DEFAULT = 50
 
 _OFFSET_MAX = 10**6
 _VALUE_OF = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
-
-_AGENTS = """
-SELECT a.stx_address, a.btc_address, a.display_name, a.bns_name, a.erc8004_agent_id, t.trades, t.last_trade_at,
-  v.valued, v.given_micros, v.received_micros
-FROM sender_totals t
-JOIN agents a ON a.stx_address = t.sender
-JOIN agent_tiers e ON e.stx_address = t.sender
-LEFT JOIN sender_values v ON v.sender = t.sender
-WHERE e.tier = 'eligible'"""
-# The CAST gives the column a type, without which SQLite would scan all tokens instead of looking them up.
-_VALUES = """
-WITH price AS MATERIALIZED (
-  SELECT CAST(json_extract(value, '$[0]') AS TEXT) AS token, json_extract(value, '$[1]') AS usd
-  FROM json_each(?)
-)
-SELECT t.sender,
-  sum((t.in_0 + t.in_1 * 1e10 + t.in_2 * 1e20 + t.in_3 * 1e30) * i.usd) AS given_usd,
-  sum((t.out_0 + t.out_1 * 1e10 + t.out_2 * 1e20 + t.out_3 * 1e30) * o.usd) AS gotten_usd
-FROM pair_totals t
-JOIN price i ON i.token = t.token_in
-JOIN price o ON o.token = t.token_out
-GROUP BY t.sender"""
-_EXCESS = "SELECT sender, count(*) AS trades FROM excess_swaps GROUP BY sender"
-_UNCOUNTED = "SELECT token FROM token_totals WHERE token NOT IN (SELECT value FROM json_each(?))"
-_UNCOUNTED_OF = """
-SELECT sender, token_in, token_out, trades FROM pair_totals
-WHERE token_in IN (SELECT value FROM json_each(?)) OR token_out IN (SELECT value FROM json_each(?))"""
 
 
 class PricedToken(Protocol):
@@ -191,10 +167,10 @@ async def all_rows(
     units = {token: usd for token, usd in priced.items() if token not in thin}
     agents, worth, uncounted, excess, *known = await db.batch(
         [
-            db.prepare(_AGENTS),
-            db.prepare(_VALUES).bind(json.dumps(list(units.items()))),
-            db.prepare(_UNCOUNTED).bind(json.dumps(list(units))),
-            db.prepare(_EXCESS),
+            db.prepare(SQL["agents"]),
+            db.prepare(SQL["values_of_wallets"]).bind(json.dumps(list(units.items()))),
+            db.prepare(SQL["other_tokens"]).bind(json.dumps(list(units))),
+            db.prepare(SQL["excess_trades"]),
             *KnownOutlays.statements(db),
         ]
     )
@@ -258,7 +234,7 @@ def _lines(agents: Iterable[Row], worth: Iterable[Row]) -> list[_Line]:
         value = values.get(agent["stx_address"])
         if value is not None and None not in value.values():  # SQLite's sum is NULL if it is not a number
             line.given_usd = (line.given_usd or 0.0) + value["given_usd"]
-            line.received_usd = (line.received_usd or 0.0) + value["gotten_usd"]
+            line.received_usd = (line.received_usd or 0.0) + value["received_usd"]
     for line in lines.values():
         line.given_usd, line.received_usd = twelve_digits(line.given_usd), twelve_digits(line.received_usd)
     return list(lines.values())
@@ -296,7 +272,7 @@ async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut
     if not tokens:
         return left_out
     names = json.dumps(sorted(tokens))
-    for row in (await db.prepare(_UNCOUNTED_OF).bind(names, names).all()).results:
+    for row in (await db.prepare(SQL["trades_with"]).bind(names).all()).results:
         of_wallet = left_out.setdefault(row["sender"], _LeftOut())
         of_wallet.tokens.update({row["token_in"], row["token_out"]} & set(tokens))
         of_wallet.trades += row["trades"]

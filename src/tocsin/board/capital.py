@@ -12,30 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from holdfast.types import Database, DBResult, Row, Statement
+from tocsin.sql import read_queries
 
-_SWAPS = """
-SELECT block_height, tx_index, txid, token_in, amount_in, token_out, amount_out FROM swaps
-WHERE sender = ? AND (block_height, tx_index, txid) > (?, ?, ?) AND txid NOT IN (SELECT txid FROM excess_swaps)
-ORDER BY block_height, tx_index, txid LIMIT ?"""
-_STATES = "SELECT agent_id, wallets, left_out, peaks, is_complete FROM outlays"
-_DUE = "SELECT sender, changes, block_height, tx_index FROM outlays_due"
-_SOME = "SELECT * FROM outlays WHERE agent_id IN (SELECT value FROM json_each(?))"
-_WRITE = """
-INSERT INTO outlays VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (agent_id) DO UPDATE SET wallets = excluded.wallets, left_out = excluded.left_out,
-  peaks = excluded.peaks, net = excluded.net, block_height = excluded.block_height, tx_index = excluded.tx_index,
-  txid = excluded.txid, is_complete = excluded.is_complete, version = excluded.version
-WHERE outlays.version = excluded.version - 1"""
-# Mark the changes as processed, unless something changed in the meantime or another run wrote first.
-_DONE = """
-DELETE FROM outlays_due WHERE sender = ? AND changes = ?
-  AND EXISTS (SELECT 1 FROM outlays WHERE agent_id = ? AND version = ? AND net = ?)"""
-# Drop the changes of wallets without stored outlays. The others stay, so that the outlays of an agent that does not
-# take part now are computed again when it does.
-_FORGET = """
-DELETE FROM outlays_due WHERE sender IN (SELECT value FROM json_each(?))
-  AND NOT EXISTS (
-    SELECT 1 FROM outlays o WHERE instr(' ' || o.wallets || ' ', ' ' || outlays_due.sender || ' ') > 0)"""
+SQL = read_queries(__file__)
+
 
 START = (-1, -1, "")
 TOGETHER = 200  # agents whose swaps are read in one call
@@ -107,7 +87,7 @@ class KnownOutlays:
 
     @classmethod
     def statements(cls, db: Database) -> list[Statement]:
-        return [db.prepare(_STATES), db.prepare(_DUE)]
+        return [db.prepare(SQL["outlays"]), db.prepare(SQL["outlays_due"])]
 
     @classmethod
     def of(cls, states: DBResult, due: DBResult) -> "KnownOutlays":
@@ -154,7 +134,7 @@ async def _follow(
     for trader in traders if strangers else ():
         strangers.difference_update(trader.wallets)
     if strangers:  # when they become traders, all their swaps are read, unless some were before
-        await db.prepare(_FORGET).bind(json.dumps(sorted(strangers))).run()
+        await db.prepare(SQL["forget_outlays_due"]).bind(json.dumps(sorted(strangers))).run()
     return bool(targets)
 
 
@@ -169,7 +149,7 @@ class _Target:
 async def _read_on(db: Database, targets: Sequence[_Target], limit: int) -> tuple[list[Trader], int]:
     """Read up to `limit` swaps of each agent; return the agents that have more, and how many swaps were read."""
     asked = json.dumps([target.trader.agent_id for target in targets])
-    rows = {row["agent_id"]: row for row in (await db.prepare(_SOME).bind(asked).all()).results}
+    rows = {row["agent_id"]: row for row in (await db.prepare(SQL["outlays_of"]).bind(asked).all()).results}
     states = [_resumed(rows.get(target.trader.agent_id), target) for target in targets]
     swaps = await _swaps_after(db, states, limit)
     statements: list[Statement] = []
@@ -187,7 +167,7 @@ async def _swaps_after(db: Database, states: Sequence[AgentOutlays], limit: int)
     """Return the next swaps of each agent, from all its wallets, in chain order."""
     wallets = [(number, wallet) for number, state in enumerate(states) for wallet in state.trader.wallets]
     parts = await db.batch(
-        [db.prepare(_SWAPS).bind(wallet, *states[number].position, limit) for number, wallet in wallets]
+        [db.prepare(SQL["swaps_after"]).bind(wallet, *states[number].position, limit) for number, wallet in wallets]
     )
     swaps: list[list[Row]] = [[] for _ in states]
     for (number, _), part in zip(wallets, parts, strict=True):
@@ -199,7 +179,7 @@ async def _swaps_after(db: Database, states: Sequence[AgentOutlays], limit: int)
 
 def _written(db: Database, state: AgentOutlays, changes: Sequence[Row]) -> list[Statement]:
     trader, net = state.trader, _text(state.net)
-    write = db.prepare(_WRITE).bind(
+    write = db.prepare(SQL["save_outlays"]).bind(
         trader.agent_id,
         " ".join(trader.wallets),
         " ".join(trader.left_out),
@@ -209,10 +189,8 @@ def _written(db: Database, state: AgentOutlays, changes: Sequence[Row]) -> list[
         int(state.is_complete),
         state.version,
     )
-    done = [
-        db.prepare(_DONE).bind(row["sender"], row["changes"], trader.agent_id, state.version, net) for row in changes
-    ]
-    return [write, *done]
+    mine = (trader.agent_id, state.version, net)
+    return [write, *(db.prepare(SQL["outlays_done"]).bind(row["sender"], row["changes"], *mine) for row in changes)]
 
 
 def _resumed(row: Row | None, target: _Target) -> AgentOutlays:

@@ -19,6 +19,9 @@ from tocsin.board.types import BoardRow, HistoryPoint
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
+from tocsin.sql import read_queries
+
+SQL = read_queries(__file__)
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -29,39 +32,6 @@ EMPTY_RESULT: FreeForm = {"agents": 0, "appended": 0, "daysThinned": 0, "pricesT
 ROWS_MAX = 5_000  # of each kind, that one run changes or removes
 HOURS_MAX = 8  # of prices that one run reads: it runs every hour, so it catches up
 STATE_KEY = "history_thinned"
-
-_APPEND = """
-INSERT INTO agent_days (day, agent_id, last_hour, last_point, points)
-SELECT ?, json_extract(p.value, '$[0]'), ?, json_extract(p.value, '$[1]'), json_extract(p.value, '$[1]')
-FROM json_each(?) p WHERE true
-ON CONFLICT (day, agent_id) DO UPDATE SET
-  points = points || ',' || excluded.last_point, last_point = excluded.last_point, last_hour = excluded.last_hour
-WHERE last_hour < excluded.last_hour"""
-# The days as a list: each is found by the primary key, which begins with the day so that a run writes few pages.
-_OF_AGENT = """
-SELECT d.day, d.points FROM json_each(?) asked
-CROSS JOIN agent_days d ON d.day = asked.value AND d.agent_id = ?
-ORDER BY d.day"""
-_FIRST_DAY = "SELECT min(day) AS day FROM agent_days"
-_THIN_OUT = """
-UPDATE agent_days SET points = last_point
-WHERE (day, agent_id) IN (
-  SELECT day, agent_id FROM agent_days WHERE day >= ? AND day < ? AND points <> last_point LIMIT ?)"""
-_STATE = "SELECT value FROM competition_state WHERE key = ?"
-_REMEMBER = """
-INSERT INTO competition_state (key, value, updated_at) VALUES (?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
-_FIRST_PRICE = """
-SELECT min(first) AS first
-FROM (SELECT (SELECT min(at) FROM price_points WHERE token = id) AS first FROM price_tokens)"""
-# The last point of each token and hour stays. The window is an hour, which also limits what is read.
-_THIN_PRICES = """
-DELETE FROM price_points WHERE (token, at) IN (
-  SELECT p.token, p.at FROM price_tokens t
-  CROSS JOIN price_points p ON p.token = t.id AND p.at >= ? AND p.at < ?
-  WHERE EXISTS (SELECT 1 FROM price_points n WHERE n.token = p.token AND n.at > p.at
-    AND n.at < (p.at / 3600000 + 1) * 3600000)
-  LIMIT ?)"""
 
 
 def snapshot_task(settings: Settings) -> Task:
@@ -95,17 +65,17 @@ async def append(db: Database, rows: Sequence[BoardRow], at: int) -> int:
     """Append a point for each agent; returns how many. An hour that already has a point stays as it is."""
     day, minute = at // DAY_MS, at % DAY_MS // MINUTE_MS
     points = [[row.erc8004_agent_id, _written(row, minute)] for row in rows]
-    statement = db.prepare(_APPEND).bind(day, minute // 60, json.dumps(points))
+    statement = db.prepare(SQL["append_points"]).bind(day, minute // 60, json.dumps(points))
     return (await statement.run()).meta.changes if points else 0
 
 
 async def history_of(db: Database, agent_id: int, first_ms: int, last_ms: int) -> list[HistoryPoint]:
     """The points of one agent in a period, oldest first."""
     last_day = last_ms // DAY_MS
-    oldest = await db.prepare(_FIRST_DAY).first()
+    oldest = await db.prepare(SQL["first_day"]).first()
     kept_day = last_day if oldest is None or oldest["day"] is None else int(oldest["day"])
     days = json.dumps(list(range(max(first_ms // DAY_MS, kept_day), last_day + 1)))
-    rows = (await db.prepare(_OF_AGENT).bind(days, agent_id).all()).results
+    rows = (await db.prepare(SQL["points_of_agent"]).bind(days, agent_id).all()).results
     return [point for row in rows for point in _read(row) if first_ms <= point.at <= last_ms]
 
 
@@ -135,23 +105,23 @@ async def thin_out(db: Database, now: int, hourly_days: int) -> tuple[int, int]:
     """Thin out everything older than `hourly_days` days; return how many days and prices changed."""
     today = now // DAY_MS
     before_day = today - hourly_days
-    row = await db.prepare(_STATE).bind(STATE_KEY).first()
+    row = await db.prepare(SQL["state"]).bind(STATE_KEY).first()
     done = json.loads(row["value"]) if row else {}
     day, hour = int(done.get("day", 0)), int(done.get("hour", 0))
-    days = (await db.prepare(_THIN_OUT).bind(day, before_day, ROWS_MAX).run()).meta.changes
+    days = (await db.prepare(SQL["thin_out_days"]).bind(day, before_day, ROWS_MAX).run()).meta.changes
     if days < ROWS_MAX:
         day = max(day, before_day)
     prices, hour = await _thin_prices(db, hour, before_day * 24)
     state = json.dumps({"day": day, "hour": hour})
     if row is None or row["value"] != state:
-        await db.prepare(_REMEMBER).bind(STATE_KEY, state, now).run()
+        await db.prepare(SQL["save_state"]).bind(STATE_KEY, state, now).run()
     return days, prices
 
 
 async def _thin_prices(db: Database, hour: int, before_hour: int) -> tuple[int, int]:
     """Thin out prices from `hour` on; returns how many points were removed, and the hour to continue with."""
     if hour == 0:
-        first = await db.prepare(_FIRST_PRICE).first()
+        first = await db.prepare(SQL["first_price"]).first()
         if first is None or first["first"] is None:
             return 0, 0
         hour = int(first["first"]) // HOUR_MS
@@ -159,7 +129,7 @@ async def _thin_prices(db: Database, hour: int, before_hour: int) -> tuple[int, 
     for _ in range(HOURS_MAX):
         if hour >= before_hour or removed >= ROWS_MAX:
             break
-        statement = db.prepare(_THIN_PRICES).bind(hour * HOUR_MS, (hour + 1) * HOUR_MS, ROWS_MAX)
+        statement = db.prepare(SQL["thin_out_prices"]).bind(hour * HOUR_MS, (hour + 1) * HOUR_MS, ROWS_MAX)
         changes = (await statement.run()).meta.changes
         removed += changes
         if changes < ROWS_MAX:

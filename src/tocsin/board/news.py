@@ -2,23 +2,17 @@
 
 from holdfast.types import Database, Row
 from tocsin.board.types import News
+from tocsin.sql import read_queries
 from tocsin.swaps.trades import trade_of
+
+SQL = read_queries(__file__)
 
 READ_MAX = 200  # at once
 KEPT_MAX = 10_000
 
-_NEWEST = "SELECT max(id) AS id FROM news"
-# A swap that was withdrawn since, or a refusal that was reopened, no longer has a row.
-_AFTER = """
-SELECT n.id, n.kind, n.txid AS news_txid, n.sender AS news_sender, s.*,
-  r.code AS refusal_code, r.reason AS refusal_reason
-FROM news n LEFT JOIN swaps s ON s.txid = n.txid LEFT JOIN refusals r ON r.txid = n.txid
-WHERE n.id > ? ORDER BY n.id LIMIT ?"""
-_TRIM = "DELETE FROM news WHERE id <= (SELECT max(id) FROM news) - ?"
-
 
 async def newest_id(db: Database) -> int:
-    row = await db.prepare(_NEWEST).first()
+    row = await db.prepare(SQL["newest_news"]).first()
     return 0 if row is None or row["id"] is None else int(row["id"])
 
 
@@ -29,7 +23,7 @@ async def read_news(db: Database, after: int) -> tuple[list[News], int]:
     piece of news. A recorded swap that no longer counts gives two: one tells everybody that it was withdrawn, the
     other tells its agent why.
     """
-    rows = (await db.prepare(_AFTER).bind(after, READ_MAX).all()).results
+    rows = (await db.prepare(SQL["news_after"]).bind(after, READ_MAX).all()).results
     last: dict[tuple[str, bool], Row] = {}  # by transaction, and whether it is about its refusal
     first_kind: dict[str, str] = {}
     for row in rows:
@@ -51,7 +45,7 @@ async def read_news(db: Database, after: int) -> tuple[list[News], int]:
 
 async def trim_news(db: Database) -> int:
     """Delete all but the newest; return how many were deleted."""
-    return (await db.prepare(_TRIM).bind(KEPT_MAX).run()).meta.changes
+    return (await db.prepare(SQL["trim_news"]).bind(KEPT_MAX).run()).meta.changes
 
 
 def _news(row: Row) -> News:

@@ -21,6 +21,9 @@ from tocsin.board.published import PeriodFigures
 from tocsin.board.types import AgentCurve, BoardRow, Curves
 from tocsin.errors import MalformedShape
 from tocsin.shape import Shape
+from tocsin.sql import read_queries
+
+SQL = read_queries(__file__)
 
 KEY = "board:past:v2"
 DAY_MINUTES = 24 * 60
@@ -28,49 +31,11 @@ PERIOD_HOURS: dict[str, int] = {"24h": 24, "7d": 7 * 24, "30d": 30 * 24}
 NEAR_HOURS: dict[str, int] = {"24h": 2, "7d": 7, "30d": 30}  # how far a point may be from its start
 SLOTS, SLOT_HOURS = 28, 6
 FOUND_LATE_S = 3_600  # a swap found sooner is not late
-_DAY = "SELECT agent_id, points FROM agent_days WHERE day = ?"
-# What each wallet traded since each of several times. A swap has a value if both sides have one.
-_SWAPS = """
-WITH counted AS MATERIALIZED (SELECT value AS token FROM json_each(?2))
-SELECT since.key AS number, s.sender, count(*) AS trades, count(v.txid) AS valued,
-  coalesce(sum(v.given_micros), 0) AS given, coalesce(sum(v.received_micros), 0) AS received,
-  sum(s.token_in NOT IN counted OR s.token_out NOT IN counted OR s.txid IN (SELECT txid FROM excess_swaps)) AS uncounted
-FROM json_each(?1) since
-CROSS JOIN swaps s ON s.burn_block_time >= since.value
-LEFT JOIN swap_values v ON v.txid = s.txid AND v.given_micros IS NOT NULL AND v.received_micros IS NOT NULL
-GROUP BY since.key, s.sender"""
-_TOTALS = """
-WITH counted AS MATERIALIZED (SELECT value AS token FROM json_each(?)),
-left_out AS MATERIALIZED (
-  SELECT sender, sum(trades) AS trades FROM (
-    SELECT sender, trades FROM pair_totals WHERE token_in NOT IN counted OR token_out NOT IN counted
-    UNION ALL SELECT sender, 1 FROM excess_swaps)
-  GROUP BY sender)
-SELECT t.sender, t.trades, coalesce(v.valued, 0) AS valued, coalesce(v.given_micros, 0) AS given,
-  coalesce(v.received_micros, 0) AS received, coalesce(l.trades, 0) AS uncounted
-FROM sender_totals t
-LEFT JOIN sender_values v ON v.sender = t.sender
-LEFT JOIN left_out l ON l.sender = t.sender"""
-# What each wallet traded just before each of several times.
-_JUST_BEFORE = """
-SELECT since.key AS number, s.sender, count(*) AS trades
-FROM json_each(?1) since
-CROSS JOIN swaps s ON s.burn_block_time >= since.value - ?2 AND s.burn_block_time < since.value
-GROUP BY since.key, s.sender"""
-# What was recorded since a change, and whether any of it is older than a time or was withdrawn.
-_CHANGES = """
-SELECT count(*) AS n, max(n.id) AS newest, max(n.kind = 'withdrawn' OR s.burn_block_time < ?2) AS are_old
-FROM news n LEFT JOIN swaps s ON n.kind = 'counted' AND s.txid = n.txid WHERE n.id > ?1"""
-_UNVALUED = """
-SELECT 1 AS waits FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid WHERE s.burn_block_time < ? LIMIT 1"""
 _RANK, _TRADES, _CENTS, _UNCOUNTED = 1, 2, 4, 6  # positions in a point: see agent_days
 _FIGURES = ("trades", "valued", "given", "received", "uncounted")
 CURVES_KEY = "curves:v1"
 DAYS = 90
 STEP_DAYS = 15  # per query, so that none delays others
-_CURVES = """
-SELECT agent_id, json_group_array(json_array(day - ?1, json_extract(last_point, '$[4]'))) AS points
-FROM agent_days WHERE day >= ?2 AND day < ?3 GROUP BY agent_id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +81,7 @@ async def past_at(db: Database, now: int, counted: Collection[str]) -> BoardPast
     every: list[_Nearest | _Lines] = [*nearest.values(), lines]
     for day in sorted({day for reader in every for day in reader.days}):
         readers = [reader for reader in every if day in reader.days]
-        for row in (await db.prepare(_DAY).bind(day).all()).results:
+        for row in (await db.prepare(SQL["points_of_day"]).bind(day).all()).results:
             points = json.loads(f"[{row['points']}]")
             for reader in readers:
                 reader.read(row["agent_id"], day * DAY_MINUTES, points)
@@ -125,10 +90,10 @@ async def past_at(db: Database, now: int, counted: Collection[str]) -> BoardPast
     tokens = json.dumps(sorted(counted))
     within, totals, just_before, unvalued = await db.batch(
         [
-            db.prepare(_SWAPS).bind(starts_s, tokens),
-            db.prepare(_TOTALS).bind(tokens),
-            db.prepare(_JUST_BEFORE).bind(starts_s, FOUND_LATE_S),
-            db.prepare(_UNVALUED).bind(_newest_start_s(since)),
+            db.prepare(SQL["trades_since"]).bind(starts_s, tokens),
+            db.prepare(SQL["totals"]).bind(tokens),
+            db.prepare(SQL["trades_just_before"]).bind(starts_s, FOUND_LATE_S),
+            db.prepare(SQL["unvalued_before"]).bind(_newest_start_s(since)),
         ]
     )
     return BoardPast(
@@ -155,7 +120,7 @@ async def is_outdated(db: Database, past: BoardPast, counted: Collection[str]) -
     """Whether the record before its periods has changed or may have changed, or other tokens count now."""
     if past.unvalued or past.counted != sorted(counted):
         return True
-    row = await db.prepare(_CHANGES).bind(past.news_id, _newest_start_s(past.since)).first() or {}
+    row = await db.prepare(SQL["changes_since"]).bind(past.news_id, _newest_start_s(past.since)).first() or {}
     is_trimmed = bool(row["n"]) and row["n"] < row["newest"] - past.news_id
     return is_trimmed or bool(row["are_old"])
 
@@ -299,7 +264,7 @@ async def curves_at(db: Database, rows: Sequence[BoardRow], now: int) -> Curves:
     first_day = now // DAY_MS - DAYS + 1
     curves: dict[int, list[float | None]] = {}
     for day in range(first_day, first_day + DAYS, STEP_DAYS):
-        found = await db.prepare(_CURVES).bind(first_day, day, day + STEP_DAYS).all()
+        found = await db.prepare(SQL["curves"]).bind(first_day, day, day + STEP_DAYS).all()
         for row in found.results:
             curve = curves.setdefault(row["agent_id"], [None] * DAYS)
             for place, cents in json.loads(row["points"]):

@@ -29,47 +29,19 @@ from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import prices_of, tracked_tokens, traded_tokens
 from tocsin.rounds.capture import closing_prices
 from tocsin.rounds.round import RoundResultRow, RoundRow
-from tocsin.rounds.store import PUBLISHED, result_of, round_of
+from tocsin.rounds.store import PUBLISHED, results_of, round_in_force
 from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult, WorkContext
+from tocsin.sql import read_queries
 from tocsin.stacks import TokenPrice
 from tocsin.swaps.rules import Rules
 from tocsin.swaps.values import value_swaps
 
-# The running round; if there are several, the one that ends first; if there is none, the one that ended last.
-_ROUND = """
-SELECT * FROM competition_rounds WHERE starts_at <= ?1 AND status <> 'void'
-ORDER BY ends_at <= ?1, iif(ends_at > ?1, ends_at, -ends_at), round_id LIMIT 1"""
-_RESULTS = "SELECT * FROM competition_round_results WHERE round_id = ? ORDER BY rank"
-# The + keeps SQLite from reading all swaps in the order of their senders.
-_TRADED = """
-WITH price AS MATERIALIZED (
-  SELECT CAST(json_extract(value, '$[0]') AS TEXT) AS token, json_extract(value, '$[1]') AS usd
-  FROM json_each(?1)
-)
-SELECT s.sender, count(*) AS trades, count(i.usd * o.usd) AS priced, count(x.txid) AS excess,
-  max(s.burn_block_time) AS latest,
-  sum(iif(o.usd IS NULL, NULL, CAST(s.amount_in AS REAL) * i.usd)) AS given_usd,
-  sum(iif(i.usd IS NULL, NULL, CAST(s.amount_out AS REAL) * o.usd)) AS received_usd,
-  count(v.given_micros + v.received_micros) AS valued,
-  sum(iif(v.received_micros IS NULL, NULL, v.given_micros)) AS given_micros,
-  sum(iif(v.given_micros IS NULL, NULL, v.received_micros)) AS received_micros
-FROM swaps s
-LEFT JOIN excess_swaps x ON x.txid = s.txid
-LEFT JOIN price i ON i.token = s.token_in AND x.txid IS NULL
-LEFT JOIN price o ON o.token = s.token_out AND x.txid IS NULL
-LEFT JOIN swap_values v ON v.txid = s.txid
-WHERE s.burn_block_time >= ?2 AND s.burn_block_time < ?3
-GROUP BY +s.sender"""
+SQL = read_queries(__file__)
+
 CHANGES = ("inserted", "withdrawn")  # counters of swaps that were added or removed
 ROUND_PAUSE_MS = 1  # per swap of a round: a round of a million swaps is read every 17 minutes
 PAST_AGE_MAX_MS = HOUR_MS
 FOLLOW_MAX = 10_000  # swaps that one run adds to the capital used
-
-
-async def round_in_force(db: Database, now: int) -> RoundRow | None:
-    """Return the running round; if there is none, the last one."""
-    row = await db.prepare(_ROUND).bind(now // 1000).first()
-    return None if row is None else round_of(row)
 
 
 def has_result(round_: RoundRow) -> bool:
@@ -96,7 +68,9 @@ async def rows_now(
     db: Database, round_: RoundRow, board: Sequence[BoardRow], units: Mapping[str, float]
 ) -> list[BoardRow]:
     """Return the agents of the board that traded in the round, best first. `units`: USD per smallest unit."""
-    statement = db.prepare(_TRADED).bind(json.dumps(list(units.items())), round_.starts_at, round_.ends_at)
+    statement = db.prepare(SQL["trades_of_round"]).bind(
+        json.dumps(list(units.items())), round_.starts_at, round_.ends_at
+    )
     traded = {row["sender"]: row for row in (await statement.all()).results}
     rows = []
     for row in board:
@@ -146,8 +120,7 @@ def _placed(row: BoardRow, of_wallets: Sequence[Row]) -> BoardRow:
 async def rows_of_result(db: Database, round_id: str, board: Sequence[BoardRow]) -> list[BoardRow]:
     """Return the agents in the order of the result, including those no longer on the board."""
     known = {row.erc8004_agent_id: row for row in board}
-    found = (await db.prepare(_RESULTS).bind(round_id).all()).results
-    return [_resulting(result_of(row), known.get(row["erc8004_agent_id"])) for row in found]
+    return [_resulting(each, known.get(each.erc8004_agent_id)) for each in await results_of(db, round_id)]
 
 
 def _resulting(result: RoundResultRow, known: BoardRow | None) -> BoardRow:

@@ -39,7 +39,8 @@ from tocsin.prices.price import floors_of
 from tocsin.prices.store import peg_of
 from tocsin.rounds.actions import round_at
 from tocsin.rounds.round import RoundRule
-from tocsin.rounds.store import ADD, SET_RULE, added_values, compact, iso_time
+from tocsin.rounds.store import SQL as ROUNDS
+from tocsin.rounds.store import added_values, compact, iso_time
 from tocsin.settings import AccessKey, Settings, matching_key
 from tocsin.swaps.agents import lines_of
 from tocsin.text import decimal_of_float, decimal_text
@@ -132,8 +133,8 @@ def add_past(connection: sqlite3.Connection, settings: Settings, simulator: Simu
     rule = RoundRule(starts_at - starts_at % DAY_S, rewards=prizes)
     last_week = round_at(rule, 0, floors_of(settings))
     with connection:
-        connection.execute(ADD, added_values(last_week, now))
-        connection.execute(SET_RULE, (compact(rule.to_json()), "demo", iso_time(now)))
+        connection.execute(ROUNDS["add_round"], added_values(last_week, now))
+        connection.execute(ROUNDS["set_rule"], (compact(rule.to_json()), "demo", iso_time(now)))
     seed_history(connection, simulator, [last_week.ends_at], now)
 
 

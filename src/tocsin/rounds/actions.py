@@ -33,9 +33,12 @@ from tocsin.rounds.steps import RoundWork, capture_round, close_round, finalize_
 from tocsin.rounds.store import iso_time, refused, the_round
 from tocsin.scheduler.task import RequestJob, WorkContext
 from tocsin.shape import camel_case
+from tocsin.sql import read_queries
 from tocsin.stacks import is_token_id
 from tocsin.swaps.rules import Rules
 from tocsin.text import decimal_of_float, decimal_text, read_decimal, short_duration
+
+SQL = read_queries(__file__)
 
 ROUND = "round"  # the name of the job
 AHEAD = 1  # rounds that are listed before they start
@@ -63,34 +66,6 @@ _TAKES: Mapping[str, frozenset[str]] = {
     "flag": frozenset(("agent_id", "kind", "decision")),
     "pay": frozenset(("category", "status", "payout_txid")),
 }
-_VOID = """
-UPDATE competition_rounds SET status = 'void', note = ?, waiting_reason = NULL, waiting_since = NULL
-WHERE round_id = ? AND status IN ('open', 'closed', 'finalizing', 'finalized')"""
-_VOID_REWARDS = """
-UPDATE competition_rewards SET status = 'void'
-WHERE round_id = ?1 AND EXISTS (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND status = 'void')"""
-_REOPEN = """
-UPDATE competition_rounds SET status = 'closed', version = version + 1, digest = NULL, finalized_at = NULL,
-  captured_at = NULL, note = ?1, waiting_reason = NULL, waiting_since = NULL
-WHERE round_id = ?2 AND status = 'finalized' AND version = ?3"""
-_FLAG = """
-INSERT INTO competition_round_decisions (round_id, erc8004_agent_id, kind, decision, reason, decided_by, decided_at)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS
-  (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND status IN ('open', 'closed'))
-ON CONFLICT (round_id, erc8004_agent_id, kind) DO UPDATE SET decision = excluded.decision, reason = excluded.reason,
-  decided_by = excluded.decided_by, decided_at = excluded.decided_at"""
-_UNPAID = """
-SELECT 1 FROM competition_rewards WHERE round_id = ? AND category = ? AND status IN ('pending', 'failed')"""
-_PAY = """
-UPDATE competition_rewards SET status = ?1, payout_txid = coalesce(?2, payout_txid),
-  paid_at = CASE WHEN ?1 = 'paid' THEN ?3 ELSE paid_at END, notes = coalesce(?4, notes)
-WHERE round_id = ?5 AND category = ?6 AND status IN ('pending', 'failed')"""
-_PAID = """
-UPDATE competition_rounds SET status = iif(
-    EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status IN ('pending', 'failed')),
-    'partially_paid', 'paid')
-WHERE round_id = ?1 AND status IN ('finalized', 'partially_paid')
-  AND EXISTS (SELECT 1 FROM competition_rewards WHERE round_id = ?1 AND status = 'paid')"""
 
 
 def round_jobs(rules: Rules, *, feed_runs: bool) -> Mapping[str, RequestJob]:
@@ -224,8 +199,9 @@ class RoundActions:
         reason = need_reason(action)
         if not self._dry:
             db, round_id = self._work.db, round_.round_id
-            statements = [db.prepare(_VOID).bind(reason, round_id), db.prepare(_VOID_REWARDS).bind(round_id)]
-            await self._changed((await db.batch(statements))[0].meta.changes, round_id, "open")
+            rewards = db.prepare(SQL["void_rewards"]).bind(round_id)
+            made = await db.batch([db.prepare(SQL["void_round"]).bind(reason, round_id), rewards])
+            await self._changed(made[0].meta.changes, round_id, "open")
         return await self._done(action, round_.round_id, "void")
 
     async def _reopen(self, action: RoundAction) -> RoundAnswer:
@@ -236,7 +212,7 @@ class RoundActions:
         _check_status(round_, "finalized")
         reason = need_reason(action)
         if not self._dry:
-            made = await self._work.db.prepare(_REOPEN).bind(reason, round_.round_id, round_.version).run()
+            made = await self._work.db.prepare(SQL["reopen"]).bind(reason, round_.round_id, round_.version).run()
             await self._changed(made.meta.changes, round_.round_id, "finalized")
         return await self._done(action, round_.round_id, f"version {round_.version + 1} is next")
 
@@ -247,7 +223,7 @@ class RoundActions:
         check_price(RoundPrice(token, price, decimals, "manual_admin", 0))
         if not self._dry:
             values = (round_.round_id, token, price, decimals, reason, self._by, self._at())
-            made = await self._work.db.prepare(store.OVERRIDE).bind(*values).run()
+            made = await self._work.db.prepare(SQL["set_price"]).bind(*values).run()
             await self._changed(made.meta.changes, round_.round_id, "closed")
         detail = f"{token} is {price} USD, with {decimals} decimals"
         return await self._done(action, round_.round_id, detail)
@@ -274,7 +250,7 @@ class RoundActions:
             raise UsageError(f"kind is one of {', '.join(KINDS)}, or left out for all.")
         if not self._dry:
             values = (round_.round_id, action.agent_id, kind, action.decision, reason, self._by, self._at())
-            made = await self._work.db.prepare(_FLAG).bind(*values).run()
+            made = await self._work.db.prepare(SQL["set_decision"]).bind(*values).run()
             await self._changed(made.meta.changes, round_.round_id, "closed")
         return await self._done(action, round_.round_id, f"{action.decision} #{action.agent_id} {kind}".strip())
 
@@ -286,10 +262,10 @@ class RoundActions:
         if status == "paid" and not action.payout_txid:
             raise UsageError("Give payoutTxid: the transaction that paid the prize.")
         db, round_id = self._work.db, round_.round_id
-        unpaid = await db.prepare(_UNPAID).bind(round_id, action.category).first() is not None
+        unpaid = await db.prepare(SQL["unpaid"]).bind(round_id, action.category).first() is not None
         if unpaid and not self._dry:
             values = (status, action.payout_txid, self._at(), action.reason, round_id, action.category)
-            made = await db.batch([db.prepare(_PAY).bind(*values), db.prepare(_PAID).bind(round_id)])
+            made = await db.batch([db.prepare(SQL["pay"]).bind(*values), db.prepare(SQL["paid"]).bind(round_id)])
             unpaid = made[0].meta.changes > 0
         if not unpaid:
             sentence = f"{round_id} has no unpaid prize in the category {action.category}."

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.types import Database, Row
 from tocsin.rounds.round import RoundRules
+from tocsin.sql import read_queries
 from tocsin.swaps.feed_state import KEY as FEED_STATE
 from tocsin.swaps.feed_state import FeedState, ask_for_values, state_of
 from tocsin.swaps.proof import ProofFacts, ask_for_facts, facts_of, proven_block
@@ -19,26 +20,10 @@ from tocsin.swaps.rules import Rules
 from tocsin.swaps.sweep import RULES, SWEPT_AT
 from tocsin.text import utc_time
 
+SQL = read_queries(__file__)
+
 # Burn block times are not in order: a later block may have an earlier time, but not by more than this.
 UNORDERED_S = 7_200
-
-_OF_ROUND = """
-WITH blocks AS MATERIALIZED (SELECT
-  (SELECT block_height FROM swaps WHERE burn_block_time < ?1 ORDER BY burn_block_time DESC LIMIT 1) AS before,
-  (SELECT block_height FROM swaps WHERE burn_block_time >= ?2 ORDER BY burn_block_time LIMIT 1) AS after)
-SELECT b.after AS block_after, (
-  SELECT count(*) FROM candidates c
-  WHERE (c.block_height = 0
-      OR c.block_height > coalesce(b.before, 0) AND (b.after IS NULL OR c.block_height < b.after))
-    AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txid = c.txid)
-) AS unverified FROM blocks b"""
-# The next sweep verifies these: when they were refused, their senders were not eligible.
-_ELIGIBLE_NOW = """
-SELECT count(*) AS n FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender AND t.tier = 'eligible'
-WHERE r.burn_block_time >= ? AND r.burn_block_time < ? AND r.code IN ('sender_not_registered', 'sender_not_genesis')"""
-_UNREAD_WALLETS = """
-SELECT count(*) AS n FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
-WHERE t.tier = 'eligible' AND m.walked_at IS NULL"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +60,9 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
     kept, of_round, eligible_now, unread, *proof = await db.batch(
         [
             ask_for_values(db, FEED_STATE, SWEPT_AT, RULES),
-            db.prepare(_OF_ROUND).bind(*outside),
-            db.prepare(_ELIGIBLE_NOW).bind(round_.starts_at, round_.ends_at),
-            db.prepare(_UNREAD_WALLETS),
+            db.prepare(SQL["blocks_and_unverified"]).bind(*outside),
+            db.prepare(SQL["eligible_since"]).bind(round_.starts_at, round_.ends_at),
+            db.prepare(SQL["unread_wallets"]),
             *ask_for_facts(db),
         ]
     )

@@ -14,49 +14,12 @@ from tocsin.rounds.round import RoundInputs, RoundOutcome, RoundRow
 from tocsin.rounds.score import collector_paused, scoring, with_pauses
 from tocsin.rounds.store import compact, iso_time
 from tocsin.shape import SnakeShape
+from tocsin.sql import read_queries
+
+SQL = read_queries(__file__)
 
 PARTS_PER_BATCH = 8
 ROWS_PER_STATEMENT = 500  # D1 limits the size of a value
-
-_PART = """
-INSERT INTO competition_round_files (round_id, version, part, text)
-SELECT ?1, ?2, ?3, ?4 WHERE EXISTS
-  (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND version = ?2 AND status = 'finalizing')
-ON CONFLICT (round_id, version, part) DO UPDATE SET text = excluded.text"""
-_END = """
-UPDATE competition_rounds SET status = 'finalized', finalized_at = ?1, digest = ?2, waiting_reason = NULL,
-  waiting_since = NULL
-WHERE round_id = ?3 AND version = ?4 AND status = 'finalizing'"""
-# Only the batch that changed the status writes anything.
-_IS_MINE = """EXISTS (SELECT 1 FROM competition_rounds
-  WHERE round_id = ?1 AND status = 'finalized' AND finalized_at = ?2)"""
-_REPLACED = ("competition_round_results", "competition_rewards", "competition_round_flags")
-_LAST_PART = f"DELETE FROM competition_round_files WHERE round_id = ?1 AND version = ?3 AND part >= ?4 AND {_IS_MINE}"
-_RESULTS = f"""
-INSERT INTO competition_round_results (round_id, stx_address, rank, btc_address, erc8004_agent_id, trade_count,
-  priced_trade_count, unpriced_trade_count, volume_usd, received_usd, pnl_usd, pnl_percent, latest_trade_at,
-  result_json, calculated_at, exact_json)
-SELECT ?1, json_extract(r.value, '$.stx_address'), json_extract(r.value, '$.rank'),
-  json_extract(r.value, '$.btc_address'), json_extract(r.value, '$.erc8004_agent_id'),
-  json_extract(r.value, '$.trade_count'), json_extract(r.value, '$.priced_trade_count'),
-  json_extract(r.value, '$.unpriced_trade_count'), CAST(json_extract(r.value, '$.volume_usd') AS REAL),
-  CAST(json_extract(r.value, '$.received_usd') AS REAL), CAST(json_extract(r.value, '$.pnl_usd') AS REAL),
-  CAST(json_extract(r.value, '$.pnl_percent') AS REAL), json_extract(r.value, '$.latest_trade_at'),
-  json_object('source_counts', json_extract(r.value, '$.source_counts'),
-    'unpriced_tokens', json_extract(r.value, '$.unpriced_tokens')), ?2, r.value
-FROM json_each(?3) r WHERE {_IS_MINE}"""
-_REWARDS = f"""
-INSERT INTO competition_rewards
-  (round_id, category, rank, stx_address, erc8004_agent_id, amount_sats, created_at)
-SELECT ?1, json_extract(r.value, '$.category'), json_extract(r.value, '$.rank'),
-  json_extract(r.value, '$.stx_address'), json_extract(r.value, '$.erc8004_agent_id'),
-  json_extract(r.value, '$.amount_sats'), ?2
-FROM json_each(?3) r WHERE {_IS_MINE}"""
-_FLAGS = f"""
-INSERT INTO competition_round_flags (round_id, erc8004_agent_id, kind, flag_json)
-SELECT ?1, json_extract(f.value, '$.erc8004_agent_id'), json_extract(f.value, '$.kind'), f.value
-FROM json_each(?3) f WHERE {_IS_MINE}
-ON CONFLICT (round_id, erc8004_agent_id, kind) DO NOTHING"""
 
 
 async def finalize(
@@ -72,7 +35,9 @@ async def finalize(
     # The parts come first, a few at a time. Nobody sees them until the status says that they are complete.
     for first in range(0, len(parts), PARTS_PER_BATCH):
         batch = enumerate(parts[first : first + PARTS_PER_BATCH], first)
-        await db.batch([db.prepare(_PART).bind(round_.round_id, round_.version, part, text) for part, text in batch])
+        await db.batch(
+            [db.prepare(SQL["write_part"]).bind(round_.round_id, round_.version, part, text) for part, text in batch]
+        )
         checkpoint()
     results = await db.batch(_end(db, round_, outcome, parts, iso_time(now)))
     return outcome if results[0].meta.changes else None
@@ -90,12 +55,16 @@ async def parts_with_pauses(inputs: RoundInputs, outcome: RoundOutcome) -> list[
 def _end(db: Database, round_: RoundRow, outcome: RoundOutcome, parts: Sequence[str], at: str) -> list[Statement]:
     """Return the batch that makes the result final."""
     round_id, version = round_.round_id, round_.version
-    statements = [db.prepare(_END).bind(at, stated_digest(parts), round_id, version)]
+    statements = [db.prepare(SQL["finalize"]).bind(at, stated_digest(parts), round_id, version)]
     statements += [
-        db.prepare(f"DELETE FROM {table} WHERE round_id = ?1 AND {_IS_MINE}").bind(round_id, at) for table in _REPLACED
+        db.prepare(sql).bind(round_id, at) for sql in (SQL["drop_results"], SQL["drop_rewards"], SQL["drop_flags"])
     ]
-    statements.append(db.prepare(_LAST_PART).bind(round_id, at, version, len(parts)))
-    for sql, shapes in ((_RESULTS, outcome.results), (_REWARDS, outcome.rewards), (_FLAGS, outcome.flags)):
+    statements.append(db.prepare(SQL["drop_last_parts"]).bind(round_id, at, version, len(parts)))
+    for sql, shapes in (
+        (SQL["write_results"], outcome.results),
+        (SQL["write_rewards"], outcome.rewards),
+        (SQL["write_flags"], outcome.flags),
+    ):
         statements += [db.prepare(sql).bind(round_id, at, rows) for rows in _rows(shapes)]
     return statements
 

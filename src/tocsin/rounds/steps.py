@@ -23,14 +23,12 @@ from tocsin.rounds.data_complete import incomplete_because, load_last_read, load
 from tocsin.rounds.finalize import finalize
 from tocsin.rounds.round import RoundInputs, RoundOutcome, RoundRow, RoundRules, Step
 from tocsin.rounds.score import collector_paused, scoring, with_pauses
+from tocsin.sql import read_queries
 from tocsin.swaps.rules import Rules
 
-NOT_OVER = "the clock was ahead when it was closed, and its grace is not over yet"
+SQL = read_queries(__file__)
 
-# The task values them before it takes a step.
-_UNVALUED = """
-SELECT count(*) AS n FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid
-WHERE w.due_at <= ? AND s.burn_block_time >= ? AND s.burn_block_time < ?"""
+NOT_OVER = "the clock was ahead when it was closed, and its grace is not over yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ async def capture_round(
 
 async def _unvalued_because(work: RoundWork, rules: RoundRules) -> str | None:
     """Return which swaps wait to be valued: until then it is not known whether one is excessive."""
-    row = await work.db.prepare(_UNVALUED).bind(work.clock.now(), rules.starts_at, rules.ends_at).first()
+    row = await work.db.prepare(SQL["unvalued"]).bind(work.clock.now(), rules.starts_at, rules.ends_at).first()
     unvalued = 0 if row is None else row["n"]
     return f"swaps that wait to be valued at the prices of their time: {unvalued}" if unvalued else None
 

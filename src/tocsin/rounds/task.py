@@ -31,8 +31,11 @@ from tocsin.rounds.store import compact, iso_time
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
+from tocsin.sql import read_queries
 from tocsin.swaps.rules import Rules, rules_of
 from tocsin.swaps.values import value_swaps
+
+SQL = read_queries(__file__)
 
 LOOK_EVERY_MS = 300_000
 LONGEST_RUN_MS = 240_000
@@ -53,36 +56,6 @@ _COMPARED = (
     "block_height",
     "tx_index",
 )
-_NOTED = """
-SELECT c.round_id, c.txid, r.version FROM competition_round_changes c
-JOIN competition_rounds r ON r.round_id = c.round_id
-WHERE r.status IN ('finalized', 'partially_paid', 'paid') ORDER BY c.round_id, c.txid LIMIT ?"""
-_CAPTURED = "SELECT * FROM competition_round_swaps WHERE round_id = ? AND txid IN (SELECT value FROM json_each(?))"
-_NOW = "SELECT * FROM swaps WHERE txid IN (SELECT value FROM json_each(?))"
-_FORGET = """
-DELETE FROM competition_round_changes WHERE round_id = ? AND txid IN (SELECT value FROM json_each(?))"""
-_SETTLED = """
-DELETE FROM competition_round_discrepancies WHERE round_id = ? AND subject IN (SELECT value FROM json_each(?))"""
-_FOUND = """
-INSERT INTO competition_round_discrepancies (round_id, subject, version, kind, detail, found_at)
-SELECT ?1, json_extract(d.value, '$.subject'), ?2, json_extract(d.value, '$.kind'), json_extract(d.value, '$.detail'),
-  json_extract(d.value, '$.found_at')
-FROM json_each(?3) d WHERE true
-ON CONFLICT (round_id, subject) DO UPDATE SET kind = excluded.kind, detail = excluded.detail"""
-_INELIGIBLE = """
-SELECT r.round_id, r.version, c.stx_address, coalesce(t.tier, 'not_registered') AS tier
-FROM competition_rounds r
-JOIN competition_round_agents c ON c.round_id = r.round_id
-LEFT JOIN agent_tiers t ON t.stx_address = c.stx_address
-WHERE r.status IN ('finalized', 'partially_paid') AND coalesce(t.tier, '') <> 'eligible'
-  AND NOT EXISTS (SELECT 1 FROM competition_round_discrepancies d
-    WHERE d.round_id = r.round_id AND d.subject = c.stx_address)
-  AND EXISTS (SELECT 1 FROM competition_round_results p, json_each(p.exact_json, '$.wallets') w
-    WHERE p.round_id = r.round_id AND p.erc8004_agent_id = c.erc8004_agent_id AND w.value = c.stx_address)
-ORDER BY r.round_id, c.stx_address LIMIT ?"""
-_ELIGIBLE_AGAIN = """
-DELETE FROM competition_round_discrepancies WHERE kind = 'agent_ineligible'
-  AND subject IN (SELECT stx_address FROM agent_tiers WHERE tier = 'eligible')"""
 
 
 def feed_runs(settings: Settings) -> bool:
@@ -219,7 +192,11 @@ def difference(captured: Row | None, now: Row | None) -> tuple[DiscrepancyKind, 
 async def find_discrepancies(db: Database, now: int) -> list[tuple[str, Discrepancy]]:
     """Compare the noted swaps and the placed wallets; return what is new or has changed, with its round."""
     changes, _, ineligible = await db.batch(
-        [db.prepare(_NOTED).bind(NOTED_MAX), db.prepare(_ELIGIBLE_AGAIN), db.prepare(_INELIGIBLE).bind(NOTED_MAX)]
+        [
+            db.prepare(SQL["noted_changes"]).bind(NOTED_MAX),
+            db.prepare(SQL["eligible_again"]),
+            db.prepare(SQL["ineligible"]).bind(NOTED_MAX),
+        ]
     )
     noted: dict[tuple[str, int], list[str]] = {}
     for row in changes.results:
@@ -239,8 +216,8 @@ async def _compare(
     db: Database, round_id: str, version: int, txids: list[str], now: int
 ) -> list[tuple[str, Discrepancy]]:
     listed = json.dumps(txids)
-    captured = _by_txid((await db.prepare(_CAPTURED).bind(round_id, listed).all()).results)
-    live = _by_txid((await db.prepare(_NOW).bind(listed).all()).results)
+    captured = _by_txid((await db.prepare(SQL["captured_swaps_by_txid"]).bind(round_id, listed).all()).results)
+    live = _by_txid((await db.prepare(SQL["swaps_by_txid"]).bind(listed).all()).results)
     found = []
     for txid in txids:
         differs = difference(captured.get(txid), live.get(txid))
@@ -248,9 +225,9 @@ async def _compare(
             found.append(Discrepancy(txid, *differs, iso_time(now)))
     await db.batch(
         [
-            db.prepare(_SETTLED).bind(round_id, listed),
+            db.prepare(SQL["settle_discrepancies"]).bind(round_id, listed),
             _record(db, round_id, version, found),
-            db.prepare(_FORGET).bind(round_id, listed),
+            db.prepare(SQL["forget_changes"]).bind(round_id, listed),
         ]
     )
     return [(round_id, each) for each in found]
@@ -261,4 +238,4 @@ def _by_txid(rows: list[Row]) -> Mapping[str, Row]:
 
 
 def _record(db: Database, round_id: str, version: int, found: list[Discrepancy]) -> Statement:
-    return db.prepare(_FOUND).bind(round_id, version, compact([each.to_json() for each in found]))
+    return db.prepare(SQL["add_discrepancies"]).bind(round_id, version, compact([each.to_json() for each in found]))
