@@ -11,6 +11,7 @@ from holdfast.errors import BindingMissing, HoldfastError, RemoteError, UsageErr
 from holdfast.types import JSON, DurableObject
 from holdfast.values import decode, encode
 
+NO_ARGUMENTS = "[]"
 RESERVED = frozenset({"alarm", "fetch", "connect", "webSocketMessage", "webSocketClose", "webSocketError"})
 
 
@@ -51,6 +52,8 @@ def as_remote(error: Exception) -> Exception:
 
 def arguments_text(method: str, arguments: Sequence[JSON], keywords: Mapping[str, JSON]) -> str:
     """The arguments of a call as one JSON text: a list or, if some are given by keyword, both in an object."""
+    if not arguments and not keywords:
+        return NO_ARGUMENTS
     values = list(arguments)
     where = f"the arguments of {method}()"
     return encode({"arguments": values, "keywords": dict(keywords)} if keywords else values, where)
@@ -59,6 +62,8 @@ def arguments_text(method: str, arguments: Sequence[JSON], keywords: Mapping[str
 def invoke(instance: DurableObject, method: str, arguments: str) -> Any:  # noqa: ANN401 - whatever the method returns
     """Call a public method with arguments from `arguments_text`."""
     function = public_method(instance, method)
+    if arguments == NO_ARGUMENTS:
+        return function()
     values = decode(arguments)
     if type(values) is list:
         return function(*values)

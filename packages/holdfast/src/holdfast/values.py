@@ -18,7 +18,8 @@ _DIGITS = 4000  # CPython converts at most 4,300 digits at once; longer integers
 _PIECE = 10**_DIGITS
 
 _TEXT = frozenset({str})
-_SCALARS = frozenset({str, int, float, bool, type(None)})
+IMMUTABLE = frozenset({str, int, bool, type(None)})  # always valid, and need no copy
+_SCALARS = IMMUTABLE | {float}
 
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 

@@ -211,6 +211,28 @@ async def delete_all_deletes_everything(self: ContractDO) -> Any:
     return [*seen, await self.storage.get("c")]
 
 
+@case([1, "long", 2, None, 3, None])
+async def a_read_follows_every_write(self: ContractDO) -> Any:
+    """Whether the entry is short or long, and also after it was deleted with all others."""
+    seen: list[Any] = []
+
+    async def read_later() -> None:
+        await self.storage.sync()
+        value = await self.storage.get("k")
+        seen.append("long" if value == "x" * 5_000 else value)
+
+    for value in (1, "x" * 5_000, 2):
+        self.storage.put("k", value)
+        await read_later()
+    self.storage.delete("k")
+    await read_later()
+    self.storage.put("k", 3)
+    await read_later()
+    self.storage.delete_all()
+    await read_later()
+    return seen
+
+
 @case([None, 5_000_000_000_000, 6_000_000_000_000, None, True])
 async def there_is_one_alarm(self: ContractDO) -> Any:
     """The last setting counts, fractions of a millisecond are cut, and a time in the past becomes now."""

@@ -21,7 +21,7 @@ from holdfast.local.storage import ObjectStorage
 from holdfast.local.turns import ACTIVITY, GATE, Activity, ObjectUnwound, Sections, Turns, coroutine
 from holdfast.rpc import as_remote, invoke, takes_argument
 from holdfast.types import ALARM_LIMIT_MS, JSON, AlarmInfo, DurableObject, Logger
-from holdfast.values import decode, encode
+from holdfast.values import IMMUTABLE, decode, encode
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class LiveObject:
         try:
             self._construct()
             result = await Turns(self._invoke(method, arguments), activity)
-            text = encode(result, f"the result of {method}()")
+            text = None if type(result) in IMMUTABLE else encode(result, f"the result of {method}()")
             await self.durable()
         except ObjectReset as error:
             _fail(reply, error)
@@ -112,7 +112,7 @@ class LiveObject:
             _fail(reply, as_remote(error))
         else:
             if not reply.done():
-                reply.set_result(decode(text))
+                reply.set_result(result if text is None else decode(text))
 
     async def _invoke(self, method: str, arguments: str) -> Any:  # noqa: ANN401 - whatever the method returns
         assert self._instance is not None

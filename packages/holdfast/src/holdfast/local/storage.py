@@ -24,6 +24,9 @@ from holdfast.values import decode
 
 T = TypeVar("T")
 
+KNOWN_MAX = 256  # entries of an object that are kept in memory
+KNOWN_LENGTH_MAX = 1_024  # characters; longer texts are always read from the file
+
 
 class ObjectStorage(EntryStorage):
     """`ctx.storage`."""
@@ -34,6 +37,7 @@ class ObjectStorage(EntryStorage):
         self._host = host
         self._has_alarm_handler = has_alarm_handler
         self._layers = [Changes()]
+        self._known: dict[str, str | None] = {}  # what the file has, as far as it was read or written
         self._broken: BaseException | None = None
         self._alarm = store.read_alarm(owner.object)
         self.ringing: int | None = None  # generation of the alarm whose handler runs now
@@ -141,8 +145,13 @@ class ObjectStorage(EntryStorage):
         return self._layers[0]
 
     def turn_committed(self) -> None:
-        if self._layers[0].alarm_changed:
-            self._alarm = self._layers[0].alarm
+        changes = self._layers[0]
+        if changes.alarm_changed:
+            self._alarm = changes.alarm
+        if changes.cleared:
+            self._known.clear()
+        for key, text in changes.entries.items():
+            self._remember(key, text)
         self._layers[0] = Changes()
 
     def alarm_in_force(self, generation: int) -> bool:
@@ -197,7 +206,20 @@ class ObjectStorage(EntryStorage):
                 return layer.entries[key]
             if layer.cleared:
                 return None
-        return self._store.read(self._owner.object, key)
+        if key in self._known:
+            return self._known[key]
+        text = self._store.read(self._owner.object, key)
+        self._remember(key, text)
+        return text
+
+    def _remember(self, key: str, text: str | None) -> None:
+        """Keep what the file has in memory: nobody else writes these entries."""
+        if text is not None and len(text) > KNOWN_LENGTH_MAX:
+            self._known.pop(key, None)
+            return
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[key] = text
 
     def _write(self, texts: Mapping[str, str]) -> None:
         self._writing().entries.update(texts)
