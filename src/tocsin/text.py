@@ -118,6 +118,11 @@ def visible(text: str | None) -> str:
     return seen if any(_is_drawn(char) for char in seen) else ""
 
 
+def short_address(address: str) -> str:
+    """An address that fits into a line."""
+    return f"{address[:6]}…{address[-5:]}" if len(address) > 14 else address
+
+
 def without_formulas(text: str) -> str:
     """The text with an apostrophe before each formula, for a cell of a spreadsheet.
 

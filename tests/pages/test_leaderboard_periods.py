@@ -108,18 +108,12 @@ def test_curves_and_changes_of_rank_are_told_in_words(page: Page, world: World) 
     expect(mine.locator(".rank small")).to_be_empty()
 
 
-def test_rules_and_past_rounds(page: Page, world: World) -> None:
-    """The steps are those of /llms.txt; rounds have their winners, and the digest of their file. Names are text."""
+def test_how_to_take_part(page: Page, world: World) -> None:
+    """The steps are those of /llms.txt. They are text."""
     open_board(page)
-    page.get_by_text("Rules and past rounds").click()
+    page.get_by_text("How to take part").click()
 
-    rules = page.locator("#rules")
-    expect(rules.locator(".steps li")).to_have_text(["Register the wallet.", "Swap <b>one</b> token."])
-    line = rules.locator(".rounds li")
-    expect(line).to_contain_text("week-1")
-    expect(line).to_contain_text("P&L by <b>Sly</b> Fox (50,000 sats)")
-    expect(line).to_contain_text("9f" * 32)
-    expect(line.get_by_role("link", name="file")).to_have_attribute("href", "/api/competition/rounds/week-1/file")
+    expect(page.locator("#rules .steps li")).to_have_text(["Register the wallet.", "Swap <b>one</b> token."])
     assert audit(page) == []
 
 

@@ -12,9 +12,7 @@ from tocsin.rounds.round import (
     CurrentRounds,
     LatestRound,
     ListedRound,
-    Pagination,
     RoundList,
-    RoundPage,
     RoundRow,
     RoundRule,
     RoundRules,
@@ -23,11 +21,13 @@ from tocsin.rounds.round import (
 
 Json = dict[str, Any]
 WEEK_S = 604_800
+SENTENCE = "Week 1 was won by <b>Sly</b> Fox (rank 2; Iron Raven, rank 1, shares a funder with two agents)"
 
 
 def round_row(number: int, starts_at: int) -> RoundRow:
     ends_at = starts_at + WEEK_S
-    rules = RoundRules(f"week-{number}", starts_at, ends_at, ends_at + 3_600)
+    rewards = {"overall_pnl": 50_000, "volume": 25_000, "return": 25_000}
+    rules = RoundRules(f"week-{number}", starts_at, ends_at, ends_at + 3_600, rewards=rewards)
     return RoundRow(
         round_id=rules.round_id,
         starts_at=starts_at,
@@ -56,7 +56,6 @@ class HasRounds(Protocol):
 
     current_rounds: Json
     rounds: Json
-    past_rounds: Json
 
 
 def round_routes(world: Callable[[], HasRounds]) -> list[Route]:
@@ -66,15 +65,11 @@ def round_routes(world: Callable[[], HasRounds]) -> list[Route]:
     async def listed(_request: Request) -> Response:
         return JSONResponse(RoundList.from_json(world().rounds).to_json())
 
-    async def past(_request: Request) -> Response:
-        return JSONResponse(RoundPage.from_json(world().past_rounds).to_json())
-
     async def guide(_request: Request) -> Response:
         return PlainTextResponse("# A guide\n\n1. Register the wallet.\n2. Swap <b>one</b> token.\n\n## Routes\n")
 
     return [
         Route("/llms.txt", guide),
-        Route("/api/competition/rounds", past),
         Route("/api/competition/rounds/current", current),
         Route("/api/admin/competition/finalize", listed),
     ]
@@ -84,12 +79,8 @@ def no_rounds() -> Json:
     return CurrentRounds(0, None, None, [], None).to_json()
 
 
-def no_past() -> Json:
-    return RoundPage([], Pagination(12, 0, has_more=False)).to_json()
-
-
-def sample_rounds(now_ms: int) -> tuple[Json, Json, Json]:
-    """Return what everybody sees now, what operators see, and the rounds with a result."""
+def sample_rounds(now_ms: int) -> tuple[Json, Json]:
+    """Return what everybody sees now, and what operators see."""
     now_s = now_ms // 1000
     running = round_row(3, now_s - 86_400)
     waiting = replace(
@@ -105,7 +96,6 @@ def sample_rounds(now_ms: int) -> tuple[Json, Json, Json]:
         digest="9f" * 32,
     )
     winner = RoundWinner("overall_pnl", "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE", 12, "<b>Sly</b> Fox", 50_000)
-    current = CurrentRounds(now_s, running, None, [waiting], LatestRound(final, [winner]))
+    current = CurrentRounds(now_s, running, None, [waiting], LatestRound(final, [winner], SENTENCE))
     listed = [ListedRound(running, 0, []), ListedRound(waiting, 0, []), ListedRound(final, 2, [])]
-    past = RoundPage([final], Pagination(12, 0, has_more=False), {final.round_id: [winner]})
-    return current.to_json(), RoundList(now_s, listed, RoundRule(now_s)).to_json(), past.to_json()
+    return current.to_json(), RoundList(now_s, listed, RoundRule(now_s)).to_json()

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast_testing.captured_log import CapturedLog
 from support.pages_console import ConsoleApi, sample_history, sample_refusals
-from support.pages_rounds import no_past, no_rounds, round_routes, sample_rounds
+from support.pages_rounds import no_rounds, round_routes, sample_rounds
 from support.pages_scheduler import prices_result, sample_runs, sample_status
 from support.pages_world import Json, refused_with, sample_board, sample_prices, shaped, tagged
 from support.patience import PATIENCE_S
@@ -88,7 +88,6 @@ class World:
     store_error: str | None = None
     current_rounds: Json = field(default_factory=no_rounds)
     rounds: Json = field(default_factory=dict)
-    past_rounds: Json = field(default_factory=no_past)
     period_rows: dict[str, list[Json]] = field(default_factory=dict)  # where a period has other rows
     board_round: Json | None = None
     refresh_outcome: tuple[Outcome, str | None] = ("ok", None)  # of the next refresh, with its reason
@@ -102,7 +101,7 @@ class World:
         world.lists = {"SP.one": now - 480_000, "SP.two": now - 60_000}
         world.refusals = {"contract_not_allowlisted": 143, "sender_not_registered": 31, "tx_failed": 12}
         world.refused, world.price_history = sample_refusals(now), sample_history(now)
-        world.current_rounds, world.rounds, world.past_rounds = sample_rounds(now)
+        world.current_rounds, world.rounds = sample_rounds(now)
         return world
 
     def health(self) -> Json:

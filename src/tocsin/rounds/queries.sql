@@ -137,6 +137,18 @@ SELECT * FROM competition_rounds WHERE status = 'open' AND starts_at > ? ORDER B
 SELECT * FROM competition_rounds WHERE status IN ('open', 'closed', 'finalizing') AND ends_at <= ?
 ORDER BY ends_at, round_id LIMIT 20;
 
+-- name: up_to_the_winner
+-- The agents up to the winner of the prize for the best P&L, at most four.
+SELECT p.rank, p.erc8004_agent_id AS agent_id, p.stx_address, a.display_name
+FROM competition_round_results p LEFT JOIN agents a ON a.stx_address = p.stx_address
+WHERE p.round_id = ?1 AND p.rank <=
+  (SELECT rank FROM competition_rewards WHERE round_id = ?1 AND category = 'overall_pnl')
+ORDER BY p.rank LIMIT 4;
+
+-- name: names
+-- The names of agents by address.
+SELECT stx_address, display_name, bns_name FROM agents WHERE stx_address IN (SELECT value FROM json_each(?));
+
 -- name: winners
 -- The winners of rounds.
 SELECT w.round_id, w.category, w.stx_address, w.erc8004_agent_id, w.amount_sats, a.display_name

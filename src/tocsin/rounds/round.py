@@ -356,10 +356,11 @@ class AgentStatus(TradeCounts):
 
 @dataclass(frozen=True, slots=True)
 class LatestRound(SnakeShape):
-    """The newest round with a result."""
+    """The newest round with a result. `sentence` says who won, and why nobody with a better rank did."""
 
     round: RoundRow
     winners: list[RoundWinner]
+    sentence: str = ""
 
 
 @dataclass(frozen=True, slots=True)

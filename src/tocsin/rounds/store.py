@@ -33,6 +33,7 @@ from tocsin.rounds.round import (
     RoundRules,
     RoundWinner,
 )
+from tocsin.rounds.words import Placed, won_by
 from tocsin.sql import read_queries
 from tocsin.text import utc_time
 
@@ -273,7 +274,12 @@ async def current_rounds(db: Database, now_s: int) -> CurrentRounds:
     latest = None
     if newest is not None:
         found = round_of(newest)
-        latest = LatestRound(found, (await _winners(db, [found.round_id])).get(found.round_id, []))
+        winners = (await _winners(db, [found.round_id])).get(found.round_id, [])
+        flags = (await db.prepare(SQL["flags"]).bind(found.round_id).all()).results
+        placed = (await db.prepare(SQL["up_to_the_winner"]).bind(found.round_id).all()).results
+        best = next((each for each in winners if each.category == "overall_pnl"), None)
+        sentence = won_by(found.round_id, best, [Placed(**row) for row in placed], [flag_of(row) for row in flags])
+        latest = LatestRound(found, winners, sentence)
     return CurrentRounds(
         now=now_s,
         running=None if running is None else round_of(running),

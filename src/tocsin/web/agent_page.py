@@ -12,10 +12,9 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
-from holdfast.errors import UsageError
 from tocsin.board.agents import REFUSALS_MAX, TradingStats, ValuedSwap, draw_down, trading_stats
 from tocsin.board.history import history_of
 from tocsin.board.types import AgentView, BoardRow
@@ -23,6 +22,7 @@ from tocsin.errors import RequestRefused
 from tocsin.prices.price import Price
 from tocsin.prices.store import prices_of
 from tocsin.rounds.round import AgentRound, RewardCategory, RewardStatus
+from tocsin.rounds.words import title_of
 from tocsin.swaps.trades import refusals, trades_of
 from tocsin.swaps.types import RecentRefusal, Trade
 from tocsin.text import short_duration, visible
@@ -30,8 +30,7 @@ from tocsin.web.agents import AgentRoutes
 from tocsin.web.deps import WebDeps
 from tocsin.web.drawing import CurvePoint, Picture, curve_svg, segments, short_usd, text_width
 from tocsin.web.limits import ClientLimits
-from tocsin.web.pages import PageHead, ReadOnly, html_page, not_found_page
-from tocsin.web.route import Handler
+from tocsin.web.pages import AGED, SCRIPT, PageHead, counted, html_page, not_found_page
 
 # By contract, so that no other token can pass for one of them.
 SYMBOLS: Final = {
@@ -65,11 +64,9 @@ PAYMENTS: dict[RewardStatus, str] = {
     "failed": "payment failed",
     "void": "not awarded",
 }
-AGED = {"Cache-Control": "public, max-age=30"}
 CURVE_MS = CURVE_DAYS * 86_400_000
 TRADES_SHOWN = 20
 READS_PER_PICTURE = 10  # it costs as much
-SCRIPT = "/static/js/agent.js"
 _ID = re.compile(r"[0-9]{1,12}")
 _BY_ID = """
 SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address
@@ -309,7 +306,7 @@ def _rounds(view: AgentView) -> str:
     if not view.rounds:
         return ""
     rows = "".join(
-        f'<tr><td><a href="/api/competition/rounds/{escape(each.round_id)}">{escape(each.round_id)}</a></td>'
+        f'<tr><td><a href="/rounds/{escape(each.round_id)}">{escape(title_of(each.round_id))}</a></td>'
         f"<td>{_time(each.ends_at)}</td>"
         f'<td class="num">{each.rank} of {each.ranked}</td>'
         f'<td class="num">{escape(_optional(each.pnl_usd, _signed))}</td>'
@@ -391,9 +388,9 @@ class AgentPages:
 
     def routes(self) -> list[BaseRoute]:
         return [
-            Route("/agents/{who}", ReadOnly(_Page(self.page, self._limits))),
-            Route("/agents/{who}/card", ReadOnly(_Page(self.card, self._limits))),
-            Route("/agents/{who}/card.png", ReadOnly(_Page(self.picture, self._limits, READS_PER_PICTURE))),
+            counted("/agents/{who}", self.page, self._limits),
+            counted("/agents/{who}/card", self.card, self._limits),
+            counted("/agents/{who}/card.png", self.picture, self._limits, READS_PER_PICTURE),
         ]
 
     async def page(self, request: Request) -> ASGIApp:
@@ -474,23 +471,6 @@ class AgentPages:
             return who
         row = await self._deps.db.prepare(_BY_ID).bind(int(who)).first()
         return None if row is None else row["stx_address"]
-
-
-class _Page:
-    """A page that counts as one read of its client, or as several."""
-
-    def __init__(self, handler: Handler, limits: ClientLimits, reads: int = 1) -> None:
-        self._handler = handler
-        self._limits = limits
-        self._reads = reads
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._limits.before_read(scope, self._reads)
-        try:
-            response = await self._handler(Request(scope, receive))
-        except UsageError as error:
-            response = not_found_page(str(error))
-        await response(scope, receive, send)
 
 
 def _usd(micros: int | None) -> float | None:

@@ -38,6 +38,7 @@ from tocsin.web.response import (
     refusal_of,
     with_security,
 )
+from tocsin.web.round_page import RoundPages
 from tocsin.web.route import Access, Handler, Operation, PathPatterns, authorize, handlers_of, routes_of
 
 TRACEBACK_MAX = 4_000
@@ -214,8 +215,8 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
     cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
     cached = {prices.PATH: price_routes.cache, **trading.caches}
-    agent_pages = AgentPages(deps, agent_routes, limits).routes()
-    every = [*routes_of(listed, limits, authorized, compress=deps.compress), *agent_pages, *pages]
+    rendered = [*AgentPages(deps, agent_routes, limits).routes(), *RoundPages(deps, limits).routes()]
+    every = [*routes_of(listed, limits, authorized, compress=deps.compress), *rendered, *pages]
     http.know(route.path for route in every if isinstance(route, Route))
     return _App(
         cached,

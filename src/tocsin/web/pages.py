@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast.errors import UsageError
 from tocsin.errors import RequestRefused
+from tocsin.web.limits import ClientLimits
 from tocsin.web.response import NO_STORE, PAGES, REVALIDATED, PreparedResponse
+from tocsin.web.route import Handler
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
@@ -21,7 +25,9 @@ MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-SITE = "AIBTC trading competition"
+SITE = "Tocsin"
+SCRIPT = "/static/js/page.js"
+AGED = {"Cache-Control": "public, max-age=30"}
 
 
 def page_routes() -> list[BaseRoute]:
@@ -59,6 +65,28 @@ def _file(path: Path) -> ASGIApp:
     return PreparedResponse(path.read_bytes(), MEDIA_TYPES[path.suffix], [REVALIDATED], compress=True)
 
 
+def counted(path: str, handler: Handler, limits: ClientLimits, reads: int = 1) -> Route:
+    """The route of a page that the service renders. It counts as one read of its client, or as several."""
+    return Route(path, ReadOnly(_CountedPage(handler, limits, reads)))
+
+
+class _CountedPage:
+    """A bad address is a page that was not found: what a visitor sees is always a page."""
+
+    def __init__(self, handler: Handler, limits: ClientLimits, reads: int) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._reads = reads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._limits.before_read(scope, self._reads)
+        try:
+            response = await self._handler(Request(scope, receive))
+        except UsageError as error:
+            response = not_found_page(str(error))
+        await response(scope, receive, send)
+
+
 class _Redirect:
     """Redirects to a path of ours with the same query, whatever the Host header is."""
 
@@ -79,6 +107,13 @@ class PageHead:
     url: str | None = None
     image: str | None = None
 
+    @classmethod
+    def of(cls, title: str, description: str, public_url: str | None, path: str) -> "PageHead":
+        """Link previews need absolute URLs. The `Host` of a request is anybody's, so it makes none."""
+        if public_url is None:
+            return cls(title, description)
+        return cls(title, description, f"{public_url}{path}", f"{public_url}{path}/card.png")
+
 
 def html_page(
     head: PageHead,
@@ -90,7 +125,7 @@ def html_page(
     script: str | None = None,
 ) -> Response:
     """A whole page around this HTML body; a `bare` one has no navigation. `script` is optional."""
-    document = _document(head, body if bare else _framed(body), script)
+    document = _document(head, body if bare else _framed(head.title, body), script)
     return Response(document, status, headers or {}, "text/html; charset=utf-8")
 
 
@@ -108,17 +143,19 @@ def is_for_people(scope: Scope) -> bool:
     return b"text/html" in accepted
 
 
-def _framed(body: str) -> str:
+def _framed(title: str, body: str) -> str:
     """The body between the navigation and the footer."""
-    return f"""<header class="top">
+    current = ' aria-current="page"' if title == "Rounds" else ""
+    return f"""<a class="skip" href="#main">Skip to the content</a>
+<header class="top">
 <a class="brand" href="/leaderboard"><img src="/static/icon.svg" alt="" width="28" height="28">Tocsin</a>
-<nav aria-label="Pages"><a href="/leaderboard">Leaderboard</a></nav>
+<nav aria-label="Pages"><a href="/leaderboard">Leaderboard</a><a href="/rounds"{current}>Rounds</a></nav>
 </header>
-<main>
+<main id="main" tabindex="-1">
 {body}
 </main>
 <footer class="foot">
-<a href="/api/docs">API</a> <a href="/llms.txt">For agents</a> <a href="/readyz">Status</a>
+<a href="/api/docs">API</a> <a href="/llms.txt">For agents</a>
 <span>Data: Hiro, Tenero</span>
 </footer>"""
 

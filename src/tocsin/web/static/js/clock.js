@@ -1,6 +1,6 @@
 /** The service's clock, and the one timer that updates ages and countdowns. */
 
-import { ago, isoTime, moment, remaining } from "./format.js";
+import { ago, isoTime, left, moment, remaining } from "./format.js";
 import { el, setAttribute, setText } from "./dom.js";
 
 const SKEW_IGNORED_MS = 2000; // a Date header has whole seconds
@@ -36,6 +36,9 @@ export function setCountdown(node, until, otherwise) {
 	setText(node, until ? remaining(until - now()) : otherwise);
 }
 
+/** An element that shows how long it is until a time, in words. */
+export const leftUntil = (at) => el("time", { datetime: isoTime(at), "data-left": at, title: moment(at) }, left(at - now()));
+
 const listeners = new Set();
 
 /** Call back every second while the page is visible. */
@@ -49,6 +52,7 @@ function tick() {
 	for (const node of document.querySelectorAll("[data-until]")) {
 		setText(node, remaining(Number(node.dataset.until) - now()));
 	}
+	for (const node of document.querySelectorAll("[data-left]")) setText(node, left(Number(node.dataset.left) - now()));
 	for (const callback of listeners) callback();
 }
 

@@ -19,6 +19,10 @@ export const clock = time(TIME);
 export const clockSeconds = time({ ...TIME, second: "2-digit" });
 export const day = time(DATE);
 export const utcDay = time({ ...DATE, timeZone: "UTC" });
+const utcWeekday = time({ weekday: "long", ...TIME, timeZone: "UTC" });
+const utcDate = time({ ...DATE, ...TIME, timeZone: "UTC" });
+/** A time in UTC: "Friday 00:00" within a week, otherwise "20 Nov, 00:00". */
+export const utcMoment = (at) => (at - Date.now() < 7 * 86_400_000 ? utcWeekday(at) : utcDate(at));
 export const dayAndTime = time({ ...DATE, ...TIME });
 export const moment = time({ dateStyle: "medium", timeStyle: "medium" });
 export const isoTime = (at) => (isTime(at) ? new Date(at).toISOString() : null);
@@ -57,6 +61,13 @@ export function remaining(ms) {
 	const seconds = Math.max(0, Math.ceil(ms / 1000));
 	const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
 	return (parts[0] ? parts : parts.slice(1)).map((part, index) => (index ? String(part).padStart(2, "0") : String(part))).join(":");
+}
+
+/** A length of time in two units: "1 d 15 h", "15 h 20 min", "4 min". */
+export function left(ms) {
+	const minutes = Math.floor(Math.max(0, ms) / 60_000);
+	if (minutes >= 1440) return `${Math.floor(minutes / 1440)} d ${Math.floor(minutes / 60) % 24} h`;
+	return minutes >= 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes} min`;
 }
 
 export function shortAddress(address) {

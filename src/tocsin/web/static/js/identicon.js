@@ -16,8 +16,6 @@ export function identicon(address) {
 		const [x, y] = [Math.floor(index / 5), index % 5];
 		for (const column of new Set([x, 4 - x])) cells.push(`M${column + 1} ${y + 1}h1v1h-1z`);
 	}
-	const picture = svg("svg", { class: "identicon", viewBox: "0 0 7 7", "aria-hidden": "true" });
-	picture.append(svg("path", { d: cells.join("") }));
-	picture.style.setProperty("--hue", String((hash >>> 16) % 360));
-	return picture;
+	const attributes = { class: "identicon", viewBox: "0 0 7 7", fill: `oklch(65% .13 ${(hash >>> 16) % 360})`, "aria-hidden": "true" };
+	return svg("svg", attributes, svg("rect", { width: 7, height: 7, opacity: 0.16 }), svg("path", { d: cells.join("") }));
 }

@@ -1,9 +1,8 @@
-/** One line above the board: the current round with a countdown, rounds that wait, and the last winner. */
+/** The banner above the board: the round that runs with its end and its prizes, rounds that wait, and the last winner. */
 
-import { visible } from "./agent-name.js";
-import { setCountdown } from "./clock.js";
+import { leftUntil } from "./clock.js";
 import { byId, el } from "./dom.js";
-import { shortAddress } from "./format.js";
+import { count, utcMoment } from "./format.js";
 import { getJson } from "./request.js";
 
 let shown = "";
@@ -17,18 +16,25 @@ export async function drawRound() {
 	if (!rounds || text === shown) return;
 	shown = text;
 	const { running, next, waiting, latest } = rounds;
-	const best = latest?.winners.find(({ category }) => category === "overall_pnl");
+	const line = (round, ...parts) => el("p", {}, el("a", { href: `/rounds/${encodeURIComponent(round.round_id)}` }, titleOf(round.round_id)), ...parts);
 	const lines = [
-		running && [`Round ${running.round_id} ends in `, countdown(running.ends_at)],
-		!running && next && [`Round ${next.round_id} starts in `, countdown(next.starts_at)],
-		...waiting.map((round) => [`Round ${round.round_id} is over; its result is awaited`]),
-		best && [`${latest.round.round_id} was won by ${visible(best.display_name) || shortAddress(best.stx_address)}`],
+		running && line(running, " · ends ", ...timeOf(running.ends_at), prizesOf(running)),
+		!running && next && line(next, " · starts ", ...timeOf(next.starts_at), prizesOf(next)),
+		...waiting.map((round) => line(round, " is over; its result is awaited")),
+		latest && line(latest.round, latest.sentence.slice(titleOf(latest.round.round_id).length)),
 	].filter(Boolean);
-	byId("round").replaceChildren(...lines.flatMap((line, index) => (index ? [" · ", ...line] : line)));
+	byId("round").replaceChildren(...lines);
 }
 
-function countdown(atS) {
-	const node = el("time");
-	setCountdown(node, atS * 1000, "");
-	return node;
+/** "Week 2" for `week-2-2026-11-13`; another id is its own title. Pure. */
+export function titleOf(id) {
+	const [, word, number] = /^([a-z]+)-(\d{1,6})(?:-\d{4}-\d{2}-\d{2})?$/.exec(id) ?? [];
+	return word ? `${word[0].toUpperCase()}${word.slice(1)} ${number}` : id;
+}
+
+const timeOf = (atS) => [`${utcMoment(atS * 1000)} UTC, in `, leftUntil(atS * 1000)];
+
+function prizesOf({ rules }) {
+	const sats = Object.values(rules.rewards).reduce((sum, prize) => sum + prize, 0);
+	return sats ? ` · ${count(sats)} sats` : null;
 }

@@ -253,11 +253,12 @@
  */
 
 /**
- * The newest round with a result.
+ * The newest round with a result. `sentence` says who won, and why nobody with a better rank did.
  *
  * @typedef {{
  *   round: RoundRow,
  *   winners: RoundWinner[],
+ *   sentence?: string,
  * }} LatestRound
  */
 
