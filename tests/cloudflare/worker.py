@@ -89,7 +89,7 @@ class SchedulerDO(SchedulerObject):
             run = RunRecord(number, "feed", "alarm", at, 0, at, at + 900, 900, "ok", calls=2)
             storage.put(run_key(number), run.to_json())
         storage.put({f"day:{day}": {"day": day} for day in (day_of(now - n * DAY_MS) for n in range(days))})
-        storage.put("lastRun", {"feed": runs})
+        storage.put({"scheduler": {}, "task:feed": {"lastRun": runs}})
 
     async def load(self, entries: str, alarm_at: int) -> None:
         storage = CloudflareStorage(self._js_ctx.storage)

@@ -185,7 +185,7 @@ async def test_a_restart_neither_repeats_nor_loses_an_alert(tmp_path: Path) -> N
     async with alerting(tmp_path, receiver, job(health)) as made:
         await until(made, lambda: bool(receiver.alerts))
         await asyncio.sleep(1)
-        assert made.entries()["alert"]["pending"]["attempts"] == 1
+        assert made.entries()["scheduler"]["alert"]["pending"]["attempts"] == 1
         assert made.log.named("alert.send_failed")[0]["reason"] == (
             "FetchFailed: ClientConnectorError, Connection refused"
         )
@@ -198,10 +198,10 @@ async def test_a_restart_neither_repeats_nor_loses_an_alert(tmp_path: Path) -> N
         await asyncio.sleep(HOUR_S)
     async with alerting(tmp_path, receiver, job(health)) as made:
         await asyncio.sleep(HOUR_S)
-        stored = made.entries()["alert"]
+        stored = made.entries()["scheduler"]["alert"]
 
     assert receiver.events() == ["not_ready", "not_ready"]
-    assert (stored["toldReady"], stored["pending"]) == (False, None)
+    assert (stored["sentReady"], stored["pending"]) == (False, None)
 
 
 @pytest.mark.slow
@@ -308,7 +308,9 @@ async def test_without_the_settings_nothing_is_sent_and_nothing_is_stored(tmp_pa
         await asyncio.sleep(HOUR_S)
         entries = made.entries()
 
-    assert {"alert", "heartbeat"}.isdisjoint(entries)
+    record = entries["scheduler"]
+    assert record["alert"] == {"sentReady": True, "pending": None, "sentAt": []}
+    assert record["heartbeat"] == {"sentAt": None, "failed": False}
     assert made.log.of("wait_until.failed") == []
 
 
@@ -316,11 +318,11 @@ async def test_a_stored_alert_that_cannot_be_read_is_put_aside(tmp_path: Path) -
     """The scheduler starts, and sends what it does not know to have been sent."""
     clock, health = VirtualClock(), Health(well=False)
     receiver = Receiver()
-    await store_entries(tmp_path, clock, {"version": 3, "alert": {"pending": 7}, "heartbeat": []})
+    await store_entries(tmp_path, clock, {"scheduler": {"alert": {"pending": 7}, "heartbeat": []}})
     async with alerting(tmp_path, receiver, job(health)) as made:
         await asyncio.sleep(HOUR_S)
 
-    assert [line["key"] for line in made.log.named("state.entry_unreadable")] == ["alert", "heartbeat"]
+    assert [line["key"] for line in made.log.named("state.entry_unreadable")] == ["scheduler"]
     assert receiver.events() == ["not_ready"]
 
 

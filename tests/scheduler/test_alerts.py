@@ -114,7 +114,7 @@ def test_an_edge_during_the_exchange_is_sent_after_it() -> None:
     state = observed(attempted(state, alert, NOW), READY, NOW + 5)
     state = delivered(state, alert)
 
-    assert state.told_ready is False
+    assert state.sent_ready is False
     assert due(state, NOW + 5) is not None
     assert observed(state, TROUBLE, NOW + 6).pending is None  # and back again: the receiver knows that
 
@@ -190,7 +190,7 @@ def test_a_heartbeat_is_sent_once_a_minute_at_most() -> None:
         (AlertState(), {"sweep": OVERDUE, "feed": OVERDUE}, {"sweep"}, False),
         (AlertState(), {"sweep": OVERDUE, "feed": FAILING}, {"sweep", "feed"}, False),
         (AlertState(), {"sweep": PARTIAL, "feed": OK}, {"sweep"}, False),
-        (AlertState(told_ready=False), {"sweep": OVERDUE}, {"sweep"}, False),
+        (AlertState(sent_ready=False), {"sweep": OVERDUE}, {"sweep"}, False),
         (observed(AlertState(), TROUBLE, NOW), {"sweep": OVERDUE}, {"sweep"}, False),
     ],
 )

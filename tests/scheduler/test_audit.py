@@ -124,7 +124,7 @@ def entry(role: Role = "operator", **texts: str) -> AuditEntry:
 async def test_the_oldest_action_makes_room_for_a_new_one(tmp_path: Path, role: Role, kept_max: int) -> None:
     """A thousand of operators and a hundred of cron are kept, not one more and not one less."""
     clock = VirtualClock(START_MS + DAY_MS)
-    await store_entries(tmp_path, clock, {"version": 3, **audit_records(role, kept_max - 1)})
+    await store_entries(tmp_path, clock, audit_records(role, kept_max - 1))
     async with scheduler(tmp_path, clock=clock, arm=False) as made:
         full = await made.client().audit_begin(entry(role))
         first = sorted(key for key in made.entries() if key.startswith("audit:"))
@@ -140,9 +140,7 @@ async def test_the_newest_actions_of_all_are_shown_and_an_unreadable_one_is_left
     """By their time, operators and programs together; the log names the record that cannot be read."""
     clock = VirtualClock(START_MS + DAY_MS)
     damaged = {"audit:cron:000000000002": {"id": 7}}
-    await store_entries(
-        tmp_path, clock, {"version": 3, **audit_records("operator", 3), **audit_records("cron", 1), **damaged}
-    )
+    await store_entries(tmp_path, clock, {**audit_records("operator", 3), **audit_records("cron", 1), **damaged})
     async with scheduler(tmp_path, clock=clock, arm=False) as made:
         shown = [each.id for each in (await made.client().audit(2)).records]
         lines = made.log.named("audit.record_unreadable")

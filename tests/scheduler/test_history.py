@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast_testing.virtual_time import START_MS, VirtualClock
-from support.scheduler import MINUTE, Job, Scheduler, ended_run, prices, run_entries, scheduler, store_entries
+from support.scheduler import MINUTE, Job, Scheduler, ended_run, prices, run_entries, scheduler
 from tocsin.scheduler.history import RunQuery, _numbered, counted, day_of
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import DayTotals, RunRecord, TaskTotals
@@ -26,7 +26,7 @@ def many_runs(first: int, last: int, started_at: int, every_ms: int) -> dict[str
 
 def noted(last: int, runs: dict[str, Any]) -> dict[str, Any]:
     """A history with these runs."""
-    return {"version": 3, "runSeq": last, "lastRun": {"tenero": last}, "daysCountedSince": START_MS, **runs}
+    return {"scheduler": {}, "task:tenero": {"lastRun": last}, **runs}
 
 
 def numbers(made: Scheduler) -> list[int]:
@@ -107,7 +107,7 @@ async def test_an_object_that_wakes_reads_few_rows(tmp_path: Path, monkeypatch: 
     assert [key for key in read if key.startswith("run:")] == ["run:000000000001"]  # is it too old?
     assert [key for key in read if key.startswith("day:")] == []
     assert len(read) < 10
-    assert got == ["run:000000005000", "day:2026-05-14"]
+    assert got == [*("budget:hiro", "budget:tenero", "measures", "scheduler"), *("run:000000005000", "day:2026-05-14")]
 
 
 @pytest.mark.slow
@@ -202,24 +202,6 @@ async def test_days_are_removed_after_four_hundred(tmp_path: Path) -> None:
     assert len(left) == 401
 
 
-async def test_the_runs_of_an_earlier_release_are_counted_once(tmp_path: Path) -> None:
-    """Daily totals did not exist: they begin with the runs that are still stored."""
-    clock = VirtualClock(START_MS + 2 * DAY)
-    runs = many_runs(1, 100, START_MS, 30 * MINUTE)
-    await store_entries(tmp_path, clock, {"version": 2, "runSeq": 100, **runs})
-    async with scheduler(tmp_path, Job("tenero", DAY), clock=clock, arm=False) as made:
-        first = (await made.client().days(30)).days
-        made.reset()
-        again = (await made.client().days(30)).days
-        lines = made.log.named("state.runs_counted")
-
-    assert again == first
-    assert [line["runs"] for line in lines] == [100]
-    assert sum(day.tasks["tenero"].runs for day in first) == 100
-    assert [day.day for day in first] == ["2026-05-15", "2026-05-14", "2026-05-13"]
-    assert first[1].tasks["tenero"] == TaskTotals(48, {"ok": 48}, 96, 0, 4_800, 100)
-
-
 async def test_the_console_still_sees_six_hours_and_more(tmp_path: Path) -> None:
     """500 runs at once, also after a reset, when only the newest 120 are in memory."""
     async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
@@ -243,22 +225,6 @@ def test_a_damaged_number_counts_nothing() -> None:
 
     assert day_of(10**400) == "9999-12-31"
     assert counted(DayTotals("2026-05-13"), run).tasks["tenero"] == TaskTotals(1, {"ok": 1}, 0, 0, 0, 0)
-
-
-async def test_an_upgrade_writes_no_runs(tmp_path: Path) -> None:
-    """The runs of 0.1.0 have no `calls` and no `reason`: they are upgraded whenever they are read."""
-    clock = VirtualClock(START_MS + DAY)
-    runs = many_runs(1, 1_200, START_MS, 10_000)
-    for run in runs.values():
-        del run["calls"], run["reason"]
-    await store_entries(tmp_path, clock, {"runSeq": 1_200, **runs})
-    async with scheduler(tmp_path, Job("tenero", DAY), clock=clock, arm=False) as made:
-        found = await made.runs(limit=2_000)
-        [line] = made.log.named("state.upgraded")
-        unreadable = made.log.named("state.entry_unreadable")
-
-    assert [run.id for run in found] == list(range(1_200, 0, -1))
-    assert (line["entries"], unreadable) == (0, [])
 
 
 def test_a_day_of_runs_is_added_up_within_reason() -> None:
@@ -297,7 +263,7 @@ async def test_without_a_limit_fifty_runs_and_thirty_days_are_shown(tmp_path: Pa
     """And a limit of nothing is one."""
     clock = VirtualClock(START_MS + DAY)
     days = {f"day:{day_of(START_MS - n * DAY)}": DayTotals(day_of(START_MS - n * DAY)).to_json() for n in range(40)}
-    entries = {"version": 3, "runSeq": 70, "daysCountedSince": START_MS, **many_runs(1, 70, START_MS, 1_000), **days}
+    entries = {**many_runs(1, 70, START_MS, 1_000), **days}
     async with scheduler(tmp_path, prices(), clock=clock, stored=entries, arm=False) as made:
         runs = await made.stub().runs()
         days_shown = await made.stub().days()
@@ -312,7 +278,7 @@ async def test_without_a_limit_fifty_runs_and_thirty_days_are_shown(tmp_path: Pa
 async def test_a_page_that_ends_with_the_first_run_has_no_next(tmp_path: Path) -> None:
     """One that ends before it has."""
     clock = VirtualClock(START_MS + DAY)
-    entries = {"version": 3, "runSeq": 4, "daysCountedSince": START_MS, **many_runs(1, 4, START_MS, 1_000)}
+    entries = many_runs(1, 4, START_MS, 1_000)
     async with scheduler(tmp_path, prices(), clock=clock, stored=entries, arm=False) as made:
         client = made.client()
         pages = [await client.runs(None, 4), await client.runs(None, 3), await client.runs(None, 9, before=2)]
@@ -324,13 +290,8 @@ async def test_a_page_that_ends_with_the_first_run_has_no_next(tmp_path: Path) -
 async def test_a_removed_run_is_not_found(tmp_path: Path) -> None:
     """Neither in storage nor in memory, nor its log lines: a number far ahead has made all of them old."""
     clock = VirtualClock(START_MS + DAY)
-    entries = {
-        "version": 3,
-        "runSeq": 100_000,
-        "daysCountedSince": START_MS,
-        "run-log:000000000003": {"lines": [], "leftOut": 0},
-        **many_runs(1, 10, START_MS, 1_000),
-    }
+    lines = {"run-log:000000000003": {"lines": [], "leftOut": 0}}
+    entries = noted(100_000, {**lines, **many_runs(1, 10, START_MS, 1_000)})
     async with scheduler(tmp_path, prices(), clock=clock, stored=entries) as made:
         await asyncio.sleep(1)
         shown = [run.id for run in await made.runs()]
@@ -369,12 +330,7 @@ async def test_the_totals_of_a_week_are_kept_day_by_day(tmp_path: Path) -> None:
 async def test_when_the_oldest_run_is_removed(tmp_path: Path, run_seq: int, age_ms: int, *, is_kept: bool) -> None:
     """By its age or by the number of those after it, and never one of the newest two thousand."""
     clock = VirtualClock(START_MS + 100 * DAY)
-    entries = {
-        "version": 3,
-        "runSeq": run_seq,
-        "daysCountedSince": START_MS,
-        **many_runs(1, 1, clock.now() - age_ms, 0),
-    }
+    entries = noted(run_seq, many_runs(1, 1, clock.now() - age_ms, 0))
     async with scheduler(tmp_path, prices(), clock=clock, stored=entries) as made:
         await asyncio.sleep(1)
         kept = "run:000000000001" in made.entries()
@@ -387,8 +343,7 @@ async def test_one_query_reads_a_limited_number_of_runs(tmp_path: Path, monkeypa
     monkeypatch.setattr("tocsin.scheduler.history.SCANNED_MAX", 50)
     clock = VirtualClock(START_MS + DAY)
     runs = many_runs(1, 52, START_MS + 1_000, 1_000)
-    await store_entries(tmp_path, clock, {"version": 3, "runSeq": 52, "daysCountedSince": START_MS, **runs})
-    async with scheduler(tmp_path, prices(), clock=clock, arm=False) as made:
+    async with scheduler(tmp_path, prices(), clock=clock, stored=runs, arm=False) as made:
         first = await made.client().runs(None, 50, "failed")
         rest = await made.client().runs(None, 50, None, None, first.next)
 

@@ -8,7 +8,6 @@ from support.scheduler import ended_run, prices, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from support.stored_states import QUOTAS, refresh_prices
 from tocsin.fetch import FetchResponse
-from tocsin.scheduler.stored import Measurements
 from tocsin.scheduler.types import Histogram, Measures
 
 PRICE = response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})
@@ -31,7 +30,7 @@ async def test_runs_calls_and_alarms_are_counted_across_restarts(tmp_path: Path)
         await asyncio.sleep(3)
         return next(answers)
 
-    clock, counted, again = VirtualClock(), Measurements().measures(), None
+    clock, counted, again = VirtualClock(), Measures(), None
     for _ in range(2):
         job = prices(refresh_prices)
         async with scheduler(tmp_path, job, clock=clock, fetch=ScriptedFetch(reply), quotas=QUOTAS) as made:
@@ -57,7 +56,7 @@ async def test_runs_calls_and_alarms_are_counted_across_restarts(tmp_path: Path)
 def test_counts_with_other_bounds_start_over() -> None:
     """A release may change the bounds; the counts of the old ones would be wrong."""
     old = Histogram([1.0, 2.0], [5, 5, 5], 9.0)
-    kept = Measurements(Measures({"sweep": old}, {"hiro": {"ok": old}}, old)).measures()
+    kept = Measures.from_json(Measures({"sweep": old}, {"hiro": {"ok": old}}, old).to_json())
 
     assert kept.run_seconds == {}
     assert kept.call_seconds == {"hiro": {}}
@@ -66,12 +65,11 @@ def test_counts_with_other_bounds_start_over() -> None:
 
 def test_the_bounds_of_the_histograms() -> None:
     """Dashboards and alert rules depend on them: a change affects everybody who measures."""
-    counted_so_far = Measurements()
-    counted_so_far.run_ended(ended_run(1))
-    counted_so_far.call_answered("hiro", "ok", 0.07)
+    measures = Measures()
+    measures.run_ended(ended_run(1))
+    measures.call_answered("hiro", "ok", 0.07)
     for late_ms in (-5_000, 0, 30):
-        counted_so_far.alarm_rang(late_ms)
-    measures = counted_so_far.measures()
+        measures.alarm_rang(late_ms)
 
     runs, calls = measures.run_seconds["tenero"], measures.call_seconds["hiro"]["ok"]
     assert runs.bounds == [0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]
@@ -79,12 +77,11 @@ def test_the_bounds_of_the_histograms() -> None:
     assert calls.bounds == [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 8]
     assert measures.alarm_lateness.bounds == [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300]
     assert (measures.alarm_lateness.counts[:2], measures.alarm_lateness.sum) == ([2, 1], 0.03)
-    assert counted_so_far.is_new
 
 
 def test_a_run_that_was_cut_off_is_not_measured() -> None:
-    """Nobody knows how long it took; nothing new is to be stored."""
-    counted_so_far = Measurements()
-    counted_so_far.run_ended(ended_run(1, outcome="interrupted"))
+    """Nobody knows how long it took."""
+    measures = Measures()
+    measures.run_ended(ended_run(1, outcome="interrupted"))
 
-    assert (counted_so_far.measures().run_seconds, counted_so_far.is_new) == ({}, False)
+    assert measures == Measures()

@@ -25,8 +25,8 @@ _WRITE = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)"
 ODD = json.dumps(["odd"])  # not a valid value of any entry
 PUT_ASIDE = "unreadable:"
 UNREADABLE_EVENTS = {"state.entry_unreadable", "audit.record_unreadable"}
-VERSION = "version"  # it is corrected, and reported by its own event
-APART = ("run:", "run-log:", "day:", "audit:", PUT_ASIDE)  # entries that are not read when the object wakes
+APART = ("run:", "run-log:", "day:", "audit:")  # entries that are not read when the object wakes
+STATE = ("task:", "scheduler", "measures", "budget:")
 DOWN_S = 65.0  # a lost budget forgets the calls of the last minute
 PRICE = "tenero:price:"
 ODD_PRICES: tuple[Any, ...] = (
@@ -87,8 +87,6 @@ class Damage:
         if event in UNREADABLE_EVENTS:
             self._reported.add(str(key))
             self._history.happened["entry unreadable"] += 1
-        elif event == "state.version_unknown":
-            self._reported.add(VERSION)
 
     def process_ended(self) -> None:
         event, self._asked = self._asked, None
@@ -111,12 +109,11 @@ class Damage:
         self._changed |= changed
         self._reported -= changed.keys()
         self._must_report -= changed.keys()
-        # A disabled task is not read, nor is a run or a day that nobody requests.
-        self._must_report |= {key for key in changed if changed[key] == ODD and not key.startswith("last")}
+        self._must_report |= {key for key in changed if changed[key] == ODD}
         history.note("damaged", entries=changed)
         if event.values["what"] in {"state", "run"}:
             history.actions.state_was_lost()
-        if "alert" in changed:
+        if "scheduler" in changed:
             history.outside.receiver.given_up += 1  # the last alert sent is no longer known
 
     @staticmethod
@@ -155,7 +152,7 @@ class Damage:
             if key in self._must_report and not is_reported and not _was_removed(key, texts):
                 history.broken("unreadable", f"nobody was told that {key} cannot be read")
             kept = texts.get(key if key.startswith("audit:") else PUT_ASIDE + key)
-            if is_reported and key != VERSION and (kept is None or json.loads(kept) != json.loads(text)):
+            if is_reported and (kept is None or json.loads(kept) != json.loads(text)):
                 history.broken("unreadable", f"{key} was put aside as {kept}, and it was {text[:200]}")
 
     async def _read_all(self, process: SimulatedProcess, keys: dict[str, str]) -> bool:
@@ -184,10 +181,10 @@ class Damage:
 
 
 def _kind_of(key: str) -> str | None:
-    """Return what an entry belongs to; None for a value that was put aside."""
-    if key.startswith(PUT_ASIDE):
-        return None
-    return next((part[:-1] for part in APART if key.startswith(part)), "state")
+    """Return what an entry belongs to; None for one that nobody reads, such as a value that was put aside."""
+    if key.startswith(STATE):
+        return "state"
+    return next((part[:-1] for part in APART if key.startswith(part)), None)
 
 
 def _was_removed(key: str, texts: dict[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""The data of a service that ran for weeks before the history begins, perhaps with the first release.
+"""The data of a service that ran for weeks before the history begins.
 
 It also checks what must be left at the end: only old runs are removed.
 """
@@ -13,12 +13,11 @@ from holdfast.local.data_dir import DataDir
 from holdfast_testing.captured_log import CapturedLog
 from simulation.damage import stored_texts, write_texts
 from simulation.process import MIGRATIONS
-from support.stored_states import stored_state
 
 if TYPE_CHECKING:
     from simulation.history import History
 
-EarlierService: TypeAlias = Literal["none", "0.1.0", "today"]
+EarlierService: TypeAlias = Literal["none", "today"]
 
 DAY_MS = 86_400_000
 RUNS = range(2_150, 2_600)  # more than are kept whatever their age
@@ -37,25 +36,20 @@ def write_earlier_service(directory: Path, kind: EarlierService, start_ms: int, 
         return 0
     DataDir(directory, MIGRATIONS, now=start_ms, logger=CapturedLog()).close()
     count = rng.choice(RUNS)
-    entries: dict[str, Any] = {"runSeq": count, "armedAt": start_ms - RAN_FOR_DAYS * DAY_MS}
+    entries: dict[str, Any] = {
+        "scheduler": {"armedAt": start_ms - RAN_FOR_DAYS * DAY_MS},
+        f"task:{GONE_TASK}": {"lastRun": count},
+    }
     for number in range(1, count + 1):
         run = _run(number, count, start_ms)
         if number == count:  # it was cut off, and this task no longer exists
             run |= {"task": GONE_TASK, "outcome": "running", "endedAt": None, "durationMs": None}
-        if kind == "today":
-            run |= {"calls": 1, "reason": None}
         entries[f"run:{number:012}"] = run
-    if kind == "0.1.0":
-        for upstream in ("hiro", "tenero"):
-            entries[f"budget:{upstream}"] = _budget_of_0_1_0(upstream, start_ms)
-    else:
-        entries |= {"version": 3, "lastRun": {GONE_TASK: count}}
-        entries["daysCountedSince"] = start_ms - OLD_DAYS * DAY_MS
-        for number in range(1, count + 1, LINES_EVERY):
-            entries[f"run-log:{number:012}"] = {"lines": [], "leftOut": 0}
-        for days_ago in range(OLD_DAYS - 5, OLD_DAYS):
-            day = datetime.fromtimestamp(start_ms / 1000 - days_ago * 86_400, UTC).strftime("%Y-%m-%d")
-            entries[f"day:{day}"] = {"day": day, "tasks": {}}
+    for number in range(1, count + 1, LINES_EVERY):
+        entries[f"run-log:{number:012}"] = {"lines": [], "leftOut": 0}
+    for days_ago in range(OLD_DAYS - 5, OLD_DAYS):
+        day = datetime.fromtimestamp(start_ms / 1000 - days_ago * 86_400, UTC).strftime("%Y-%m-%d")
+        entries[f"day:{day}"] = {"day": day, "tasks": {}}
     write_texts(directory, "v1", {key: json.dumps(value) for key, value in entries.items()})
     return count
 
@@ -74,13 +68,9 @@ def _run(number: int, count: int, start_ms: int) -> dict[str, Any]:
         "outcome": "ok",
         "result": {},
         "error": None,
+        "calls": 1,
+        "reason": None,
     }
-
-
-def _budget_of_0_1_0(upstream: str, start_ms: int) -> dict[str, Any]:
-    budget: dict[str, Any] = stored_state("0.1.0")[f"budget:{upstream}"]
-    at = {"seenAt": start_ms - 60_000, "grantedAt": start_ms - 60_000}
-    return {**budget, "month": {**budget["month"], **at}, "savedAt": start_ms - 60_000, "closedUntil": None}
 
 
 def check_kept_runs(history: "History") -> None:

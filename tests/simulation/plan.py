@@ -111,7 +111,7 @@ class World:
     start_ms: int = START_MS
     hiro_month: int | None = None  # how many calls the upstream really grants, if not the usual number
     tenero_month: int | None = None
-    earlier_service: Literal["none", "0.1.0", "today"] = "none"  # the release that has stored data
+    earlier_service: Literal["none", "today"] = "none"
     slow: bool = False  # only slow cadences, even when the settings change
 
 
@@ -167,7 +167,7 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
         start_ms=start_ms,
         hiro_month=rng.choice((None, None, None, *SMALL_MONTHS)),
         tenero_month=rng.choice((None, None, None, *SMALL_MONTHS)),
-        earlier_service=rng.choice(("none", "none", "none", "0.1.0", "today")) if days >= 1 else "none",
+        earlier_service=rng.choice(("none", "none", "none", "today", "today")) if days >= 1 else "none",
     )
     return Plan(seed, days, world, tuple(sorted(events, key=lambda event: event.at_s)))
 

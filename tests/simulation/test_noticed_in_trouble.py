@@ -55,15 +55,15 @@ def troubled_plan() -> Plan:
 
 def not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unreadable value is replaced by its default without a report."""
-    real = EntryReader.value
+    real = EntryReader.read
 
-    def value(self: EntryReader, key: str, stored: Any, read: Any, default: Any) -> Any:
+    def read(self: EntryReader, key: str, stored: Any, parse: Any, default: Any) -> Any:
         try:
-            return read(stored)
+            return parse(stored)
         except Exception:  # noqa: BLE001 - any: the defect is that nothing else happens
-            return default if key != "pausedUntil" else real(self, key, stored, read, default)
+            return default if key != "scheduler" else real(self, key, stored, parse, default)
 
-    monkeypatch.setattr(EntryReader, "value", value)
+    monkeypatch.setattr(EntryReader, "read", read)
 
 
 def runs_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

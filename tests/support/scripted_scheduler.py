@@ -13,7 +13,6 @@ from holdfast_testing.virtual_time import VirtualClock
 from support.statuses import refresh_result, run_record, scheduler_status
 from support.world import ADMIN_KEY, CRON_SECRET, VIEWER_KEY, Tocsin, named_keys, tocsin_in
 from tocsin.scheduler.health import HealthSnapshot
-from tocsin.scheduler.stored import Measurements
 from tocsin.scheduler.types import (
     AuditEntry,
     AuditList,
@@ -22,6 +21,7 @@ from tocsin.scheduler.types import (
     DayList,
     DayTotals,
     EventBatch,
+    Measures,
     Paused,
     Resumed,
     RunDetail,
@@ -53,7 +53,7 @@ class ScriptedScheduler:
     happened: list[SchedulerEvent] = field(default_factory=list)
     audited: dict[str, AuditRecord] = field(default_factory=dict)
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    measured: Measurements = field(default_factory=Measurements)
+    measured: Measures = field(default_factory=Measures)
     statuses_per_refresh: int = 0  # a refresh ends after this many requests for the status
     _asked: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -128,7 +128,7 @@ class ScriptedScheduler:
 
     async def measures(self) -> JSON:
         self._called("measures")
-        return self.measured.measures().to_json()
+        return self.measured.to_json()
 
     async def events(self, after: int, wait_ms: int) -> JSON:
         self._called("events", after, wait_ms)

@@ -19,33 +19,17 @@ class Case:
     state: ServiceState
     ready: bool
     said: str = ""  # a part of the first reason or note
-    changes: dict[str, Any] = field(default_factory=dict)
+    changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by entry: a task, or "scheduler"
 
 
 def entries_of(case: Case) -> dict[str, Any]:
     """Return the entries that the object has stored."""
-    well = {"tenero": "ok", "feed": "ok", "sweep": "ok"}
-    entries: dict[str, Any] = {
-        "version": 3,
-        "armedAt": NOW - DAY,
-        "savedAt": [NOW, 0, ""],
-        "pausedUntil": None,
-        "runSeq": 7,
-        "lastSlotAt": {"tenero": NOW - MINUTE, "feed": NOW, "sweep": NOW - MINUTE},
-        "lastSuccessAt": dict.fromkeys(well, NOW - MINUTE),
-        "lastOutcome": well,
-        **case.changes,
-    }
-    others = {"lastSlotAt": NOW, "lastSuccessAt": NOW - MINUTE, "lastOutcome": "ok"}  # tasks that are always healthy
-    return entries | {name: {"snapshot": value, "rounds": value, **entries[name]} for name, value in others.items()}
-
-
-def _sweep(key: str, value: Any, other: Any = None) -> dict[str, Any]:
-    return {key: {"sweep": value, "tenero": other, "feed": other}}
-
-
-def _feed(key: str, value: Any, other: Any = None) -> dict[str, Any]:
-    return {key: {"feed": value, "tenero": other, "sweep": other}}
+    own = {"armedAt": NOW - DAY, **case.changes.get("scheduler", {})}
+    well = {"lastSlotAt": NOW - MINUTE, "lastSuccessAt": NOW - MINUTE, "lastOutcome": "ok"}
+    well_now = {**well, "lastSlotAt": NOW}
+    tasks = {"tenero": well, "sweep": well, "feed": well_now, "snapshot": well_now, "rounds": well_now}
+    entries = {f"task:{name}": {**task, **case.changes.get(name, {})} for name, task in tasks.items()}
+    return {"scheduler": own, **entries}
 
 
 CASES = {
@@ -54,74 +38,71 @@ CASES = {
         "starting",
         True,
         "sweep has not completed a run yet",
-        {
-            **_sweep("lastSuccessAt", None, NOW - MINUTE),
-            "armedAt": NOW - MINUTE,
-            "lastOutcome": {"tenero": "ok", "feed": "ok"},
-        },
+        {"scheduler": {"armedAt": NOW - MINUTE}, "sweep": {"lastSuccessAt": None, "lastOutcome": None}},
     ),
     "partial": Case(
         "partial",
         True,
         "the last run of sweep was not complete: 39 of 40 contracts' lists were read",
-        {**_sweep("lastOutcome", "partial", "ok"), **_sweep("lastReason", "39 of 40 contracts' lists were read")},
+        {"sweep": {"lastOutcome": "partial", "lastReason": "39 of 40 contracts' lists were read"}},
     ),
     "limited": Case(
         "limited",
         True,
         "sweep is limited: hiro: all callers wait after a 429",
-        {**_sweep("lastOutcome", "limited", "ok"), **_sweep("lastReason", "hiro: all callers wait after a 429")},
+        {"sweep": {"lastOutcome": "limited", "lastReason": "hiro: all callers wait after a 429"}},
     ),
-    "paused": Case("paused", True, "tenero is paused until 2033-05-18 04:46 UTC", {"pausedUntil": NOW + 60 * MINUTE}),
+    "paused": Case(
+        "paused", True, "tenero is paused until 2033-05-18 04:46 UTC", {"scheduler": {"pausedUntil": NOW + 60 * MINUTE}}
+    ),
     "overdue": Case(
         "overdue",
         False,
         "sweep is overdue with no complete run for 31m at a cadence of 15 minutes",
-        _sweep("lastSuccessAt", NOW - 31 * MINUTE, NOW - MINUTE),
+        {"sweep": {"lastSuccessAt": NOW - 31 * MINUTE}},
     ),
     "a feed that is late, but not for as long as a sweep may be": Case(
         "partial",
         True,
         "the last run of feed was not complete: the network's list is read up to block 7",
         {
-            **_feed("lastSuccessAt", NOW - 29 * MINUTE, NOW - MINUTE),
-            **_feed("lastOutcome", "partial", "ok"),
-            **_feed("lastReason", "the network's list is read up to block 7, 300 blocks behind"),
+            "feed": {
+                "lastSuccessAt": NOW - 29 * MINUTE,
+                "lastOutcome": "partial",
+                "lastReason": "the network's list is read up to block 7, 300 blocks behind",
+            }
         },
     ),
     "a feed that is late for too long": Case(
         "overdue",
         False,
         "feed is overdue with no complete run for 31m at a cadence of 1 minute",
-        _feed("lastSuccessAt", NOW - 31 * MINUTE, NOW - MINUTE),
+        {"feed": {"lastSuccessAt": NOW - 31 * MINUTE}},
     ),
     "paused for too long": Case(
         "overdue",
         False,
         "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
-        {"pausedUntil": NOW + 60 * MINUTE, "lastSuccessAt": {"tenero": NOW - 11 * MINUTE, "feed": NOW, "sweep": NOW}},
+        {"scheduler": {"pausedUntil": NOW + 60 * MINUTE}, "tenero": {"lastSuccessAt": NOW - 11 * MINUTE}},
     ),
     "never complete": Case(
         "overdue",
         False,
         "sweep is overdue with no complete run yet at a cadence of 15 minutes",
-        _sweep("lastSuccessAt", None, NOW - MINUTE),
+        {"sweep": {"lastSuccessAt": None}},
     ),
-    "a success in the future": Case(
-        "overdue",
-        False,
-        "sweep is overdue with no complete run yet at a cadence of 15 minutes",
-        _sweep("lastSuccessAt", NOW + DAY, NOW - MINUTE),
-    ),
+    "a success in the future counts as now": Case("ready", True, "", {"sweep": {"lastSuccessAt": NOW + DAY}}),
     "failing": Case(
         "failing",
         False,
         "sweep has failed 3 times in a row: Limited: hiro said 429",
         {
-            **_sweep("consecutiveFailures", 3, 0),
-            **_sweep("lastOutcome", "limited", "ok"),
-            **_sweep("lastReason", "Limited: hiro said 429"),
-            **_sweep("lastSuccessAt", NOW - 6 * MINUTE, NOW - MINUTE),
+            "sweep": {
+                "consecutiveFailures": 3,
+                "lastOutcome": "limited",
+                "lastReason": "Limited: hiro said 429",
+                "lastSuccessAt": NOW - 6 * MINUTE,
+            }
         },
     ),
 }

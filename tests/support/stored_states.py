@@ -1,8 +1,7 @@
-"""States of the scheduler stored by releases, in `tests/data/states`, and the one that this release writes.
+"""The state of a scheduler that each release stores, in `tests/data/states`.
 
-A file has the entries of one object, key to value. Once a release is published, its file never changes, and neither
-does the file of a layout from before the release. To write the file of this release:
-`PYTHONPATH=tests:packages/holdfast/tests python -m support.stored_states`.
+A file has the entries of one object, key to value. Once a release is published, its file never changes. To write the
+file of this release: `PYTHONPATH=tests:packages/holdfast/tests python -m support.stored_states`.
 """
 
 import asyncio
@@ -24,11 +23,10 @@ from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient
 
 STATES = Path(__file__).parents[1] / "data" / "states"
-NEWEST = "0.2.0"
 QUOTAS = {"hiro": Quota(20, 50, 150_000), "tenero": Quota(None, 100, 50_000)}
 
 
-def stored_state(release: str) -> dict[str, Any]:
+def stored_state(release: str = __version__) -> dict[str, Any]:
     entries: dict[str, Any] = json.loads((STATES / f"{release}.json").read_text())
     return entries
 

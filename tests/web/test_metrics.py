@@ -106,7 +106,7 @@ async def test_where_one_call_gets_everything_no_other_is_made(tmp_path: Path) -
     """As on Cloudflare: the health comes with the measures."""
     async with scene(tmp_path) as made:
         made.scheduler.measured.alarm_rang(7)
-        seen = replace(await made.deps.health(), measures=made.scheduler.measured.measures())
+        seen = replace(await made.deps.health(), measures=made.scheduler.measured)
 
         async def measured_health() -> HealthSnapshot:
             return seen

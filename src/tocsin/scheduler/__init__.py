@@ -5,13 +5,11 @@ slots.py          which tasks are due, and when to ring next
 task.py           what a task is, what its run is given, and what it returns
 run.py            one run: bounded by its time slice, isolated, recorded
 upstreams.py      the limiters and clients of all upstreams, and the cadences that their budgets allow
-state.py          what the object stores; stored.py reads single entries and upgrades those of an older release
-history.py        the runs and the totals of each day
-measurements.py   histograms of runs, calls and alarms
+state.py          what the object stores: a record per task, and one of its own; stored.py reads single entries
+history.py        the runs, the totals of each day, and the newest events for watchers
 health.py         the health of the tasks and of the service, in one word and in sentences
 alerts.py         which alerts to send, and when; alert_sender.py sends them
 watch.py          monitors the process, for `/readyz` and for alerts about it
-events.py         the newest events, for watchers
 audit.py          the actions of operators
 client.py         typed calls to the object; types.py has the shapes
 config.py         what the platforms pass in

@@ -22,7 +22,7 @@ from tocsin.scheduler import alerts
 from tocsin.scheduler.alerts import Alert, AlertState, HeartbeatState
 from tocsin.scheduler.config import AlertTarget, SchedulerEnv
 from tocsin.scheduler.health import TaskFacts, TaskHealth, task_health, tasks_health
-from tocsin.scheduler.state import ALERT_KEY, HEARTBEAT_KEY, SchedulerState
+from tocsin.scheduler.state import SchedulerState
 from tocsin.scheduler.types import Health
 
 Background = Callable[[Coroutine[Any, Any, None]], None]
@@ -146,24 +146,28 @@ class AlertSender:
         if self._target is None:
             return
         tasks = self._tasks()
-        if not alerts.is_undecided(self._state.alert, tasks, self._running):
+        if not alerts.is_undecided(self._state.own.alert, tasks, self._running):
             health, now = self._health(tasks), self._env.clock.now()
-            self._keep(alerts.observed(self._state.alert, health, now))
+            self._keep(alerts.observed(self._state.own.alert, health, now))
         self._send_due(self._target)
 
     def beat(self) -> None:
         """Send a heartbeat if the service is ready and the last one was long enough ago."""
         url, now = self._heartbeat_url, self._env.clock.now()
-        if url is None or not alerts.heartbeat_due(self._state.heartbeat, now) or not self._health(self._tasks()).ready:
+        if (
+            url is None
+            or not alerts.heartbeat_due(self._state.own.heartbeat, now)
+            or not self._health(self._tasks()).ready
+        ):
             return
-        self._keep_heartbeat(replace(self._state.heartbeat, sent_at=now))
+        self._keep_heartbeat(replace(self._state.own.heartbeat, sent_at=now))
         self._spawn(self._send_heartbeat(url))
 
     def ring_at(self) -> int | None:
         """When the alarm must ring for an alert; None if it need not."""
         if self._target is None:
             return None
-        state, now = self._state.alert, self._env.clock.now()
+        state, now = self._state.own.alert, self._env.clock.now()
         if self._sending and state.pending is not None:  # it waits for the attempt under way
             try_at = max(state.pending.try_at, now + ATTEMPT_MAX_MS)
             state = replace(state, pending=replace(state.pending, try_at=try_at))
@@ -178,27 +182,27 @@ class AlertSender:
         return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])
 
     def _send_due(self, target: AlertTarget) -> None:
-        if not self._sending and alerts.due(self._state.alert, self._env.clock.now()) is not None:
+        if not self._sending and alerts.due(self._state.own.alert, self._env.clock.now()) is not None:
             self._sending = True
             self._spawn(self._send_all(target))
 
     async def _send_all(self, target: AlertTarget) -> None:
         try:
-            while (alert := alerts.due(self._state.alert, self._env.clock.now())) is not None:
+            while (alert := alerts.due(self._state.own.alert, self._env.clock.now())) is not None:
                 await self._send(target, alert)
         finally:
             self._sending = False
         self._on_sent()
 
     async def _send(self, target: AlertTarget, alert: Alert) -> None:
-        self._keep(alerts.attempted(self._state.alert, alert, self._env.clock.now()))
+        self._keep(alerts.attempted(self._state.own.alert, alert, self._env.clock.now()))
         problem = await post_alert(self._env.fetch, target, alert, self._env.config.instance)
         fields: dict[str, JSON] = {"ready": alert.ready, "at": alert.at, "attempts": alert.attempts + 1}
         if problem is None:
-            self._keep(alerts.delivered(self._state.alert, alert))
+            self._keep(alerts.delivered(self._state.own.alert, alert))
             self._env.logger.info("alert.sent", **fields)
         elif alert.attempts + 1 >= alerts.ATTEMPTS_MAX:
-            self._keep(alerts.delivered(self._state.alert, alert))
+            self._keep(alerts.delivered(self._state.own.alert, alert))
             fix = "check TOCSIN_ALERT_URL and TOCSIN_ALERT_KEY; Tocsin will send the next change"
             self._env.logger.error("alert.given_up", **fields, reason=problem, fix=fix)
         elif alert.attempts == 0:  # log only the first failure
@@ -206,19 +210,19 @@ class AlertSender:
 
     async def _send_heartbeat(self, url: str) -> None:
         problem = await exchange(self._env.fetch, url)
-        if (problem is not None) == self._state.heartbeat.failed:
+        if (problem is not None) == self._state.own.heartbeat.failed:
             return
-        self._keep_heartbeat(replace(self._state.heartbeat, failed=problem is not None))
+        self._keep_heartbeat(replace(self._state.own.heartbeat, failed=problem is not None))
         if problem is None:
             self._env.logger.info("heartbeat.recovered")
         else:
             self._env.logger.warning("heartbeat.failed", reason=problem, fix="check TOCSIN_HEARTBEAT_URL")
 
     def _keep(self, state: AlertState) -> None:
-        if state != self._state.alert:
-            self._state.alert = state
-            self._storage.put(ALERT_KEY, state.to_json())
+        if state != self._state.own.alert:
+            self._state.own.alert = state
+            self._state.save(self._storage)
 
     def _keep_heartbeat(self, state: HeartbeatState) -> None:
-        self._state.heartbeat = state
-        self._storage.put(HEARTBEAT_KEY, state.to_json())
+        self._state.own.heartbeat = state
+        self._state.save(self._storage)

@@ -1,6 +1,6 @@
 """Decides which alerts to send, and when. Pure: takes state, health and time, and returns a new state.
 
-An alert is an edge: the service became not ready, or ready again. Each edge is sent once. `told_ready` is the last
+An alert is an edge: the service became not ready, or ready again. Each edge is sent once. `sent_ready` is the last
 readiness that the receiver was sent. It is stored, so a restart neither repeats an alert nor loses one.
 
     an undelivered alert                  is retried after 1, 2, 4 … minutes, an hour at most, up to 30 attempts
@@ -44,7 +44,7 @@ class Alert(Shape):
 class AlertState(Shape):
     """The readiness sent last, the alert to send next, and the times of the alerts of the last hour."""
 
-    told_ready: bool = True
+    sent_ready: bool = True
     pending: Alert | None = None
     sent_at: list[int] = field(default_factory=list)
 
@@ -61,11 +61,11 @@ def observed(state: AlertState, health: Health, now: int) -> AlertState:
     """The state after a health check."""
     pending = state.pending
     if pending is None:
-        return state if health.ready == state.told_ready else replace(state, pending=_edge(health, now))
+        return state if health.ready == state.sent_ready else replace(state, pending=_edge(health, now))
     if pending.ready == health.ready:  # the same edge: keep its newest reasons
         same = replace(pending, state=health.state, reasons=_shortened(health.reasons))
         return replace(state, pending=same)
-    if health.ready == state.told_ready and pending.attempts == 0:
+    if health.ready == state.sent_ready and pending.attempts == 0:
         return replace(state, pending=None)
     return replace(state, pending=_edge(health, now))
 
@@ -76,7 +76,7 @@ def is_undecided(state: AlertState, tasks: Mapping[str, TaskHealth], running: Co
     After a long downtime, or after one bad run, such a run often completes within seconds.
     """
     runs = [task.condition == "overdue" and name in running for name, task in tasks.items() if task.not_ready]
-    return state.told_ready and state.pending is None and bool(runs) and all(runs)
+    return state.sent_ready and state.pending is None and bool(runs) and all(runs)
 
 
 def due(state: AlertState, now: int) -> Alert | None:
@@ -108,7 +108,7 @@ def delivered(state: AlertState, alert: Alert) -> AlertState:
     """The state after the receiver accepted an alert, or we gave up on it. An edge that came up since then stays."""
     pending = state.pending
     is_news = pending is not None and pending.ready != alert.ready
-    return replace(state, told_ready=alert.ready, pending=pending if is_news else None)
+    return replace(state, sent_ready=alert.ready, pending=pending if is_news else None)
 
 
 def heartbeat_due(state: HeartbeatState, now: int) -> bool:

@@ -23,7 +23,6 @@ from tocsin.shape import FreeForm
 T = TypeVar("T")
 
 AUDIT_PREFIX = "audit:"
-AFTER_AUDIT = "audit;"  # the first key after all keys with the prefix
 KEPT_MAX = {"operator": 1_000, "cron": 100}
 EVENT_FIELDS = ("key", "client", "action", "target", "reason", "outcome", "detail")
 TEXT_MAX = 300  # characters of a record's detail

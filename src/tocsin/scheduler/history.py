@@ -10,14 +10,14 @@ The newest events of the scheduler, for watchers, and a way to wait for more.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol
 
 from holdfast.types import JSON, Logger, Storage
-from tocsin.scheduler.stored import EntryReader, upgraded
+from tocsin.scheduler.stored import EntryReader
 from tocsin.scheduler.types import DayTotals, EventBatch, RunLines, RunRecord, SchedulerEvent, TaskTotals
 from tocsin.shape import FreeForm
 from tocsin.upstream.windows import DAY_MS, HOUR_MS
@@ -26,7 +26,6 @@ KEPT_MS = 30 * DAY_MS
 RUNS_MIN = 2_000  # kept at any age: a clock that was set ahead must not empty the history
 RUNS_MAX = 60_000  # 30 days at the default cadences are 54,720; the rest is for refreshes by hand
 DAYS_KEPT = 400
-NEWEST_RUNS = 120  # read when an older release did not store what they show
 RUN_NUMBERS = 10**12  # every number is smaller, so that keys sort by number
 REMOVED_MAX = 128  # runs that one alarm removes
 PAGE_RUNS = 500  # read from storage at once
@@ -34,11 +33,8 @@ SCANNED_MAX = 5_000  # runs that one query reads; `next` continues it
 LAST_DAY_MS = 253_402_300_799_999
 COUNT_MAX = 10**12  # a larger stored number is damaged and counts as 0
 RUN_PREFIX = "run:"
-LOG_PREFIX = "run-log:"  # sorts before the runs, so that one range skips both
-AFTER_RUNS = "run;"  # the first key after all keys with the prefix
+LOG_PREFIX = "run-log:"
 DAY_PREFIX = "day:"
-AFTER_DAYS = "day;"
-COUNTED_KEY = "daysCountedSince"
 KEPT_MAX = 400
 TAIL_MAX = 50  # for a new watcher
 WAIT_MAX_S = 25.0
@@ -110,14 +106,9 @@ class HistoryState(Protocol):
     oldest_run: tuple[int, int] | None
 
 
-def read_runs(reader: EntryReader, keys: Iterable[str]) -> dict[int, RunRecord]:
-    records = [reader.entry(key, RunRecord.from_json, None) for key in keys]
+def read_runs(reader: EntryReader, stored: Mapping[str, JSON]) -> dict[int, RunRecord]:
+    records = [reader.read(key, value, RunRecord.from_json, None) for key, value in stored.items()]
     return {record.id: record for record in records if record is not None}
-
-
-def _upgraded_runs(stored: Mapping[str, JSON], storage: Storage, logger: Logger) -> dict[int, RunRecord]:
-    """Runs in the current layout. Runs of an older release are upgraded on each read, because there may be many."""
-    return read_runs(EntryReader(upgraded(stored, 1), stored, storage, logger), stored)
 
 
 async def find_runs(
@@ -129,7 +120,7 @@ async def find_runs(
     below = read_to = state.run_seq + 1 if query.before is None else query.before
     page_size = min(query.limit, PAGE_RUNS)  # enough if every run matches
     while stored := await storage.list(prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=page_size):
-        for number, run in _upgraded_runs(stored, storage, logger).items():
+        for number, run in read_runs(EntryReader(storage, logger), stored).items():
             if query.since is not None and run.started_at < query.since:
                 return found, None
             below, scanned = min(below, number), scanned + 1
@@ -147,7 +138,7 @@ async def find_run(storage: Storage, logger: Logger, number: int) -> RunRecord |
     """One run by its number."""
     key = run_key(number)
     value = await storage.get(key)
-    return None if value is None else _upgraded_runs({key: value}, storage, logger).get(number)
+    return read_runs(EntryReader(storage, logger), {key: value}).get(number)
 
 
 def keep_lines(storage: Storage, number: int, lines: RunLines) -> None:
@@ -158,9 +149,7 @@ def keep_lines(storage: Storage, number: int, lines: RunLines) -> None:
 
 async def read_lines(storage: Storage, logger: Logger, number: int) -> RunLines:
     key = log_key(number)
-    value = await storage.get(key)
-    stored = {} if value is None else {key: value}
-    return EntryReader(stored, stored, storage, logger).entry(key, RunLines.from_json, RunLines())
+    return EntryReader(storage, logger).read(key, await storage.get(key), RunLines.from_json, RunLines())
 
 
 async def prepare_history(state: HistoryState, storage: Storage, logger: Logger, now: int) -> None:
@@ -176,9 +165,7 @@ async def load_day(state: HistoryState, storage: Storage, logger: Logger, at_ms:
         return
     key = f"{DAY_PREFIX}{day}"
     value = await storage.get(key)
-    stored = {} if value is None else {key: value}
-    empty = DayTotals(day)
-    state.days[day] = EntryReader(stored, stored, storage, logger).entry(key, DayTotals.from_json, empty)
+    state.days[day] = EntryReader(storage, logger).read(key, value, DayTotals.from_json, DayTotals(day))
     for old in sorted(state.days)[:-3]:
         del state.days[old]
 
@@ -186,22 +173,9 @@ async def load_day(state: HistoryState, storage: Storage, logger: Logger, at_ms:
 async def read_days(storage: Storage, logger: Logger, limit: int) -> list[DayTotals]:
     """The newest days first."""
     stored = await storage.list(prefix=DAY_PREFIX, reverse=True, limit=limit)
-    reader = EntryReader(stored, stored, storage, logger)
-    days = [reader.entry(key, DayTotals.from_json, None) for key in stored]
+    reader = EntryReader(storage, logger)
+    days = [reader.read(key, value, DayTotals.from_json, None) for key, value in stored.items()]
     return [day for day in days if day is not None]
-
-
-async def count_earlier_runs(storage: Storage, logger: Logger) -> int:
-    """Add up the runs that a release without daily totals stored. Returns their number."""
-    stored = await storage.list(prefix=RUN_PREFIX, reverse=True, limit=RUNS_MIN)
-    days: dict[str, DayTotals] = {}
-    runs = _upgraded_runs(stored, storage, logger).values()
-    ended = [run for run in runs if run.outcome != "running"]
-    for run in ended:
-        day = day_of(run.started_at)
-        days[day] = counted(days.get(day, DayTotals(day)), run)
-    storage.put({f"{DAY_PREFIX}{day}": totals.to_json() for day, totals in days.items()})
-    return len(ended)
 
 
 async def _remove_old(state: HistoryState, storage: Storage, now: int) -> None:

@@ -33,7 +33,7 @@ from tocsin.scheduler.history import (
 )
 from tocsin.scheduler.run import KeptLines, Run, RunLogger
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide, due_at
-from tocsin.scheduler.state import LAST_JOB_KEY, TaskState, load_state
+from tocsin.scheduler.state import TaskState, load_state
 from tocsin.scheduler.task import ContextBindings, Task, TaskContext, WorkContext
 from tocsin.scheduler.types import (
     AuditEntry,
@@ -82,9 +82,10 @@ class SchedulerDO(DurableObject):
         ctx.block_concurrency_while(self._load)
 
     async def _load(self) -> None:
-        storage, env, moment = self.ctx.storage, self.env, moment_of(self.env.clock)
-        self._state = await load_state(storage, self._tasks, env.upstreams, env.logger, moment)
-        self._bound_holds(moment.monotonic_ms + env.config.backoff_max_ms)
+        storage, env = self.ctx.storage, self.env
+        self._state = await load_state(storage, self._tasks, env.upstreams, env.logger, env.clock.now())
+        now = self._now()
+        self._end_holds()
         self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
         self._alerts = AlertSender(
             env,
@@ -97,24 +98,29 @@ class SchedulerDO(DurableObject):
         )
         self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
         begun = env.memory.begun_runs
-        interrupted = self._state.interrupt(moment, lambda run: RESET if run.id in begun else STOPPED)
+        interrupted = self._state.interrupt(now, lambda run: RESET if run.id in begun else STOPPED)
         for record in interrupted:
             self._emit("run.interrupted", {"task": record.task, "run": record.id}, level="WARN")
         if interrupted:
-            self._state.save(storage, moment, *interrupted)
+            self._save(*interrupted)
             if not self._is_drained():
                 self._set_alarm(self._decide())  # after a reset nothing else makes it ring at once
         self._report_overdrafts()
 
-    def _bound_holds(self, latest_ms: int) -> None:
-        """Shorten holds that are longer than possible, and end those whose upstream's plan has changed."""
+    def _end_holds(self) -> None:
+        """End the holds of tasks whose upstream's plan has changed."""
         for name, task in self._tasks.items():
-            state, upstream = self._state.tasks[name], task.upstream or ""
-            if state.held_until_ms is not None:
-                state.held_until_ms = min(state.held_until_ms, latest_ms)
-            budget = self._state.budgets.get(upstream)
-            if budget is not None and budget.plan != self.env.upstreams[upstream].quota.status():
-                state.held_until_ms = None
+            budget = self._state.budgets.get(task.upstream or "")
+            if budget is not None and budget.plan != self.env.upstreams[task.upstream or ""].quota.status():
+                self._state.tasks[name].next_run_after = None
+
+    def _now(self) -> int:
+        """The time. All times of the state are within their bounds of it."""
+        moment, config = moment_of(self.env.clock), self.env.config
+        hold_max_ms = max(config.backoff_max_ms, config.breaker_pause_ms)
+        if self._state.correct_times(moment, pause_max_ms=config.pause_max_ms, hold_max_ms=hold_max_ms):
+            self._save()
+        return moment.wall_ms
 
     def _report_overdrafts(self) -> None:
         reported = self.env.memory.reported
@@ -124,7 +130,7 @@ class SchedulerDO(DurableObject):
                 self._emit("budget.overdrawn", {"upstream": upstream, "reason": sentence}, level="WARN")
 
     def _save(self, *records: RunRecord) -> None:
-        self._state.save(self.ctx.storage, moment_of(self.env.clock), *records)
+        self._state.save(self.ctx.storage, *records)
 
     # RPC
 
@@ -132,8 +138,8 @@ class SchedulerDO(DurableObject):
         """Make sure that the alarm is set. Called when the process starts; safe to call at any time."""
         if self._is_drained():
             return None
-        if self._state.armed_ms is None:
-            self._state.armed_ms = moment_of(self.env.clock).monotonic_ms
+        if self._state.own.armed_at is None:
+            self._state.own.armed_at = self._now()
             self._save()
         self._set_alarm(self._decide())
         at: int | None = await self.ctx.storage.get_alarm()
@@ -144,10 +150,10 @@ class SchedulerDO(DurableObject):
 
     async def measured_status(self) -> FreeForm:
         status = self._status(await self.ctx.storage.get_alarm())
-        return MeasuredStatus(status, self._state.measured.measures()).to_json()
+        return MeasuredStatus(status, self._state.measures).to_json()
 
     async def measures(self) -> FreeForm:
-        return self._state.measured.measures().to_json()
+        return self._state.measures.to_json()
 
     async def events(self, after: int, wait_ms: int = 0) -> FreeForm:
         return (await self._events.after(after, wait_ms / 1000)).to_json()
@@ -166,7 +172,7 @@ class SchedulerDO(DurableObject):
     async def pause_until(self, until: int) -> FreeForm:
         """Start no scheduled run before this time (unix ms); runs under way stop at their next checkpoint."""
         check_pause(until, self.env.clock.now(), self.env.config.pause_max_ms)
-        self._state.paused_until = until
+        self._state.own.paused_until = until
         self._save()
         self._emit("scheduler.paused", {"until": until}, level="WARN")
         self._set_alarm(self._decide())
@@ -174,11 +180,11 @@ class SchedulerDO(DurableObject):
 
     async def resume(self) -> FreeForm:
         """End a pause, and let an open breaker try again."""
-        self._state.paused_until = None
+        self._state.own.paused_until = None
         breaker = self.env.config.breaker_failures
         for task in self._state.tasks.values():
             if breaker and task.consecutive_failures >= breaker:
-                task.held_until_ms = None
+                task.next_run_after = None
         self._save()
         self._emit("scheduler.resumed", {})
         self._set_alarm(self._decide())
@@ -233,11 +239,11 @@ class SchedulerDO(DurableObject):
         """Do a request job in this object: in the budget's request lane, as the single writer."""
         if job not in self.env.request_jobs:
             raise BindingMissing(f"there is no job {job!r} in this deployment")
-        session = request_session(self.env.logger.bind(job=job), self._state.measured.call_answered)
+        session = request_session(self.env.logger.bind(job=job), self._state.measures.call_answered)
         context = WorkContext(self._bindings, session, wake=self._wake)
         result = await self.env.request_jobs[job](context, argument)
-        self._state.last_job_at[job] = self.env.clock.now()
-        self.ctx.storage.put(LAST_JOB_KEY, {**self._state.last_job_at})
+        self._state.own.last_job_at[job] = self.env.clock.now()
+        self._save()
         return result
 
     async def reload(self) -> None:
@@ -273,7 +279,7 @@ class SchedulerDO(DurableObject):
             self._emit("scheduler.drained", {}, level="WARN")
             return
         if info is not None and not info.is_retry:
-            self._state.measured.alarm_rang(self.env.clock.now() - info.scheduled_time)
+            self._state.measures.alarm_rang(self.env.clock.now() - info.scheduled_time)
         await prepare_history(self._state, self.ctx.storage, self.env.logger, self.env.clock.now())
         decision = self._decide()
         started = [
@@ -325,7 +331,7 @@ class SchedulerDO(DurableObject):
             self._bindings,
             task_session(
                 RunLogger(env.logger.bind(task=name, run=record.id, trigger=trigger), kept),
-                self._state.measured.call_answered,
+                self._state.measures.call_answered,
                 may_probe=trigger == "refresh",
             ),
             slice_ms=task.slice_ms,
@@ -340,23 +346,23 @@ class SchedulerDO(DurableObject):
 
     async def _execute(self, run: Run) -> None:
         record = await run.execute()
-        moment, config, name = moment_of(self.env.clock), self.env.config, run.task.name
+        now, config, name = self._now(), self.env.config, run.task.name
         del self._running[name]
         self.env.memory.begun_runs.discard(record.id)
         limited_until = run.limited_until
         if run.slice_exceeded:  # it could not report that its upstream is limited
             limited_until = self._upstreams.closed_until(run.task.upstream)
         state = self._state.tasks[name]
-        hold_ms = None if limited_until is None else min(limited_until - moment.wall_ms, config.backoff_max_ms)
+        hold_ms = None if limited_until is None else min(limited_until - now, config.backoff_max_ms)
         if run.rerun and hold_ms is not None:
             state.rerun = True
             hold_ms = max(hold_ms, run.task.cadence_ms // RERUNS_PER_CADENCE)
         if run.wake_at is not None:
-            state.wake_at = max(run.wake_at, moment.wall_ms + WAKE_AGAIN_MS)
+            state.wake_at = max(run.wake_at, now + WAKE_AGAIN_MS)
         items = run.progress().done
-        self._state.end(record, moment, is_failure=run.is_failure, hold_ms=hold_ms, items=items)
+        self._state.end(record, now, is_failure=run.is_failure, hold_ms=hold_ms, items=items)
         if run.is_failure and 0 < config.breaker_failures <= state.consecutive_failures:
-            state.hold(config.breaker_pause_ms, moment)
+            state.next_run_after = now + config.breaker_pause_ms
             fields: FreeForm = {"task": name, "failures": state.consecutive_failures}
             self._emit("breaker.opened", fields, level="ERROR")
         self._save(record)
@@ -384,12 +390,12 @@ class SchedulerDO(DurableObject):
 
     def _decide(self) -> Decision:
         schedules = self._schedules(self._cadences()).values()
-        now, paused_until = self.env.clock.now(), self._paused_until()
+        now, paused_until = self._now(), self._state.own.paused_until
         return decide(schedules, now=now, paused_until=paused_until, ring_by=self._alerts.ring_at())
 
     def _schedules(self, cadences: Mapping[str, Cadence]) -> dict[str, TaskSchedule]:
         """What decides when each task runs. A last slot that a clock change left in the far future is corrected."""
-        moment, schedules = moment_of(self.env.clock), dict[str, TaskSchedule]()
+        now, schedules = self._now(), dict[str, TaskSchedule]()
         for name, task in self._tasks.items():
             state = self._state.tasks[name]
             schedule = TaskSchedule(
@@ -397,13 +403,13 @@ class SchedulerDO(DurableObject):
                 task.cadence_ms,
                 cadences[name].effective_ms,
                 state.last_slot_at,
-                state.next_run_after(moment),
+                state.next_run_after,
                 running=name in self._running,
                 rerun=state.rerun,
                 wake_at=state.wake_at,
                 enabled=task.enabled,
             )
-            schedules[name] = clamped(schedule, now=moment.wall_ms)
+            schedules[name] = clamped(schedule, now=now)
             state.last_slot_at = schedules[name].last_slot_at
         return schedules
 
@@ -429,13 +435,9 @@ class SchedulerDO(DurableObject):
             wait.reschedule(min(until_s, wait.when() or until_s))
 
     def _paused_until(self) -> int | None:
-        """When the pause ends, if there is one: never later than the longest pause, even if the clock was set back."""
-        now, state = self.env.clock.now(), self._state
-        if state.paused_until is not None:
-            state.paused_until = min(state.paused_until, now + self.env.config.pause_max_ms)
-            if state.paused_until <= now:
-                state.paused_until = None
-        return state.paused_until
+        """When the pause ends, if there is one."""
+        self._now()
+        return self._state.own.paused_until
 
     def _is_drained(self) -> bool:
         return self.ctx.id.name != self.env.config.instance
@@ -443,31 +445,31 @@ class SchedulerDO(DurableObject):
     # The status
 
     def _status(self, next_alarm_at: int | None) -> Status:
-        tasks, states, moment = self._task_statuses(), self._state.tasks, moment_of(self.env.clock)
+        tasks, states, now = self._task_statuses(), self._state.tasks, self._now()
         return Status(
             name=self.ctx.id.name,
             active=not self._is_drained(),
-            now=moment.wall_ms,
+            now=now,
             next_alarm_at=next_alarm_at,
             paused_until=self._paused_until(),
             pause_max_ms=self.env.config.pause_max_ms,
             consecutive_failures={name: states[name].consecutive_failures for name in tasks},
-            next_run_after={name: states[name].next_run_after(moment) for name in tasks},
+            next_run_after={name: states[name].next_run_after for name in tasks},
             tasks=tasks,
             budgets=self._upstreams.status(),
             last_run_at={name: states[name].last_run_at for name in tasks},
             last_result={name: states[name].last_result for name in tasks},
-            last_job_at=dict(self._state.last_job_at),
+            last_job_at=dict(self._state.own.last_job_at),
         )
 
     def _task_statuses(self) -> dict[str, TaskStatus]:
-        cadences, moment = self._cadences(), moment_of(self.env.clock)
+        cadences, now = self._cadences(), self._now()
         schedules, all_facts = self._schedules(cadences), self._facts()
 
         def task_status(name: str, task: Task) -> TaskStatus:
             run, state, facts = self._running.get(name), self._state.tasks[name], all_facts[name]
             health = task_health(facts)
-            due = due_at(schedules[name], now=moment.wall_ms, paused_until=facts.paused_until)
+            due = due_at(schedules[name], now=now, paused_until=facts.paused_until)
             return TaskStatus(
                 enabled=task.enabled,
                 upstream=task.upstream,
@@ -478,7 +480,7 @@ class SchedulerDO(DurableObject):
                 slice_ms=task.slice_ms,
                 next_due_at=due if task.enabled else None,
                 running=None if run is None else run.progress(),
-                last_success_at=state.last_success_at(moment),
+                last_success_at=state.last_success_at,
                 last_error=state.last_error,
                 missed_slots=state.missed_slots,
                 run_counts=dict(state.run_counts),
@@ -494,10 +496,10 @@ class SchedulerDO(DurableObject):
 
     def _facts(self) -> dict[str, TaskFacts]:
         """What determines each task's condition. Alerts need only this, at every ring of the alarm."""
-        moment, cadences, paused_until = moment_of(self.env.clock), self._cadences(), self._paused_until()
+        now, cadences, paused_until = self._now(), self._cadences(), self._state.own.paused_until
 
-        def ago(monotonic_ms: int | None) -> int | None:
-            return None if monotonic_ms is None else moment.monotonic_ms - monotonic_ms
+        def ago(at: int | None) -> int | None:
+            return None if at is None else now - at
 
         def task_facts(task: Task) -> TaskFacts:
             state = self._state.tasks[task.name]
@@ -505,8 +507,8 @@ class SchedulerDO(DurableObject):
                 task.name,
                 task.enabled,
                 cadences[task.name].effective_ms,
-                ago(state.succeeded_ms),
-                ago(self._state.armed_ms),
+                ago(state.last_success_at),
+                ago(self._state.own.armed_at),
                 state.consecutive_failures,
                 self.env.config.failing_after,
                 state.last_outcome,

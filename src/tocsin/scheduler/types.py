@@ -23,6 +23,10 @@ TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 SERVICE_STATES: tuple[ServiceState, ...] = get_args(ServiceState)
 
+RUN_BOUNDS_S = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+CALL_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 8)  # an attempt ends after 8 s
+LATENESS_BOUNDS_S = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300)
+
 
 @dataclass(frozen=True, slots=True)
 class RunError(Shape):
@@ -346,17 +350,44 @@ class Histogram(Shape):
         return self.bounds == list(bounds) and len(self.counts) == len(bounds) + 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Measures(Shape):
-    """What the scheduler has measured since its first start.
+    """What the scheduler has measured since its first start; stored, because an object is short-lived on Cloudflare.
 
     `run_seconds` has the durations of runs by task, `call_seconds` those of calls by upstream and class of answer,
     `alarm_lateness` how late the alarm rang.
     """
 
-    run_seconds: dict[str, Histogram]
-    call_seconds: dict[str, dict[str, Histogram]]
-    alarm_lateness: Histogram
+    run_seconds: dict[str, Histogram] = field(default_factory=dict)
+    call_seconds: dict[str, dict[str, Histogram]] = field(default_factory=dict)
+    alarm_lateness: Histogram = field(default_factory=lambda: Histogram([*LATENESS_BOUNDS_S]))
+
+    @classmethod
+    def __post_deserialize__(cls, stored: "Measures") -> "Measures":
+        """Continue the stored counts that use the same bounds."""
+        runs = {task: found for task, found in stored.run_seconds.items() if found.has(RUN_BOUNDS_S)}
+        calls = {
+            upstream: {kind: found for kind, found in kinds.items() if found.has(CALL_BOUNDS_S)}
+            for upstream, kinds in stored.call_seconds.items()
+        }
+        measures = cls(runs, calls)
+        if stored.alarm_lateness.has(LATENESS_BOUNDS_S):
+            measures.alarm_lateness = stored.alarm_lateness
+        return measures
+
+    def run_ended(self, record: RunRecord) -> None:
+        """Count a run. The duration of an interrupted run is not known."""
+        if record.outcome != "interrupted":
+            durations = self.run_seconds.setdefault(record.task, Histogram([*RUN_BOUNDS_S]))
+            durations.add((record.duration_ms or 0) / 1000)
+
+    def call_answered(self, upstream: str, kind: str, seconds: float) -> None:
+        """Count one attempt of a call by the class of its answer."""
+        kinds = self.call_seconds.setdefault(upstream, {})
+        kinds.setdefault(kind, Histogram([*CALL_BOUNDS_S])).add(seconds)
+
+    def alarm_rang(self, late_ms: int) -> None:
+        self.alarm_lateness.add(max(0, late_ms) / 1000)
 
 
 @dataclass(frozen=True, slots=True)
