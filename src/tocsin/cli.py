@@ -6,8 +6,7 @@ that each command loads only the modules that it uses.
 
 import sys
 import time
-from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -146,27 +145,6 @@ def board(
     client = connect()
     answer = client.get("/api/competition/leaderboard", query)
     print_answer(answer, as_json, render.board(client.read(Board, answer)))
-
-
-@app.command(cls=LocalCommand, rich_help_panel=COMPETITION)
-def explain(
-    txid: Annotated[str | None, typer.Argument(help="Look up this transaction at Hiro.", metavar="TXID")] = None,
-    file: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="A saved response from Hiro, v1 or v3.")
-    ] = None,
-    as_: Annotated[
-        Literal["eligible", "genesis", "registered", "not_registered"] | None,
-        typer.Option("--as", help="Assume that the sender has this tier."),
-    ] = None,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-) -> None:
-    """Show step by step how the verifier judges a transaction. Nothing is stored."""
-    from tocsin.commands import render
-    from tocsin.commands.explain import explain_command
-
-    explanation = explain_command(txid=txid, file=file, tier=as_, data_dir=data_dir)
-    print_answer(explanation.to_json(), as_json, render.explained(explanation))
 
 
 @app.command(cls=LocalCommand, rich_help_panel=COMPETITION)

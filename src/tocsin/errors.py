@@ -7,7 +7,6 @@ HoldfastError            the runtime's: see `holdfast.errors`. Catch it to catch
     ├── BackupRefused        a backup that cannot be made, read or restored: names the cause and the fix
     ├── RoundFileError       an invalid file of a round: names the line
     ├── OtherNetwork         a push is about another chain or network than ours
-    ├── TransactionUnreadable  there is no transaction to explain: no answer from Hiro, or none in the file
     ├── ServiceUnreachable   a command found no running service: the sentence explains how to start it
     ├── RunStopped           a run must end at this checkpoint (a pause, the end of its slice); tasks must not catch it
     ├── LogsError            the log service did not accept a batch; check `retryable`
@@ -70,10 +69,6 @@ class RoundFileError(TocsinError):
 
 class OtherNetwork(TocsinError):
     """A push that is not about Stacks mainnet."""
-
-
-class TransactionUnreadable(TocsinError):
-    """There is no transaction to explain; the sentence states why."""
 
 
 class ServiceUnreachable(TocsinError):

@@ -13,6 +13,7 @@ import pytest
 
 from stacks_simulator.addresses import address_of
 from support.patience import PATIENCE_S
+from support.processes import ask
 from support.scripted_scheduler import ADMIN_KEY
 from support.statuses import run_record
 from support.tocsin_command import TOCSIN, rest_of_terminal, tocsin
@@ -49,6 +50,23 @@ def test_refusals_and_events_are_listed(running: Running) -> None:
     assert happened.returncode == 0
     assert (refused.returncode, "does not accept this key" in refused.stderr) == (1, True)
     assert all("event" in json.loads(line) for line in happened.stdout.splitlines())
+
+
+@pytest.mark.slow
+def test_a_transaction_is_explained_step_by_step(running: Running) -> None:
+    """Without a key, in any spelling of its id: one of a contract that does not count. Wrong ids are refused."""
+    recorded = ask(f"http://127.0.0.1:{running.port}/api/competition/trades")[1]["trades"][0]
+    as_json = tocsin("explain", recorded["txid"][2:].upper(), "--json", port=running.port, ADMIN_KEY="")
+    shown = tocsin("explain", recorded["txid"], port=running.port, ADMIN_KEY="")
+    malformed = tocsin("explain", "0x12", port=running.port)
+
+    verdict = json.loads(as_json.stdout)
+    assert (as_json.returncode, verdict["code"], verdict["known_from"]) == (0, "contract_not_allowlisted", "record")
+    assert verdict["swap"] == {name: recorded[name] for name in ("token_in", "amount_in", "token_out", "amount_out")}
+    assert [step["name"] for step in verdict["steps"] if not step["ok"]] == ["contract"]
+    assert (shown.stdout.count("✓"), shown.stdout.count("✗")) == (len(verdict["steps"]) - 1, 1)
+    assert shown.stdout.splitlines()[-1].startswith("Rejected (contract_not_allowlisted): ")
+    assert (malformed.returncode, "64 hex digits" in malformed.stderr) == (2, True)
 
 
 @pytest.mark.slow

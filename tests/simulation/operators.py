@@ -5,7 +5,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -18,15 +18,20 @@ from simulation.process import MIGRATIONS, SimulatedProcess
 from simulation.users import OPERATOR, Crowds
 from stacks_simulator.addresses import address_of
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
-from stacks_simulator.http_messages import SimulatedRequest
 from stacks_simulator.wallets import Wallet
-from tocsin.commands.explain import explain_file, explained
 from tocsin.commands.rows import ImportReport, TableCounts, import_file, opened, write_d1_sql
-from tocsin.errors import ImportRefused, TransactionUnreadable
+from tocsin.errors import ImportRefused, NoAnswer
 from tocsin.rounds.round import CATEGORIES
-from tocsin.settings import Settings
 from tocsin.swaps.agents import TABLES
+from tocsin.swaps.codes import Code
+from tocsin.swaps.explain import explain, explain_check
+from tocsin.swaps.rules import TIER, Check, Tier, rules_of
 from tocsin.swaps.types import Explanation
+from tocsin.swaps.verify import moves_if_needed
+from tocsin.upstream.answer import value_or_raise
+from tocsin.upstream.hiro import HiroClient
+from tocsin.upstream.limiter import BudgetLimiter, CallSession, request_session, restored_budget
+from tocsin.upstream.registry import upstreams
 
 ROUNDS_PATH = "/api/admin/competition/finalize"
 HEADERS = {**OPERATOR, "content-type": "application/json"}
@@ -49,9 +54,6 @@ Form: TypeAlias = Literal["lines", "results"]
 # Values that a file may hold and that a reader may stumble over.
 NAMES = (None, "Ann", "it's", "a;b", "BEGIN TRANSACTION;", "two\nlines", "ünïcode", 'a "name"', "back\\slash", "-- x")
 MISTAKES = ("'", '"', "\\", "(", ")", ",", ";", "\n", "/*", "--", "[", "x'0", "\0", "é", "9" * 30, "NULL", "char(")
-SAVED = ("/extended/v1/tx/{}", "/extended/v1/tx/{}?event_limit=2", "/extended/v3/transactions/{}")
-ODD_BODIES = 6  # of one transaction, each shortened or changed in a different way
-ON_RECORD = "record"  # the step of an explanation made without Hiro
 
 
 class RoundOperators(Crowds):
@@ -301,7 +303,7 @@ def same_tables(
 
 
 class CommandUsers(RoundOperators):
-    """`tocsin import` and `tocsin explain`."""
+    """`tocsin import`, and explanations of transactions."""
 
     # Import
 
@@ -382,10 +384,7 @@ class CommandUsers(RoundOperators):
 
     def _explain(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
         for transaction in self._calls_or_any(rng):
-            if event.values["saved"]:
-                for _ in range(ODD_BODIES if event.values["odd"] else 1):
-                    self._explain_saved(transaction, rng, odd=event.values["odd"])
-            else:
+            if not event.values["saved"]:
                 self.spawn(self._explain_now(process, transaction, rng))
 
     def _calls_or_any(self, rng: Random) -> list[ChainTransaction]:
@@ -394,51 +393,31 @@ class CommandUsers(RoundOperators):
         calls = [each for each in newest if isinstance(each.payload, SimulatedCall)]
         return (calls if calls and rng.random() < 0.8 else newest)[:1]
 
-    def _settings_here(self) -> Settings:
-        return replace(self._history.settings, data_dir=str(self._history.directory))
-
     async def _explain_now(self, process: SimulatedProcess, transaction: ChainTransaction, rng: Random) -> None:
-        """Explain a transaction with Hiro's current answer. The command is its own process with its own budget."""
-        before = self._is_true(transaction)
+        """Explain a transaction with Hiro's current answer, outside the service and with a budget of its own."""
+        before, clock, log = self._is_true(transaction), process.clock, CapturedLog()
+        upstream = upstreams(self._history.settings)["hiro"]
+        limiter = BudgetLimiter("hiro", restored_budget(upstream.quota, None, clock), clock, rng.random, log, str)
+        client = upstream.connect(self._outside.fetch, limiter, clock, rng.random)
+        assert isinstance(client, HiroClient)
         try:
-            explanation = await explained(
-                self._settings_here(),
-                transaction.tx_id,
-                None,
-                fetch=self._outside.fetch,
-                clock=process.clock,
-                chance=rng.random,
-                logger=CapturedLog(),
-                budget_logger=CapturedLog(),
-            )
-        except TransactionUnreadable:
+            explanation = await self._explained(client, transaction.tx_id, request_session(log, patience_s=20.0))
+        except NoAnswer:
             self._history.happened["explain unanswered"] += 1
             return
         if before is self._is_true(transaction):
             self._check_explanation(transaction, explanation, is_true=before)
 
-    def _explain_saved(self, transaction: ChainTransaction, rng: Random, *, odd: bool) -> None:
-        """Explain a transaction from a saved answer of Hiro, perhaps shortened or changed by hand."""
-        hiro = self._outside.simulator.hiro
-        reply = hiro.reply(SimulatedRequest.get(rng.choice(SAVED).format(transaction.tx_id)))
-        if reply.status != 200:
-            return
-        body = json.loads(reply.body)
-        if odd:
-            body = without_some(body, rng) if rng.random() < 0.5 else with_odd_part(body, rng)
-        with TemporaryDirectory(dir=self._history.directory.parent) as made:
-            file = Path(made) / "tx.json"
-            file.write_text(json.dumps({"tx": body} if rng.random() < 0.3 else body))
-            try:
-                explanation = explain_file(self._settings_here(), file, None)
-            except TransactionUnreadable:
-                self._history.happened["explain unreadable"] += 1
-                if not odd:
-                    self._history.broken("explains", f"{transaction.tx_id} cannot be read as Hiro sends it")
-                return
-        is_true = self._is_true(transaction)
-        if not odd or explanation.status == "verified":  # a changed body may lack what makes it count
-            self._check_explanation(transaction, explanation, is_true=is_true)
+    async def _explained(self, client: HiroClient, tx_id: str, session: CallSession) -> Explanation:
+        found = (value_or_raise(await client.transactions_with_events([tx_id], session)) or {}).get(tx_id)
+        if found is None:
+            return explain_check(Check("transaction", "Hiro does not know it", Code.TX_NOT_FOUND))
+        rules, sender = rules_of(self._history.settings), found.transaction.sender
+        with self._history.reader.at_one_instant() as live:
+            row = live.execute(TIER, (sender,)).fetchone()
+        tier: Tier = "not_registered" if row is None else row[0]
+        moves = await moves_if_needed(client, session, found, tier, rules)
+        return explain(found.transaction, moves, tier, rules)
 
     def _is_true(self, transaction: ChainTransaction) -> bool:
         return any(swap.txid == transaction.tx_id for swap in self._outside.truth())
@@ -447,16 +426,11 @@ class CommandUsers(RoundOperators):
         """Check that exactly the swaps that count are verified, and those Hiro does not show yet are pending."""
         hiro = self._outside.simulator.hiro
         self._history.happened[f"explain {explanation.status}"] += 1
-        if explanation.steps[0].name == ON_RECORD or hiro.index_lag_ms or hiro.list_lag_ms:
-            return  # explained from the record, or from what Hiro knew some minutes ago
+        if hiro.index_lag_ms or hiro.list_lag_ms:
+            return  # explained from what Hiro knew some minutes ago
         wrong = {"verified": not is_true, "rejected": is_true}.get(explanation.status, False)
         if wrong:
             self._history.broken("explains", f"{transaction.tx_id} is {explanation}, and it counts: {is_true}")
-
-
-def without_some(body: dict[str, Any], rng: Random) -> dict[str, Any]:
-    """Return a shortened body: some fields are left out."""
-    return {name: value for name, value in body.items() if rng.random() < 0.9}
 
 
 def _copy(live: sqlite3.Connection) -> sqlite3.Connection:

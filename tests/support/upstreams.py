@@ -6,8 +6,10 @@ from typing import TypeVar
 
 from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scripted_fetch import Handler, ScriptedFetch
+from tocsin.stacks import Transaction
+from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, Ok
 from tocsin.upstream.budget import Quota, StoredBudget
 from tocsin.upstream.client import Upstream, UpstreamClient
@@ -21,7 +23,12 @@ HIRO_URL = "https://hiro.test"
 TENERO_URL = "https://tenero.test"
 KEY = "k3y-0f-0urs"
 
+LATEST_S = START_MS // 1000 + 86_400  # the latest time of a block that Hiro may name
 ROOMY = Quota(second=1_000, minute=10_000, month=10_000_000)
+
+
+def read_transaction(body: JSON) -> Transaction:
+    return hiro_parse.transaction_v1(body, LATEST_S)
 
 
 def value_of(answer: Answer[T]) -> T:

@@ -11,10 +11,9 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast_testing.virtual_time import START_MS
 from support.scripted_fetch import Request, always, example_response, in_turn, response
-from support.upstreams import HIRO_URL, KEY, Wired, wired_hiro, wired_tenero
+from support.upstreams import HIRO_URL, KEY, Wired, read_transaction, wired_hiro, wired_tenero
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse
-from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Limited, Malformed, NotFound, Ok, Unauthorised, Unavailable
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import LogOnce, UpstreamClient, backoff_s, header_number, read_retry_after
@@ -113,7 +112,7 @@ async def test_no_secret_and_no_control_character_reaches_the_log() -> None:
         for body in (f"\x1b[31m{KEY}" + "x" * 500, "y" * 195 + KEY, f"[{message}", message, "[" + KEY * 40):
             wired = wired_hiro(always(response(body, status=status, headers=headers)))
 
-            answer = await wired.client.get("/x", hiro_parse.transaction_v3, wired.task())
+            answer = await wired.client.get("/x", read_transaction, wired.task())
 
             everything = repr(wired.log.lines) + repr(answer) + repr(wired.client._upstream)
             assert KEY[:3] not in everything
@@ -126,7 +125,7 @@ async def test_a_key_is_masked_in_every_form_before_the_text_is_cut(echo: str, p
     """A key that an upstream sends back escaped, across the cut of the log line, shows no part of itself."""
     wired = wired_hiro(always(response("." * place + echo + "tail", status=500)), key='q7"w8\\e9z5k1')
 
-    await wired.client.get("/x", hiro_parse.transaction_v3, wired.task())
+    await wired.client.get("/x", read_transaction, wired.task())
 
     shown = wired.log.of("upstream.attempt_failed")[0].fields["body_start"]
     assert shown.startswith("." * place)

@@ -12,9 +12,9 @@ from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.virtual_time import VirtualClock
 from support.example_chain import SWAP, TXID
 from support.scripted_fetch import example_response
+from support.upstreams import read_transaction
 from tocsin.fetch import FetchResponse
 from tocsin.stacks import Transaction
-from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, Malformed, Ok, Unavailable
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import UpstreamClient
@@ -84,11 +84,11 @@ async def upstream(*replies: Reply) -> AsyncIterator[tuple[UpstreamClient, Captu
         await asyncio.gather(*(handler for handler in handlers if handler is not None))
 
 
-FINE = whole(example_response("hiro/v3_transaction_synthetic", x_ratelimit_limit_stacks_minute="500"))
+FINE = whole(example_response("hiro/swap_simple_synthetic", x_ratelimit_limit_stacks_minute="500"))
 
 
 async def ask(client: UpstreamClient, log: CapturedLog) -> Answer[Transaction]:
-    return await client.get(f"/extended/v3/transactions/{TXID}", hiro_parse.transaction_v3, request_session(log))
+    return await client.get(f"/extended/v3/transactions/{TXID}", read_transaction, request_session(log))
 
 
 async def test_a_real_answer_is_read() -> None:

@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 
 from holdfast.types import JSON
-from holdfast_testing.virtual_time import START_MS
 from support.example_chain import POOL, SBTC, STSTX, SWAP, TXID, WALLET
 from support.scripted_fetch import example
+from support.upstreams import LATEST_S, read_transaction
 from tocsin.errors import MalformedBody
 from tocsin.stacks import BalanceChange, HookStatus, StxPayment, TransferEvent
 from tocsin.upstream import hiro_parse, tenero
 from tocsin.upstream.hiro_parse import received, transferred
 
-LATEST_S = START_MS // 1000 + 86_400
 V1_MINED = (
     "swap_simple_synthetic",
     "swap_multihop_through_wallet_synthetic",
@@ -29,12 +28,10 @@ V1_MINED = (
 )
 V1_UNMINED = ("pending_synthetic", "dropped_synthetic")
 PARSERS: list[tuple[Callable[[Any], object], tuple[str, ...]]] = [
-    (hiro_parse.transaction_v3, ("hiro/v3_transaction_synthetic",)),
     (lambda body: hiro_parse.principal_page_v3(body, LATEST_S, "SP"), ("hiro/v3_principal_transactions_synthetic",)),
     (lambda body: hiro_parse.network_page_v3(body, LATEST_S), ("hiro/v3_transactions_synthetic",)),
-    (hiro_parse.events_v3, ("hiro/v3_transaction_events_synthetic",)),
     (lambda body: hiro_parse.balance_changes_v3(body, [TXID]), ("hiro/v3_principal_balance_changes_synthetic",)),
-    (hiro_parse.transaction_v1, tuple(f"hiro/{name}" for name in V1_MINED + V1_UNMINED)),
+    (read_transaction, tuple(f"hiro/{name}" for name in V1_MINED + V1_UNMINED)),
     (hiro_parse.events_v1, tuple(f"hiro/{name}" for name in V1_MINED if name != "v1_tx_coinbase")),
     (lambda body: hiro_parse.transactions_with_events_v1(body, list(body), LATEST_S), ("hiro/v1_tx_multiple",)),
     (lambda body: tenero.token_price(body, SBTC, SBTC), ("tenero/token", "tenero/token_price_string")),
@@ -79,21 +76,12 @@ def test_every_field_that_is_read_is_in_the_examples(parse: Callable[[Any], obje
 
 
 def test_v3_examples_mean_what_we_think() -> None:
-    """Transaction, principal's page, events and balance changes of the one example swap."""
-    assert hiro_parse.transaction_v3(example("hiro/v3_transaction_synthetic")["body"]) == SWAP
-
+    """Principal's page and balance changes of the one example swap."""
     body = example("hiro/v3_principal_transactions_synthetic")["body"]
     page = hiro_parse.principal_page_v3(body, LATEST_S, "SP").value
     assert [item.tx_id for item in page.items] == [TXID]
     assert page.items[0].event_count is None
     assert page.next_cursor is None
-
-    events = hiro_parse.events_v3(example("hiro/v3_transaction_events_synthetic")["body"])
-    assert events == (
-        (0, None),
-        (1, TransferEvent(1, "transfer", "stx", WALLET, POOL, 1000000)),
-        (2, TransferEvent(2, "transfer", STSTX, POOL, WALLET, 859839)),
-    )
 
     body = example("hiro/v3_principal_balance_changes_synthetic")["body"]
     changes = hiro_parse.balance_changes_v3(body, [TXID]).page.items
@@ -101,13 +89,15 @@ def test_v3_examples_mean_what_we_think() -> None:
     assert [change.net for change in changes] == [-1003000, 859839]
 
 
-def test_v1_and_v3_agree_on_the_same_swap() -> None:
-    """Two spellings, one meaning."""
+def test_v1_examples_mean_what_we_think() -> None:
+    """Transaction and transfers of the one example swap."""
     body = example("hiro/swap_simple_synthetic")["body"]
-    v3_events = hiro_parse.events_v3(example("hiro/v3_transaction_events_synthetic")["body"])
 
-    assert hiro_parse.transaction_v1(body) == SWAP
-    assert hiro_parse.events_v1(body) == tuple(event for _, event in v3_events if event)
+    assert read_transaction(body) == SWAP
+    assert hiro_parse.events_v1(body) == (
+        TransferEvent(1, "transfer", "stx", WALLET, POOL, 1000000),
+        TransferEvent(2, "transfer", STSTX, POOL, WALLET, 859839),
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +112,7 @@ def test_v1_and_v3_agree_on_the_same_swap() -> None:
 )
 def test_a_transaction_off_the_chain_is_not_canonical(name: str, status: str, mined: bool, canonical: bool) -> None:
     """A success on a fork is not canonical; the mempool has no block."""
-    transaction = hiro_parse.transaction_v1(example(f"hiro/{name}")["body"])
+    transaction = read_transaction(example(f"hiro/{name}")["body"])
 
     assert (transaction.status, transaction.mined is not None, transaction.canonical) == (status, mined, canonical)
 
@@ -132,7 +122,7 @@ def test_a_cut_list_of_events_shows_in_its_count() -> None:
     cut = example("hiro/swap_dlmm_multibin_synthetic_default_page")["body"]
     full = example("hiro/swap_dlmm_multibin_synthetic_full")["body"]
 
-    assert hiro_parse.transaction_v1(cut).event_count == len(full["events"]) > len(cut["events"]) == 20
+    assert read_transaction(cut).event_count == len(full["events"]) > len(cut["events"]) == 20
 
 
 @pytest.mark.parametrize(
@@ -140,53 +130,46 @@ def test_a_cut_list_of_events_shows_in_its_count() -> None:
 )
 def test_amounts_are_exact_at_any_size(amount: str, exact: int) -> None:
     """No float on the way."""
-    body = example("hiro/v3_transaction_events_synthetic")["body"]
-    body["results"][1]["stx_asset"]["amount"] = amount
-    event = hiro_parse.events_v3(body)[1][1]
+    body = example("hiro/swap_simple_synthetic")["body"]
+    body["events"][-2]["asset"]["amount"] = amount
 
-    assert event is not None
-    assert event.amount == exact
+    assert hiro_parse.events_v1(body)[0].amount == exact
 
 
 @pytest.mark.parametrize("amount", ["1e3", "0x10", "-5", "1.5", "", None, 5, 5.0, True, "9" * 40, "٣"])
 def test_what_is_not_an_amount_is_refused(amount: object) -> None:
     """Only decimal digits, and not more of them than the chain has."""
-    body = example("hiro/v3_transaction_events_synthetic")["body"]
-    body["results"][2]["ft_asset"]["amount"] = amount
+    body = example("hiro/swap_simple_synthetic")["body"]
+    body["events"][-1]["asset"]["amount"] = amount
 
-    with pytest.raises(MalformedBody, match=r"results\[2\]: amount"):
-        hiro_parse.events_v3(body)
+    with pytest.raises(MalformedBody, match=r"events\[2\]: amount"):
+        hiro_parse.events_v1(body)
 
 
 def test_mints_and_burns_have_one_side() -> None:
     """A mint without sender and a burn without recipient are events; a transfer without either is not."""
-    body = example("hiro/v3_transaction_events_synthetic")["body"]
-    asset = body["results"][2]["ft_asset"]
+    body = example("hiro/swap_simple_synthetic")["body"]
+    asset = body["events"][-1]["asset"]
     for kind, side, gone in (("mint", "sender", ""), ("burn", "recipient", None)):
-        body["results"][2]["ft_asset"] = {**asset, "type": kind, side: gone}
-        event = hiro_parse.events_v3(body)[2][1]
-        assert event is not None
+        body["events"][-1]["asset"] = {**asset, "asset_event_type": kind, side: gone}
+        event = hiro_parse.events_v1(body)[-1]
         assert (event.kind, getattr(event, side)) == (kind, None)
 
-    body["results"][2]["ft_asset"] = {**asset, "sender": ""}
+    body["events"][-1]["asset"] = {**asset, "sender": ""}
     with pytest.raises(MalformedBody, match="a transfer without sender or recipient"):
-        hiro_parse.events_v3(body)
+        hiro_parse.events_v1(body)
 
 
 @pytest.mark.parametrize("amount", [None, "5"])
 def test_an_event_of_a_new_type_is_passed_over_only_if_it_moves_nothing(amount: str | None) -> None:
     """Left out, a transfer under a new name would make a swap a refusal for good."""
     asset: JSON = {"asset_event_type": "transfer", "sender": "SPA", "recipient": "SPB", "amount": amount}
-    v1: JSON = {"events": [{"event_index": 0, "event_type": "token_asset_2", "asset": asset}]}
-    row: JSON = {"event_index": 0, "type": "token_asset_2", "token_asset_2": {"amount": amount}}
-    v3: JSON = {"results": [row], "total": 1, "cursor": {"next": None}}
+    body: JSON = {"events": [{"event_index": 0, "event_type": "token_asset_2", "asset": asset}]}
     if amount is None:
-        assert hiro_parse.events_v1(v1) == ()
-        assert hiro_parse.events_v3(v3) == ((0, None),)
+        assert hiro_parse.events_v1(body) == ()
     else:
-        for parse, body in ((hiro_parse.events_v1, v1), (hiro_parse.events_v3, v3)):
-            with pytest.raises(MalformedBody, match="unknown type"):
-                parse(body)
+        with pytest.raises(MalformedBody, match="unknown type"):
+            hiro_parse.events_v1(body)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(3, 3), (0, 0), (None, 0)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast_testing.virtual_time import run_virtual
 from support.example_chain import SBTC, TXID, WALLET
 from support.scripted_fetch import example, response
-from support.upstreams import KEY, Wired, wired_hiro, wired_tenero
+from support.upstreams import KEY, Wired, read_transaction, wired_hiro, wired_tenero
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse
 from tocsin.upstream import hiro_parse
@@ -21,9 +21,8 @@ from tocsin.upstream.tenero import PriceAnswers
 
 ANSWERS: tuple[type, ...] = (Ok, NotFound, *get_args(Failure))
 HIRO_EXAMPLES = [
-    "hiro/v3_transaction_synthetic",
     "hiro/v3_principal_transactions_synthetic",
-    "hiro/v3_transaction_events_synthetic",
+    "hiro/swap_simple_synthetic",
     "hiro/v3_principal_balance_changes_synthetic",
     "hiro/v1_tx_multiple",
     "hiro/pending_synthetic",
@@ -114,7 +113,7 @@ async def ask_everything(wired: Wired) -> list[Answer[object] | PriceAnswers]:
     """Every method of both clients against this upstream."""
     hiro, tenero, log = wired.hiro, wired.tenero, wired.log
     return [
-        await wired.client.get("/x", hiro_parse.transaction_v3, wired.request()),
+        await wired.client.get("/x", read_transaction, wired.request()),
         await hiro.transactions_with_events([TXID, "ab" * 32], wired.request()),
         await hiro.call_argument([TXID, "ab" * 32], "provider", wired.request()),
         await hiro.all_events([LONG_ROUTE], wired.request()),
@@ -186,7 +185,7 @@ async def test_memory_stays_within_a_bound(name: str, status: int) -> None:
     wired = wired_hiro(lambda _: FetchResponse(status, {}, body))
     tracemalloc.start()
     try:
-        answer = await wired.client.get("/x", hiro_parse.transaction_v3, wired.task(retries_max=0))
+        answer = await wired.client.get("/x", read_transaction, wired.task(retries_max=0))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -200,7 +199,7 @@ async def test_memory_stays_within_a_bound(name: str, status: int) -> None:
 async def test_a_body_beyond_the_cap_is_refused_even_if_fetch_let_it_through() -> None:
     """The client checks the size itself, and asks fetch for no more than its cap."""
     wired = wired_hiro(lambda _: FetchResponse(200, {}, b" " * (CAP + 1)))
-    answer = await wired.client.get("/x", hiro_parse.transaction_v3, wired.task())
+    answer = await wired.client.get("/x", read_transaction, wired.task())
 
     assert isinstance(answer, Malformed)
     assert wired.fetch.requests[0].body_max == CAP

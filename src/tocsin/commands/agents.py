@@ -1,4 +1,4 @@
-"""The commands that show agents, refusals and events."""
+"""The commands that show agents, verdicts, refusals and events."""
 
 from typing import Annotated
 
@@ -11,6 +11,7 @@ agents = typer.Typer(no_args_is_help=True, help="Show agents.")
 
 def register(app: typer.Typer) -> None:
     app.add_typer(agents, name="agents", rich_help_panel=COMPETITION)
+    app.command(rich_help_panel=COMPETITION)(explain)
     app.command(rich_help_panel=COMPETITION)(refusals)
     app.command(rich_help_panel=WATCH)(events)
 
@@ -31,6 +32,23 @@ def show(
     client = connect()
     answer = client.get(f"/api/competition/agents/{quote(address, safe='')}")
     print_answer(answer, as_json, render.agent(client.read(AgentView, answer)))
+
+
+@calls_service
+def explain(
+    connect: Connect,
+    txid: Annotated[str, typer.Argument(help="A transaction, recorded or not.", metavar="TXID")],
+    as_json: AsJson = False,
+) -> None:
+    """Show step by step whether a transaction counts, and why. Nothing is stored."""
+    from urllib.parse import quote
+
+    from tocsin.commands import render
+    from tocsin.swaps.types import TradeVerdict
+
+    client = connect()
+    answer = client.get(f"/api/competition/trades/{quote(txid, safe='')}")
+    print_answer(answer, as_json, render.explained(client.read(TradeVerdict, answer)))
 
 
 @calls_service

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from tocsin.scheduler.types import AuditList, DayList, Health, RefreshResult, Reloaded, RunList, Status, TaskStatus
     from tocsin.shape import FreeForm
-    from tocsin.swaps.types import Explanation, RecentRefusal, RefusalPage, SubmitAnswer
+    from tocsin.swaps.types import RecentRefusal, RefusalPage, SubmitAnswer, TradeVerdict
     from tocsin.upstream.budget import BudgetStatus
 
 OUTCOME_COLORS = {
@@ -254,24 +254,19 @@ def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[
     )
 
 
-def explained(explanation: Explanation) -> Iterable[RenderableType]:
+def explained(verdict: TradeVerdict) -> Iterable[RenderableType]:
     steps = Table.grid(padding=(0, 2))
-    for step in explanation.steps:
+    for step in verdict.steps:
         mark = "[green]✓[/]" if step.ok else "[red]✗[/]"
         steps.add_row(mark, step.name, escape(step.detail))
     yield steps
-    if explanation.swap is None:
-        for leg in explanation.legs or ():
+    if verdict.swap is None:
+        for leg in verdict.legs or ():
             yield f"   {leg.role}: {leg.amount} of {escape(leg.token)}"
-    if explanation.code is None:
-        yield f"[bold green]Verified[/]: {escape(explanation.reason)}."
-    elif explanation.status == "unknown":
-        yield f"[bold]Unknown[/] ({explanation.code}): {escape(explanation.reason)}."
+    if verdict.code is None:
+        yield f"[bold green]Verified[/]: {escape(verdict.reason)}."
     else:
-        from tocsin.swaps.codes import MEANINGS, Code
-
-        sentence = MEANINGS[Code(explanation.code)].sentence
-        yield f"[bold]{explanation.status.capitalize()}[/] ({explanation.code}): {escape(sentence)}"
+        yield f"[bold]{verdict.status.capitalize()}[/] ({verdict.code}): {escape(verdict.sentence or verdict.reason)}"
 
 
 def rechecked(answer: SubmitAnswer) -> Iterable[str]:

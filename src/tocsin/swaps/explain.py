@@ -4,7 +4,6 @@ The steps are the verifier's own checks in its own order. All of them are shown,
 one, so anyone who fixes one problem sees the others.
 """
 
-from dataclasses import replace
 from typing import Literal
 
 from holdfast.types import Row
@@ -16,53 +15,16 @@ from tocsin.swaps.types import ExplainStep, Explanation, Leg, SwapAmounts
 from tocsin.swaps.values import stored_excess
 
 
-def explain(
-    transaction: Transaction,
-    moves: Moves | None,
-    tier: Tier,
-    rules: Rules,
-    *,
-    sender_note: str = "",
-    unusable: Check | None = None,
-) -> Explanation:
-    """Explain a transaction.
-
-    `moves` are the changes to its sender's balance, None if unknown. `sender_note` states where the tier comes from,
-    if that is not obvious; `unusable` states why its tokens cannot be judged.
-    """
+def explain(transaction: Transaction, moves: Moves | None, tier: Tier, rules: Rules) -> Explanation:
+    """Explain a transaction. `moves` are the changes to its sender's balance, None if unknown."""
     steps = list(checks(transaction, tier, rules))
     swap = None if moves is None else swap_of(moves)
     legs = None if moves is None else legs_of(moves)
     if swap is not None and legs is not None and steps[0].code is None:
         steps.append(_tokens(swap, legs))
-    elif unusable is not None:
-        steps.append(unusable)
     elif all(check.code is None for check in steps):
         steps.append(Check("tokens", "Hiro does not show its tokens yet", Code.PENDING))
-    shown = _shown(transaction, steps, sender_note)
-    return _explanation(_first_failed(steps), shown, swap, legs)
-
-
-def explain_not_found(tx_id: str) -> Explanation:
-    check = Check("transaction", "Hiro does not know it", Code.TX_NOT_FOUND)
-    return _explanation(check, [_step(check, tx_id)])
-
-
-def without_verdict(explanation: Explanation) -> Explanation:
-    """Return the explanation with status unknown: the tokens cannot be judged, and the code names what is missing."""
-    return replace(explanation, status="unknown")
-
-
-def with_record(explanation: Explanation, row: Row) -> Explanation:
-    """Return the explanation with a step for the recorded swap, a row of `swaps`."""
-    return replace(explanation, steps=[*explanation.steps, _step(_record(row), "")])
-
-
-def explain_record(row: Row, note: str) -> Explanation:
-    """Explain a recorded swap from its record alone; `note` gives the reason."""
-    check = _record(row)
-    swap = Swap(row["token_in"], int(row["amount_in"]), row["token_out"], int(row["amount_out"]))
-    return _explanation(check, [_step(check, note)], swap, recorded_legs(row))
+    return _explanation(_first_failed(steps), _shown(transaction, steps), swap, legs)
 
 
 def explain_stored_swap(transaction: Transaction, row: Row, tier: Tier, rules: Rules) -> Explanation:
@@ -83,7 +45,7 @@ def explain_refusal(transaction: Transaction, refusal: Check, tier: Tier, rules:
 
 
 def explain_check(check: Check) -> Explanation:
-    return _explanation(check, [_step(check, "")])
+    return _explanation(check, [_step(check)])
 
 
 def _record(row: Row) -> Check:
@@ -122,9 +84,9 @@ def _first_failed(steps: list[Check]) -> Check:
     return next((check for check in steps if check.code is not None), steps[-1])
 
 
-def _shown(transaction: Transaction, steps: list[Check], sender_note: str = "") -> list[ExplainStep]:
+def _shown(transaction: Transaction, steps: list[Check]) -> list[ExplainStep]:
     head = Check("transaction", f"{transaction.tx_id}, sent by {transaction.sender}")
-    return [_step(check, sender_note if check.name == "sender" else "") for check in (head, *steps)]
+    return [_step(check) for check in (head, *steps)]
 
 
 def _amounts(swap: Swap) -> SwapAmounts:
@@ -137,6 +99,5 @@ def _tokens(swap: Swap | NoSwap, legs: list[Leg]) -> Check:
     return Check("tokens", shown_legs(legs))
 
 
-def _step(check: Check, note: str) -> ExplainStep:
-    detail = f"{check.detail} ({note})" if note else check.detail
-    return ExplainStep(check.name, check.code is None, detail, None if check.code is None else str(check.code))
+def _step(check: Check) -> ExplainStep:
+    return ExplainStep(check.name, check.code is None, check.detail, None if check.code is None else str(check.code))

@@ -445,11 +445,9 @@ async def _asked(
 
 
 def _verdict(txid: str, explanation: Explanation, known_from: KnownFrom, swap: Row | None = None) -> TradeVerdict:
-    status = explanation.status
-    assert status != "unknown"  # only a saved file can have that status
     return TradeVerdict(
         txid=txid,
-        status=status,
+        status=explanation.status,
         known_from=known_from,
         reason=explanation.reason,
         steps=explanation.steps,

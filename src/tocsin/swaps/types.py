@@ -212,13 +212,9 @@ class SwapAmounts(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class Explanation(SnakeShape):
-    """The verifier's judgement of a transaction, step by step.
+    """The verifier's judgement of a transaction, step by step. `legs` is null if it is not known what moved."""
 
-    `legs` is null if it is not known what moved. `unknown`: a saved body does not show whether it counts, and `code`
-    and `reason` explain what is missing.
-    """
-
-    status: Literal["verified", "pending", "rejected", "unknown"]
+    status: Literal["verified", "pending", "rejected"]
     code: str | None
     reason: str
     steps: list[ExplainStep]

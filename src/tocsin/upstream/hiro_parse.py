@@ -58,7 +58,6 @@ TOKEN_EVENTS = frozenset({"fungible_token_asset", "ft_transfer_event"})
 OTHER_EVENTS = frozenset(("smart_contract_log", "contract_log", "non_fungible_token_asset", "nft_asset", "stx_lock"))
 
 FIRST_BITCOIN_BLOCK_S = 1_231_006_505  # no block is older
-SAVED_TIME_MAX_S = 10**15  # in files, which people may edit
 
 _KINDS: Mapping[str, TransferKind] = {"transfer": "transfer", "mint": "mint", "burn": "burn"}
 
@@ -80,45 +79,7 @@ class Parsed(Generic[T]):
     refused: Mapping[str, str]
 
 
-def transaction_v3(body: JSON) -> Transaction:
-    row = as_record(body, "transaction")
-    return _summary_v3(row, None, optional_whole(row, "event_count"))
-
-
-def _summary_v3(
-    row: JsonObject,
-    latest_s: int | None,
-    event_count: int | None = None,
-    nonces: tuple[AccountNonce, ...] = (),
-    payment: StxPayment | None = None,
-) -> Transaction:
-    """A transaction in the form of v3's own answer or, without the number of events, of its lists."""
-    block, sponsor = optional_record(row, "block"), optional_record(row, "sponsor")
-    mined = None
-    if block is not None:
-        mined = MinedAt(
-            height=whole(block, "height"),
-            block_hash=text(block, "hash"),
-            tx_index=whole(block, "tx_index"),
-            burn_block_time=_block_time(record(row, "bitcoin_block"), "time", latest_s),
-        )
-    return Transaction(
-        tx_id=_txid(row),
-        sender=text(record(row, "sender"), "address"),
-        sponsored=sponsor is not None and text(sponsor, "address") != "",
-        fee=amount(row, "fee_rate"),
-        status=text(row, "status"),
-        type=text(row, "type"),
-        contract_call=_contract_call(row, text(row, "type")),
-        mined=mined,
-        canonical=mined is not None,
-        event_count=event_count,
-        nonces=nonces,
-        payment=payment,
-    )
-
-
-def transaction_v1(body: JSON, latest_s: int | None = None) -> Transaction:
+def transaction_v1(body: JSON, latest_s: int) -> Transaction:
     row = as_record(body, "transaction")
     mined = None
     canonical = False
@@ -144,10 +105,8 @@ def transaction_v1(body: JSON, latest_s: int | None = None) -> Transaction:
     )
 
 
-def _block_time(row: JsonObject, key: str, latest_s: int | None) -> int:
+def _block_time(row: JsonObject, key: str, latest_s: int) -> int:
     """The time of a block in seconds: not before the first block, and not much later than now."""
-    if latest_s is None:
-        return whole(row, key, high=SAVED_TIME_MAX_S)
     return whole(row, key, FIRST_BITCOIN_BLOCK_S, latest_s)
 
 
@@ -218,10 +177,27 @@ def _page_v3(
 
 
 def _listed_v3(row: JsonObject, latest_s: int, payment: StxPayment | None) -> Transaction:
-    transaction = _summary_v3(row, latest_s, nonces=_nonces(row), payment=payment)
-    if transaction.mined is None:
-        raise MalformedBody("block: missing in a listed transaction")
-    return transaction
+    """A transaction of a list of v3, which does not tell the number of its events."""
+    block, sponsor = record(row, "block"), optional_record(row, "sponsor")
+    return Transaction(
+        tx_id=_txid(row),
+        sender=text(record(row, "sender"), "address"),
+        sponsored=sponsor is not None and text(sponsor, "address") != "",
+        fee=amount(row, "fee_rate"),
+        status=text(row, "status"),
+        type=text(row, "type"),
+        contract_call=_contract_call(row, text(row, "type")),
+        mined=MinedAt(
+            height=whole(block, "height"),
+            block_hash=text(block, "hash"),
+            tx_index=whole(block, "tx_index"),
+            burn_block_time=_block_time(record(row, "bitcoin_block"), "time", latest_s),
+        ),
+        canonical=True,
+        event_count=None,
+        nonces=_nonces(row),
+        payment=payment,
+    )
 
 
 def _nonces(row: JsonObject) -> tuple[AccountNonce, ...]:
@@ -233,17 +209,11 @@ def _nonces(row: JsonObject) -> tuple[AccountNonce, ...]:
     )
 
 
-def events_v3(body: JSON, sender: str | None = None) -> tuple[tuple[int, TransferEvent | None], ...]:
-    """Every event's index, and the event itself if it moved STX or a fungible token.
+def events_v1(body: JSON, sender: str | None = None) -> tuple[TransferEvent, ...]:
+    """The transfers among the events that a v1 transaction carries.
 
     If the transaction's `sender` is given, amounts between others need not be readable.
     """
-    row = as_record(body, "body")
-    return each(row, "results", lambda item: (whole(item, "event_index"), _event_v3(item, sender)))
-
-
-def events_v1(body: JSON, sender: str | None = None) -> tuple[TransferEvent, ...]:
-    """The transfers among the events that a v1 transaction carries; `sender` as for `events_v3`."""
     found = each(as_record(body, "transaction"), "events", lambda item: _event_v1(item, sender))
     return tuple(event for event in found if event is not None)
 
@@ -292,7 +262,7 @@ def _entry(rows: JsonObject, tx_id: str, parse: Callable[[JsonObject], T]) -> T 
     return parse(row)
 
 
-def with_events_v1(row: JsonObject, latest_s: int | None = None) -> TransactionWithEvents:
+def with_events_v1(row: JsonObject, latest_s: int) -> TransactionWithEvents:
     """A transaction with its events, or with a page of them. Unreadable events are left out."""
     transaction = transaction_v1(row, latest_s)
     if transaction.mined is None:
@@ -328,16 +298,6 @@ def _arguments(row: JsonObject) -> dict[str, str] | None:
         for argument in named
         if isinstance(argument.get("name"), str) and isinstance(argument.get("repr"), str)
     }
-
-
-def _event_v3(row: JsonObject, sender: str | None) -> TransferEvent | None:
-    kind = text(row, "type")
-    if kind not in {"stx_asset", "ft_asset"}:
-        _check_irrelevant(kind, row.get(kind))
-        return None
-    asset = record(row, kind)
-    asset_id = STX if kind == "stx_asset" else text(asset, "asset_identifier")
-    return _transfer(row, asset, text(asset, "type"), asset_id, sender)
 
 
 def _event_v1(row: JsonObject, sender: str | None) -> TransferEvent | None:
