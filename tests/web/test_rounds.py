@@ -191,7 +191,8 @@ async def test_an_agent_sees_its_rounds_its_prizes_and_its_flags(tmp_path: Path)
         second = (await made.get(f"/agents/{AGENTS[2]}")).body.decode()
 
     assert without["rounds"] == []
-    assert (rounds["roundId"], rounds["endsAt"], rounds["rank"], rounds["ranked"]) == (ROUND_ID, END_S, 1, 3)
+    assert (rounds["roundId"], rounds["endsAt"], rounds["rank"], rounds["ranked"]) == (ROUND_ID, END_S * 1000, 1, 3)
+    assert rounds["pnlPercent"] == pytest.approx(rounds["pnlUsd"] / rounds["volumeUsd"] * 100)
     assert (rounds["pnlUsd"], rounds["volumeUsd"], rounds["tradeCount"]) == (10.0, 75.0, 1)
     assert [(prize["category"], prize["status"]) for prize in rounds["prizes"]] == [("overall_pnl", "paid")]
     assert [flag["kind"] for flag in rounds["flags"]] == ["dust"]

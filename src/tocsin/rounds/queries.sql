@@ -179,7 +179,8 @@ WHERE p.stx_address IN (SELECT ?1 UNION SELECT o.stx_address FROM agents a
 
 -- name: results_of_agent
 -- An agent's newest results.
-SELECT p.round_id, r.ends_at, p.rank, iif(p.priced_trade_count, p.pnl_usd, NULL) AS pnl_usd, p.pnl_percent,
+SELECT p.round_id, r.ends_at * 1000 AS ends_at, p.rank, iif(p.priced_trade_count, p.pnl_usd, NULL) AS pnl_usd,
+  p.pnl_percent * 100 AS pnl_percent,
   iif(p.priced_trade_count, p.volume_usd, NULL) AS volume_usd, p.trade_count,
   (SELECT max(rank) FROM competition_round_results o WHERE o.round_id = p.round_id) AS ranked
 FROM competition_round_results p JOIN competition_rounds r ON r.round_id = p.round_id

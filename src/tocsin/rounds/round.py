@@ -473,10 +473,10 @@ class AgentPrize(Shape):
 
 @dataclass(frozen=True, slots=True)
 class AgentRound(Shape):
-    """How an agent did in a round that has a result. `ends_at` is in unix seconds, as in the round.
+    """How an agent did in a round that has a result. `ends_at` is in unix milliseconds.
 
-    `pnl_usd` and `volume_usd` are null if none of its trades had a price. `pnl_percent` is a fraction of the volume,
-    as in the round. `flags` has only flags that are not cleared.
+    `pnl_usd` and `volume_usd` are null if none of its trades had a price. `pnl_percent` is per cent of the volume.
+    `flags` has only flags that are not cleared.
     """
 
     round_id: str

@@ -307,7 +307,7 @@ def _rounds(view: AgentView) -> str:
         return ""
     rows = "".join(
         f'<tr><td><a href="/rounds/{escape(each.round_id)}">{escape(title_of(each.round_id))}</a></td>'
-        f"<td>{_time(each.ends_at)}</td>"
+        f"<td>{_time(each.ends_at // 1000)}</td>"
         f'<td class="num">{each.rank} of {each.ranked}</td>'
         f'<td class="num">{escape(_optional(each.pnl_usd, _signed))}</td>'
         f'<td class="num">{each.trade_count:,}</td>'
