@@ -12,14 +12,15 @@ from stacks_simulator.addresses import address_of
 from stacks_simulator.wallets import Wallet
 from support.asgi import ask
 from support.competition_site import CompetitionSite, competition_site
+from support.pages_driver import MINUS
 from support.pages_world import sample_row
 from tocsin.board import history as agent_days
-from tocsin.board.agents import TradingStats
+from tocsin.board.agents import TradingStats, ValuedSwap
 from tocsin.board.publish import board_at
 from tocsin.board.published import publish
 from tocsin.board.types import AgentView
 from tocsin.prices.price import Price
-from tocsin.swaps.types import Trade
+from tocsin.swaps.types import RecentRefusal, Trade
 from tocsin.text import visible
 from tocsin.web import agent_page
 from tocsin.web import agent_page as agent_page_routes
@@ -43,6 +44,8 @@ VIEW = AgentView(
     as_of=0,
 )
 FACTS = AgentFacts(VIEW, [], {}, [], 0, TradingStats(19, 1, 1.0, 3_600))
+HOUR_MS = 3_600_000
+SBTC = "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token"
 NO_HISTORY = "The history starts at the next full hour."
 
 
@@ -68,6 +71,34 @@ def test_figures_say_how_far_they_reach() -> None:
     assert "Largest P&amp;L drawdown in 30 days" in text_of(FACTS)
 
 
+def test_the_page_has_what_the_panel_of_the_board_has() -> None:
+    """Net flows, activity, the value of each trade, gains and losses in color, and refusals in order."""
+    swaps = [
+        ValuedSwap(NOW_MS // 1000, "stx", 5_000_000, SBTC, 200, 3.0, 2.0, "0x1"),
+        ValuedSwap(NOW_MS // 1000 - 86_400, SBTC, 100, "unknown", 7, None, None, "0x2"),
+        ValuedSwap(NOW_MS // 1000 - 86_400, "stx", 900_000_000, SBTC, 9_000, None, None, "0x3", is_excess=True),
+    ]
+    prices = {"stx": price_of(0.6, 6), SBTC: price_of(100_000.0, 8)}
+    trade = Trade("0x1", "SP1", "c", "f", "stx", "5000000", SBTC, "200", 1, 1, "success", "agent", None)
+    old, new = (RecentRefusal(f"0x{n}", "tx_failed", f"reason {n}", "", "SP1", None, None, n, 9 - n) for n in (1, 2))
+    view = replace(VIEW, as_of=NOW_MS, row=replace(ROW, pnl_usd=-18.18, pnl_percent=20.216), last_refusals=[old, new])
+    facts = replace(FACTS, view=view, swaps=swaps, trades=[trade], prices=prices)
+    body, text = page_body(facts), text_of(facts)
+
+    assert "5 STX → 0.000002 sBTC $3.00" in text
+    assert f"STX {MINUS}$3.00 net {MINUS}5 · 2 trades" in text
+    assert "sBTC +$0.20 net +0.000002 · 3 trades" in text
+    assert "unknown unpriced net +7 units · 1 trade" in text
+    assert f'<dd data-sign="loss">{MINUS}$18.18</dd>' in body
+    assert "+20.22%" in text
+    assert "Trade activity 3 in 30 days" in text
+    assert text.index("reason 2") < text.index("reason 1")
+
+
+def price_of(usd: float, decimals: int) -> Price:
+    return Price(usd, decimals, NOW_MS, stale=False, source="tenero")
+
+
 def test_a_page_without_a_curve_says_why() -> None:
     """The history has not begun, has just begun, or P&L is not known; without a trade nothing is promised."""
     one = [CurvePoint(0, 1.0)]
@@ -83,15 +114,22 @@ def test_a_page_without_a_curve_says_why() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "shown"),
-    [("99", "0.00000099 STX"), ("100000000", "1 STX"), ("123456789012", "1,234.56789012 STX"), ("0", "0 STX")],
+    [
+        ("99", ("0.00000099", "0.00000099")),
+        ("100000000", ("1", "1")),
+        ("123456789012", ("1,234.56789012", "1,234.56")),
+        ("1234567890", ("12.3456789", "12.3456")),
+        ("0", ("0", "0")),
+    ],
 )
-def test_amounts_are_exact_and_times_have_a_zone(amount: str, shown: str) -> None:
-    """However small they are."""
+def test_amounts_are_short_and_times_have_a_zone(amount: str, shown: tuple[str, str]) -> None:
+    """However small they are; the exact amount is below the pointer."""
     trade = Trade("0x1", "SP1", "c", "f", "stx", amount, "stx", "5", 1_800_000_000, 1, "success", "agent", None)
     price = Price(1.0, 8, NOW_MS, stale=False, source="tenero")
-    text = text_of(replace(FACTS, trades=[trade], prices={"stx": price}))
+    facts = replace(FACTS, trades=[trade], prices={"stx": price})
+    text = text_of(facts)
 
-    assert f" {shown} " in text
+    assert f'<span title="{shown[0]} STX">{shown[1]} <b>STX</b></span>' in page_body(facts)
     assert "Jan 15, 08:00 UTC" in text
 
 
@@ -109,12 +147,8 @@ def test_a_name_that_cannot_be_seen_is_none(display_name: str, bns_name: str | N
     """The title is the next name, or the address."""
     facts = replace(FACTS, view=replace(VIEW, display_name=display_name, bns_name=bns_name))
 
-    assert head_of(facts, "").title == (shown or f"{ROW.stx_address[:6]}…{ROW.stx_address[-4:]}")
+    assert head_of(facts, "").title == (shown or f"{ROW.stx_address[:6]}…{ROW.stx_address[-5:]}")
     assert visible(display_name) == ("" if shown in {None, bns_name} else shown)
-
-
-HOUR_MS = 3_600_000
-SBTC = "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token"
 
 
 async def traded(made: CompetitionSite) -> Wallet:
@@ -140,10 +174,11 @@ async def test_an_agents_page_says_everything_without_a_script(tmp_path: Path) -
 
         assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
         assert by_number.body == page.body
-        assert text.count("https://explorer.hiro.so/txid/0x") == 3
+        assert text.count("https://explorer.hiro.so/txid/0x") == 4  # three trades and the refusal
         assert "it was mined and failed" in text
         assert "1 of 1" in text
-        assert len(re.findall('<path d="', text)) == 2
+        (curve,) = re.findall('none" width="100%" height="100%"><path d="([^"]*)"', text)
+        assert curve.count("M") == 2
         assert re.search(r'<meta name="description" content="Rank 1 of 1, P&amp;L [^"]*, 3 trades\.">', text)
         assert "<style" not in text
         assert "<script>" not in text
@@ -188,7 +223,7 @@ async def test_an_agent_with_two_wallets_has_one_page(tmp_path: Path) -> None:
 
         for page in pages:
             assert "<dt>Trades</dt><dd>2</dd>" in page
-            assert page.count("https://explorer.hiro.so/txid/0x") == 2
+            assert page.count("https://explorer.hiro.so/txid/0x") == 4  # two trades and two refusals
             assert page.count("it was mined and failed") == 2
             assert re.search(r"<dt>Mean holding time</dt><dd>[0-9]", page)
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.web.drawing import CurvePoint, Picture, curve_svg, segments, short_usd, text_width, ticks
+from support.pages_driver import MINUS
+from tocsin.web.drawing import CurvePoint, Picture, columns_svg, curve_svg, segments, text_width, ticks
 
 HOUR = 3_600
 
@@ -23,7 +24,8 @@ def test_a_gap_is_not_bridged() -> None:
 
     assert [[point.at_s // HOUR for point in part] for part in parts] == [[0, 1, 2], [8, 9], [20]]
     svg = curve_svg(points(0, 1, 2, 8, 9, 20), "P&L")
-    assert (svg.count("<path"), svg.count("<circle")) == (2, 1)
+    (path,) = re.findall('<path d="([^"]*)"', svg)
+    assert (path.count("M"), path.count("h.01")) == (3, 1)
     assert 'aria-label="P&amp;L"' in svg
 
 
@@ -47,8 +49,8 @@ def test_any_curve_stays_within_its_picture(values: list[float]) -> None:
     """And the axis covers it."""
     svg = curve_svg([CurvePoint(number * HOUR, value) for number, value in enumerate(values)], "any")
 
-    drawn = [float(y) for _, y in re.findall(r"[ML]([0-9.-]+) ([0-9.-]+)", svg)]
-    assert all(0 <= y <= 240 for y in drawn)
+    drawn = [(float(x), float(y)) for x, y in re.findall(r"[ML]([0-9.-]+) ([0-9.-]+)", svg)]
+    assert all(0 <= x <= 100 and 0 <= y <= 100 for x, y in drawn)
     marks = ticks(min(values), max(values))
     low, high = min(values), max(values)
     unseen = max(0.01, 1e-8 * (high - low), 1e-8 * abs(high))  # less than a pixel
@@ -57,30 +59,27 @@ def test_any_curve_stays_within_its_picture(values: list[float]) -> None:
     assert 2 <= len(marks) <= 8
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0, "$0"),
-        (-12.5, "-$12.50"),
-        (999, "$999"),
-        (1_250, "$1,250"),
-        (12_500, "$12.5k"),
-        (-1_234_567, "-$1.23M"),
-        (3e12, "$3T"),
-        (99.999, "$100"),
-        (9_999.4, "$9,999"),
-        (9_999.5, "$10k"),
-        (999_499, "$999k"),
-        (999_500, "$1M"),
-        (-999_999, "-$1M"),
-        (999_600_000, "$1B"),
-        (999_999_999_999, "$1T"),
-        (1_234e12, "$1,234T"),
-    ],
-)
-def test_money_is_short(value: float, shown: str) -> None:
-    """It stands at an axis."""
-    assert short_usd(value) == shown
+def test_the_axes_are_labelled_and_show_values_below_the_pointer() -> None:
+    """Five times, round values with their sign, and what was known at each sixtieth of the time."""
+    svg = curve_svg([CurvePoint(hour * HOUR, 100.0 * hour - 150) for hour in range(4)], "P&L")
+
+    assert re.findall("<span>([^<]*)</span>", svg) == [
+        "Jan 01, 00:00", "Jan 01, 00:45", "Jan 01, 01:30", "Jan 01, 02:15", "Jan 01, 03:00"
+    ]  # fmt: skip
+    assert re.findall("<text[^>]*>([^<]*)</text>", svg) == [
+        f"{MINUS}$200", f"{MINUS}$100", "$0", "+$100", "+$200"
+    ]  # fmt: skip
+    assert svg.count("<title>") == 4
+    assert f"<title>Jan 01, 01:00: {MINUS}$50.00</title>" in svg
+
+
+def test_bars_have_their_words_and_nothing_is_a_thin_line() -> None:
+    svg = columns_svg([("Jan 1: 0", 0), ("Jan 2: 8", 8), ("Jan 3: 2", 2)], "Trades & days")
+
+    assert re.findall('height="([0-9]+)%"', svg) == ["2", "100", "25"]
+    assert svg.count("class=nothing") == 1
+    assert "<title>Jan 2: 8</title>" in svg
+    assert 'aria-label="Trades &amp; days"' in svg
 
 
 COLOURS = ((255, 255, 255), (0, 0, 0), (200, 30, 30))

@@ -1,11 +1,11 @@
 """What an agent can learn about itself: its tier, what is missing, its ranks and last refusals, and how it trades."""
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.types import Database
-from tocsin.board.board import PERIODS, SORTS, ranked, value_by
+from tocsin.board.board import PERIODS, SORTS, PricedToken, ranked, unit_prices, value_by
 from tocsin.board.published import PeriodRows, PublishedBoard
 from tocsin.board.types import AgentTier, AgentView, BoardRow
 from tocsin.sql import read_queries
@@ -122,6 +122,43 @@ class ValuedSwap:
     amount_out: int
     given_usd: float | None
     received_usd: float | None
+    txid: str = ""
+    is_excess: bool = False  # worth more than a pool can pay
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFlow:
+    """What was received of a token less what was given, and its value at current prices.
+
+    The value is that of the trades that count: both their tokens have a price, since one priced side alone would look
+    like a gain or a loss, and they are not excessive. With a value, `units` are those of these trades.
+    """
+
+    token: str
+    units: int
+    usd: float | None
+    trades: int
+
+
+def token_flows(swaps: Iterable[ValuedSwap], prices: Mapping[str, PricedToken]) -> list[TokenFlow]:
+    """Add the swaps up by token, the largest value first."""
+    units = unit_prices(prices)
+    net: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
+    trades: Counter[str] = Counter()
+    for swap in swaps:
+        trades.update({swap.token_in, swap.token_out})
+        counts = not swap.is_excess and swap.token_in in units and swap.token_out in units
+        for sums in (net, counted) if counts else (net,):
+            sums[swap.token_in] -= swap.amount_in
+            sums[swap.token_out] += swap.amount_out
+    flows = [
+        TokenFlow(token, counted[token], counted[token] * units[token], count)
+        if token in units
+        else TokenFlow(token, net[token], None, count)
+        for token, count in trades.items()
+    ]
+    return sorted(flows, key=lambda flow: (-abs(flow.usd or 0), -flow.trades, flow.token))
 
 
 @dataclass(slots=True)

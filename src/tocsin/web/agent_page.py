@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
 from typing import Final
@@ -15,22 +15,39 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from tocsin.board.agents import REFUSALS_MAX, TradingStats, ValuedSwap, draw_down, trading_stats
+from tocsin.board.agents import REFUSALS_MAX, TradingStats, ValuedSwap, draw_down, token_flows, trading_stats
 from tocsin.board.history import history_of
-from tocsin.board.types import AgentView, BoardRow
+from tocsin.board.types import AgentView
 from tocsin.errors import RequestRefused
 from tocsin.prices.price import Price
 from tocsin.prices.store import prices_of
-from tocsin.rounds.round import AgentRound, RewardCategory, RewardStatus
+from tocsin.rounds.round import AgentRound
 from tocsin.rounds.words import title_of
 from tocsin.swaps.trades import refusals, trades_of
 from tocsin.swaps.types import RecentRefusal, Trade
-from tocsin.text import short_duration, visible
+from tocsin.text import short_address, short_duration, visible
 from tocsin.web.agents import AgentRoutes
 from tocsin.web.deps import WebDeps
-from tocsin.web.drawing import CurvePoint, Picture, curve_svg, segments, short_usd, text_width
+from tocsin.web.drawing import CurvePoint, Picture, columns_svg, curve_svg, segments, text_width
 from tocsin.web.limits import ClientLimits
+from tocsin.web.markup import (
+    NONE,
+    day_of,
+    exact_amount,
+    identicon,
+    section,
+    short_amount,
+    sign_of,
+    signed_percent,
+    signed_usd,
+    table,
+    tiles,
+    time_of,
+    transaction,
+    usd,
+)
 from tocsin.web.pages import AGED, SCRIPT, PageHead, counted, html_page, not_found_page
+from tocsin.web.round_page import PAYMENTS, PRIZES
 
 # By contract, so that no other token can pass for one of them.
 SYMBOLS: Final = {
@@ -47,8 +64,6 @@ SYMBOLS: Final = {
     "SP1Y5YSTAHZ88XYK1VPDH24GY0HPX5J4JECTMY4A1.velar-token": "VELAR",
     "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token": "DIKO",
 }
-NONE = "\u2013"  # a dash
-EXPLORER = "https://explorer.hiro.so/txid/"
 INK, MUTED, ACCENT, GOOD, BAD = range(1, 6)  # colours; 0 is the ground
 COLOURS = ((19, 17, 16), (243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
 IMAGE_WIDTH, IMAGE_HEIGHT = 1200, 630
@@ -57,14 +72,8 @@ SWAPS_MAX = 1_000  # win rate and holding time are computed from these
 TABLE_POINTS = 48
 NAME_MAX = 26  # characters that fit into the picture
 PICTURES_MAX = 100  # of at most 20 kB each
-PRIZES: dict[RewardCategory, str] = {"overall_pnl": "best P&L", "volume": "most volume", "return": "best return"}
-PAYMENTS: dict[RewardStatus, str] = {
-    "pending": "not paid yet",
-    "paid": "paid",
-    "failed": "payment failed",
-    "void": "not awarded",
-}
-CURVE_MS = CURVE_DAYS * 86_400_000
+DAY_MS = 86_400_000
+CURVE_MS = CURVE_DAYS * DAY_MS
 TRADES_SHOWN = 20
 READS_PER_PICTURE = 10  # it costs as much
 _ID = re.compile(r"[0-9]{1,12}")
@@ -73,8 +82,8 @@ SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx
 WHERE a.erc8004_agent_id = ? ORDER BY t.last_trade_at DESC, a.stx_address LIMIT 1"""
 _NEWEST_SWAPS = """
 SELECT s.txid, s.burn_block_time, s.token_in, s.amount_in, s.token_out, s.amount_out,
-  v.given_micros, v.received_micros
-FROM swaps s LEFT JOIN swap_values v ON v.txid = s.txid
+  v.given_micros, v.received_micros, x.txid IS NOT NULL AS is_excess
+FROM swaps s LEFT JOIN swap_values v ON v.txid = s.txid LEFT JOIN excess_swaps x ON x.txid = s.txid
 WHERE s.sender = ? ORDER BY s.burn_block_time DESC, s.txid DESC LIMIT ?"""
 # Any site may show the card in a frame; nothing in it can act.
 _FRAMED = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors *"
@@ -100,11 +109,17 @@ class AgentFacts:
     curve: Sequence[CurvePoint]  # P&L at the prices of each hour, where it is known
     hours: int  # that have a point, whether or not its P&L is known
     stats: TradingStats  # of its newest `SWAPS_MAX` swaps
+    swaps: Sequence[ValuedSwap] = ()  # these, in the order of the chain
+
+    @property
+    def worth(self) -> Mapping[str, float | None]:
+        """The value given in each swap, by transaction."""
+        return {swap.txid: swap.given_usd for swap in self.swaps}
 
     @property
     def name(self) -> str:
         view = self.view
-        return visible(view.display_name) or visible(view.bns_name) or _short(view.address)
+        return visible(view.display_name) or visible(view.bns_name) or short_address(view.address)
 
     @property
     def sentence(self) -> str:
@@ -112,7 +127,7 @@ class AgentFacts:
         row, ranks = self.view.row, self.view.ranks
         if row is None or ranks is None:
             return f"{self.name} has no trade that counts yet."
-        pnl = "unknown" if row.pnl_usd is None else _signed(row.pnl_usd)
+        pnl = "unknown" if row.pnl_usd is None else signed_usd(row.pnl_usd)
         return f"Rank {ranks['pnl']} of {self.view.ranked}, P&L {pnl}, {row.trade_count:,} trades."
 
     @property
@@ -121,7 +136,7 @@ class AgentFacts:
         if row is None or ranks is None:
             return Preview(self.name)
         pnl = row.pnl_usd
-        text = None if pnl is None else _signed(pnl)
+        text = None if pnl is None else signed_usd(pnl)
         return Preview(
             self.name,
             (ranks["pnl"], self.view.ranked),
@@ -145,24 +160,21 @@ class Preview:
 
 
 def head_of(facts: AgentFacts, public_url: str | None) -> PageHead:
-    """Link previews need absolute URLs. The `Host` of a request is anybody's, so it makes none."""
-    if public_url is None:
-        return PageHead(facts.name, facts.sentence)
-    url = f"{public_url}/agents/{facts.view.address}"
-    return PageHead(facts.name, facts.sentence, url, f"{url}/card.png")
+    return PageHead.of(facts.name, facts.sentence, public_url, f"/agents/{facts.view.address}")
 
 
 def page_body(facts: AgentFacts) -> str:
     view = facts.view
     parts = [
-        f'<div class="intro"><h1>{escape(facts.name)}</h1>',
-        f"<p><code>{escape(view.address)}</code>{_identity(view)} · {escape(_tier(view))}</p>",
+        f'<div class="intro"><h1>{identicon(view.address)}{escape(facts.name)}</h1>{_identity(view)}',
         '<button type="button" id="copy-link" hidden>Copy link</button></div>',
         _missing(view),
         _tiles(facts),
         _curve(facts),
         _rounds(view),
         _trades(facts),
+        _flows(facts),
+        _activity(facts),
         _refusals(view),
     ]
     return "\n".join(part for part in parts if part)
@@ -216,49 +228,45 @@ def _tiles(facts: AgentFacts) -> str:
         return '<p class="note">This agent has no trade that counts yet.</p>'
     stats = facts.stats
     newest = f", newest {SWAPS_MAX:,} trades" if row.trade_count > SWAPS_MAX else ""
-    tiles = [
-        ("Rank by P&L", f"{ranks['pnl']} of {facts.view.ranked}"),
-        ("P&L at current prices", _optional(row.pnl_usd, _signed)),
-        *_more_values(row),
-        ("Volume", _optional(row.volume_usd, short_usd)),
-        ("Trades", f"{row.trade_count:,}"),
-        (
-            f"Largest P&L drawdown in {CURVE_DAYS} days",
-            short_usd(draw_down([point.value for point in facts.curve])) if facts.curve else NONE,
-        ),
-        (
-            f"Winning closed trades of known value{newest}",
-            NONE if stats.win_rate is None else f"{stats.win_rate:.0%} of {stats.valued:,}",
-        ),
-        (f"Mean holding time{newest}", NONE if stats.holding_s is None else short_duration(stats.holding_s * 1000)),
-    ]
-    shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles)
-    return f'<dl class="tiles">{shown}</dl>'
-
-
-def _more_values(row: BoardRow) -> list[tuple[str, str]]:
-    values = []
-    if row.pnl_percent is not None:
-        values.append(("P&L % of the capital used", f"{row.pnl_percent:+,.2f} %"))
-    if row.pnl_at_trade_usd is not None:
-        values.append(("P&L at trade time", _signed(row.pnl_at_trade_usd)))
-    return values
+    fallen = usd(draw_down([point.value for point in facts.curve])) if facts.curve else NONE
+    known = f"P&L at trade ({row.valued_trade_count:,} of {row.trade_count:,} trades)"
+    return tiles(
+        [
+            ("Rank by P&L", f"{ranks['pnl']} of {facts.view.ranked}", ""),
+            ("P&L at current prices", signed_usd(row.pnl_usd), sign_of(row.pnl_usd)),
+            ("P&L % of the capital used", signed_percent(row.pnl_percent), sign_of(row.pnl_usd)),
+            (known, signed_usd(row.pnl_at_trade_usd), sign_of(row.pnl_at_trade_usd)),
+            ("Volume", usd(row.volume_usd), ""),
+            ("Capital used", usd(row.capital_usd), ""),
+            ("Trades", f"{row.trade_count:,}", ""),
+            (f"Largest P&L drawdown in {CURVE_DAYS} days", fallen, ""),
+            (
+                f"Winning closed trades of known value{newest}",
+                NONE if stats.win_rate is None else f"{stats.win_rate:.0%} of {stats.valued:,}",
+                "",
+            ),
+            (
+                f"Mean holding time{newest}",
+                NONE if stats.holding_s is None else short_duration(stats.holding_s * 1000),
+                "",
+            ),
+        ]
+    )
 
 
 def _curve(facts: AgentFacts) -> str:
     if len(facts.curve) < 2:
         note = _no_curve(facts)
-        return note and f'<section class="card"><h2>P&amp;L over time</h2><p class="note">{note}</p></section>'
-    rows = "".join(
-        f"<tr><td>{_time(point.at_s)}</td><td>{escape(_signed(point.value))}</td></tr>"
+        return note and section("P&L over time", f'<p class="note">{note}</p>')
+    rows = [
+        f'<tr><td>{time_of(point.at_s)}</td><td class="num">{signed_usd(point.value)}</td></tr>'
         for point in reversed(facts.curve[-TABLE_POINTS:])
-    )
-    return (
-        f'<section class="card"><h2>P&amp;L of {CURVE_DAYS} days, at the prices of each hour</h2>'
+    ]
+    return section(
+        f"P&L of {CURVE_DAYS} days, at the prices of each hour",
         f"{curve_svg(facts.curve, f'P&L of {facts.name} over time')}"
         f"<details><summary>The newest {TABLE_POINTS} points as a table</summary>"
-        "<table><thead><tr><th>Time</th><th>P&amp;L</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table></details></section>"
+        f"{table(('Time', 'P&L'), rows, ('P&L',))}</details>",
     )
 
 
@@ -273,18 +281,54 @@ def _no_curve(facts: AgentFacts) -> str:
     return "The P&amp;L of these hours is not known: a token that the agent traded had no price."
 
 
+def _activity(facts: AgentFacts) -> str:
+    """Trades per day, the last one being today."""
+    if not facts.swaps:
+        return ""
+    today = facts.view.as_of // DAY_MS
+    counts = Counter(swap.time_s * 1000 // DAY_MS for swap in facts.swaps)
+    days = [(day * DAY_MS // 1000, counts[day]) for day in range(today - CURVE_DAYS + 1, today + 1)]
+    total = sum(count for _, count in days)
+    note = f"{total:,} in {CURVE_DAYS} days"
+    bars = columns_svg([(f"{day_of(at_s)}: {count:,}", count) for at_s, count in days], f"Trades per day, {note}")
+    return section(
+        "Trade activity", f'{bars}<div class="times"><span>{day_of(days[0][0])}</span><span>today</span></div>', note
+    )
+
+
+def _flows(facts: AgentFacts) -> str:
+    """What was received less what was given, of each token."""
+    flows = token_flows(facts.swaps, facts.prices)
+    if not flows:
+        return ""
+    rows = []
+    for flow in flows:
+        price = facts.prices.get(flow.token)
+        decimals = None if price is None else price.decimals
+        worth = '<span class="chip">unpriced</span>' if flow.usd is None else signed_usd(flow.usd)
+        amount = f"{exact_amount(flow.units, 0)} units" if decimals is None else short_amount(flow.units, decimals)
+        rows.append(
+            f"<li><b>{escape(token_name(flow.token))}</b><span class=num{sign_of(flow.usd)}>{worth}</span>"
+            f"<small>net {'+' if flow.units > 0 else ''}{amount} ·"
+            f" {flow.trades:,} trade{'s' * (flow.trades != 1)}</small></li>"
+        )
+    note = "at current prices; not a gain or loss"
+    return section("Net flow per token", f'<ul class="flows">{"".join(rows)}</ul>', note)
+
+
 def _trades(facts: AgentFacts) -> str:
     if not facts.trades:
         return ""
     rows = "".join(
-        f"<tr><td>{_time(trade.burn_block_time)}</td>"
-        f'<td class="num">{_amount(trade.amount_in, trade.token_in, facts.prices)}</td>'
-        f'<td class="num">{_amount(trade.amount_out, trade.token_out, facts.prices)}</td>'
-        f'<td><a href="{EXPLORER}{escape(trade.txid)}?chain=mainnet" rel="noopener">'
-        f"{escape(trade.txid[:10])}…</a>{_without_value(trade)}</td></tr>"
+        f"<li><div>{_amount(trade.amount_in, trade.token_in, facts.prices)} <span aria-label=to>→</span>"
+        f" {_amount(trade.amount_out, trade.token_out, facts.prices)}</div>"
+        f'<span class="num">{usd(facts.worth.get(trade.txid))}</span>'
+        f"<small>{time_of(trade.burn_block_time)} · {transaction(trade.txid)}{_without_value(trade)}</small></li>"
         for trade in facts.trades
     )
-    return _table("Latest trades", ("Time", "Gave", "Received", "Transaction"), rows)
+    return section(
+        "Latest trades", f'<ol class="flows">{rows}</ol>', "with the value given, at the prices of that time"
+    )
 
 
 def _without_value(trade: Trade) -> str:
@@ -295,26 +339,23 @@ def _refusals(view: AgentView) -> str:
     if not view.last_refusals:
         return ""
     rows = "".join(
-        f"<tr><td>{_time(refusal.burn_block_time)}</td><td>{escape(refusal.reason)}</td>"
-        f'<td><a href="/api/competition/trades/{escape(refusal.txid)}">{escape(refusal.txid[:10])}…</a></td></tr>'
-        for refusal in view.last_refusals
+        f"<li>{escape(refusal.reason)}"
+        f"<br><small>{time_of(refusal.burn_block_time)} · {transaction(refusal.txid)}</small></li>"
+        for refusal in sorted(view.last_refusals, key=lambda each: (-each.burn_block_time, each.txid))
     )
-    return _table("Transactions that do not count", ("Time", "Why", "Verdict"), rows)
+    return section("Transactions that do not count", f'<ul class="lines">{rows}</ul>')
 
 
 def _rounds(view: AgentView) -> str:
     if not view.rounds:
         return ""
     rows = "".join(
-        f'<tr><td><a href="/rounds/{escape(each.round_id)}">{escape(title_of(each.round_id))}</a></td>'
-        f"<td>{_time(each.ends_at // 1000)}</td>"
-        f'<td class="num">{each.rank} of {each.ranked}</td>'
-        f'<td class="num">{escape(_optional(each.pnl_usd, _signed))}</td>'
-        f'<td class="num">{each.trade_count:,}</td>'
-        f"<td>{escape(_prizes(each))}</td></tr>"
+        f'<li><a href="/rounds/{escape(each.round_id)}">{escape(title_of(each.round_id))}</a> · '
+        f"rank {each.rank} of {each.ranked} · <span{sign_of(each.pnl_usd)}>{signed_usd(each.pnl_usd)}</span> ·"
+        f" {each.trade_count:,} trades{_prizes(each)}</li>"
         for each in view.rounds
     )
-    return _table("Rounds", ("Round", "End", "Rank", "P&amp;L", "Trades", "Prizes and flags"), rows)
+    return section("Rounds", f'<ul class="lines">{rows}</ul>')
 
 
 def _prizes(result: AgentRound) -> str:
@@ -322,59 +363,38 @@ def _prizes(result: AgentRound) -> str:
         f"{PRIZES[prize.category]}: {prize.amount_sats:,} sats ({PAYMENTS[prize.status]})" for prize in result.prizes
     ]
     flagged = [f"flagged: {flag.reason}" for flag in result.flags]
-    return "; ".join([*won, *flagged]) or NONE
-
-
-def _table(title: str, columns: Sequence[str], rows: str) -> str:
-    head = "".join(f"<th>{column}</th>" for column in columns)
-    return (
-        f'<section class="card"><h2>{title}</h2><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></section>"
-    )
+    return "".join(f"<br><small>{escape(line)}</small>" for line in (*won, *flagged))
 
 
 def _missing(view: AgentView) -> str:
     if not view.missing:
         return ""
     steps = "".join(f"<li>{escape(step)}</li>" for step in view.missing)
-    return f'<section class="card"><h2>Before its swaps count</h2><ol>{steps}</ol></section>'
+    return section("Before its swaps count", f"<ol>{steps}</ol>")
 
 
 def _identity(view: AgentView) -> str:
-    return "" if view.agent_id is None else f" · agent {view.agent_id}"
-
-
-def _tier(view: AgentView) -> str:
-    return "eligible" if view.tier == "eligible" else f"not eligible ({view.tier})"
+    """Its addresses and its number."""
+    row = view.row
+    lines = [("Stacks", wallet) for wallet in (row.wallets if row else [view.address])]
+    if visible(view.bns_name):
+        lines.append(("Name", visible(view.bns_name)))
+    if row and row.btc_address:
+        lines.append(("Bitcoin", row.btc_address))
+    tier = "eligible" if view.tier == "eligible" else f"not eligible ({view.tier})"
+    lines.append(("Agent", tier if view.agent_id is None else f"#{view.agent_id}, {tier}"))
+    shown = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in lines)
+    return f'<dl class="identity">{shown}</dl>'
 
 
 def _amount(text: str, token: str, prices: Mapping[str, Price]) -> str:
-    """Exact, in whole tokens where the decimals are known."""
+    """In whole tokens where the decimals are known; the exact amount is below the pointer."""
     price = prices.get(token)
     name = escape(token_name(token))
     if price is None or price.decimals is None:
         return f"{int(text):,} units of {name}"
-    digits = text.rjust(price.decimals + 1, "0")
-    whole, fraction = digits[: len(digits) - price.decimals], digits[len(digits) - price.decimals :]
-    shown = fraction.rstrip("0")
-    return f"{int(whole):,}{f'.{shown}' if shown else ''} {name}"
-
-
-def _time(seconds: int) -> str:
-    moment = datetime.fromtimestamp(min(seconds, 253_402_300_799), UTC)
-    return f'<time datetime="{moment.isoformat()}">{moment.strftime("%b %d, %H:%M UTC")}</time>'
-
-
-def _signed(usd: float) -> str:
-    return f"+{short_usd(usd)}" if usd > 0 else short_usd(usd)
-
-
-def _optional(usd: float | None, shown: Callable[[float], str]) -> str:
-    return NONE if usd is None else shown(usd)
-
-
-def _short(address: str) -> str:
-    return f"{address[:6]}…{address[-4:]}"
+    exact, short = exact_amount(int(text), price.decimals), short_amount(int(text), price.decimals)
+    return f'<span title="{exact} {name}">{short} <b>{name}</b></span>'
 
 
 class AgentPages:
@@ -426,7 +446,9 @@ class AgentPages:
             return None
         wallets = [address] if view.row is None else view.row.wallets
         trades = await self._newest_trades(wallets)
-        tokens = sorted({token for trade in trades for token in (trade.token_in, trade.token_out)})
+        swaps = await self._newest_swaps(wallets)
+        # The newest trades are the first of these swaps.
+        tokens = sorted({token for swap in swaps for token in (swap.token_in, swap.token_out)})
         points = [] if view.agent_id is None else await history_of(deps.db, view.agent_id, now - CURVE_MS, now)
         return AgentFacts(
             replace(view, last_refusals=await self._newest_refusals(wallets)),
@@ -434,7 +456,8 @@ class AgentPages:
             await prices_of(deps.kv, tokens, now),
             [CurvePoint(each.at // 1000, each.pnl_usd) for each in points if each.pnl_usd is not None],
             len(points),
-            trading_stats(await self._newest_swaps(wallets)),
+            trading_stats(swaps),
+            swaps,
         )
 
     async def _newest_trades(self, wallets: Sequence[str]) -> list[Trade]:
@@ -462,6 +485,8 @@ class AgentPages:
                 int(row["amount_out"]),
                 _usd(row["given_micros"]),
                 _usd(row["received_micros"]),
+                row["txid"],
+                bool(row["is_excess"]),
             )
             for row in rows[-SWAPS_MAX:]
         ]

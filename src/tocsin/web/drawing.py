@@ -14,9 +14,12 @@ from html import escape
 from math import ceil, floor, log10
 from typing import TypeAlias
 
-WIDTH, HEIGHT = 720, 240
-LEFT, RIGHT, TOP, BOTTOM = 64, 8, 10, 26
+from tocsin.web.markup import day_of, signed_usd
+
 GRID_LINES = 4
+HINTS = 60  # values that a browser shows below the pointer
+TIMES = 4  # parts of the time axis
+DAYS_S = 4 * 86_400  # from here on, days are enough on it
 CENT = 0.01  # smaller differences are not drawn
 GAP_S = 9_000  # each hour has a point, at any minute: two and a half hours without one are a gap
 Colour: TypeAlias = tuple[int, int, int]
@@ -72,63 +75,64 @@ def ticks(low: float, high: float, wanted: int = GRID_LINES) -> list[float]:
 
 
 def curve_svg(points: Sequence[CurvePoint], title: str) -> str:
-    """The curve; screen readers read `title`."""
+    """The curve, as wide as its place, with labels that keep their size; screen readers read `title`.
+
+    Below the pointer, a browser shows the value of each `HINTS`th of the time.
+    """
     values = [point.value for point in points]
     marks = ticks(min(values), max(values))
-    scale = _Scale(points[0].at_s, points[-1].at_s, marks[0], marks[-1])
-    parts = [
-        f'<svg class="curve" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
-        f"<title>{escape(title)}</title>",
-    ]
-    for mark in marks:
-        y = scale.y(mark)
-        kind = "zero" if mark == 0 else "grid"
-        parts.append(f'<line class="{kind}" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(short_usd(mark))}</text>')
-    for at_s, anchor in ((points[0].at_s, "start"), (points[-1].at_s, "end")):
-        when = datetime.fromtimestamp(at_s, UTC).strftime("%b %d, %H:%M UTC")
-        parts.append(f'<text x="{scale.x(at_s)}" y="{HEIGHT - 6}" text-anchor="{anchor}">{escape(when)}</text>')
-    for segment in segments(points):
-        if len(segment) == 1:
-            [only] = segment
-            parts.append(f'<circle cx="{scale.x(only.at_s)}" cy="{scale.y(only.value)}" r="2"/>')
-            continue
-        path = " ".join(
-            f"{'M' if number == 0 else 'L'}{scale.x(point.at_s)} {scale.y(point.value)}"
-            for number, point in enumerate(segment)
-        )
-        parts.append(f'<path d="{path}"/>')
-    return "".join([*parts, "</svg>"])
+    first, last = points[0].at_s, points[-1].at_s
+    span_s, span = (last - first) or 1, marks[-1] - marks[0]
+
+    def x(at_s: int) -> float:
+        return round(100 * (at_s - first) / span_s, 2)
+
+    def y(value: float) -> float:
+        return round(100 * (marks[-1] - value) / span, 2)
+
+    path = "".join(
+        "".join(f"{'L' if number else 'M'}{x(point.at_s)} {y(point.value)}" for number, point in enumerate(segment))
+        + ("h.01" if len(segment) == 1 else "")
+        for segment in segments(points)
+    )
+    lines = "".join(
+        f'<line class="{"zero" if mark == 0 else ""}" x2="100%" y1="{y(mark)}%" y2="{y(mark)}%"/>'
+        f'<text y="{y(mark)}%" dy="{".9em" if mark == marks[-1] else "-.3em"}">{_label(mark)}</text>'
+        for mark in marks
+    )
+    newest = {int(HINTS * (point.at_s - first) / span_s): point for point in points}
+    hints = "".join(
+        f'<rect x="{100 * place / HINTS:g}%" width="{100 / HINTS:g}%" height="100%">'
+        f"<title>{_moment(point.at_s)}: {signed_usd(point.value)}</title></rect>"
+        for place, point in newest.items()
+    )
+    shown = _moment if span_s < DAYS_S else day_of
+    times = "".join(f"<span>{shown(first + span_s * number // TIMES)}</span>" for number in range(TIMES + 1))
+    return (
+        f'<div class="plot"><svg role="img" aria-label="{escape(title)}">{lines}<svg viewBox="0 0 100 100"'
+        f' preserveAspectRatio="none" width="100%" height="100%"><path d="{path}"/></svg>{hints}</svg>'
+        f'<div class="times" aria-hidden="true">{times}</div></div>'
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Where a time and a value are drawn."""
-
-    first_s: int
-    last_s: int
-    low: float
-    high: float
-
-    def x(self, at_s: int) -> float:
-        span = (self.last_s - self.first_s) or 1
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * (at_s - self.first_s) / span, 1)
-
-    def y(self, value: float) -> float:
-        span = (self.high - self.low) or 1.0
-        return round(TOP + (HEIGHT - TOP - BOTTOM) * (self.high - value) / span, 1)
+def columns_svg(items: Sequence[tuple[str, int]], title: str) -> str:
+    """Bars side by side, each with its words."""
+    most, step = max(1, *(value for _, value in items)), 100 / len(items)
+    bars = "".join(
+        f'<rect x="{step * (number + 0.12):.2f}%" y="{100 - height:.0f}%" width="{step * 0.76:.2f}%"'
+        f' height="{height:.0f}%" rx="2"{"" if value else " class=nothing"}><title>{escape(words)}</title></rect>'
+        for number, (words, value) in enumerate(items)
+        for height in (max(6.0, 100 * value / most) if value else 2.0,)
+    )
+    return f'<svg class="columns" role="img" aria-label="{escape(title)}">{bars}</svg>'
 
 
-def short_usd(value: float) -> str:
-    """Four figures at most: $1,250, -$1.2M."""
-    sign, size = "-" if value < 0 else "", abs(value)
-    if size < 9_999.5:  # what rounds to $10,000 is $10k
-        text = f"{size:,.0f}" if size >= 99.995 or size == int(size) else f"{size:.2f}"
-        return f"{sign}${text}"
-    for unit, letter in ((1e3, "k"), (1e6, "M"), (1e9, "B")):
-        if size < 999.5 * unit:
-            return f"{sign}${size / unit:.3g}{letter}"
-    return f"{sign}${size / 1e12:.3g}T" if size < 999.5e12 else f"{sign}${size / 1e12:,.0f}T"
+def _label(value: float) -> str:
+    return signed_usd(value, 10_000).removesuffix(".00")
+
+
+def _moment(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%b %d, %H:%M")
 
 
 class Picture:

@@ -12,6 +12,7 @@ NONE = "\u2013"  # a dash
 MINUS = "\u2212"
 HUGE = 1e18  # a larger figure is a source's error; it must not break the layout
 CENT = 0.005  # smaller is shown as zero, without a sign
+EXPLORER = "https://explorer.hiro.so/txid/"
 SECONDS_MAX = 253_402_300_799  # the end of the year 9999
 WEEK_S = 7 * 86_400
 
@@ -70,6 +71,20 @@ def sign_of(value: float | None) -> str:
     if value is None or abs(value) < CENT:
         return ""
     return ' data-sign="gain"' if value > 0 else ' data-sign="loss"'
+
+
+def exact_amount(units: int, decimals: int) -> str:
+    digits = str(abs(units)).rjust(decimals + 1, "0")
+    whole, fraction = digits[: len(digits) - decimals], digits[len(digits) - decimals :].rstrip("0")
+    return f"{MINUS if units < 0 else ''}{int(whole):,}{f'.{fraction}' if fraction else ''}"
+
+
+def short_amount(units: int, decimals: int) -> str:
+    """The digits worth reading: eight places below one, two from a thousand on; cut towards zero."""
+    whole = abs(units) // 10**decimals
+    places = min(decimals, 2 if whole >= 1000 else 4 if whole >= 1 else 8)
+    cut = 10 ** (decimals - places)
+    return exact_amount((abs(units) // cut) * (-1 if units < 0 else 1), places)
 
 
 def time_of(seconds: int) -> str:
@@ -152,3 +167,7 @@ def tiles(values: Iterable[tuple[str, str, str]]) -> str:
     """Figures: a name, a text, and an attribute of the value."""
     shown = "".join(f"<div><dt>{escape(name)}</dt><dd{sign}>{escape(text)}</dd></div>" for name, text, sign in values)
     return f'<dl class="tiles">{shown}</dl>'
+
+
+def transaction(txid: str) -> str:
+    return f'<a href="{EXPLORER}{escape(txid)}?chain=mainnet" rel="noopener">{escape(txid[:10])}…</a>'
