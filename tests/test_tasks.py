@@ -108,6 +108,7 @@ async def test_a_third_job_is_a_file_and_a_line(tmp_path: Path) -> None:
         assert (status.last_result["agents"] or {})["agents"] == 1
         assert status.tasks["agents"].cadence_ms == 3_600_000
         assert status.tasks["agents"].upstream is None
+        assert status.tasks["agents"].title == "Number of agents"
         assert refreshed.summary["agents"] == 1
         assert len((await made.client().runs("agents", 50)).runs) == 4
         assert {task.problem for task in status.tasks.values()} == {None}

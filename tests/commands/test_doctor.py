@@ -283,7 +283,7 @@ async def test_whether_the_service_is_ready(status: int, body: Any, verdict: str
 
 
 async def test_an_upstream_is_asked_with_its_key() -> None:
-    """Otherwise the answer says nothing about the key."""
+    """Otherwise the answer says nothing about the key. A new upstream has its own path."""
 
     async def respond(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
@@ -291,8 +291,12 @@ async def test_an_upstream_is_asked_with_its_key() -> None:
     async with serving(respond) as server:
         for key in (KEY, None):
             await ask_upstream(hiro_upstream(server.url, key), lambda: NOW)
+        names = replace(hiro_upstream(server.url, KEY), name="names", probe="/v1/names?limit=1")
+        answered = await ask_upstream(names, lambda: NOW)
 
-    assert [request.headers.get("x-api-key") for request in server.requests] == [KEY, None]
+    assert [request.headers.get("x-api-key") for request in server.requests] == [KEY, None, KEY]
+    assert server.requests[-1].line.startswith("GET /v1/names?limit=1 ")
+    assert [(check.name, check.verdict) for check in answered] == [("names", "ok")]
 
 
 async def test_each_receiver_is_reached_by_its_own_setting() -> None:

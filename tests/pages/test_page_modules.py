@@ -188,7 +188,8 @@ def test_outcomes_in_words(
     record = run_record(task="sweep", outcome=outcome, error=error, reason=reason, result={"scanned": 5})
     result = refresh_result(record).to_json()
 
-    assert ask(page, "task-words", "m.refreshWords('sweep', a)", result).startswith(words)
+    titled = "(m.learnTitles({ tasks: { sweep: { title: 'Swap sweep' } } }), m.refreshWords('sweep', a))"
+    assert ask(page, "task-words", titled, result).startswith(words)
     assert ask(page, "task-words", "m.moodOf(a.run.outcome)", result) == mood
 
 

@@ -39,6 +39,7 @@ def thirdparty(quota: Quota) -> Upstream:
         key_setting="THIRDPARTY_KEY",
         read_limits=read_limits,
         wrap=ThirdPartyClient,
+        probe="/",
         quota=quota,
         key_header="authorization",
     )

@@ -12,8 +12,9 @@ from tocsin.swaps.feed import EMPTY_RESULT
 from tocsin.upstream.budget import BudgetForecast
 
 TASKS = {
-    "tenero": task_status(slice_ms=2 * MINUTE),
+    "tenero": task_status(title="Token prices", slice_ms=2 * MINUTE),
     "feed": task_status(
+        title="Transaction feed",
         upstream="hiro",
         cadence_ms=MINUTE,
         effective_cadence_ms=MINUTE,
@@ -21,6 +22,7 @@ TASKS = {
         slice_ms=50_000,
     ),
     "sweep": task_status(
+        title="Swap sweep",
         upstream="hiro",
         cadence_ms=15 * MINUTE,
         effective_cadence_ms=15 * MINUTE,

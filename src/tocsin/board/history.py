@@ -53,6 +53,7 @@ def snapshot_task(settings: Settings) -> Task:
 
     return Task(
         name="snapshot",
+        title="History",
         cadence_ms=HOUR_MS,
         slice_ms=LONGEST_RUN_MS,
         run=run,

@@ -47,7 +47,6 @@ NetworkCheck: TypeAlias = Callable[[], Awaitable[list["DoctorCheck"]]]
 TIMEOUT_S = 8.0
 CLOCK_GOOD_S = 5
 CLOCK_MAX_S = 60
-TARGETS = {"hiro": "/extended/v3/transactions?limit=1", "tenero": "/v1/stacks/tokens/stx"}
 FREE_MIN = 100 * 1024 * 1024  # bytes
 FREE_GOOD = 1024 * 1024 * 1024
 INODES_MIN = 1_000
@@ -355,7 +354,8 @@ async def ask_upstream(upstream: Upstream, clock: Callable[[], int]) -> list[Doc
         headers[upstream.key_header] = upstream.key
     fetch = HttpFetch()
     try:
-        response = await fetch(f"{upstream.base_url.rstrip('/')}{TARGETS[name]}", headers=headers, timeout_s=TIMEOUT_S)
+        url = f"{upstream.base_url.rstrip('/')}{upstream.probe}"
+        response = await fetch(url, headers=headers, timeout_s=TIMEOUT_S)
     except FetchError as error:
         sentence = f"{error}. Check the network and {upstream.url_setting}."
         return [DoctorCheck(name, "problem", sentence)]

@@ -492,6 +492,7 @@ def refresh_prices_task(settings: Settings) -> Task:
 
     return Task(
         name="tenero",
+        title="Token prices",
         upstream="tenero",
         cadence_ms=cadence_ms,
         slice_ms=settings.tenero_slice,

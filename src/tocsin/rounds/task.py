@@ -73,6 +73,7 @@ def rounds_task(settings: Settings, rules: Rules | None = None) -> Task:
 
     return Task(
         name="rounds",
+        title="Rounds",
         cadence_ms=LOOK_EVERY_MS,
         slice_ms=LONGEST_RUN_MS,
         run=run,

@@ -490,6 +490,7 @@ class SchedulerDO(DurableObject):
                 condition=health.condition,
                 sentence=health.sentence,
                 problem=health.problem,
+                title=task.title or name.replace("_", " ").capitalize(),
             )
 
         return {name: task_status(name, task) for name, task in self._tasks.items()}

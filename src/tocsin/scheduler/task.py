@@ -156,7 +156,7 @@ class Task:
     calls of a run. With `calls_per_run_max`, the cadence follows the calls that the newest runs actually made, up to
     that number. Without a complete run for two cadences, or for `overdue_after_ms` if that is longer, the service is
     not ready. `empty_result` is the result of a run that was cut off before it reported any progress. `why` explains
-    the cadence to the operator.
+    the cadence to the operator. `title` is what the console calls it; without one, its name.
     """
 
     name: str
@@ -170,6 +170,7 @@ class Task:
     enabled: bool = True
     empty_result: FreeForm = field(default_factory=dict, compare=False)
     why: str = field(default="", compare=False)
+    title: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name == "all":

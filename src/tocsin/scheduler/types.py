@@ -129,7 +129,8 @@ class TaskStatus(Shape):
     """One task.
 
     `cadence_reason` explains the effective cadence, `cadence_why` the configured one. `last_success_at` is the end of
-    its last complete run. `condition` is its health; `problem` explains why it makes the service not ready.
+    its last complete run. `condition` is its health; `problem` explains why it makes the service not ready. `title` is
+    its name for people.
     """
 
     enabled: bool
@@ -151,6 +152,7 @@ class TaskStatus(Shape):
     sentence: str
     problem: str | None
     overdue_after_ms: int = 0  # overdue after this long without a complete run, or two cadences if longer
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

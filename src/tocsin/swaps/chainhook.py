@@ -286,6 +286,7 @@ def watch_chainhook_tasks(settings: Settings) -> tuple[Task, ...]:
 
     task = Task(
         name="chainhook",
+        title="Chainhook",
         upstream="hiro",
         cadence_ms=WATCH_EVERY_MS,
         slice_ms=LONGEST_RUN_MS,

@@ -460,6 +460,7 @@ def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tupl
 
     task = Task(
         name="feed",
+        title="Transaction feed",
         upstream="hiro",
         cadence_ms=cadence_ms,
         slice_ms=min(LONGEST_RUN_MS, cadence_ms * 5 // 6),

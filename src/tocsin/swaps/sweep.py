@@ -428,6 +428,7 @@ def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
 
     return Task(
         name="sweep",
+        title="Swap sweep",
         upstream="hiro",
         cadence_ms=cadence_ms,
         slice_ms=settings.sweep_slice,

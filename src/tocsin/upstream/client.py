@@ -138,7 +138,8 @@ def _http_date_ms(value: str) -> int | None:
 class Upstream:
     """What a client must know about an upstream. Messages that ask for a fix name the `*_setting`.
 
-    `wrap` turns the generic client into the one that tasks use, with methods of its own.
+    `wrap` turns the generic client into the one that tasks use, with methods of its own. `probe` is a path that
+    `tocsin doctor` may call: its answer is small and cheap.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Upstream:
     key_setting: str
     read_limits: Callable[[Mapping[str, str]], LimitReading]
     wrap: Callable[["UpstreamClient"], object]
+    probe: str
     quota: Quota = field(default_factory=Quota)
     key_header: str = "x-api-key"
     timeout_s: float = 8.0

@@ -47,7 +47,8 @@ NO_EVENTS = EventPage(0, 0, ())
 
 def hiro_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> Upstream:
     """What a client must know about Hiro."""
-    return Upstream("hiro", base_url, "HIRO_API_URL", key, "HIRO_API_KEY", read_hiro_limits, HiroClient, quota)
+    probe = "/extended/v3/transactions?limit=1"
+    return Upstream("hiro", base_url, "HIRO_API_URL", key, "HIRO_API_KEY", read_hiro_limits, HiroClient, probe, quota)
 
 
 def read_hiro_limits(headers: Mapping[str, str]) -> LimitReading:

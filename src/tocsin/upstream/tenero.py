@@ -37,6 +37,7 @@ def tenero_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> 
         "TENERO_API_KEY",
         read_tenero_limits,
         TeneroClient,
+        "/v1/stacks/tokens/stx",
         quota,
         key_header="x-api-key",
     )

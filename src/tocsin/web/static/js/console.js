@@ -10,7 +10,7 @@ import { Poll } from "./poll.js";
 import { drawPrices, loadPrices } from "./prices.js";
 import { getJson, post } from "./request.js";
 import { drawTasks } from "./task-cards.js";
-import { moodOf, refreshWords } from "./task-words.js";
+import { learnTitles, moodOf, refreshWords } from "./task-words.js";
 import { drawComplete, drawLists, drawRefusals, drawTimeline } from "./timeline.js";
 import { verdictOf } from "./verdict.js";
 import { linkTo, Views } from "./views.js";
@@ -43,6 +43,7 @@ async function open(key) {
 /** @param {import("./types.js").SchedulerOverview} overview */
 function begin(key, overview) {
 	heard(overview.status.now);
+	learnTitles(overview.status);
 	session = { key, ...overview, runs: [], runsStale: true, prices: null };
 	session.poll = new Poll(refresh, POLL_MS, draw);
 	session.stream = new EventStream(key, { received, changed: refreshSoon, refused: (error) => lock(error.message) });
@@ -80,6 +81,7 @@ async function refresh() {
 		const asked = loadPrices(mine.prices).catch(() => mine.prices);
 		const { body } = await getJson(API, { key: mine.key });
 		heard(body.status.now);
+		learnTitles(body.status);
 		Object.assign(mine, body);
 		if (mine.runsStale) {
 			mine.runsStale = false;

@@ -2,9 +2,15 @@
 
 import { clock, clockSeconds, count, duration, words } from "./format.js";
 
-const TITLES = { tenero: "Token prices", feed: "Transaction feed", sweep: "Swap sweep", snapshot: "History", rounds: "Rounds" };
+/** @type {Record<string, string>} */
+const titles = {};
 
-export const taskTitle = (name) => TITLES[name] ?? words(name);
+/** Take the titles of the tasks from a status. @param {import("./types.js").Status} status */
+export function learnTitles(status) {
+	for (const [name, task] of Object.entries(status.tasks)) titles[name] = task.title;
+}
+
+export const taskTitle = (name) => titles[name] || words(name);
 
 /** The counters of a result in words, without zeros. */
 export function resultWords(result) {

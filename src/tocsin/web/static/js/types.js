@@ -684,6 +684,8 @@
  *
  * `cadenceReason` explains the effective cadence, `cadenceWhy` the configured one. `lastSuccessAt` is the end of
  * its last complete run. `condition` is its health; `problem` explains why it makes the service not ready.
+ * `title` is
+ * its name for people.
  *
  * @typedef {{
  *   enabled: boolean,
@@ -705,6 +707,7 @@
  *   sentence: string,
  *   problem: string | null,
  *   overdueAfterMs?: number,
+ *   title?: string,
  * }} TaskStatus
  */
 
