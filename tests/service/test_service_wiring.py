@@ -78,7 +78,11 @@ class Opened:
         def ask() -> tuple[int, dict[str, str], bytes]:
             sent = {"Content-Type": "application/json", **headers}
             request = urllib.request.Request(self.server.url + path, body, sent)
-            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            try:
+                opened = urllib.request.urlopen(request, timeout=PATIENCE_S)
+            except urllib.error.HTTPError as refused:
+                opened = refused
+            with opened as answer:
                 return answer.status, dict(answer.headers.items()), answer.read()
 
         return await asyncio.to_thread(ask)
@@ -247,8 +251,7 @@ def test_what_the_routes_are_given(tmp_path: Path) -> None:
             _, _, status = await made.get("/api/admin/scheduler", WITH_KEY)
             _, _, metrics = await made.get("/metrics", WITH_KEY)
             answers = [await made.get("/api/prices") for _ in range(3)]
-            with pytest.raises(urllib.error.HTTPError, match="429"):
-                await asyncio.gather(*(made.get("/api/prices") for _ in range(7)))
+            more = await asyncio.gather(*(made.get("/api/prices") for _ in range(7)))
 
         assert allowed["access-control-allow-origin"] == "https://site.example"
         assert "access-control-allow-origin" not in other
@@ -261,6 +264,7 @@ def test_what_the_routes_are_given(tmp_path: Path) -> None:
         assert 0 < float(figures["tocsin_start_timestamp_seconds"]) <= time.time()
         assert int(figures["tocsin_object_calls_total"]) >= 1
         assert [code for code, _, _ in answers] == [200, 200, 200]
+        assert 429 in {code for code, _, _ in more}
 
     in_real_time(scenario())
 
@@ -442,10 +446,9 @@ def test_reads_go_on_while_writes_are_refused(tmp_path: Path) -> None:
             code, _, _ = await made.get("/api/competition/allowlist")
             with pytest.raises(StoreError):
                 await made.service.kv.put("a", "1")
-            with pytest.raises(urllib.error.HTTPError, match="503"):
-                await made.get("/readyz")
+            not_ready, _, _ = await made.get("/readyz")
 
-        assert code == 200
+        assert (code, not_ready) == (200, 503)
 
     in_real_time(scenario())
 
@@ -457,10 +460,9 @@ def test_a_file_that_was_lost_a_moment_ago_is_noticed_by_the_next_post(tmp_path:
         async with opened(tmp_path) as made:
             made.service.app.health._clock = StoppedClock()  # no look comes in between
             (made.data / "db.sqlite").rename(tmp_path / "aside")
-            with pytest.raises(urllib.error.HTTPError, match="503") as refused:
-                await made.get("/api/admin/scheduler?action=resume", WITH_KEY, b"{}")
-
-            answer = json.loads(refused.value.read())
+            code, _, body = await made.get("/api/admin/scheduler?action=resume", WITH_KEY, b"{}")
+            answer = json.loads(body)
+            assert code == 503
             assert answer["error"] == "The store cannot be used right now: try again soon."
 
     in_real_time(scenario())

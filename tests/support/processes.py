@@ -33,7 +33,8 @@ def ask(url: str, *, headers: dict[str, str] | None = None, body: Any = None) ->
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
+        with error:
+            return error.code, json.loads(error.read())
 
 
 def until(look: Callable[[], Any], wait_s: float = PATIENCE_S) -> Any:
