@@ -222,11 +222,11 @@ class SchedulerObject(CloudflareObject):
     async def refreshNow(self, task: Any = None) -> Any:  # noqa: N802 - JavaScript's spelling
         return await self._for_javascript("refresh_now", task)
 
-    async def pauseUntil(self, until: Any = None) -> Any:  # noqa: N802 - JavaScript's spelling
-        return await self._for_javascript("pause_until", until)
+    async def pauseUntil(self, until: Any = None, task: Any = None) -> Any:  # noqa: N802 - JavaScript's spelling
+        return await self._for_javascript("pause_until", until, task)
 
-    async def resume(self) -> Any:
-        return await self._for_javascript("resume")
+    async def resume(self, task: Any = None) -> Any:
+        return await self._for_javascript("resume", task)
 
     async def _for_javascript(self, method: str, *arguments: JSON) -> Any:
         """A call with JavaScript's values. An error is thrown there as an `Error` with the sentence and a code."""

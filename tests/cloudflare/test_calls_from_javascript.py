@@ -41,6 +41,10 @@ def test_a_pause_begins_and_ends(workerd: Workerd) -> None:
     assert workerd.site_call("status")["result"]["pausedUntil"] == until
     assert workerd.site_call("resume")["result"] == {"name": "v1", "resumed": True}
     assert workerd.site_call("status")["result"]["pausedUntil"] is None
+    paused = workerd.site_call("pauseUntil", until, "sweep")["result"]
+    assert paused == {"name": "v1", "pausedUntil": until, "task": "sweep"}
+    assert workerd.site_call("status")["result"]["tasks"]["sweep"]["pausedUntil"] == until
+    assert workerd.site_call("resume", "sweep")["result"] == {"name": "v1", "resumed": True, "task": "sweep"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Commands that act: the key and the reason that they send, and the audit log."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,6 +102,18 @@ def test_a_resume_says_whether_anything_was_held(running: Running) -> None:
     running.do(lambda: running.scheduler.show(tasks=tasks))
 
     assert (nothing, held) == ("Nothing was paused.\n", "Resumed.\n")
+
+
+def test_one_task_is_paused_and_resumed(running: Running) -> None:
+    """Only that task: the answers name it."""
+    paused = tocsin("pause", "--for", "2h", "--task", "sweep", port=running.port).stdout
+    other = tocsin("resume", "--task", "tenero", port=running.port).stdout
+    calls = [call for call in running.scheduler.calls if call[0] in {"pause_until", "resume"}][-2:]
+    tocsin("resume", port=running.port)
+
+    assert re.fullmatch(r"sweep is paused until .+\. `tocsin resume` ends the pause\.\n", paused)
+    assert other == "Nothing was paused.\n"
+    assert [(call[0], call[-1]) for call in calls] == [("pause_until", "sweep"), ("resume", "tenero")]
 
 
 def test_runs_are_listed_page_by_page(running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from typing import Any, Literal, TypeAlias
 
 import pytest
 
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.virtual_time import START_MS, VirtualClock
-from support.scheduler import Scheduler, prices, scheduler, store_entries
+from support.scheduler import MINUTE, Scheduler, prices, scheduler, store_entries
 from tocsin.errors import RequestRefused
 from tocsin.logs import Redactor
 from tocsin.scheduler.audit import audited
@@ -97,6 +97,39 @@ async def test_the_log_is_not_read_when_the_object_wakes(tmp_path: Path) -> None
 
     assert status.paused_until is not None
     assert made.log.named("state.entry_unreadable") == []
+
+
+async def test_a_pause_and_its_record_are_one_transaction(tmp_path: Path) -> None:
+    """Both are stored or neither; what is refused is on record, and a call without a name is not."""
+    async with scheduler(tmp_path, prices()) as made:
+        until = made.clock.now() + MINUTE
+        made.runtime.store.refusal = "the disk is full"
+        with pytest.raises(HoldfastError):
+            await made.client().pause_until(until, None, entry())
+        made.runtime.store.refusal = None
+        kept = (await made.status()).paused_until, (await made.client().audit(9)).records
+        commits, commit = [], made.runtime.store.commit
+
+        def committing(owner: Any, changes: Any) -> int:
+            commits.append({key for key in changes.entries if key.startswith(("audit:", "scheduler"))})
+            return commit(owner, changes)
+
+        made.runtime.store.commit = committing  # type: ignore[method-assign]
+        await made.client().pause_until(until, None, entry(reason="a test"))
+        made.runtime.store.commit = commit  # type: ignore[method-assign]
+        with pytest.raises(UsageError, match="That time is past"):
+            await made.client().pause_until(1, "tenero", entry(target="tenero"))
+        await made.client().resume()
+        records = (await made.client().audit(9)).records
+
+    assert kept == (None, [])
+    assert commits == [{"audit:operator:000000000001", "scheduler"}]
+    assert [(each.action, each.target, each.outcome, each.reason) for each in records] == [
+        ("pause", "tenero", "refused", None),
+        ("pause", None, "done", "a test"),
+    ]
+    assert records[1].detail == "until 2026-05-13 19:31 UTC"
+    assert records[1].ended_at is not None
 
 
 async def test_an_unknown_record_cannot_be_ended(tmp_path: Path) -> None:

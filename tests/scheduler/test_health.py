@@ -169,11 +169,7 @@ def test_a_broken_process_is_worse_than_any_task_and_a_newer_status_counts() -> 
         ),
         (
             {"complete_ago_ms": 660_000, "paused_until": NOON},
-            (
-                "overdue",
-                "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
-                True,
-            ),
+            ("overdue", "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: it is paused", True),
         ),
         (
             {"complete_ago_ms": None, "armed_ago_ms": 600_001},

@@ -821,6 +821,41 @@ async def test_a_pause_and_a_resume_survive_a_restart(tmp_path: Path) -> None:
     assert paused == [False, True, False]
 
 
+async def test_a_pause_of_one_task_leaves_the_others_alone(tmp_path: Path) -> None:
+    """Its run under way stops, a refresh by hand works, it lasts across a restart and says why it is overdue."""
+
+    async def work(context: TaskContext) -> TaskResult:
+        for _ in range(10):
+            context.checkpoint()
+            await context.clock.sleep(1)
+        return TaskResult({})
+
+    clock, sweep, tenero = VirtualClock(), Job("sweep", 5 * MINUTE, run=work, upstream="hiro"), prices(work)
+    async with scheduler(tmp_path, tenero, sweep, clock=clock) as made:
+        await asyncio.sleep(2)
+        until = clock.now() + 30 * MINUTE
+        await made.client().pause_until(until, "sweep")
+        await asyncio.sleep(20)
+        stopped, by_hand = (await made.runs("sweep"))[0], await made.client().refresh("sweep")
+    async with scheduler(tmp_path, tenero, sweep, clock=clock) as made:
+        await asyncio.sleep(20 * 60)
+        status = await made.status()
+        resumed_at = clock.now()
+        await made.client().resume("tenero")
+        await made.client().pause_until(until + 60 * MINUTE)
+        await made.client().resume()  # all of them
+        await asyncio.sleep(1)
+
+    task = status.tasks["sweep"]
+    assert (stopped.outcome, stopped.reason) == ("stopped", "the task is paused")
+    assert by_hand.run.outcome == "ok"
+    assert (status.paused_until, task.paused_until, task.next_due_at) == (None, until, until)
+    assert (task.condition, task.problem is None) == ("overdue", False)
+    assert task.sentence.endswith("at a cadence of 5 minutes: it is paused")
+    assert (status.tasks["tenero"].condition, len(tenero.started)) == ("ok", 5)
+    assert sweep.started[2:] == [resumed_at]
+
+
 async def ask(context: TaskContext) -> TaskResult:
     """One call; a refused one holds the task back as the upstream says."""
     hiro = context.upstream("hiro", HiroClient)

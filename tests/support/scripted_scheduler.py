@@ -34,6 +34,7 @@ from tocsin.scheduler.types import (
     Status,
     TaskTotals,
 )
+from tocsin.text import utc_time
 from tocsin.web.deps import WebDeps
 
 __all__ = ("ADMIN_KEY", "CRON_SECRET", "HEALTHY", "VIEWER_KEY", "Scene", "ScriptedScheduler", "named_keys", "scene")
@@ -81,17 +82,19 @@ class ScriptedScheduler:
         results = {name: self._result(name) for name in ("tenero", "sweep")}
         return {**results} if task == "all" else results[task]
 
-    async def pause_until(self, until: int) -> JSON:
-        self._called("pause_until", until)
+    async def pause_until(self, until: int, task: str | None = None, by: dict[str, Any] | None = None) -> JSON:
+        self._called("pause_until", until, task)
         if until <= self.clock.now():
             raise UsageError("That time is past. Give one at most 7 days ahead.")
         self.show(paused_until=until)
-        return Paused("v1", until).to_json()
+        await self._audit(by, f"until {utc_time(until)}")
+        return Paused("v1", until, task).to_json()
 
-    async def resume(self) -> JSON:
-        self._called("resume")
+    async def resume(self, task: str | None = None, by: dict[str, Any] | None = None) -> JSON:
+        self._called("resume", task)
+        await self._audit(by, None)
         self.show(paused_until=None)
-        return Resumed("v1", resumed=True).to_json()
+        return Resumed("v1", resumed=True, task=task).to_json()
 
     async def runs(
         self,
@@ -154,6 +157,10 @@ class ScriptedScheduler:
     async def audit_end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
         ended = replace(self.audited[record_id], outcome=outcome, ended_at=self.clock.now(), detail=detail)
         self.audited[record_id] = ended
+
+    async def _audit(self, by: dict[str, Any] | None, detail: str | None) -> None:
+        if by is not None:
+            await self.audit_end(await self.audit_begin(by), "done", detail)
 
     async def audit(self, limit: int) -> JSON:
         return AuditList("v1", list(reversed(self.audited.values()))[:limit]).to_json()

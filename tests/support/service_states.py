@@ -82,7 +82,7 @@ CASES = {
     "paused for too long": Case(
         "overdue",
         False,
-        "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: the scheduler is paused",
+        "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: it is paused",
         {"scheduler": {"pausedUntil": NOW + 60 * MINUTE}, "tenero": {"lastSuccessAt": NOW - 11 * MINUTE}},
     ),
     "never complete": Case(

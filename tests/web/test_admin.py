@@ -248,14 +248,38 @@ async def test_a_pause_for_a_duration_ends_by_the_clock_of_the_service(tmp_path:
 async def test_the_end_of_a_pause_is_what_the_object_returns(tmp_path: Path) -> None:
     """If the object shortens a pause, the actual pause is shown, not the requested one."""
 
-    async def shorter(until: int) -> JSON:
+    async def shorter(until: int, _task: str | None = None, _by: Any = None) -> JSON:
         return Paused("v2", until - 1).to_json()
 
     async with scene(tmp_path) as made:
-        made.scheduler.pause_until = shorter  # type: ignore[method-assign]
+        made.scheduler.pause_until = shorter  # type: ignore[method-assign,assignment]
         answer = await made.act("action=pause&for=2h")
 
         assert answer.json() == {"name": "v2", "pausedUntil": START_MS + 7_199_999}
+
+
+async def test_one_task_is_paused_and_resumed(tmp_path: Path) -> None:
+    """The answer, the status and the audit log name it; an unknown one is refused."""
+    async with tocsin_in(tmp_path) as made:
+        paused = await made.act("action=pause&for=2h&task=competition")  # the site's name of the sweep
+        tasks = (await made.client().status()).tasks
+        resumed = await made.act("action=resume&task=sweep")
+        unknown = [await made.act(f"action={action}&task=nothing") for action in ("resume", "pause&for=2h")]
+        ended = (await made.client().status()).tasks
+
+        assert paused.json() == {"name": "v1", "pausedUntil": START_MS + 7_200_000, "task": "sweep"}
+        assert {name: task.paused_until for name, task in tasks.items() if task.paused_until} == {
+            "sweep": START_MS + 7_200_000
+        }
+        assert resumed.json() == {"name": "v1", "resumed": True, "task": "sweep"}
+        assert ended["sweep"].paused_until is None
+        assert [(answer.status, answer.json()["code"]) for answer in unknown] == [(400, "bad_task")] * 2
+        assert {(record.action, record.target, record.outcome) for record in await records(made)} == {
+            ("pause", "sweep", "done"),
+            ("resume", "sweep", "done"),
+            ("resume", "nothing", "refused"),
+            ("pause", "nothing", "refused"),
+        }
 
 
 @pytest.mark.parametrize(
@@ -327,7 +351,7 @@ async def test_the_cron_route_has_a_retry_after(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["action=resume&until=1", "action=refresh&task=tenero&for=2h", "action=pause&for=2h&task=sweep"]
+    "query", ["action=resume&until=1", "action=refresh&task=tenero&for=2h", "action=pause&for=2h&txid=0x1"]
 )
 async def test_a_parameter_of_another_action_is_refused(query: str, tmp_path: Path) -> None:
     """The caller meant something else, so nothing is done."""
@@ -461,7 +485,7 @@ async def test_an_action_that_cannot_be_recorded_is_not_done(tmp_path: Path) -> 
     """The audit log is in the same store as the scheduler: without it nothing can be done at all."""
     async with scene(tmp_path) as made:
         made.scheduler.failing = ObjectReset("the disk is full")
-        answer = await made.act("action=resume")
+        answer = await made.act("action=refresh")
 
         assert (answer.status, answer.json()["code"]) == (503, "scheduler_unavailable")
         assert (made.scheduler.calls, made.scheduler.audited) == ([], {})
@@ -475,14 +499,14 @@ async def test_an_action_whose_end_cannot_be_recorded_was_done(tmp_path: Path, m
             raise ObjectReset("the disk is full")
 
         monkeypatch.setattr(made.scheduler, "audit_end", lost, raising=False)
-        answer = await made.act("action=resume")
+        answer = await made.act("action=refresh")
 
         assert answer.status == 200
         assert [record.outcome for record in made.scheduler.audited.values()] == ["begun"]
         line = made.log.named("audit.end_failed")[0]
         assert (line["record"], line["action"], line["key"], line["outcome"]) == (
             "operator-1",
-            "resume",
+            "refresh",
             "alice",
             "done",
         )

@@ -8,6 +8,7 @@ from holdfast.errors import UsageError
 from tocsin.commands.options import ACT, WATCH, AsJson, Connect, Reason, calls_service, print_answer
 
 POLL_S = 0.25
+OneTask = Annotated[str | None, typer.Option("--task", help="Only this task.", metavar="TASK")]
 
 
 def register(app: typer.Typer) -> None:
@@ -62,10 +63,11 @@ def pause(
     connect: Connect,
     for_: Annotated[str | None, typer.Option("--for", help="90s, 15m, 2h, 1d.", metavar="DURATION")] = None,
     until: Annotated[str | None, typer.Option(help="2026-05-13T21:30, or unix ms.", metavar="TIME")] = None,
+    task: OneTask = None,
     as_json: AsJson = False,
     reason: Reason = None,
 ) -> None:
-    """Pause scheduled runs for a while."""
+    """Pause the scheduled runs of one task, or of all, for a while."""
     from tocsin.commands.client import SCHEDULER
     from tocsin.scheduler.types import Paused
     from tocsin.text import check_duration, parse_instant_ms, shown_instant
@@ -74,24 +76,26 @@ def pause(
         raise UsageError("Give one of the two: `tocsin pause --for 2h`, or `tocsin pause --until 2026-05-13T21:30`.")
     end = {"until": str(parse_instant_ms(until))} if until is not None else {"for": check_duration(for_ or "")}
     client = connect()
-    answer = client.post(SCHEDULER, {"action": "pause", **end, **_why(reason)})
+    answer = client.post(SCHEDULER, {"action": "pause", **end, **_only(task), **_why(reason)})
     paused = client.read(Paused, answer)
-    sentence = f"Paused until {shown_instant(paused.paused_until)}. `tocsin resume` ends the pause."
+    what = "Paused" if task is None else f"{task} is paused"
+    sentence = f"{what} until {shown_instant(paused.paused_until)}. `tocsin resume` ends the pause."
     print_answer(answer, as_json, [sentence])
 
 
 @calls_service
-def resume(connect: Connect, as_json: AsJson = False, reason: Reason = None) -> None:
-    """End a pause."""
+def resume(connect: Connect, task: OneTask = None, as_json: AsJson = False, reason: Reason = None) -> None:
+    """End every pause, or that of one task."""
     from tocsin.commands.client import SCHEDULER
     from tocsin.scheduler.types import Resumed, SchedulerOverview
 
     client = connect()
     before = client.read(SchedulerOverview, client.get(SCHEDULER, keyed=True)).status
-    answer = client.post(SCHEDULER, {"action": "resume", **_why(reason)})
+    answer = client.post(SCHEDULER, {"action": "resume", **_only(task), **_why(reason)})
     client.read(Resumed, answer)
-    is_held = any(task.failing for task in before.tasks.values())
-    was_paused = before.paused_until is not None or is_held
+    ended = [each for name, each in before.tasks.items() if task in {None, name}]
+    was_paused = any(each.failing or each.paused_until is not None for each in ended)
+    was_paused = was_paused or (task is None and before.paused_until is not None)
     print_answer(answer, as_json, ["Resumed." if was_paused else "Nothing was paused."])
 
 
@@ -121,6 +125,10 @@ def audit(
     client = connect()
     answer = client.get(f"{SCHEDULER}/audit", {"limit": str(limit)}, keyed=True)
     print_answer(answer, as_json, render.audit(client.read(AuditList, answer)))
+
+
+def _only(task: str | None) -> dict[str, str]:
+    return {} if task is None else {"task": task}
 
 
 def _why(reason: str | None) -> dict[str, str]:

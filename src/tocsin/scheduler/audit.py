@@ -1,9 +1,10 @@
 """The audit log: the newest actions of operators, in the object's own storage.
 
-An action is recorded before it is done and again when it has ended. The records are stored next to the pause and the
-runs, so no action can be done without being recorded: if that fails, the caller gets the store's error instead. If only
-the end cannot be recorded, the record stays `begun`, and `audit.end_failed` in the log shows the outcome. Actions of
-`CRON_SECRET` are kept separately: a caller that acts every few minutes must not push out the actions of people.
+The records are stored next to the pause and the runs, so no action can be done without being recorded: if that fails,
+the caller gets the store's error instead. A pause and its record are one transaction. An action that lasts is recorded
+before it is done and again when it has ended. If only the end cannot be recorded, the record stays `begun`, and
+`audit.end_failed` in the log shows the outcome. Actions of `CRON_SECRET` are kept separately: a caller that acts every
+few minutes must not push out the actions of people.
 
 Emits `admin.acted` when an action has ended, `audit.end_failed`, and `audit.record_unreadable` for a record that is
 skipped.
@@ -45,30 +46,55 @@ class AuditLog:
         self._emit = emit
         self._newest: dict[str, int] = {}  # the number of the newest record, by role
 
+    async def record(self, by: FreeForm | None, act: Callable[[], str | None]) -> None:
+        """Do an action and record it in the same transaction. `act` returns the result in a few words.
+
+        `by` is an `AuditEntry`; without it, nothing is recorded.
+        """
+        if by is None:
+            act()
+            return
+        entry = AuditEntry.from_json(by)
+        await self._find_newest(entry.role)
+        record = self._begun(entry)  # from here on, nothing is awaited
+        try:
+            detail = act()
+        except UsageError as error:
+            self._ended(record, "refused", str(error))
+            raise
+        self._ended(record, "done", detail)
+
     async def begin(self, entry: AuditEntry) -> AuditRecord:
-        """Record an action that is about to be done. If the log is full, the oldest record is removed."""
-        role = entry.role
+        """Record an action that is about to be done."""
+        await self._find_newest(entry.role)
+        return self._begun(entry)
+
+    async def _find_newest(self, role: str) -> None:
         if role not in self._newest:
             stored = await self._storage.list(prefix=_prefix(role), reverse=True, limit=1)
             self._newest.setdefault(role, max((_number(key) for key in stored), default=0))
+
+    def _begun(self, entry: AuditEntry) -> AuditRecord:
+        """Store a new record. If the log is full, the oldest one is removed."""
+        role = entry.role
         number = self._newest[role] = self._newest[role] + 1
         record_id, now = f"{role}-{number}", self._clock.now()
         record = AuditRecord(record_id, now, entry.key, role, entry.client, entry.action, entry.target, entry.reason)
-        self._storage.put(_key(role, number), self._masked(record).to_json())
+        self._storage.put(_key(record_id), self._masked(record).to_json())
         if number > KEPT_MAX[role]:  # numbers have no gaps
-            self._storage.delete(_key(role, number - KEPT_MAX[role]))
+            self._storage.delete(_key(f"{role}-{number - KEPT_MAX[role]}"))
         return record
 
     async def end(self, record_id: str, outcome: AuditOutcome, detail: str | None) -> None:
         """Record how an action ended."""
-        role, _, number = record_id.partition("-")
-        key = _key(role, int(number)) if number.isdecimal() else ""
-        stored = await self._storage.get(key)
+        stored = await self._storage.get(_key(record_id))
         if stored is None:
             raise UsageError(f"there is no record {record_id!r:.60} in the audit log")
-        begun = AuditRecord.from_json(stored)
+        self._ended(AuditRecord.from_json(stored), outcome, detail)
+
+    def _ended(self, begun: AuditRecord, outcome: AuditOutcome, detail: str | None) -> None:
         record = self._masked(replace(begun, outcome=outcome, ended_at=self._clock.now(), detail=detail))
-        self._storage.put(key, record.to_json())
+        self._storage.put(_key(record.id), record.to_json())
         shown = record.to_json()
         fields: FreeForm = {**{name: shown[name] for name in EVENT_FIELDS}, "record": record.id}
         self._emit("admin.acted", fields, level="INFO" if outcome == "done" else "WARN")
@@ -103,8 +129,9 @@ def _prefix(role: str) -> str:
     return f"{AUDIT_PREFIX}{role}:"
 
 
-def _key(role: str, number: int) -> str:
-    return f"{_prefix(role)}{number:012}"
+def _key(record_id: str) -> str:
+    role, _, number = record_id.partition("-")
+    return f"{_prefix(role)}{number.zfill(12)}"
 
 
 def _number(key: str) -> int:

@@ -47,11 +47,12 @@ class SchedulerClient:
         results: dict[str, JSON] = await self._stub.refresh_now("all")
         return {task: RefreshResult.from_json(result) for task, result in results.items()}
 
-    async def pause_until(self, until: int) -> Paused:
-        return Paused.from_json(await self._stub.pause_until(until))
+    async def pause_until(self, until: int, task: str | None = None, by: AuditEntry | None = None) -> Paused:
+        """Pause one task, or all, and record who asked for it in the same transaction."""
+        return Paused.from_json(await self._stub.pause_until(until, task, None if by is None else by.to_json()))
 
-    async def resume(self) -> Resumed:
-        return Resumed.from_json(await self._stub.resume())
+    async def resume(self, task: str | None = None, by: AuditEntry | None = None) -> Resumed:
+        return Resumed.from_json(await self._stub.resume(task, None if by is None else by.to_json()))
 
     async def runs(
         self,

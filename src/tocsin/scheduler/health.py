@@ -7,7 +7,7 @@ A task's condition is the first of these that holds:
     disabled  switched off                                                                  the service is not ready
     failing   its last `failing_after` or more runs failed, over some minutes               the service is not ready
     overdue   no complete run for two of its effective cadences, or its own longer bound    the service is not ready
-    paused    the scheduler is paused
+    paused    it is paused, or all tasks are
     limited   its last run was not complete: the upstream or our own budget refused calls
     partial   its last run was not complete: an upstream had no answer, or its time slice was over
     starting  it has not completed a run yet
@@ -197,7 +197,7 @@ def process_problems(snapshot: HealthSnapshot, status: Status | StatusCondition 
 def _overdue(facts: TaskFacts) -> str:
     why = _because(None if facts.last_outcome == "ok" else facts.last_reason)
     if facts.paused_until is not None:
-        why = ": the scheduler is paused"
+        why = ": it is paused"
     age_ms = facts.complete_ago_ms
     since = "yet" if age_ms is None else f"for {short_duration(age_ms)}"
     cadence = f"at a cadence of {long_duration(facts.cadence_ms)}"

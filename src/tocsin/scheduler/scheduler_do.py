@@ -36,6 +36,7 @@ from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause,
 from tocsin.scheduler.state import TaskState, load_state
 from tocsin.scheduler.task import ContextBindings, Task, TaskContext, WorkContext
 from tocsin.scheduler.types import (
+    NO_TASK,
     AuditEntry,
     AuditList,
     AuditOutcome,
@@ -54,6 +55,7 @@ from tocsin.scheduler.types import (
 )
 from tocsin.scheduler.upstreams import UpstreamSet
 from tocsin.shape import FreeForm
+from tocsin.text import utc_time
 from tocsin.upstream.budget import Cadence
 from tocsin.upstream.limiter import request_session, task_session
 from tocsin.upstream.windows import moment_of
@@ -169,26 +171,42 @@ class SchedulerDO(DurableObject):
         self._check_known(task, "all")
         return (await self._refresh(task)).to_json()
 
-    async def pause_until(self, until: int) -> FreeForm:
-        """Start no scheduled run before this time (unix ms); runs under way stop at their next checkpoint."""
-        check_pause(until, self.env.clock.now(), self.env.config.pause_max_ms)
-        self._state.own.paused_until = until
-        self._save()
-        self._emit("scheduler.paused", {"until": until}, level="WARN")
-        self._set_alarm(self._decide())
-        return Paused(self.ctx.id.name, until).to_json()
+    async def pause_until(self, until: int, task: str | None = None, by: FreeForm | None = None) -> FreeForm:
+        """Start no scheduled run before this time (unix ms); runs under way stop at their next checkpoint.
 
-    async def resume(self) -> FreeForm:
-        """End a pause, and let an open breaker try again."""
-        self._state.own.paused_until = None
-        breaker = self.env.config.breaker_failures
-        for task in self._state.tasks.values():
-            if breaker and task.consecutive_failures >= breaker:
-                task.next_run_after = None
-        self._save()
-        self._emit("scheduler.resumed", {})
-        self._set_alarm(self._decide())
-        return Resumed(self.ctx.id.name, resumed=True).to_json()
+        Without a task, all are paused. `by` is who asked for it, an `AuditEntry`.
+        """
+
+        def pause() -> str:
+            if task is not None:
+                self._check_known(task)
+            check_pause(until, self.env.clock.now(), self.env.config.pause_max_ms)
+            self._state.pause(task, until)
+            self._save()
+            self._emit("scheduler.paused", {"until": until, "task": task}, level="WARN")
+            self._set_alarm(self._decide())
+            return f"until {utc_time(until)}"
+
+        await self._audit.record(by, pause)
+        return Paused(self.ctx.id.name, until, task).to_json()
+
+    async def resume(self, task: str | None = None, by: FreeForm | None = None) -> FreeForm:
+        """End every pause, or that of one task, and let an open breaker try again."""
+
+        def resume() -> None:
+            if task is not None:
+                self._check_known(task)
+            self._state.pause(task, None)
+            breaker = self.env.config.breaker_failures
+            for name, state in self._state.tasks.items():
+                if breaker and state.consecutive_failures >= breaker and task in {None, name}:
+                    state.next_run_after = None
+            self._save()
+            self._emit("scheduler.resumed", {"task": task})
+            self._set_alarm(self._decide())
+
+        await self._audit.record(by, resume)
+        return Resumed(self.ctx.id.name, resumed=True, task=task).to_json()
 
     async def runs(
         self,
@@ -259,7 +277,7 @@ class SchedulerDO(DurableObject):
     def _check_known(self, task: JSON, *others: str) -> None:
         if task not in [*self._tasks]:
             known = ", ".join([*self._tasks, *others])
-            raise UsageError(f"there is no task {task!r:.60}: give one of {known}")
+            raise UsageError(f"{NO_TASK} {task!r:.60}: give one of {known}")
 
     def _wake(self, *names: str) -> None:
         """Run the first of these tasks that is switched on as soon as it may run, within a bound of its cadence."""
@@ -323,8 +341,10 @@ class SchedulerDO(DurableObject):
         env.memory.begun_runs.add(record.id)
 
         def stop_reason() -> str | None:
-            paused = self._paused_until() is not None and trigger != "refresh"
-            return "the scheduler is paused" if paused else None
+            self._now()
+            if trigger == "refresh" or self._state.paused_until(name) is None:
+                return None
+            return "the scheduler is paused" if self._state.own.paused_until else "the task is paused"
 
         kept = KeptLines(env.clock, env.mask)
         context = TaskContext(
@@ -398,12 +418,13 @@ class SchedulerDO(DurableObject):
         now, schedules = self._now(), dict[str, TaskSchedule]()
         for name, task in self._tasks.items():
             state = self._state.tasks[name]
+            held_until = max(state.next_run_after or 0, state.paused_until or 0) or None
             schedule = TaskSchedule(
                 name,
                 task.cadence_ms,
                 cadences[name].effective_ms,
                 state.last_slot_at,
-                state.next_run_after,
+                held_until,
                 running=name in self._running,
                 rerun=state.rerun,
                 wake_at=state.wake_at,
@@ -469,7 +490,7 @@ class SchedulerDO(DurableObject):
         def task_status(name: str, task: Task) -> TaskStatus:
             run, state, facts = self._running.get(name), self._state.tasks[name], all_facts[name]
             health = task_health(facts)
-            due = due_at(schedules[name], now=now, paused_until=facts.paused_until)
+            due = due_at(schedules[name], now=now, paused_until=self._state.own.paused_until)
             return TaskStatus(
                 enabled=task.enabled,
                 upstream=task.upstream,
@@ -480,6 +501,7 @@ class SchedulerDO(DurableObject):
                 slice_ms=task.slice_ms,
                 next_due_at=due if task.enabled else None,
                 running=None if run is None else run.progress(),
+                paused_until=state.paused_until,
                 last_success_at=state.last_success_at,
                 last_error=state.last_error,
                 missed_slots=state.missed_slots,
@@ -497,7 +519,7 @@ class SchedulerDO(DurableObject):
 
     def _facts(self) -> dict[str, TaskFacts]:
         """What determines each task's condition. Alerts need only this, at every ring of the alarm."""
-        now, cadences, paused_until = self._now(), self._cadences(), self._state.own.paused_until
+        now, cadences = self._now(), self._cadences()
 
         def ago(at: int | None) -> int | None:
             return None if at is None else now - at
@@ -514,7 +536,7 @@ class SchedulerDO(DurableObject):
                 self.env.config.failing_after,
                 state.last_outcome,
                 state.last_reason,
-                paused_until,
+                self._state.paused_until(task.name),
                 task.overdue_after_ms,
             )
 

@@ -68,6 +68,7 @@ class TaskState(Shape):
     last_error: LastError | None = None
     last_result: FreeForm | None = None
     next_run_after: int | None = None  # until then it is held back
+    paused_until: int | None = None
     consecutive_failures: int = 0
     interruptions: int = 0  # how many of its newest runs in a row were cut off
     missed_slots: int = 0
@@ -79,7 +80,7 @@ class TaskState(Shape):
     @classmethod
     def __post_deserialize__(cls, task: "TaskState") -> "TaskState":
         """Reject numbers that Tocsin cannot have stored: calculations with them would fail later."""
-        optional = (task.last_run_at, task.last_success_at, task.next_run_after, task.wake_at)
+        optional = (task.last_run_at, task.last_success_at, task.next_run_after, task.paused_until, task.wake_at)
         check_plausible(task.last_slot_at, task.consecutive_failures, task.interruptions, task.missed_slots)
         check_plausible(*(at or 0 for at in optional), *task.run_counts.values(), *task.recent_calls)
         if task.last_run is not None and not 0 < task.last_run < RUN_NUMBERS:
@@ -99,7 +100,7 @@ class SchedulerRecord(Shape):
     """What is stored about the scheduler itself."""
 
     version: int = STATE_VERSION
-    paused_until: int | None = None
+    paused_until: int | None = None  # all tasks
     armed_at: int | None = None  # when the alarm was first set
     last_job_at: dict[str, int] = field(default_factory=dict)  # when each request job last succeeded
     alert: AlertState = field(default_factory=AlertState)
@@ -140,6 +141,7 @@ class SchedulerState:
         own.paused_until = _until(own.paused_until, now, pause_max_ms)
         own.armed_at = _past(own.armed_at, now)
         for task in self.tasks.values():
+            task.paused_until = _until(task.paused_until, now, pause_max_ms)
             task.next_run_after = _until(task.next_run_after, now, hold_max_ms)
             task.last_success_at = _past(task.last_success_at, now)
         return was_set
@@ -152,6 +154,21 @@ class SchedulerState:
                 task.next_run_after += by_ms
             if task.last_success_at is not None:
                 task.last_success_at += by_ms
+
+    def paused_until(self, task: str) -> int | None:
+        """When no pause keeps this task from running."""
+        ends = self.own.paused_until, self.tasks[task].paused_until
+        return max((at for at in ends if at is not None), default=None)
+
+    def pause(self, task: str | None, until: int | None) -> None:
+        """Pause one task, or all; None ends a pause of one, or every pause."""
+        if task is not None:
+            self.tasks[task].paused_until = until
+            return
+        self.own.paused_until = until
+        if until is None:
+            for each in self.tasks.values():
+                each.paused_until = None
 
     def begin(self, record: RunRecord) -> None:
         """Add a run to the history."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from holdfast.types import Level
-from tocsin.shape import FreeForm, Shape
+from tocsin.shape import FreeForm, Shape, without_nulls
 from tocsin.upstream.budget import BudgetStatus
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
@@ -22,6 +22,8 @@ OUTCOMES: tuple[Outcome, ...] = ("ok", "partial", "limited", "failed", "stopped"
 TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 SERVICE_STATES: tuple[ServiceState, ...] = get_args(ServiceState)
+
+NO_TASK = "there is no task"  # how a refusal of an unknown task begins
 
 RUN_BOUNDS_S = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 CALL_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 8)  # an attempt ends after 8 s
@@ -153,6 +155,7 @@ class TaskStatus(Shape):
     problem: str | None
     overdue_after_ms: int = 0  # overdue after this long without a complete run, or two cadences if longer
     title: str = ""
+    paused_until: int | None = None  # of this task alone; `Status.paused_until` is that of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,18 +288,26 @@ class EventBatch(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Paused(Shape):
-    """The answer to a pause."""
+    """The answer to a pause; `task` is omitted if all tasks are paused."""
 
     name: str | None
     paused_until: int
+    task: str | None = None
+
+    def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
+        return without_nulls(json)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed(Shape):
-    """The answer to a resume."""
+    """The answer to a resume; `task` is omitted if every pause has ended."""
 
     name: str | None
     resumed: bool
+    task: str | None = None
+
+    def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
+        return without_nulls(json)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ Emits `refusals.not_counted` when the database does not answer; the status is th
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, TypeVar
 
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from tocsin.scheduler.audit import KEPT_MAX, audited
 from tocsin.scheduler.health import health_of
 from tocsin.scheduler.history import DAYS_KEPT
 from tocsin.scheduler.types import (
+    NO_TASK,
     OUTCOMES,
     TRIGGERS,
     AuditEntry,
@@ -47,7 +48,7 @@ from tocsin.swaps.submit import RECHECK
 from tocsin.swaps.trades import refused_since
 from tocsin.swaps.types import SubmitAnswer
 from tocsin.swaps.walk import list_ages
-from tocsin.text import DURATION_PATTERN, parse_duration, utc_time
+from tocsin.text import DURATION_PATTERN, parse_duration
 from tocsin.web.deps import ProofReader, WebDeps
 from tocsin.web.events import EventStreams
 from tocsin.web.limits import networks_of
@@ -60,7 +61,8 @@ RUNS_PAGE_MAX = 2_000  # runs in one answer
 COUNTED_AGE_S = 2.0
 ACTIONS = (
     "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume,"
-    " action=refresh&task=tenero (another task, or all), action=recheck&txid=0x…, or action=reload"
+    " action=refresh&task=tenero (another task, or all), action=recheck&txid=0x…, or action=reload;"
+    " pause and resume take task=sweep for one task"
 )
 REASON_MAX = 200  # characters
 AUDIT_MAX = sum(KEPT_MAX.values())
@@ -75,8 +77,8 @@ AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
 # The parameters of each action. A parameter of another action is refused: the caller must have meant something else.
 PARAMETERS: Mapping[str, frozenset[str]] = {
-    "pause": frozenset({"until", "for"}),
-    "resume": frozenset(),
+    "pause": frozenset({"until", "for", "task"}),
+    "resume": frozenset({"task"}),
     "refresh": frozenset({"task"}),
     "recheck": frozenset({"txid"}),
     "reload": frozenset(),
@@ -139,7 +141,10 @@ class ActQuery:
             strict=True,
         ),
     ] = None
-    task: Annotated[str | None, _task(f"refresh: a task's name, or all; {DEFAULT_TASK} by default")] = None
+    task: Annotated[
+        str | None,
+        _task(f"a task's name; refresh: or all, {DEFAULT_TASK} by default; pause and resume: all by default"),
+    ] = None
     txid: Annotated[str, text("recheck: a transaction", pattern=TXID_PATTERN)] = ""
     reason: Annotated[
         str | None,
@@ -262,21 +267,26 @@ class AdminRoutes:
     )
     async def act(self, request: Request, query: ActQuery) -> ASGIApp:
         """Pause, resume, refresh, recheck or reload."""
-        deps, key, action = self._deps, key_of(request), self._action(query)
-        client = networks_of(request.scope)[0]
-        entry = AuditEntry(key.name, "operator", client, query.action, action.target, query.reason)
-        return _respond(await audited(deps.scheduler, deps.logger, entry, action.work, detail_of))
-
-    def _action(self, query: ActQuery) -> "_Action":
-        """The action to perform. Refuses a reload on Cloudflare before anything is recorded."""
-        deps = self._deps
+        deps, key = self._deps, key_of(request)
+        target = query.task and query.task[:TARGET_MAX]
+        by = AuditEntry(key.name, "operator", networks_of(request.scope)[0], query.action, target, query.reason)
         match query.action:
             case "pause":
                 until = query.until if query.length_ms is None else deps.clock.now() + query.length_ms
                 assert until is not None
-                return _Action(None, _refused_as("bad_until", lambda: deps.scheduler().pause_until(until)))
+                paused = await _refused_as("bad_until", lambda: deps.scheduler().pause_until(until, query.task, by))()
+                return _respond(paused)
             case "resume":
-                return _Action(None, lambda: deps.scheduler().resume())
+                resumed = await _refused_as("bad_task", lambda: deps.scheduler().resume(query.task, by))()
+                return _respond(resumed)
+        action = self._action(query)
+        entry = replace(by, target=action.target)
+        return _respond(await audited(deps.scheduler, deps.logger, entry, action.work, detail_of))
+
+    def _action(self, query: ActQuery) -> "_Action":
+        """An action that lasts. Refuses a reload on Cloudflare before anything is recorded."""
+        deps = self._deps
+        match query.action:
             case "refresh":
                 task = query.task or DEFAULT_TASK
                 return _Action(task[:TARGET_MAX], _refused_as("bad_task", lambda: self._refresh(task)))
@@ -407,8 +417,6 @@ def _respond(shape: SnakeShape) -> Response:
 def detail_of(done: SnakeShape) -> str | None:
     """The result of an action in a few words, for the audit log."""
     match done:
-        case Paused():
-            return f"until {utc_time(done.paused_until)}"
         case Refreshed():
             results = done.result if done.task == "all" else {done.task: done.result}
             runs = {task: RefreshResult.from_json(result).run for task, result in results.items()}
@@ -429,7 +437,8 @@ def _refused_as(code: str, ask: Callable[[], Awaitable[AnyShape]]) -> Callable[[
         try:
             return await ask()
         except UsageError as error:
-            raise RequestRefused(400, code, str(error)) from error
+            sentence = str(error)
+            raise RequestRefused(400, "bad_task" if sentence.startswith(NO_TASK) else code, sentence) from error
 
     return asked
 

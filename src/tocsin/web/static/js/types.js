@@ -708,6 +708,7 @@
  *   problem: string | null,
  *   overdueAfterMs?: number,
  *   title?: string,
+ *   pausedUntil?: number | null,
  * }} TaskStatus
  */
 

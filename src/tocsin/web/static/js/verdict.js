@@ -25,7 +25,7 @@ export function verdictOf({ status, health }, at) {
 }
 
 function textOf(status, { state, reasons, notes }, at) {
-	if (state === "paused") {
+	if (state === "paused" && status.pausedUntil) {
 		return `No scheduled run starts until ${clock(status.pausedUntil)}, in ${remaining(status.pausedUntil - at)}.`;
 	}
 	if (state !== "ready") return `${[...reasons, ...notes].join("; ")}.`;
