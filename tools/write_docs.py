@@ -25,7 +25,7 @@ SHARED = {"--url", "--host", "--port", "--help", "--json", "--reason", "--dry-ru
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 EVENT = re.compile(r"[a-z_]+\.[a-z_]+")
 # Texts of the same form that are not events: ASGI messages, a name in an example, files.
-NOT_EVENTS = {"http.request", "http.disconnect", "websocket.close", "slyfox.btc"}
+NOT_EVENTS = {"http.request", "http.disconnect", "websocket.close", "slyfox.btc", "local.open_objects"}
 SUFFIXES = {"json", "sqlite", "py", "sql", "html", "svg", "css", "js", "lock", "sock", "txt", "md"}
 
 
