@@ -15,10 +15,10 @@ from typing import Any
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from holdfast.types import JSON, KV, Clock, Database, Logger
+from holdfast.types import KV, Clock, Database, Logger
 from tocsin import __version__
 from tocsin.board.history import snapshot_task
-from tocsin.board.publish import publishing, publishing_job
+from tocsin.board.publish import board_task
 from tocsin.fetch import Fetch
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.rounds.actions import round_jobs
@@ -33,7 +33,7 @@ from tocsin.settings import Settings
 from tocsin.swaps.chainhook import watch_chainhook_tasks
 from tocsin.swaps.feed import follow_network_tasks
 from tocsin.swaps.rules import Rules, rules_of
-from tocsin.swaps.submit import RECHECK, SUBMIT, VERIFY_QUEUED, competition_jobs
+from tocsin.swaps.submit import competition_jobs
 from tocsin.swaps.sweep import sweep_task
 from tocsin.upstream.client import Upstream
 from tocsin.upstream.registry import upstreams
@@ -43,11 +43,11 @@ from tocsin.web.deps import InForce, WebDeps, keys_of
 
 def tasks(settings: Settings) -> tuple[Task, ...]:
     """All tasks, configured by the settings."""
-    rules = rules_of(settings)
     return (
-        publishing(refresh_prices_task(settings), rules, always=True),
-        *(publishing(task, rules, always=False) for task in follow_network_tasks(settings)),
-        publishing(sweep_task(settings), rules, always=True),
+        refresh_prices_task(settings),
+        *follow_network_tasks(settings),
+        sweep_task(settings),
+        board_task(settings),
         snapshot_task(settings),
         *watch_chainhook_tasks(settings),
         rounds_task(settings),
@@ -57,23 +57,7 @@ def tasks(settings: Settings) -> tuple[Task, ...]:
 def request_jobs(settings: Settings) -> Mapping[str, RequestJob]:
     """The request jobs, by name."""
     rules = rules_of(settings)
-    jobs = dict(competition_jobs(rules))
-    for name, changed in ((SUBMIT, _is_recorded), (RECHECK, _is_answered), (VERIFY_QUEUED, _is_verified)):
-        jobs[name] = publishing_job(jobs[name], rules, changed)
-    jobs |= round_jobs(rules, feed_runs=feed_runs(settings))
-    return jobs
-
-
-def _is_recorded(answer: JSON) -> bool:
-    return isinstance(answer, dict) and answer.get("code") is None
-
-
-def _is_answered(_answer: JSON) -> bool:
-    return True
-
-
-def _is_verified(answer: JSON) -> bool:
-    return isinstance(answer, dict) and bool(answer.get("verified"))
+    return {**competition_jobs(rules), **round_jobs(rules, feed_runs=feed_runs(settings))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.local.kv import SqliteKV
-from holdfast.types import JSON
 from holdfast_testing.stores import open_kv
 from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.tokens import STSTX, STX
@@ -16,12 +15,11 @@ from support.competition import World, chain_of, leaderboard, open_world, sweep
 from support.history_rows import PlainSwap, add_swaps, add_traders, mark_excessive
 from support.market import Market
 from support.task_run import TaskBench, task_bench
-from tocsin.app import tasks
 from tocsin.board.board import board_query, page_of
-from tocsin.board.publish import publishing, publishing_job
+from tocsin.board.publish import board_task
 from tocsin.board.published import KEY, BoardReader, PublishedBoard
 from tocsin.board.types import BoardRow
-from tocsin.errors import RunStopped
+from tocsin.prices.refresh import refresh_prices_task
 from tocsin.prices.store import (
     CachedPrice,
     PricePoint,
@@ -31,10 +29,9 @@ from tocsin.prices.store import (
     tracked_tokens,
     traded_tokens,
 )
-from tocsin.scheduler.task import ContextBindings, Task, TaskContext, TaskResult, WorkContext
+from tocsin.scheduler.task import ContextBindings, TaskContext
 from tocsin.settings import Settings
-from tocsin.swaps.rules import rules_of
-from tocsin.swaps.sweep import sweep_task
+from tocsin.shape import FreeForm
 from tocsin.upstream.limiter import task_session
 
 
@@ -43,76 +40,53 @@ def context_of(world: World, kv: SqliteKV) -> TaskContext:
     return TaskContext(bindings, task_session(world.log), slice_ms=600_000)
 
 
-async def echo(_context: WorkContext, argument: JSON) -> JSON:
-    return argument
+async def published(world: World, kv: SqliteKV) -> PublishedBoard:
+    """The board after a run of its task."""
+    await board_task(Settings(), world.rules).run(context_of(world, kv))
+    board = await BoardReader(kv).read()
+    assert board is not None
+    return board
 
 
-def task_with(result: TaskResult | Exception) -> Task:
-    async def run(_context: TaskContext) -> TaskResult:
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    return Task(name="feed", cadence_ms=60_000, slice_ms=50_000, run=run)
-
-
-async def test_a_sweep_publishes_what_the_database_has(tmp_path: Path) -> None:
+async def test_the_board_shows_what_the_database_has(tmp_path: Path) -> None:
     """Every order and page cut from it is the one that the database gives."""
     async with open_world(tmp_path, chain_of(7)) as world, open_kv(tmp_path, world.clock) as kv:
         chain = world.simulator.chain
         for number, wallet in enumerate(chain.wallets):
             chain.burst(wallet, number + 1)
         chain.mine()
-        task = publishing(sweep_task(Settings(), world.rules), world.rules, always=True)
-        await task.run(context_of(world, kv))
-        published = await BoardReader(kv).read()
-        assert published is not None
+        await sweep(world)
+        board = await published(world, kv)
         prices = await prices_of(kv, tracked_tokens(await traded_tokens(world.db)), world.clock.now())
         for sort in ("trades", "volume", "pnl", "latest"):
             for direction in ("asc", "desc"):
-                plain = [replace(row, sparkline=[]) for row in published.rows]
+                plain = [replace(row, sparkline=[]) for row in board.rows]
                 page = page_of(plain, board_query(sort, direction, 3))
                 assert page == await leaderboard(world.db, prices, sort=sort, direction=direction, limit=3)
-                rest = page_of(published.rows, board_query(sort, direction, 9, page.next))
+                rest = page_of(board.rows, board_query(sort, direction, 9, page.next))
                 assert len(page.rows + rest.rows) == 7
 
-    assert sorted(row.trade_count for row in published.rows) == [1, 2, 3, 4, 5, 6, 7]
-    assert [row.rank for row in published.rows] == [1, 2, 3, 4, 5, 6, 7]
-    assert published.as_of == world.clock.now()
-    assert {len(row.sparkline) for row in published.rows} == {29}
+    assert sorted(row.trade_count for row in board.rows) == [1, 2, 3, 4, 5, 6, 7]
+    assert [row.rank for row in board.rows] == [1, 2, 3, 4, 5, 6, 7]
+    assert board.as_of == world.clock.now()
+    assert {len(row.sparkline) for row in board.rows} == {29}
 
 
 @pytest.mark.parametrize(
-    ("result", "published"),
+    ("task", "counters", "is_woken"),
     [
-        (TaskResult({"inserted": 0, "withdrawn": 0}), False),
-        (TaskResult({"inserted": 1, "withdrawn": 0}), True),
-        (TaskResult({"inserted": 0, "withdrawn": 2}), True),
-        (RunStopped("paused"), True),
+        ("tenero", {}, True),
+        ("sweep", {"inserted": 0, "withdrawn": 0}, True),
+        ("feed", {"inserted": 0, "withdrawn": 0}, False),
+        ("feed", {"inserted": 1, "withdrawn": 0}, True),
+        ("feed", {"inserted": 0, "withdrawn": 2}, True),
+        ("rounds", {"added": 1}, False),
+        ("board", {"agents": 7}, False),
     ],
 )
-async def test_a_run_without_a_change_publishes_nothing(
-    tmp_path: Path, result: TaskResult | Exception, published: bool
-) -> None:
-    """One that was stopped may have recorded something."""
-    async with open_world(tmp_path) as world, open_kv(tmp_path, world.clock) as kv:
-        try:
-            await publishing(task_with(result), world.rules, always=False).run(context_of(world, kv))
-        except RunStopped:
-            assert isinstance(result, RunStopped)
-        text = await kv.get(KEY)
-
-    assert (text is not None) is published
-
-
-async def test_a_request_that_recorded_something_publishes(tmp_path: Path) -> None:
-    """So an agent sees its own trade."""
-    async with open_world(tmp_path) as world, open_kv(tmp_path, world.clock) as kv:
-        made = publishing_job(echo, world.rules, lambda answer: answer == "new")
-        await made(context_of(world, kv), "old")
-        assert await kv.get(KEY) is None
-        await made(context_of(world, kv), "new")
-        assert await kv.get(KEY) is not None
+def test_new_prices_and_swaps_wake_the_board(task: str, counters: FreeForm, is_woken: bool) -> None:
+    """Also those of a run that was stopped."""
+    assert board_task(Settings()).woken_by(task, counters) is is_woken
 
 
 async def test_a_submitted_swap_is_valued_before_it_is_on_the_board(tmp_path: Path) -> None:
@@ -126,11 +100,8 @@ async def test_a_submitted_swap_is_valued_before_it_is_on_the_board(tmp_path: Pa
             await put_token_price(kv, token.id, CachedPrice(1.0, 6, now, liquidity_usd=250_000.0))
         points = [PricePoint(token.id, now - 1, "1", 6, "tenero", "250000", None) for token in (STX, STSTX)]
         await world.db.batch(append(world.db, points))
-        made = publishing_job(echo, world.rules, lambda _: True)
-        await made(context_of(world, kv), None)
-        board = await BoardReader(kv).read()
+        board = await published(world, kv)
 
-    assert board is not None
     assert [(row.pnl_usd, row.excess_trade_count) for row in board.rows] == [(None, 1)]
 
 
@@ -140,13 +111,6 @@ async def test_a_board_that_cannot_be_read_counts_as_none(tmp_path: Path) -> Non
         for text in ("", "{", '{"rows": 1}', "[]"):
             await kv.put(KEY, text)
             assert await BoardReader(kv).read() is None
-
-
-def test_tasks_keep_everything_else() -> None:
-    """Only the run of a task is another."""
-    task = sweep_task(Settings())
-
-    assert replace(publishing(task, rules_of(Settings()), always=True), run=task.run) == task
 
 
 # What later prices, churning and thin tokens do to the board, by the real tasks
@@ -170,9 +134,10 @@ async def competition(directory: Path, market: Market, *swaps: PlainSwap) -> Asy
 
 
 async def refreshed(bench: TaskBench, settings: Settings | None = None, *, after_s: float = 0) -> PublishedBoard:
-    """The board after a run of the price task."""
+    """The board after a refresh of the prices."""
     await bench.wired.clock.sleep(after_s)
-    await bench.run(tasks(settings or Settings())[0])
+    for task in (refresh_prices_task, board_task):
+        await bench.run(task(settings or Settings()))
     board = await BoardReader(bench.kv).read()
     assert board is not None
     return board

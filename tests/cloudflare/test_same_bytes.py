@@ -56,7 +56,7 @@ TABLES = (
     "price_points",
     "agent_days",
 )
-TASKS = ("tenero", "feed", "sweep", "snapshot")
+TASKS = ("tenero", "feed", "sweep", "board", "snapshot")
 PATHS = (
     "/api/prices",
     "/api/prices?token=stx",

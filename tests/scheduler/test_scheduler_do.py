@@ -17,7 +17,7 @@ from holdfast.types import JSON
 from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import FIVE, MINUTE, Job, Scheduler, doing, hang, limited, prices, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, always, response
-from tocsin.errors import NoAnswer
+from tocsin.errors import NoAnswer, RunStopped
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.history import prepare_history
 from tocsin.scheduler.scheduler_do import SchedulerDO
@@ -773,6 +773,27 @@ async def test_a_run_requested_during_a_run_follows_it(tmp_path: Path) -> None:
         await asyncio.sleep(30)
 
     assert [at - feed.started[0] for at in feed.started] == [0, 60_000]
+
+
+async def test_a_task_is_woken_by_runs_of_others(tmp_path: Path) -> None:
+    """However they end; without calls only a second apart, never during a pause, and not by others' counters."""
+
+    async def work(context: TaskContext) -> TaskResult:
+        context.progress(1, 2, inserted=len(feed.started) % 2)
+        raise RunStopped("paused")
+
+    feed = Job("feed", FIVE, run=work)
+    board = Job("board", HOUR, upstream=None, calls_per_run=0, run=doing(for_s=2))
+    task = replace(board.task(), woken_by=lambda name, counters: name == "feed" and bool(counters["inserted"]))
+    async with scheduler(tmp_path, feed, task, request_jobs={"look": look}) as made:
+        await asyncio.sleep(901)
+        await made.client().pause_until(made.clock.now() + 600_000)
+        await made.client().refresh("feed")
+        await asyncio.sleep(640)
+
+    began = board.started[0]
+    assert [at - began for at in feed.started] == [0, 300_000, 600_000, 900_000, 901_000, 1_501_000]
+    assert [at - began for at in board.started] == [0, 2_000, 600_000, 1_501_000]
 
 
 @pytest.mark.parametrize("enabled", [True, False])

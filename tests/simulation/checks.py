@@ -227,7 +227,7 @@ def cadences_of(settings: Settings) -> dict[str, float]:
         cadences["sweep"] = settings.sweep_cadence / 1000
     if settings.chainhook_id is not None:
         cadences["chainhook"] = 3_600.0
-    return cadences | {"snapshot": 3_600.0}
+    return cadences | {"board": 3_600.0, "snapshot": 3_600.0}
 
 
 def has_alarm(connection: sqlite3.Connection) -> bool:

@@ -27,7 +27,7 @@ def entries_of(case: Case) -> dict[str, Any]:
     own = {"armedAt": NOW - DAY, **case.changes.get("scheduler", {})}
     well = {"lastSlotAt": NOW - MINUTE, "lastSuccessAt": NOW - MINUTE, "lastOutcome": "ok"}
     well_now = {**well, "lastSlotAt": NOW}
-    tasks = {"tenero": well, "sweep": well, "feed": well_now, "snapshot": well_now, "rounds": well_now}
+    tasks = {"tenero": well, "sweep": well, **dict.fromkeys(("feed", "board", "snapshot", "rounds"), well_now)}
     entries = {f"task:{name}": {**task, **case.changes.get(name, {})} for name, task in tasks.items()}
     return {"scheduler": own, **entries}
 

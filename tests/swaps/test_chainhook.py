@@ -48,11 +48,12 @@ async def watching(
 
 def test_without_a_hook_there_is_nothing_to_watch() -> None:
     """The task exists when the settings name a hook."""
-    assert [task.name for task in tasks(Settings())] == ["tenero", "feed", "sweep", "snapshot", "rounds"]
+    assert [task.name for task in tasks(Settings())] == ["tenero", "feed", "sweep", "board", "snapshot", "rounds"]
     assert [task.name for task in tasks(Settings(chainhook_id=PATH))] == [
         "tenero",
         "feed",
         "sweep",
+        "board",
         "snapshot",
         "chainhook",
         "rounds",

@@ -21,8 +21,10 @@ from support.submitters import LaneFigures, LaneWorld, addresses, hiro_knows_not
 from support.world import JSON_TYPE
 from tocsin.errors import ShareUsed
 from tocsin.swaps.submit import (
+    RECEIVE,
     RECHECK,
     SUBMIT,
+    VERIFY_QUEUED,
     ClientShares,
     GatheredLookup,
     SubmissionLane,
@@ -149,6 +151,29 @@ async def test_an_operator_does_not_get_a_remembered_answer(tmp_path: Path) -> N
         await made.performer.run_job(RECHECK, {"txid": unknown(1)})
 
         assert made.world.calls() == calls + 1
+
+
+async def test_a_change_wakes_the_board(tmp_path: Path) -> None:
+    """So an agent sees its own trade. A submission that is refused changes nothing; a recheck may withdraw a swap."""
+    async with open_world(tmp_path) as world:
+        jobs, chain, woken = competition_jobs(world.rules), world.simulator.chain, list[str]()
+        own, other = chain.swap(chain.wallets[0]), chain.swap(chain.wallets[1])
+        chain.mine()
+        row: JSON = {"txid": other.tx_id, "sender": None, "contract": None, "function": None}
+
+        async def wakes(name: str, txid: str | None) -> bool:
+            woken.clear()
+            context = world.request()
+            context.wake = lambda *tasks: woken.extend(tasks)
+            await jobs[name](context, {"txid": txid, "client": list(CLIENT)})
+            return woken == ["board"]
+
+        assert not await wakes(SUBMIT, unknown(1))
+        assert await wakes(SUBMIT, own.tx_id)
+        assert await wakes(RECHECK, own.tx_id)
+        assert not await wakes(VERIFY_QUEUED, None)
+        await jobs[RECEIVE](world.request(), {"applied": [row], "rolledBack": [], "withoutId": 0})
+        assert await wakes(VERIFY_QUEUED, None)
 
 
 async def test_a_client_that_used_its_share_is_told_when_to_come_back(tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ async def test_pause_and_resume(tmp_path: Path) -> None:
 async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, query: str, task: str) -> None:
     """Each task, or all of them; the site's name for the sweep, and the site's default."""
     async with tocsin_in(tmp_path) as made:
+        await made.client().pause_until(made.clock.now() + 600_000)  # the tasks run by hand only
         answer = await made.act(f"action=refresh{query}")
 
         body, status = answer.json(), await made.client().status()
@@ -215,8 +216,8 @@ async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, query:
         ("action=pause&until=1e12", "bad_until", "whole number"),
         ("action=pause&until=٣٣٣", "bad_until", "whole number"),
         ("action=pause&until=1", "bad_until", "That time is past"),
-        ("action=refresh&task=../x", "bad_task", "tenero, feed, sweep, snapshot, rounds, all"),
-        ("action=refresh&task=nothing", "bad_task", "tenero, feed, sweep, snapshot, rounds, all"),
+        ("action=refresh&task=../x", "bad_task", "tenero, feed, sweep, board, snapshot, rounds, all"),
+        ("action=refresh&task=nothing", "bad_task", "tenero, feed, sweep, board, snapshot, rounds, all"),
     ],
 )
 async def test_a_wrong_action_is_refused_with_what_is_accepted(
@@ -477,7 +478,8 @@ async def test_what_the_object_refuses_is_recorded_as_refused(tmp_path: Path) ->
         assert (await made.act("action=dance")).status == 400
 
         assert [record.outcome for record in before] == ["refused", "refused"]
-        assert before[0].detail == "there is no task 'nothing': give one of tenero, feed, sweep, snapshot, rounds, all"
+        known = "tenero, feed, sweep, board, snapshot, rounds, all"
+        assert before[0].detail == f"there is no task 'nothing': give one of {known}"
         assert await records(made) == before
 
 
@@ -699,9 +701,9 @@ async def test_the_totals_of_each_day(tmp_path: Path) -> None:
         ("outcome=fine", "bad_outcome", "outcome is one of running, ok, partial"),
         ("trigger=me", "bad_trigger", "trigger is one of alarm, refresh, rerun"),
         ("until=now", "bad_until", "until=1778700600000"),
-        ("task=%00", "bad_task", "tenero, feed, sweep, snapshot, rounds"),
-        ("task=price", "bad_task", "tenero, feed, sweep, snapshot, rounds"),
-        ("task=all", "bad_task", "tenero, feed, sweep, snapshot, rounds"),
+        ("task=%00", "bad_task", "tenero, feed, sweep, board, snapshot, rounds"),
+        ("task=price", "bad_task", "tenero, feed, sweep, board, snapshot, rounds"),
+        ("task=all", "bad_task", "tenero, feed, sweep, board, snapshot, rounds"),
     ],
 )
 async def test_a_bad_history_query_is_refused(tmp_path: Path, query: str, code: str, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""Publishes the board, and that of the round, after a run or a request that may have changed them.
+"""The task `board` publishes the board, and that of the round, when prices or swaps changed, and every hour.
 
 Until the end of the competition the board uses current prices. From then on it uses the prices of the end, which no
 longer change. While a round runs, its standings are preliminary floats, computed from its swaps and current prices by
@@ -6,42 +6,34 @@ the rules of the round (see `rounds.score`); then they are those of its result.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.types import JSON, KV, Database, Row
+from holdfast.types import KV, Database, Row
 from tocsin.board.board import PricedToken, all_rows, percent_of, twelve_digits, unit_prices
 from tocsin.board.history import HOUR_MS
-from tocsin.board.past import (
-    BoardPast,
-    curves_at,
-    is_outdated,
-    past_at,
-    publish_curves,
-    publish_past,
-    read_past,
-    with_past,
-)
+from tocsin.board.past import curves_at, is_outdated, past_at, publish_curves, publish_past, read_past, with_past
 from tocsin.board.published import ROUND_KEY, BoardReader, PublishedBoard, publish
 from tocsin.board.types import BoardRound, BoardRow
-from tocsin.errors import RunStopped
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import prices_of, tracked_tokens, traded_tokens
 from tocsin.rounds.capture import closing_prices
 from tocsin.rounds.round import RoundResultRow, RoundRow
 from tocsin.rounds.store import PUBLISHED, results_of, round_in_force
-from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult, WorkContext
+from tocsin.scheduler.task import Task, TaskContext, TaskResult
+from tocsin.settings import Settings
+from tocsin.shape import FreeForm
 from tocsin.sql import read_queries
 from tocsin.stacks import TokenPrice
-from tocsin.swaps.rules import Rules
+from tocsin.swaps.rules import Rules, rules_of
 from tocsin.swaps.values import value_swaps
 
 SQL = read_queries(__file__)
 
-CHANGES = ("inserted", "withdrawn")  # counters of swaps that were added or removed
 ROUND_PAUSE_MS = 1  # per swap of a round: a round of a million swaps is read every 17 minutes
-PAST_AGE_MAX_MS = HOUR_MS
 FOLLOW_MAX = 10_000  # swaps that one run adds to the capital used
+LONGEST_RUN_MS = 120_000
+EMPTY_RESULT: FreeForm = {"agents": 0}
 
 
 def has_result(round_: RoundRow) -> bool:
@@ -215,30 +207,47 @@ def _usd(text: str | None) -> float | None:
     return None if text is None else float(text)
 
 
-async def publish_board(context: WorkContext, rules: Rules, *, follow_max: int = 0) -> None:
-    """Publish the board. With `follow_max`, also update the capital used and publish the board of the round."""
-    db, kv, now = context.db, context.kv, context.clock.now()
+def board_task(settings: Settings, rules: Rules | None = None) -> Task:
+    """The task under the rules of the settings, or under the given rules."""
+    in_force = rules_of(settings) if rules is None else rules
+
+    async def run(context: TaskContext) -> TaskResult:
+        await value_swaps(context.db, context.clock.now(), in_force.floors)
+        context.checkpoint()
+        board = await publish_board(context.db, context.kv, context.clock.now(), in_force)
+        return TaskResult({"agents": len(board.rows)})
+
+    return Task(
+        name="board",
+        cadence_ms=HOUR_MS,
+        slice_ms=LONGEST_RUN_MS,
+        run=run,
+        empty_result=EMPTY_RESULT,
+        why="it also runs when prices were refreshed, and when swaps were recorded or withdrawn",
+        title="Leaderboard",
+        woken_by=_is_news,
+    )
+
+
+def _is_news(task: str, counters: FreeForm) -> bool:
+    """Whether a run of another task may have changed the board."""
+    return task in {"tenero", "sweep"} or any(counters.get(name) for name in ("inserted", "withdrawn"))
+
+
+async def publish_board(db: Database, kv: KV, now: int, rules: Rules) -> PublishedBoard:
+    """Publish the board and that of the round. New swaps are added to the capital used first."""
     valued = await _prices_at(db, kv, now, rules.end_s, rules.floors)
-    board = await _board(db, now, valued, follow_max)
+    board = await _board(db, now, valued, FOLLOW_MAX)
     past, counted = await read_past(kv), valued.counted_units.keys()
-    if await _is_due(db, past, now, counted, in_task=follow_max > 0):
+    if past is None or now // HOUR_MS * HOUR_MS != past.hour_at or await is_outdated(db, past, counted):
         past = await past_at(db, now, counted)
         await publish_past(kv, past)
         await publish_curves(kv, await curves_at(db, board.rows, now))
-    if past is not None:
-        rows, periods = with_past(board.rows, past)
-        board = replace(board, rows=rows, periods=periods)
+    rows, periods = with_past(board.rows, past)
+    board = replace(board, rows=rows, periods=periods)
     await publish(kv, board)
-    if follow_max:
-        await _publish_round(db, kv, board)
-
-
-async def _is_due(db: Database, past: BoardPast | None, now: int, counted: Collection[str], *, in_task: bool) -> bool:
-    """Whether to compute the board's past again: a task does it once an hour, a request job tolerates an older one."""
-    if past is None:
-        return in_task
-    age_ms = now // HOUR_MS * HOUR_MS - past.hour_at
-    return bool(age_ms if in_task else abs(age_ms) > PAST_AGE_MAX_MS) or await is_outdated(db, past, counted)
+    await _publish_round(db, kv, board)
+    return board
 
 
 async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
@@ -265,36 +274,3 @@ async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
         rows = await rows_now(db, round_, board.rows, valued.counted_units)
     published = PublishedBoard(rows, now, valued.as_of, final=False, round=shown, round_version=round_.version)
     await publish(kv, published, ROUND_KEY)
-
-
-def publishing(task: Task, rules: Rules, *, always: bool) -> Task:
-    """Make a task publish the board after each run, or only after runs that recorded or withdrew a swap.
-
-    It values the new swaps before that.
-    """
-
-    async def run(context: TaskContext) -> TaskResult:
-        try:
-            result = await task.run(context)
-        except RunStopped:
-            await publish_board(context, rules)
-            raise
-        if always or any(result.counters.get(name) for name in CHANGES):
-            await value_swaps(context.db, context.clock.now(), rules.floors)
-            await publish_board(context, rules, follow_max=FOLLOW_MAX)
-        return result
-
-    return replace(task, run=run)
-
-
-def publishing_job(job: RequestJob, rules: Rules, changed: Callable[[JSON], bool]) -> RequestJob:
-    """Make a request job publish the board if its answer shows a change."""
-
-    async def run(context: WorkContext, argument: JSON) -> JSON:
-        answer = await job(context, argument)
-        if changed(answer):
-            await value_swaps(context.db, context.clock.now(), rules.floors)
-            await publish_board(context, rules)
-        return answer
-
-    return run

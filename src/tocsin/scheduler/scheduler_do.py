@@ -62,7 +62,7 @@ from tocsin.upstream.windows import moment_of
 
 PROGRESS_EVERY_MS = 500
 RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task or pushes ask for runs
-WAKE_AGAIN_MS = 1_000  # the least time between a run and the one that it asked for
+WAKE_AGAIN_MS = 1_000  # the least time between a run and the next one that was asked for, if it makes no calls
 RESET = "the object was reset during this run"
 STOPPED = "the process ended during this run, or the platform moved the object"
 
@@ -280,12 +280,16 @@ class SchedulerDO(DurableObject):
             raise UsageError(f"{NO_TASK} {task!r:.60}: give one of {known}")
 
     def _wake(self, *names: str) -> None:
-        """Run the first of these tasks that is switched on as soon as it may run, within a bound of its cadence."""
+        """Run the first of these tasks that is switched on as soon as it may run; calls are within a bound.
+
+        Before the object was armed, it runs nothing by itself.
+        """
         name = next((name for name in names if name in self._tasks and self._tasks[name].enabled), None)
-        if name is None or self._is_drained():
+        if name is None or self._is_drained() or self._state.own.armed_at is None:
             return
         state = self._state.tasks[name]
-        apart_ms = self._cadences()[name].effective_ms // RERUNS_PER_CADENCE
+        costs_calls = self._tasks[name].upstream is not None
+        apart_ms = self._cadences()[name].effective_ms // RERUNS_PER_CADENCE if costs_calls else WAKE_AGAIN_MS
         state.wake_at = max(self.env.clock.now(), state.last_slot_at + apart_ms)
         self._save()
         self._set_alarm(self._decide())
@@ -387,6 +391,9 @@ class SchedulerDO(DurableObject):
             self._emit("breaker.opened", fields, level="ERROR")
         self._save(record)
         keep_lines(self.ctx.storage, record.id, run.kept.lines())
+        for task in self._tasks.values():
+            if task.woken_by(name, record.result):
+                self._wake(task.name)
         shown = record.to_json()
         names = ("task", "trigger", "outcome", "durationMs", "error", "reason", "result")
         fields = {**{name: shown[name] for name in names}, "run": record.id}

@@ -157,6 +157,7 @@ class Task:
     that number. Without a complete run for two cadences, or for `overdue_after_ms` if that is longer, the service is
     not ready. `empty_result` is the result of a run that was cut off before it reported any progress. `why` explains
     the cadence to the operator. `title` is what the console calls it; without one, its name.
+    the cadence to the operator. `woken_by` tells whether a run of another task, with these counters, asks for a run.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Task:
     empty_result: FreeForm = field(default_factory=dict, compare=False)
     why: str = field(default="", compare=False)
     title: str = field(default="", compare=False)
+    woken_by: Callable[[str, FreeForm], bool] = field(default=lambda _task, _counters: False, compare=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name == "all":

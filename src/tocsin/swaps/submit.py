@@ -245,12 +245,17 @@ class SubmissionLane:
 
 async def submit(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
     """Verify the trade `{"txid": …, "client": […]}`. The cost counts against the client: see `SubmissionLane`."""
-    return await _answered(context, rules, argument, lane, again=False)
+    answer = await _answered(context, rules, argument, lane, again=False)
+    if answer.code is None:
+        context.wake("board")
+    return answer
 
 
 async def recheck(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
     """Verify the trade again, even if it is recorded or refused: for an operator who doubts the verdict."""
-    return await _answered(context, rules, argument, lane, again=True)
+    answer = await _answered(context, rules, argument, lane, again=True)
+    context.wake("board")
+    return answer
 
 
 async def _answered(
@@ -500,4 +505,7 @@ async def _verify_queued(context: WorkContext, rules: Rules, lane: SubmissionLan
         return {"verified": 0}
     if not tally.inserted:
         lane.charge(context, HOOK, context.session.calls)
-    return {"verified": len(candidates) - tally.pending}
+    verified = len(candidates) - tally.pending
+    if verified:
+        context.wake("board")
+    return {"verified": verified}
