@@ -53,7 +53,7 @@ class CountingStorage(CloudflareStorage):
 
     def list(self, **options: Any) -> Any:
         found: Any = super().list(**options)
-        self.rows_read += len(found._value)
+        self.rows_read += len(found.value)
         return found
 
     def _read(self, key: str) -> str | None:

@@ -30,7 +30,8 @@ def states() -> list[dict[str, Any]]:
     """The state after each number of steps, when a due alarm has rung."""
     entries: dict[str, Any] = {}
     alarm: int | None = None
-    result: list[dict[str, Any]] = [{"entries": {}, "alarm": None}]
+    moves: list[int] = []
+    result: list[dict[str, Any]] = [{"entries": {}, "alarm": None, "moves": []}]
     for method, arguments in STEPS:
         match method:
             case "put":
@@ -38,15 +39,17 @@ def states() -> list[dict[str, Any]]:
             case "move":
                 entries["a"] -= arguments[0]
                 entries["b"] += arguments[0]
+                moves = sorted([*moves, arguments[0]])
             case "put_and_arm":
                 entries[arguments[0]], alarm = "armed", FAR_MS
             case "many":
                 entries |= {f"{arguments[0]}{n:03}": "x" * 200 for n in range(100)}
             case "ring_now":
+                moves = sorted([*moves, 0]) if "rings" in entries else moves
                 entries["rings"], alarm = entries.get("rings", 0) + 1, None
             case "clear":
-                entries, alarm = {}, None
-        result.append({"entries": dict(sorted(entries.items())), "alarm": alarm})
+                entries, alarm, moves = {}, None, []
+        result.append({"entries": dict(sorted(entries.items())), "alarm": alarm, "moves": moves})
     return result
 
 

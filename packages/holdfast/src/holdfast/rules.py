@@ -30,14 +30,14 @@ LIST_MAX = 1000
 class Ready(Generic[T]):
     """A result that is already there. Awaiting it does not suspend."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("value",)
 
     def __init__(self, value: T) -> None:
-        self._value = value
+        self.value = value
 
     def __await__(self) -> Generator[None, None, T]:
         yield from ()
-        return self._value
+        return self.value
 
 
 READY_NONE: Ready[None] = Ready(None)
@@ -45,6 +45,10 @@ READY_NONE: Ready[None] = Ready(None)
 
 class EntryStorage(ABC):
     """`get`, `put` and `delete`, for one key or several. Each platform reads and writes the texts in its own way."""
+
+    @property
+    def kv(self) -> "SyncEntries":
+        return SyncEntries(self)
 
     def get(self, key: str | Sequence[str], /) -> Awaitable[Any]:
         self._check_usable()
@@ -80,6 +84,27 @@ class EntryStorage(ABC):
     def _write(self, texts: Mapping[str, str]) -> None: ...
     @abstractmethod
     def _delete(self, key: str) -> bool: ...
+
+
+class SyncEntries:
+    """`storage.kv`: the same entries, without awaiting."""
+
+    def __init__(self, storage: Any) -> None:  # noqa: ANN401 - passes calls on to it
+        self._storage = storage
+
+    def get(self, key: str, /) -> Any:  # noqa: ANN401 - the caller knows what it stored
+        return self._storage.get(checked_key(key)).value
+
+    def put(self, key: str, value: JSON, /) -> None:
+        self._storage.put(checked_key(key), value)
+
+    def delete(self, key: str, /) -> bool:
+        existed: bool = self._storage.delete(checked_key(key)).value
+        return existed
+
+    def list(self, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - those of the storage
+        found: dict[str, Any] = self._storage.list(**options).value
+        return found
 
 
 class OpenTransaction:

@@ -3,11 +3,12 @@
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from holdfast.errors import ConstraintKind, UsageError, ValueRefused
+from holdfast.sql import NUMBER_MAX
 from holdfast.types import DBResult, Row
 
 Value: TypeAlias = str | int | float | bytes | None
@@ -22,7 +23,7 @@ _FIRST_WORDS = re.compile(rf"{SKIPPED}*([a-z]+)(?:{SKIPPED}+([a-z_]+))?", re.IGN
 
 # The platform controls transactions, files and connection settings. D1 refuses these statements too.
 _RESERVED = frozenset(["BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "ATTACH", "DETACH", "VACUUM"])
-_ALLOWED_PRAGMAS = frozenset(
+ALLOWED_PRAGMAS = frozenset(
     [
         "defer_foreign_keys",
         "foreign_key_check",
@@ -54,16 +55,16 @@ def first_word(sql: str) -> str:
 
 
 @lru_cache(maxsize=STATEMENTS_MAX)
-def refuse_reserved(sql: str) -> None:
+def refuse_reserved(sql: str, instead: str = "use one batch([...]) for an atomic change") -> None:
     """Raise for a statement that would control transactions, files or settings, which are the platform's job."""
     match = _FIRST_WORDS.match(sql)
     if match is None:
         return
     verb, second = match[1].upper(), (match[2] or "").lower()
     if verb in _RESERVED:
-        raise UsageError(f"{verb} is reserved for the platform: use one batch([...]) for an atomic change")
-    if verb == "PRAGMA" and second not in _ALLOWED_PRAGMAS:
-        raise UsageError(f"PRAGMA {second} is not available. Available are: {', '.join(sorted(_ALLOWED_PRAGMAS))}")
+        raise UsageError(f"{verb} is reserved for the platform: {instead}")
+    if verb == "PRAGMA" and second not in ALLOWED_PRAGMAS:
+        raise UsageError(f"PRAGMA {second} is not available. Available are: {', '.join(sorted(ALLOWED_PRAGMAS))}")
 
 
 def storable(value: Value, number: int) -> Value:
@@ -83,6 +84,20 @@ def storable(value: Value, number: int) -> Value:
         raise ValueRefused(
             f"bind: value {number} is of type {type(value).__name__}; bind text, int, float, bytes, bool or None"
         )
+    return value
+
+
+def bound(values: Iterable[Value]) -> list[Value]:
+    """The values as `storage.sql` binds them. Raises if one cannot be, with its place."""
+    return [_real(value, number) for number, value in enumerate(values, 1)]
+
+
+def _real(value: Value, number: int) -> Value:
+    value = storable(value, number)
+    if isinstance(value, int | float):
+        if abs(value) > NUMBER_MAX:
+            raise ValueRefused(f"bind: value {number} is over 2**53, where JavaScript rounds: bind it as text")
+        return float(value)
     return value
 
 

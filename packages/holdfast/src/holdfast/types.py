@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
+from holdfast.sql import SqlCursor
+
 T = TypeVar("T")
 
 # Values for storage, RPC and logs. Integers have any size; `values.py` rejects the rest.
@@ -178,9 +180,39 @@ class StorageTransaction(Entries, Protocol):
     def rollback(self) -> None: ...
 
 
+class SyncKV(Protocol):
+    """The same entries without awaiting."""
+
+    def get(self, key: str, /) -> Any: ...  # noqa: ANN401 - the caller knows what it stored
+    def put(self, key: str, value: JSON, /) -> None: ...
+    def delete(self, key: str, /) -> bool: ...
+    def list(
+        self,
+        *,
+        start: str | None = None,
+        start_after: str | None = None,
+        end: str | None = None,
+        prefix: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> dict[str, Any]: ...
+
+
+class SqlStorage(Protocol):
+    """An object's own SQLite database."""
+
+    @property
+    def database_size(self) -> int: ...
+    def exec(self, query: str, /, *values: str | float | bytes | None) -> SqlCursor: ...
+
+
 class Storage(Entries, Protocol):
     """An object's own durable storage and its one alarm."""
 
+    @property
+    def kv(self) -> SyncKV: ...
+    @property
+    def sql(self) -> SqlStorage: ...
     def delete_all(self) -> Awaitable[None]: ...
     def sync(self) -> Awaitable[None]: ...
     def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]: ...

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.errors import ValueRefused
+from holdfast.sql import SqlRow
 from holdfast.types import JSON
 
 DEPTH_MAX = 200  # levels of lists and dicts; this also ends a value that contains itself
@@ -18,6 +19,7 @@ _DIGITS = 4000  # CPython converts at most 4,300 digits at once; longer integers
 _PIECE = 10**_DIGITS
 
 _TEXT = frozenset({str})
+_DICTS: frozenset[type] = frozenset((dict, SqlRow))
 IMMUTABLE = frozenset({str, int, bool, type(None)})  # always valid, and need no copy
 _SCALARS = IMMUTABLE | {float}
 
@@ -63,7 +65,7 @@ def _are_plain(items: Iterable[Any], depth: int) -> bool:
         kind = type(item)
         if kind in _SCALARS:
             continue
-        if kind is dict:
+        if kind in _DICTS:
             if not _TEXT.issuperset(map(type, item)) or not _are_plain(item.values(), depth + 1):
                 return False
         elif kind is not list or not _are_plain(item, depth + 1):
@@ -82,7 +84,7 @@ def _check(value: Any, depth: int) -> bool:  # noqa: ANN401 - compared by its ki
         return False
     if kind is list:
         return _check_items(enumerate(value), depth)
-    if kind is dict:
+    if kind in _DICTS:
         for key in value:
             if type(key) is not str:
                 raise _Refused(f"has the key {key!r} of type {type(key).__name__}: keys are text")
@@ -111,7 +113,7 @@ def _check_items(items: Iterable[tuple[object, Any]], depth: int) -> bool:
 def _encode_huge(value: object) -> str:
     if type(value) is list:
         return f"[{','.join(map(_encode_huge, value))}]"
-    if type(value) is dict:
+    if isinstance(value, dict):
         return f"{{{','.join(f'{_compact(k)}:{_encode_huge(v)}' for k, v in value.items())}}}"
     if type(value) is int and not -_PIECE < value < _PIECE:
         return ("-" if value < 0 else "") + _digits(abs(value))

@@ -43,6 +43,7 @@ class ContractDO(DurableObject):
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
         self.storage: Storage = ctx.storage
+        self.sql = ctx.storage.sql
         self._rung = asyncio.Event()
         self._constructed_at = env.clock.now()
 

@@ -37,7 +37,7 @@ FAR_MS = 10**12
 
 
 class Ledger(DurableObject):
-    """Two accounts, a few notes, and an alarm that counts its rings."""
+    """Two accounts, a few notes, a table of what was moved, and an alarm that counts its rings."""
 
     async def put(self, key: str, value: Any) -> None:
         await self.ctx.storage.put(key, value)
@@ -49,8 +49,10 @@ class Ledger(DurableObject):
     async def move(self, amount: int) -> None:
         async def work(txn: Any) -> None:
             await txn.put("a", (await txn.get("a") or 0) - amount)
+            self.ctx.storage.sql.exec("CREATE TABLE IF NOT EXISTS moves (amount INTEGER)")
             await asyncio.sleep(0.001)
             await txn.put("b", (await txn.get("b") or 0) + amount)
+            self.ctx.storage.sql.exec("INSERT INTO moves VALUES (?)", amount)
 
         await self.ctx.storage.transaction(work)
 
@@ -68,9 +70,18 @@ class Ledger(DurableObject):
         await self.ctx.storage.delete_all()
 
     async def state(self) -> Any:
-        return {"entries": await self.ctx.storage.list(), "alarm": await self.ctx.storage.get_alarm()}
+        sql = self.ctx.storage.sql
+        has_moves = sql.exec("SELECT count(*) FROM sqlite_master").raw()
+        moves = sql.exec("SELECT amount FROM moves ORDER BY amount").raw() if next(has_moves) != [0] else []
+        return {
+            "entries": await self.ctx.storage.list(),
+            "alarm": await self.ctx.storage.get_alarm(),
+            "moves": [amount for (amount,) in moves],
+        }
 
     async def alarm(self, _info: AlarmInfo) -> None:
+        if "rings" in await self.ctx.storage.list():
+            self.ctx.storage.sql.exec("INSERT INTO moves VALUES (0)")
         await self.ctx.storage.put("rings", (await self.ctx.storage.get("rings") or 0) + 1)
 
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.local import object_store
+from holdfast.local import object_sql, object_store
 from holdfast.local.clock import SystemClock
 from holdfast.local.data_dir import DataDir
 from holdfast.local.database import SqliteDatabase
@@ -34,7 +34,7 @@ SCHEMAS = {
 
 
 class Counter(DurableObject):
-    """Counts calls: in an entry and, if requested, in the time of its alarm."""
+    """Counts calls: in an entry and, if requested, in the time of its alarm, or in rows together with an entry."""
 
     async def add(self, number: int) -> None:
         await self.ctx.storage.put("number", number)
@@ -42,9 +42,27 @@ class Counter(DurableObject):
     async def arm(self, number: int) -> None:
         await self.ctx.storage.set_alarm(FAR_MS + number)
 
+    async def insert(self, number: int) -> None:
+        sql = self.ctx.storage.sql
+        sql.exec("CREATE TABLE IF NOT EXISTS numbers (value INTEGER PRIMARY KEY, text TEXT)")
+        sql.exec("INSERT INTO numbers VALUES (?, ?)", number, "x" * 100 * (number % 30))
+        if number % 3 == 0:
+            sql.exec("DELETE FROM numbers WHERE value = ?", number - 1)
+        self.ctx.storage.kv.put("rows", number)
+
     async def numbers(self) -> Any:
         alarm_at = await self.ctx.storage.get_alarm()
-        return [await self.ctx.storage.get("number") or 0, 0 if alarm_at is None else alarm_at - FAR_MS]
+        return [await self.ctx.storage.get("number") or 0, 0 if alarm_at is None else alarm_at - FAR_MS, self._rows()]
+
+    def _rows(self) -> int:
+        """The last number that was inserted. Raises if entry and rows differ, or if the rows have a gap."""
+        last = self.ctx.storage.kv.get("rows") or 0
+        if last:
+            sql = self.ctx.storage.sql
+            found = [value for (value,) in sql.exec("SELECT value FROM numbers ORDER BY value").raw()]
+            assert found == [n for n in range(1, last + 1) if n == last or (n + 1) % 3], f"{found} with {last}"
+            assert sql.exec("PRAGMA quick_check").one() == {"quick_check": "ok"}
+        return int(last)
 
     async def alarm(self) -> None:
         raise AssertionError("it rings in the far future")
@@ -73,7 +91,7 @@ class Platform:
         row = await self.db.prepare("SELECT value FROM number").first()
         numbers = {"db": row["value"] if row else 0, "kv": int(await self.kv.get("number") or 0)}
         for name in PAUSES_S:
-            numbers[name], numbers[f"{name}-alarm"] = await self.counter(name).numbers()
+            numbers[name], numbers[f"{name}-alarm"], numbers[f"{name}-rows"] = await self.counter(name).numbers()
         return numbers
 
 
@@ -105,10 +123,12 @@ async def count(name: str, write: Callable[[int], Awaitable[object]], pause_s: f
 
 async def write(directory: Path) -> None:
     object_store.CHECKPOINT_COMMITS, object_store.LOG_RESTART_COMMITS = 20, 60  # so that both happen
+    object_sql.LOG_BYTES_MAX, object_sql.OPEN_MAX = 20_000, 2  # so that files are closed and opened again
     async with platform(directory) as made, asyncio.TaskGroup() as group:
         for name, pause_s in PAUSES_S.items():
             group.create_task(count(name, made.counter(name).add, pause_s))
             group.create_task(count(f"{name}-alarm", made.counter(name).arm, pause_s))
+            group.create_task(count(f"{name}-rows", made.counter(name).insert, pause_s))
         group.create_task(count("db", made.put_in_db))
         group.create_task(count("kv", made.put_in_kv))
 

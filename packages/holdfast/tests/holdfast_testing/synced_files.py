@@ -111,6 +111,7 @@ class Disk:
             content = bytearray(file.synced)
             for _, change in file.later if chance else ():
                 _apply(content, _reached(change, chance))
+            (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(content)
 
 

@@ -10,11 +10,10 @@ from pyodide.ffi import JsException
 from holdfast.cloudflare import javascript
 from holdfast.errors import ConstraintViolated, StoreError, StoreUnavailable, UsageError, ValueRefused
 from holdfast.rules import LIST_MAX, check_entry, check_key, check_keys, check_page
+from holdfast.sql import NUMBER_MAX
 from holdfast.statements import PreparedStatement, StatementDatabase, Value, constraint_kind, subject_of
 from holdfast.subrequests import spend_on_store
 from holdfast.types import DBMeta, DBResult, KVList
-
-EXACT_MAX = 2**53 - 1  # JavaScript rounds larger integers
 
 _REFUSED = ("SQLITE_ERROR", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_RANGE", "SQLITE_AUTH", "D1_TYPE_ERROR")
 
@@ -34,25 +33,26 @@ class D1Database(StatementDatabase):
         spend_on_store()
         prepared = javascript.js.Array.new()
         for statement in statements:
-            prepared.push(self._js.prepare(statement.sql).bind(*map(_to_javascript, statement.values)))
+            prepared.push(self._js.prepare(statement.sql).bind(*map(to_javascript, statement.values)))
         try:
             results = javascript.to_json(await self._js.batch(prepared))
         except JsException as error:
-            raise _translated(str(error.message), statements[0].sql) from None
+            raise translated(str(error.message), subject_of(statements[0].sql)) from None
         return [_result(result) for result in results]
 
 
 def _exact(value: Value, number: int) -> Value:
-    if isinstance(value, int) and abs(value) > EXACT_MAX:
+    if isinstance(value, int) and abs(value) > NUMBER_MAX:
         raise ValueRefused(f"bind: value {number} is over 2**53, and D1 rounds such integers: bind amounts as text")
     return value
 
 
-def _to_javascript(value: Value) -> Any:
+def to_javascript(value: Value) -> Any:
+    """A bound value."""
     if isinstance(value, bytes):
         return javascript.buffer(value).buffer
     if isinstance(value, int):
-        return float(value)  # exact up to EXACT_MAX; Pyodide would make a large int a BigInt, which D1 refuses
+        return float(value)  # exact up to NUMBER_MAX; Pyodide would make a large int a BigInt, which D1 refuses
     return javascript.parse("null") if value is None else value
 
 
@@ -67,15 +67,15 @@ def _cell(value: Any) -> Any:
     return bytes(value) if isinstance(value, list) else value  # D1 returns a blob as a list of its bytes
 
 
-def _translated(message: str, sql: str) -> StoreError:
+def translated(message: str, subject: str, effect: str = "nothing of the call was written") -> StoreError:
+    """The error of SQLite, from its message."""
     text = message.removeprefix("D1_ERROR: ")
-    subject = subject_of(sql)
     kind = constraint_kind(text)
     if kind != "other" or "SQLITE_CONSTRAINT" in text:
-        return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", kind)
+        return ConstraintViolated(f"{subject}: {text}; {effect}", kind)
     if any(code in message for code in _REFUSED):
-        return StoreError(f"{subject}: {text}; nothing of the call was written")
-    return StoreUnavailable(f"{subject}: {text}; nothing of the call was written, try again later")
+        return StoreError(f"{subject}: {text}; {effect}")
+    return StoreUnavailable(f"{subject}: {text}; {effect}, try again later")
 
 
 class CloudflareClock:

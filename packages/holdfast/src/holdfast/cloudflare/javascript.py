@@ -57,6 +57,13 @@ def number(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) else None
 
 
+def cell(value: Any) -> Any:
+    """A value of a row: text, a number, None or bytes."""
+    if isinstance(value, str | int | float):
+        return value
+    return None if kind(value) == "missing" else value.to_bytes()
+
+
 def text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 

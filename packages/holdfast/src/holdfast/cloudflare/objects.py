@@ -22,10 +22,13 @@ from pyodide.ffi import JsException, create_once_callable
 from workers import DurableObject as WorkersObject
 
 from holdfast.cloudflare import javascript
+from holdfast.cloudflare.bindings import to_javascript, translated
 from holdfast.cloudflare.javascript import JsPromise, PyWork
 from holdfast.errors import UsageError
 from holdfast.rpc import arguments_text, error_text, make_call, read_reply, takes_argument
 from holdfast.rules import EntryStorage, OpenTransaction, Ready, check_range, instant
+from holdfast.sql import SqlCursor
+from holdfast.statements import Value, bound
 from holdfast.subrequests import SUBREQUESTS_MAX, invocation
 from holdfast.types import JSON, AlarmInfo, DurableObject, Level, Levels, Logger, StorageTransaction
 from holdfast.values import decode
@@ -122,6 +125,7 @@ class CloudflareStorage(EntryStorage):
         self._js = storage
         self._entries = storage.kv
         self._open_transactions = 0
+        self.sql = CloudflareSql(storage.sql)
 
     # Entries
 
@@ -207,6 +211,37 @@ class CloudflareStorage(EntryStorage):
 
     def _delete(self, key: str) -> bool:
         return bool(_call(self._entries.delete, key))
+
+
+class CloudflareSql:
+    """`ctx.storage.sql`."""
+
+    def __init__(self, sql: Any) -> None:
+        self._js = sql
+
+    @property
+    def database_size(self) -> int:
+        return int(self._js.databaseSize)
+
+    def exec(self, query: str, /, *values: Value) -> SqlCursor:
+        """Run one statement or several; only the last takes values, and its rows are returned."""
+        bindings = map(to_javascript, bound(values))
+        try:
+            cursor = self._js.exec(query, *bindings)
+            rows = [[javascript.cell(value) for value in row] for row in cursor.raw().toArray()]
+        except JsException as error:
+            raise _sql_error(error, query) from None
+        names = javascript.to_json(cursor.columnNames)
+        return SqlCursor(names, rows, rows_read=int(cursor.rowsRead), rows_written=int(cursor.rowsWritten))
+
+
+def _sql_error(error: JsException, query: str) -> Exception:
+    """A refused statement, or the error of an object that is broken."""
+    text = str(error.message)
+    if "SQLITE_AUTH" not in text and ("SQLITE_" in text or "constraint failed" in text):
+        return translated(text, f"SQL: {' '.join(query.split())[:80]}", "the statement changed nothing")
+    broken = javascript.reset(error)
+    return broken if broken.durable_object_reset else UsageError(f"SQL: {text}")
 
 
 def _call(call: Callable[..., Any], *arguments: Any) -> Any:

@@ -25,7 +25,7 @@ from holdfast.types import DBMeta, DBResult
 
 _PLACE = re.compile(r"\?([0-9]*)")
 _READS = frozenset(("SELECT", "WITH", "VALUES", "EXPLAIN"))
-_D1_LIMITS = {
+D1_LIMITS = {
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
     sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 32,
     sqlite3.SQLITE_LIMIT_LENGTH: 2_000_000,  # bytes of a text, a blob or a row
@@ -39,8 +39,8 @@ class SqliteDatabase(StatementDatabase):
     """The `Database` binding on an existing file."""
 
     def __init__(self, path: Path) -> None:
-        self._writer = SqliteThread(path, limits=_D1_LIMITS)
-        self._reader = SqliteThread(path, limits=_D1_LIMITS, query_only=True)
+        self._writer = SqliteThread(path, limits=D1_LIMITS)
+        self._reader = SqliteThread(path, limits=D1_LIMITS, query_only=True)
 
     async def _execute(self, statements: Sequence[PreparedStatement]) -> list[DBResult]:
         await output_gate()
@@ -88,7 +88,7 @@ def _execute(connection: sqlite3.Connection, begin: str, statements: Sequence[Pr
 
 def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -> DBResult:
     changes_before = connection.total_changes
-    cursor = connection.execute(statement.sql, _bound(statement))
+    cursor = connection.execute(statement.sql, as_bound(statement.sql, statement.values))
     names = [column[0] for column in cursor.description or ()]
     rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
     changes = connection.total_changes - changes_before
@@ -97,12 +97,12 @@ def _execute_one(connection: sqlite3.Connection, statement: PreparedStatement) -
     return DBResult(rows, DBMeta(changes, cursor.lastrowid or 0, rows_read=len(rows), rows_written=changes))
 
 
-def _bound(statement: PreparedStatement) -> Sequence[Value] | Mapping[str, Value]:
+def as_bound(sql: str, values: Sequence[Value]) -> Sequence[Value] | Mapping[str, Value]:
     """The values in the form that sqlite3 wants for `?1`: by name. Python 3.12.0 to 3.12.3 warn about a sequence."""
-    numbers = _numbers(statement.sql)
-    if not numbers or len(numbers) != len(statement.values):
-        return statement.values
-    return dict(zip(numbers, statement.values, strict=True))
+    numbers = _numbers(sql)
+    if not numbers or len(numbers) != len(values):
+        return values
+    return dict(zip(numbers, values, strict=True))
 
 
 @lru_cache(maxsize=STATEMENTS_MAX)

@@ -192,10 +192,10 @@ class LiveObject:
 
     def end_turn(self) -> None:
         """Commit what the turn wrote. A failed commit resets the object and ends its code."""
-        changes = self.storage.take_turn()
-        if changes is None:
-            return
         try:
+            changes = self.storage.take_turn()
+            if changes is None:
+                return
             self._last_commit = self._runtime.store.commit(self.owner, changes)
         except (sqlite3.Error, OSError) as error:
             self.reset(
@@ -325,6 +325,7 @@ class LiveObject:
         if left_s > 0:
             self._idle_timer = self._loop.call_later(left_s, self._check_idle)
         else:
+            self.storage.close()
             self._runtime.forget(self)
 
 

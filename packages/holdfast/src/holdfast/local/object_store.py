@@ -1,4 +1,4 @@
-"""The file in which all objects keep their entries and alarms: one SQLite database, one writer.
+"""The file in which all objects keep their entries, alarms and tables: one SQLite database, one writer.
 
 `commit` applies one object's turn as one transaction. It writes to the write-ahead log and returns without
 waiting for the disk. One sync of the log then makes all commits so far durable, and wakes the callers of
@@ -22,6 +22,7 @@ from pathlib import Path
 from holdfast.errors import StoreUnavailable
 from holdfast.local.alarms import Alarm
 from holdfast.local.object_id import Owner
+from holdfast.local.object_sql import SqlFiles
 from holdfast.local.sqlite_file import connect, sync_directory, sync_file
 from holdfast.types import Logger
 
@@ -37,15 +38,19 @@ _ALARM_COLUMNS = "scheduled_at, due_at, decided_at, generation, retry_count, bac
 
 @dataclass(slots=True)
 class Changes:
-    """What one turn changed. A value of None is a deleted key. `cleared` applies before the entries."""
+    """What one turn changed. A value of None is a deleted key. `cleared` applies before all else.
+
+    `pages` are those of the object's own database, by number.
+    """
 
     cleared: bool = False
     entries: dict[str, str | None] = field(default_factory=dict)
     alarm: Alarm | None = None
     alarm_changed: bool = False
+    pages: dict[int, bytes] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return self.cleared or self.alarm_changed or bool(self.entries)
+        return self.cleared or self.alarm_changed or bool(self.entries) or bool(self.pages)
 
     def absorb(self, later: "Changes") -> None:
         if later.cleared:
@@ -58,6 +63,12 @@ class Changes:
 
 _FORWARD = "SELECT key, value FROM entries WHERE object = ? AND key >= ? AND key < ? ORDER BY key"
 _BACKWARD = f"{_FORWARD} DESC"
+
+# The place of a page has the number of its object in the upper half, and its own in the lower.
+_PLACES = """place BETWEEN (SELECT number << 32 FROM sql_files WHERE object = ?)
+  AND (SELECT (number << 32) + 0xFFFFFFFF FROM sql_files WHERE object = ?)"""
+_PAGES = f"SELECT place & 0xFFFFFFFF, content FROM sql_pages WHERE {_PLACES} ORDER BY place"  # noqa: S608 - a constant
+_NEW_FILE = "INSERT INTO sql_files (object) VALUES (?)"
 
 
 class ObjectStore:
@@ -90,6 +101,8 @@ class ObjectStore:
         (newest,) = self._db.execute("SELECT coalesce(max(generation), 0) FROM alarms").fetchone()
         sync_directory(self._path.parent)
         self._log_fd = os.open(f"{self._path}-wal", os.O_RDONLY)
+        self.sql_files = SqlFiles(self._path.with_name(f"{self._path.stem}-sql"), self)
+        self.sql_files.remove()
         self._checkpointer = _connect(self._path)
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="object-store")
         self._generation: int = newest
@@ -154,6 +167,10 @@ class ObjectStore:
         )
         return [(Owner(*row[:3]), _alarm(row[3:])) for row in rows]
 
+    def read_pages(self, object_id: str) -> Iterator[tuple[int, bytes]]:
+        """The pages of the object's own database, in order."""
+        return self._db.execute(_PAGES, (object_id, object_id))
+
     # Writing
 
     def commit(self, owner: Owner, changes: Changes) -> int:
@@ -184,6 +201,8 @@ class ObjectStore:
         db, object_id = self._db, owner.object
         if changes.cleared:
             db.execute("DELETE FROM entries WHERE object = ?", (object_id,))
+            db.execute(f"DELETE FROM sql_pages WHERE {_PLACES}", (object_id, object_id))  # noqa: S608 - a constant
+            db.execute("DELETE FROM sql_files WHERE object = ?", (object_id,))
         entries = changes.entries.items()
         written = [(object_id, key, value) for key, value in entries if value is not None]
         if len(written) < len(entries):
@@ -191,6 +210,8 @@ class ObjectStore:
             db.executemany("DELETE FROM entries WHERE object = ? AND key = ?", deleted)
         if written:
             db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", written)
+        if changes.pages:
+            self._apply_pages(object_id, changes.pages)
         if changes.alarm_changed:
             alarm = changes.alarm
             if alarm is None:
@@ -202,6 +223,13 @@ class ObjectStore:
                     *(alarm.retry_count, alarm.backoff, alarm.last_failure_counted),
                 )
                 db.execute("INSERT OR REPLACE INTO alarms VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def _apply_pages(self, object_id: str, pages: dict[int, bytes]) -> None:
+        found = self._db.execute("SELECT number FROM sql_files WHERE object = ?", (object_id,)).fetchone()
+        number = found[0] if found else self._db.execute(_NEW_FILE, (object_id,)).lastrowid
+        assert number is not None
+        rows = [(number << 32 | page, content) for page, content in pages.items()]
+        self._db.executemany("INSERT OR REPLACE INTO sql_pages VALUES (?, ?)", rows)
 
     # Durability
 
@@ -311,6 +339,7 @@ class ObjectStore:
         if self._copying is not None:
             await asyncio.wait([self._copying])
         self._threads.shutdown()
+        self.sql_files.remove()
         self._checkpointer.close()
         self._db.close()
         os.close(self._log_fd)

@@ -170,7 +170,9 @@ def store_errors(subject: str) -> Iterator[None]:
         raise translated(error, subject) from error
 
 
-def translated(error: sqlite3.Error, subject: str) -> StoreError | UsageError:
+def translated(
+    error: sqlite3.Error, subject: str, effect: str = "nothing of the call was written"
+) -> StoreError | UsageError:
     """SQLite's error as one of ours."""
     code = getattr(error, "sqlite_errorcode", None)
     text = str(error)
@@ -180,7 +182,7 @@ def translated(error: sqlite3.Error, subject: str) -> StoreError | UsageError:
         return UsageError(f"{subject}: {text}")
     primary = code & 0xFF
     if primary == sqlite3.SQLITE_CONSTRAINT:
-        return ConstraintViolated(f"{subject}: {text}; nothing of the call was written", constraint_kind(text))
+        return ConstraintViolated(f"{subject}: {text}; {effect}", constraint_kind(text))
     if primary in _UNAVAILABLE:
-        return StoreUnavailable(f"{subject}: {text}; nothing of the call was written, try again later")
-    return StoreError(f"{subject}: {text}; nothing of the call was written")
+        return StoreUnavailable(f"{subject}: {text}; {effect}, try again later")
+    return StoreError(f"{subject}: {text}; {effect}")

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.local.alarms import Alarm
 from holdfast.local.object_id import Owner
+from holdfast.local.object_sql import ObjectSql
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.sqlite_file import after_all_with
 from holdfast.local.turns import HostObject
@@ -40,6 +41,7 @@ class ObjectStorage(EntryStorage):
         self._known: dict[str, str | None] = {}  # what the file has, as far as it was read or written
         self._broken: BaseException | None = None
         self._alarm = store.read_alarm(owner.object)
+        self._sql: ObjectSql | None = None
         self.ringing: int | None = None  # generation of the alarm whose handler runs now
 
     # Entries
@@ -71,8 +73,18 @@ class ObjectStorage(EntryStorage):
         if len(self._layers) > 1:
             raise UsageError("Cannot call delete_all() within a transaction")
         self._host.wrote()
+        self.sql.clear()
         self._layers[0] = Changes(cleared=True, alarm_changed=True)
         return READY_NONE
+
+    # Tables
+
+    @property
+    def sql(self) -> ObjectSql:
+        if self._sql is None:
+            self._check_usable()
+            self._sql = ObjectSql(self._store.sql_files, self._owner.object, self._host, self._layers)
+        return self._sql
 
     # The alarm
 
@@ -140,11 +152,15 @@ class ObjectStorage(EntryStorage):
 
     def take_turn(self) -> Changes | None:
         """The changes to commit now. None if nothing was written, or a transaction is open."""
-        if len(self._layers) > 1 or not self._layers[0]:
+        if len(self._layers) > 1:
             return None
-        return self._layers[0]
+        if self._sql is not None:
+            self._layers[0].pages = self._sql.end_turn()
+        return self._layers[0] or None
 
     def turn_committed(self) -> None:
+        if self._sql is not None:
+            self._sql.turn_committed()
         changes = self._layers[0]
         if changes.alarm_changed:
             self._alarm = changes.alarm
@@ -171,10 +187,17 @@ class ObjectStorage(EntryStorage):
     def break_with(self, error: BaseException) -> None:
         self._broken = error
         self._layers = [Changes()]
+        self.close(error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        if self._sql is not None:
+            self._sql.close(error)
 
     def drop(self, layer: Changes) -> None:
         while layer in self._layers:
             self._layers.pop()
+            if self._sql is not None:
+                self._sql.drop(len(self._layers))
 
     def _check_usable(self) -> None:
         if self._broken is not None:
@@ -193,6 +216,8 @@ class ObjectStorage(EntryStorage):
         assert self._layers[-1] is layer, "transactions end in the reverse order of their start"
         self._layers.pop()
         self._layers[-1].absorb(layer)
+        if self._sql is not None:
+            self._sql.merge(len(self._layers))
 
     def _decode(self, key: str, text: str) -> Any:  # noqa: ANN401 - the caller knows what it stored
         try:

@@ -18,3 +18,13 @@ CREATE TABLE alarms (
   backoff      INTEGER NOT NULL,
   last_failure_counted INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+CREATE TABLE sql_files (
+  number INTEGER PRIMARY KEY,
+  object TEXT NOT NULL UNIQUE
+);
+
+CREATE TABLE sql_pages (
+  place   INTEGER PRIMARY KEY,
+  content BLOB NOT NULL
+);
