@@ -236,7 +236,7 @@ async def test_a_result_without_a_price_is_unknown_and_not_nothing(tmp_path: Pat
     values = [unknown[name] for name in ("pnlUsd", "volumeUsd", "pnlPercent", "tradeCount")]
     assert values == [None, None, None, 1]
     assert [agent["rounds"][0]["pnlUsd"] for agent in agents[:2]] == [10.0, -10.0]
-    assert '<td class="num">3 of 3</td><td class="num">\u2013</td>' in page
+    assert "rank 3 of 3 · <span>\u2013</span>" in page
 
 
 async def test_an_unknown_period_is_explained(tmp_path: Path) -> None:
