@@ -1,6 +1,5 @@
 """`/rounds` and `/rounds/{id}`: what there is to win, who leads or won, who is excluded and why, how to recount it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -309,9 +308,7 @@ class RoundPages:
         return RoundFacts(round_, standings, None, now, deps.public_url)
 
     async def _standings(self, detail: RoundDetail) -> list[Standing]:
-        addresses = json.dumps([each.stx_address for each in detail.results])
-        rows = (await self._deps.db.prepare(store.SQL["names"]).bind(addresses).all()).results
-        names = {row["stx_address"]: visible(row["display_name"]) or visible(row["bns_name"]) for row in rows}
+        names = await store.names_of(self._deps.db, [each.stx_address for each in detail.results])
         return [
             Standing(
                 each.rank,
