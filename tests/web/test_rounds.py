@@ -196,8 +196,9 @@ async def test_an_agent_sees_its_rounds_its_prizes_and_its_flags(tmp_path: Path)
     assert (rounds["pnlUsd"], rounds["volumeUsd"], rounds["tradeCount"]) == (10.0, 75.0, 1)
     assert [(prize["category"], prize["status"]) for prize in rounds["prizes"]] == [("overall_pnl", "paid")]
     assert [flag["kind"] for flag in rounds["flags"]] == ["dust"]
-    assert "best P&amp;L: 5,000 sats (paid); flagged: dust &lt;b&gt;" in page
-    assert '<td class="num">2 of 3</td><td class="num">$0</td><td class="num">1</td><td>\u2013</td>' in second
+    assert "Best P&amp;L: 5,000 sats (paid)</small>" in page
+    assert "flagged: dust &lt;b&gt;</small>" in page
+    assert "rank 2 of 3 · <span>$0</span> · 1 trade</li>" in second
 
 
 async def test_what_runs_now(tmp_path: Path) -> None:

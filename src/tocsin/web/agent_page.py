@@ -352,7 +352,7 @@ def _rounds(view: AgentView) -> str:
     rows = "".join(
         f'<li><a href="/rounds/{escape(each.round_id)}">{escape(title_of(each.round_id))}</a> · '
         f"rank {each.rank} of {each.ranked} · <span{sign_of(each.pnl_usd)}>{signed_usd(each.pnl_usd)}</span> ·"
-        f" {each.trade_count:,} trades{_prizes(each)}</li>"
+        f" {each.trade_count:,} trade{'' if each.trade_count == 1 else 's'}{_prizes(each)}</li>"
         for each in view.rounds
     )
     return section("Rounds", f'<ul class="lines">{rows}</ul>')
