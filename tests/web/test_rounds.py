@@ -198,7 +198,7 @@ async def test_an_agent_sees_its_rounds_its_prizes_and_its_flags(tmp_path: Path)
     assert [flag["kind"] for flag in rounds["flags"]] == ["dust"]
     assert "Best P&amp;L: 5,000 sats (paid)</small>" in page
     assert "flagged: dust &lt;b&gt;</small>" in page
-    assert "rank 2 of 3 · <span>$0</span> · 1 trade</li>" in second
+    assert "rank 2 of 3 · <span>$0.00</span> · 1 trade</li>" in second
 
 
 async def test_what_runs_now(tmp_path: Path) -> None:
