@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_testing.plugin import files_in_memory, never_idle, pytest_pyfunc_call
+from holdfast_testing.plugin import files_in_memory, pytest_pyfunc_call
 from support.simulator_process import running_simulator
 from support.workerd import Workerd, require_workerd, running
 
-__all__ = ["never_idle", "pytest_pyfunc_call"]  # pytest finds them here
+__all__ = ["pytest_pyfunc_call"]  # pytest finds them here
 
 # A worker takes one file after the other. Long files come first, so that none is left to one worker at the end.
 LONG_FIRST = (

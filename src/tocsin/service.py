@@ -227,6 +227,7 @@ class Service:
             on_exhausted=self._arm_again,
             on_fatal=lambda _error: self.stop(failed=True),
             chance=machine.random,
+            idle_s=None,  # the object is asked for its status every second
         )
         self._namespace = self.runtime.namespace("SCHEDULER", SchedulerDO)
         await self.runtime.open()

@@ -66,7 +66,7 @@ async def open_scheduler(
             random=lambda: 0.5,
         )
         made = app.build(platform, settings, app.Parts(tasks))
-        runtime = Runtime(make_objects_file(directory), clock=clock, logger=log, env=made.env)
+        runtime = Runtime(make_objects_file(directory), clock=clock, logger=log, env=made.env, idle_s=None)
         namespace = runtime.namespace("SCHEDULER", cls)
         await runtime.open()
         try:

@@ -23,7 +23,7 @@ def test_a_wake_reads_no_more_rows_with_a_full_history(tmp_path: Path) -> None:
         history = workerd.call("SCHEDULER", "v1", "runs", None, 1)["runs"]
 
     assert history[0]["id"] >= RUNS
-    assert 20 < rows <= 60
+    assert 5 < rows <= 20
 
 
 def test_a_scrape_of_the_metrics_makes_one_call_to_the_object(workerd: Workerd) -> None:

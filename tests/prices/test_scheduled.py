@@ -44,7 +44,6 @@ async def priced(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize(
     ("tokens", "start_day", "days", "plan", "calls_min"),
     [(13, 25, 7, Quota(minute=10, month=3_400), 1_700), (53, 13, 3, STARTER, 1_000)],
@@ -87,7 +86,6 @@ async def test_days_on_the_starter_plan(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 async def test_one_page_every_five_minutes_fits_the_starter_plan(tmp_path: Path) -> None:
     """As the docs say: nothing is stretched, and no warning says that it does not fit."""
     clock = VirtualClock()

@@ -75,7 +75,7 @@ async def test_a_hanging_task_delays_no_other(tmp_path: Path) -> None:
     """It is cut off at the end of its slice and counted; the other keeps its grid to the millisecond."""
     one, two = prices(), sweep(run=hang)
     async with scheduler(tmp_path, one, two) as made:
-        await asyncio.sleep(3600)
+        await asyncio.sleep(3601)
         status = await made.status()
 
     assert max(at % one.cadence_ms for at in one.started[1:]) <= 10

@@ -109,7 +109,6 @@ async def test_the_first_proof_does_not_wait_for_the_next_slot_of_the_sweep(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize(
     "fault",
     [
@@ -150,7 +149,6 @@ async def test_the_sweep_takes_over_from_a_list_that_fails_for_hours(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 async def test_a_gap_that_cannot_be_filled_does_not_hide_behind_looks_at_the_head(tmp_path: Path) -> None:
     """The head is answered, what follows it is not: the sweep must not rely on a list with a gap."""
     simulator = busy()
@@ -178,7 +176,6 @@ async def test_a_gap_that_cannot_be_filled_does_not_hide_behind_looks_at_the_hea
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize("state", ["absent", "gone"])
 async def test_without_the_list_the_contracts_lists_are_read_and_the_service_is_ready(
     tmp_path: Path, state: str
@@ -208,7 +205,6 @@ async def test_without_the_list_the_contracts_lists_are_read_and_the_service_is_
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 async def test_a_list_that_fails_while_the_other_way_is_used_makes_nothing_late(tmp_path: Path) -> None:
     """A failure to measure the cost of the network's list is not worth an alert: the sweep finds the swaps."""
     simulator = busy()
@@ -231,7 +227,6 @@ async def test_a_list_that_fails_while_the_other_way_is_used_makes_nothing_late(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 async def test_one_contract_whose_list_always_fails_leaves_the_others_their_turns(tmp_path: Path) -> None:
     """For more than a day: the proof of 39 contracts goes on, and sweeps without anything to read are complete."""
     simulator = chain_of(3)
@@ -254,7 +249,6 @@ async def test_one_contract_whose_list_always_fails_leaves_the_others_their_turn
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize("retry_after", [2, 30, None])
 async def test_a_storm_of_429_is_told_costs_little_and_loses_nothing(tmp_path: Path, retry_after: int | None) -> None:
     """Every call to Hiro is refused for an hour."""
@@ -282,7 +276,6 @@ async def test_a_storm_of_429_is_told_costs_little_and_loses_nothing(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 async def test_with_one_call_a_minute_it_makes_progress_and_says_how_far_behind_it_is(tmp_path: Path) -> None:
     """Too few calls for everything: neither the newest blocks nor the skipped ones wait forever."""
     simulator = busy(swaps=6, network=600)
@@ -317,7 +310,6 @@ async def test_with_one_call_a_minute_it_makes_progress_and_says_how_far_behind_
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 @pytest.mark.parametrize("latency_s", [0.06, 3.0])
 async def test_restarted_every_45_seconds_it_keeps_looking(tmp_path: Path, latency_s: float) -> None:
     """For an hour, with a small plan: no window is exceeded, and no look is put off for long."""
@@ -380,7 +372,6 @@ async def test_paused_and_resumed_it_reads_what_was_mined_meanwhile(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 async def test_feed_and_sweep_in_the_same_alarm_verify_each_transaction_once(tmp_path: Path) -> None:
     """Two hours of many swaps, with a slow upstream."""
     simulator = busy(swaps=300)

@@ -38,7 +38,6 @@ async def row(made: Service) -> dict[str, object]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 async def test_the_alarm_closes_a_round_on_time(tmp_path: Path) -> None:
     """At the very end of its grace, between two slots; the next look at the network's list gives the result."""
     async with service(tmp_path) as made:
@@ -78,7 +77,6 @@ async def test_a_process_that_was_away_at_the_end_closes_the_round_later(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 async def test_readiness_tells_of_a_round_that_waits_for_too_long(tmp_path: Path) -> None:
     """Prices were not refreshed at its end, so nothing will come by itself; an operator sets one."""
     settings = Settings(tenero_enabled=False)

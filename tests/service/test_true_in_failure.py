@@ -175,7 +175,6 @@ async def test_a_call_without_events_is_asked_for_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("never_idle")
 async def test_a_refusal_that_rests_on_a_wrong_answer_is_looked_at_again_within_a_day(tmp_path: Path) -> None:
     """Hidden for hours, it is refused. A day later it is verified again."""
     simulator = chain_of(3)

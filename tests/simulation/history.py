@@ -32,7 +32,7 @@ from simulation.checks import (
 from simulation.damage import Damage
 from simulation.earlier_service import write_earlier_service
 from simulation.ending import check_ending
-from simulation.machine import CallFault, Disk, MachineClock, ProcessKilled, SimulatedTime, evicting_after, quiet_end
+from simulation.machine import CallFault, Disk, MachineClock, ProcessKilled, SimulatedTime, quiet_end
 from simulation.outside import MonthChecks, Outside
 from simulation.plan import DAY_S, Event, Plan
 from simulation.process import SimulatedProcess
@@ -192,7 +192,7 @@ class History:
         )
         if self.runs_before:
             self.checks.excuses.add(0.0, SETTLE_S, "the service was down before")
-        with self.disk.in_place(), evicting_after(self.plan.world.idle_s):
+        with self.disk.in_place():
             while self.time.now_s < ends_s and not self.checks.violations:
                 self._live(ends_s)
             calls = self.disk.calls

@@ -25,7 +25,7 @@ from random import Random
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from holdfast.errors import StoreUnavailable
-from holdfast.local import live_object, object_store
+from holdfast.local import object_store
 from holdfast_testing.virtual_time import VirtualClock
 
 T = TypeVar("T")
@@ -305,16 +305,6 @@ class Disk:
             yield
         finally:
             object_store._timed_sync = real
-
-
-@contextmanager
-def evicting_after(idle_s: float) -> Iterator[None]:
-    usual = live_object.IDLE_S
-    live_object.IDLE_S = idle_s
-    try:
-        yield
-    finally:
-        live_object.IDLE_S = usual
 
 
 @contextmanager

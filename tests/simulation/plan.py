@@ -16,8 +16,6 @@ from stacks_simulator.faults import ANY_REPLY_FAULTS, PAGE_FAULTS, SimulatedFaul
 from tocsin.settings import Settings
 
 DAY_S = 86_400.0
-NEVER_S = 10.0**9
-EVICTED_SHARE = 0.1
 MINUTE_MS = 60_000
 RULED_SHARE, RULED_FROM_S = 0.7, 900.0  # of histories that have rounds from their start
 TIGHT_SHARE, MONTH_END_SHARE = 0.4, 0.25  # with few calls a month, at the end of a month
@@ -106,7 +104,6 @@ class World:
     settings: Settings
     look_every_s: float
     calm_s: float  # at the end
-    idle_s: float  # after which the object is evicted; the service looks at it every second, so it never is
     rounds_every_s: float = 3_600.0  # how often the service checks rounds, in addition to their ends
     start_ms: int = START_MS
     hiro_month: int | None = None  # how many calls the upstream really grants, if not the usual number
@@ -138,8 +135,8 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
         settings=Settings() if usual_cadences else drawn_settings(rng, Settings()),
         look_every_s=rng.choice((900.0, 3_600.0)),
         calm_s=30 * 3_600.0,
-        idle_s=10.0 if rng.random() < EVICTED_SHARE else NEVER_S,
     )
+    rng.random()  # an earlier draw: without it, the histories of known seeds would change
     # Some days are quiet and some are terrible.
     scale = {kind: rate * rng.choice((0.0, 0.5, 1.0, 1.0, 2.0)) for kind, rate in RATES.items()}
     events = _drawn_events(rng, scale, days)

@@ -69,7 +69,6 @@ def short_plan() -> Plan:
         swaps_per_hour=40.0,
         network_per_hour=0.0,
         settings=settings,
-        idle_s=1e9,
         calm_s=900.0,  # each task runs at least once more, the feed five times
         rounds_every_s=300.0,
     )

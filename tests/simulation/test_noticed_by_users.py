@@ -29,7 +29,7 @@ def busy_plan() -> Plan:
         for number in range(30)
     ]
     events.append(Event(4_000.0, "rehearse", 1, {"form": "results", "mistakes": 5}))
-    world = replace(plan.world, idle_s=1e9, swaps_per_hour=6.0)
+    world = replace(plan.world, swaps_per_hour=6.0)
     return replace(plan, world=world, events=tuple(sorted(events, key=lambda event: event.at_s)))
 
 

@@ -49,7 +49,7 @@ def troubled_plan() -> Plan:
         chainhook_reenable=False,
         breaker_failures=0,
     )
-    world = replace(plan.world, settings=settings, idle_s=1e9, earlier_service="today", tenero_month=None)
+    world = replace(plan.world, settings=settings, earlier_service="today", tenero_month=None)
     return replace(plan, world=world, events=events)
 
 
@@ -141,7 +141,7 @@ def plan_with_wrong_lists() -> Plan:
         chainhook_reenable=False,
         hiro_plan_month=150_000,
     )
-    world = replace(plan.world, settings=settings, swaps_per_hour=6.0, idle_s=1e9, hiro_month=None, tenero_month=None)
+    world = replace(plan.world, settings=settings, swaps_per_hour=6.0, hiro_month=None, tenero_month=None)
     return replace(plan, world=world, events=events)
 
 

@@ -72,7 +72,7 @@ def digest_of(seed: int) -> str:
 def quiet_plan(days: float = 0.5) -> Plan:
     """A history in which nothing goes wrong."""
     plan = draw_plan(1, days)
-    return replace(plan, world=replace(plan.world, idle_s=1e9), events=())
+    return replace(plan, events=())
 
 
 def plan_with_rounds() -> Plan:

@@ -115,6 +115,7 @@ class Scheduler:
             env=env,
             chance=lambda: 0.0,
             on_exhausted=self._exhausted,
+            idle_s=None,
         )
         self.namespace: LocalNamespace = self.runtime.namespace("SCHEDULER", SchedulerDO)
 

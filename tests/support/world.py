@@ -161,7 +161,7 @@ async def tocsin_in(
         if stub is None:
             assert isinstance(clock, VirtualClock)
             objects = make_objects_file(directory)
-            runtime = Runtime(objects, clock=clock, logger=log, env=built.env, chance=lambda: 0.0)
+            runtime = Runtime(objects, clock=clock, logger=log, env=built.env, chance=lambda: 0.0, idle_s=None)
             namespace = runtime.namespace("SCHEDULER", SchedulerDO)
             await runtime.open()
             stack.push_async_callback(runtime.close)

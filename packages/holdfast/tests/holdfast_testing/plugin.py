@@ -41,9 +41,3 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     threads = pyfuncitem.get_closest_marker("real_threads") is not None
     run_virtual(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}), real_threads=threads)
     return True
-
-
-@pytest.fixture
-def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects stay in memory. In a test of many hours, most of the time was spent on waking them."""
-    monkeypatch.setattr("holdfast.local.live_object.IDLE_S", 1e9)
