@@ -6,8 +6,12 @@ first use.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mashumaro import DataClassDictMixin
@@ -23,6 +27,7 @@ else:
     FreeForm = dict[str, Any]  # mashumaro cannot resolve a recursive alias
 
 SCHEMA_PREFIX = "#/components/schemas"
+UNITS = {"_ms": "milliseconds", "_s": "seconds", "_usd": "USD", "_sats": "sats", "burn_block_time": "unix seconds"}
 
 
 def camel_case(name: str) -> str:
@@ -113,15 +118,51 @@ def _finished(schema: dict[str, Any], cls: type[SnakeShape]) -> dict[str, JSON]:
     """The schema with the docstring, and with the actual names of the JSON."""
     merged = {_json_name(cls, name) for name in cls.MERGED}
     schema.pop("additionalProperties", None)  # a client must accept fields that a later version adds
-    schema["description"] = re.sub(r"`(\w+)`", lambda name: f"`{_json_name(cls, name[1])}`", inspect.getdoc(cls) or "")
+    schema["description"] = _with_json_names(cls, inspect.getdoc(cls) or "")
     schema["properties"] = {name: value for name, value in schema["properties"].items() if name not in merged}
     schema["required"] = [name for name in schema.get("required", ()) if name not in merged]
+    for name in (field.name for field in fields(cls) if field.name not in cls.MERGED):  # type: ignore[arg-type]
+        described = schema["properties"][_json_name(cls, name)]
+        if (text := _description(cls, name, described)) is not None:
+            described["description"] = text
     for name, keywords in cls.CONSTRAINTS.items():
         constrained = schema["properties"][_json_name(cls, name)]
         constrained.get("anyOf", [constrained])[0].update(keywords)
     if cls.PATTERNS:
         schema["patternProperties"] = dict(cls.PATTERNS)
     return schema
+
+
+def _with_json_names(cls: type[SnakeShape], text: str) -> str:
+    return re.sub(r"`(\w+)`", lambda name: f"`{_json_name(cls, name[1])}`", text)
+
+
+def _description(cls: type[SnakeShape], name: str, schema: Mapping[str, Any]) -> str | None:
+    """What a field means, with its unit: the sentences of its shape that name it, else what it means in every shape."""
+    sentences = re.split(r"(?<=\.)\s+", " ".join((inspect.getdoc(cls) or "").split()))
+    own = " ".join(each for each in sentences if f"`{name}`" in each)
+    text = _with_json_names(cls, own) or _meanings().get(name)
+    unit = _unit(cls, name, schema)
+    if text is None or unit is None or unit in text or "unix" in text:
+        return text
+    return f"{text} ({unit})" if text == _meanings().get(name) else f"{text} Unit: {unit}."
+
+
+def _unit(cls: type[SnakeShape], name: str, schema: Mapping[str, Any]) -> str | None:
+    """By the end of its name. Times are numbers in our own shapes, and seconds or text in those of the site."""
+    if re.search(r"(^|_)(at|until|now|since|as_of|run_after)$", name):
+        kinds = [option.get("type") for option in schema.get("anyOf", [schema])]
+        if "string" in kinds:
+            return "ISO 8601, UTC"
+        return "unix milliseconds" if issubclass(cls, Shape) else "unix seconds"
+    return next((unit for end, unit in UNITS.items() if name.endswith(end)), None)
+
+
+@cache
+def _meanings() -> Mapping[str, str]:
+    """What fields mean that mean the same in every shape."""
+    meanings: dict[str, str] = json.loads(Path(__file__).with_name("fields.json").read_text(encoding="utf-8"))
+    return meanings
 
 
 def _all_shapes(cls: type[SnakeShape]) -> Iterator[type[SnakeShape]]:

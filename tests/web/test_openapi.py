@@ -1,5 +1,6 @@
 """The API's documentation as OpenAPI, as a page and in docs/api.md, and the checkers that compare responses with it."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from holdfast_testing.virtual_time import run_virtual
 from support.api_contract import check_response
 from support.schemas import fits, references, resolve, violations
 from support.world import tocsin_in
+from tocsin import shape
 from tocsin.app import Process
 from tocsin.prices import price as prices
 from tocsin.scheduler import types as scheduler
@@ -139,6 +141,34 @@ def test_every_example_fits_its_schema(spec: Any) -> None:
     assert len(examples) >= 8
     for name, content in examples:
         assert violations(spec, content["schema"], content["example"]) == [], name
+
+
+# What fields mean
+
+
+def test_every_property_has_a_description_with_its_unit(spec: Any) -> None:
+    """Times, durations and money say their unit; a name that no shape has would describe nothing."""
+    described = {
+        f"{shape}.{name}": (name, content.get("description", ""))
+        for shape, schema in spec["components"]["schemas"].items()
+        for name, content in schema["properties"].items()
+    }
+    units = {
+        r"(At|_at|^at|^now|AsOf|Until|_until)$": r"unix (ms|milliseconds|seconds)|ISO 8601",
+        r"(Ms|_ms|graceS|periodS|_s)$": r"milliseconds|seconds",
+        r"(Usd|_usd)$": "USD",
+        r"(Percent|_percent)$": "per ?cent|fraction",
+        r"(burnBlockTime|burn_block_time)$": "unix seconds",
+    }
+    names = {name for name, _ in described.values()}
+    meanings = json.loads((Path(shape.__file__).parent / "fields.json").read_text())
+
+    assert len(described) > 500
+    assert [where for where, (_, text) in described.items() if not text] == []
+    for pattern, unit in units.items():
+        found = {where: text for where, (name, text) in described.items() if re.search(pattern, name)}
+        assert {where: text for where, text in found.items() if not re.search(unit, text)} == {}, unit
+    assert [name for name in meanings if not {name, shape.camel_case(name)} & names and name != "kind"] == []
 
 
 def test_descriptions_use_the_names_that_the_json_has() -> None:

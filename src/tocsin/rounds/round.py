@@ -67,7 +67,10 @@ class RoundAgent(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundPrice(SnakeShape):
-    """The price of a token at the end of a round. `at` is when it was seen (unix ms)."""
+    """The price of a token at the end of a round. `at` is when it was seen (unix ms).
+
+    `volume_usd` is what its pools traded in a day.
+    """
 
     token_id: str
     price_usd: Usd
@@ -429,7 +432,11 @@ class RoundAnswer(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class RoundAction(Shape):
-    """An operator's action on a round. Each action needs some of the fields and refuses the others."""
+    """An operator's action on a round. Each action needs some of the fields and refuses the others.
+
+    `starts_at`, `ends_at` and `first_starts_at` are in unix seconds. `status` is paid, failed or void, `kind` the kind
+    of flag to decide on.
+    """
 
     CONSTRAINTS: ClassVar = {"round_id": {"pattern": "^[a-z0-9][a-z0-9-]{0,63}$"}}
 

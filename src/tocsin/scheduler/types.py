@@ -32,7 +32,7 @@ LATENESS_BOUNDS_S = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300)
 
 @dataclass(frozen=True, slots=True)
 class RunError(Shape):
-    """Why a run failed: the class of the exception or of the upstream's answer, and a sentence."""
+    """Why a run failed: `kind` is the class of the exception or of the upstream's answer, and `message` a sentence."""
 
     ALIASES: ClassVar = {"kind": "class"}
 
@@ -45,7 +45,7 @@ class RunError(Shape):
 
 @dataclass(frozen=True, slots=True)
 class LastError(Shape):
-    """The error of a task's last failed run; a complete run clears it."""
+    """The error of a task's last failed run, as in its record: its `kind` and `message`; a complete run clears it."""
 
     ALIASES: ClassVar = {"kind": "class"}
 
@@ -59,7 +59,10 @@ class LastError(Shape):
 
 @dataclass(frozen=True, slots=True)
 class RunRecord(Shape):
-    """The stored record of a run. `reason` explains why a run that did not fail is not complete."""
+    """The stored record of a run. `error` explains why it failed, `reason` why another one is not complete.
+
+    `result` has the task's own counters.
+    """
 
     id: int
     task: str
@@ -118,7 +121,7 @@ class RunList(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Progress(Shape):
-    """A run under way."""
+    """A run under way; `run` is its number."""
 
     started_at: int
     done: int
@@ -131,8 +134,8 @@ class TaskStatus(Shape):
     """One task.
 
     `cadence_reason` explains the effective cadence, `cadence_why` the configured one. `last_success_at` is the end of
-    its last complete run. `condition` is its health; `problem` explains why it makes the service not ready. `title` is
-    its name for people.
+    its last complete run. `sentence` describes its state. `condition` is its health; `problem` explains why it makes
+    the service not ready. `title` is its name for people.
     """
 
     enabled: bool
@@ -230,7 +233,7 @@ def result_name(task: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RefreshRun(Shape):
-    """The run that a refresh started or joined."""
+    """The run that a refresh started or joined. `error` explains why it failed, `reason` why it is not complete."""
 
     id: int
     outcome: Outcome
@@ -521,7 +524,7 @@ class Reloaded(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Caller(Shape):
-    """The name and the role of the key of a request. A viewer may look but not act."""
+    """The key of a request, by its `name`. A viewer may look but not act."""
 
     name: str
     role: Literal["operator", "viewer"]
@@ -543,7 +546,7 @@ class Completeness(Shape):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOverview(Shape):
-    """What the console reads.
+    """What the console reads: the scheduler's `status`, the service's `health`, and the state of the record.
 
     `refusals` counts those of the last 24 hours by code. `lists` has the time when each contract's list was last read
     to its end, oldest first; null if never. Both are null while the database does not answer. `complete` shows up to

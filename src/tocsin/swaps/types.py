@@ -26,6 +26,7 @@ class SweepProgress(Shape):
 class Trade(SnakeShape):
     """A recorded swap. `tx_status` and the two scores exist because the site's clients read them.
 
+    `source` is what found it: a submission of the agent, the service itself (cron), or a push of Chainhook.
     `excess` is why the swap has no value: at the prices of its time, it was worth more than a pool can pay.
     """
 
@@ -72,7 +73,7 @@ class TradeCounts(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class AllowedContract(SnakeShape):
-    """A contract, its DEX, and its functions that count."""
+    """A contract by its `contract_id`, its DEX, and its functions that count."""
 
     contract_id: str
     functions: list[str]
@@ -83,7 +84,7 @@ class AllowedContract(SnakeShape):
 class AllowListView(SnakeShape):
     """The contracts and functions that count; `protocols` has the number of contracts of each DEX.
 
-    The version changes whenever the list does.
+    `version` changes whenever the list does.
     """
 
     version: str
@@ -96,7 +97,7 @@ class AllowListView(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class TrackedTokens(Shape):
-    """The tokens whose prices are kept fresh; `static-fallback` until the first refresh."""
+    """The tokens whose prices are kept fresh; `source` is `static-fallback` until the first refresh."""
 
     tokens: list[str]
     count: int
@@ -187,7 +188,7 @@ class TradeSubmission(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class ExplainStep(SnakeShape):
-    """One check of the verifier. `code` is present if the check failed."""
+    """One check of the verifier, by `name`: whether it is `ok`, and why. `code` is present if the check failed."""
 
     name: str
     ok: bool
@@ -226,8 +227,8 @@ class Explanation(SnakeShape):
 class TradeVerdict(SnakeShape):
     """Whether a transaction counts, and why, step by step.
 
-    `known_from` is the source of the verdict: our record, a stored refusal, our queue, or a new query of the chain.
-    `sentence` explains what can be done. `trade` is the recorded swap.
+    `status` is the verdict. `known_from` is its source: our record, a stored refusal, our queue, or a new query of the
+    chain. `sentence` explains what can be done. `trade` is the recorded swap.
     """
 
     txid: str

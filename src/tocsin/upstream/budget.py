@@ -82,7 +82,7 @@ class SpentCalls(Shape):
 
 @dataclass(frozen=True, slots=True)
 class CallsLeft(Shape):
-    """Calls left in the month; null without a monthly limit."""
+    """Calls left in the `month`; null without a monthly limit."""
 
     month: int | None
 
@@ -98,7 +98,7 @@ class ReportedLimits(Shape):
 
 @dataclass(frozen=True, slots=True)
 class WaitingCallers(Shape):
-    """The number of callers that are waiting for a permit, by lane."""
+    """The number of callers that are waiting for a permit: those of a `task`, and those of a visitor's `request`."""
 
     task: int
     request: int

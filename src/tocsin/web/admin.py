@@ -445,7 +445,7 @@ def _refused_as(code: str, ask: Callable[[], Awaitable[AnyShape]]) -> Callable[[
 
 @dataclass(frozen=True, slots=True)
 class Alive(Shape):
-    """The process answers."""
+    """The process answers: `ok` is always true."""
 
     ok: bool
     version: str

@@ -45,7 +45,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class AgentSkill(Shape):
-    """One thing that a program can request: a route, and what it returns."""
+    """One thing that a program can request: a route, and what it returns. `id` is its `operationId` in OpenAPI."""
 
     id: str
     description: str
@@ -55,7 +55,7 @@ class AgentSkill(Shape):
 
 @dataclass(frozen=True, slots=True)
 class AgentCard(Shape):
-    """What the service offers to programs. Addresses are relative to that of the service."""
+    """What the service offers to programs, under the `name` of the competition. Addresses are relative to its own."""
 
     name: str
     description: str

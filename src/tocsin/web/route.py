@@ -77,7 +77,7 @@ def key_of(request: Request) -> AccessKey:
 
 @dataclass(frozen=True, slots=True)
 class ParameterDescription(Shape):
-    """A parameter that a caller may send."""
+    """A parameter that a caller may send: its `name`, `description`, and where it stands."""
 
     name: str
     place: str

@@ -153,7 +153,7 @@
  */
 
 /**
- * The name and the role of the key of a request. A viewer may look but not act.
+ * The key of a request, by its `name`. A viewer may look but not act.
  *
  * @typedef {{
  *   name: string,
@@ -162,7 +162,7 @@
  */
 
 /**
- * Calls left in the month; null without a monthly limit.
+ * Calls left in the `month`; null without a monthly limit.
  *
  * @typedef {{
  *   month: number | null,
@@ -243,7 +243,7 @@
  */
 
 /**
- * The error of a task's last failed run; a complete run clears it.
+ * The error of a task's last failed run, as in its record: its `class` and `message`; a complete run clears it.
  *
  * @typedef {{
  *   at: number,
@@ -332,7 +332,7 @@
  */
 
 /**
- * A run under way.
+ * A run under way; `run` is its number.
  *
  * @typedef {{
  *   startedAt: number,
@@ -380,7 +380,7 @@
  */
 
 /**
- * The run that a refresh started or joined.
+ * The run that a refresh started or joined. `error` explains why it failed, `reason` why it is not complete.
  *
  * @typedef {{
  *   id: number,
@@ -542,7 +542,7 @@
  */
 
 /**
- * Why a run failed: the class of the exception or of the upstream's answer, and a sentence.
+ * Why a run failed: `class` is the class of the exception or of the upstream's answer, and `message` a sentence.
  *
  * @typedef {{
  *   class: string,
@@ -581,7 +581,9 @@
  */
 
 /**
- * The stored record of a run. `reason` explains why a run that did not fail is not complete.
+ * The stored record of a run. `error` explains why it failed, `reason` why another one is not complete.
+ *
+ * `result` has the task's own counters.
  *
  * @typedef {{
  *   id: number,
@@ -614,7 +616,7 @@
  */
 
 /**
- * What the console reads.
+ * What the console reads: the scheduler's `status`, the service's `health`, and the state of the record.
  *
  * `refusals` counts those of the last 24 hours by code. `lists` has the time when each contract's list was last
  * read
@@ -683,9 +685,9 @@
  * One task.
  *
  * `cadenceReason` explains the effective cadence, `cadenceWhy` the configured one. `lastSuccessAt` is the end of
- * its last complete run. `condition` is its health; `problem` explains why it makes the service not ready.
- * `title` is
- * its name for people.
+ * its last complete run. `sentence` describes its state. `condition` is its health; `problem` explains why it
+ * makes
+ * the service not ready. `title` is its name for people.
  *
  * @typedef {{
  *   enabled: boolean,
@@ -728,6 +730,7 @@
 /**
  * A recorded swap. `tx_status` and the two scores exist because the site's clients read them.
  *
+ * `source` is what found it: a submission of the agent, the service itself (cron), or a push of Chainhook.
  * `excess` is why the swap has no value: at the prices of its time, it was worth more than a pool can pay.
  *
  * @typedef {{
@@ -760,7 +763,7 @@
  */
 
 /**
- * The number of callers that are waiting for a permit, by lane.
+ * The number of callers that are waiting for a permit: those of a `task`, and those of a visitor's `request`.
  *
  * @typedef {{
  *   task: number,
