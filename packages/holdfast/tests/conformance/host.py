@@ -7,14 +7,13 @@ writes events and replies as JSON lines on standard output.
 import asyncio
 import json
 import random
-import sqlite3
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from conformance.worker import CLASSES, FAIL_COMMIT_KEY, World, error_info
+from conformance.worker import CLASSES, World, error_info
 from holdfast.local.clock import LocalClock, SystemClock
 from holdfast.local.runtime import LocalNamespace, Runtime
 from holdfast.local.turns import output_gate
@@ -48,11 +47,6 @@ class Host:
 
     async def open(self) -> None:
         await self.runtime.open()
-        self.runtime.store._db.executescript(
-            "CREATE TEMP TABLE p(id INTEGER PRIMARY KEY);"
-            "CREATE TEMP TABLE c(id INTEGER PRIMARY KEY, pid INTEGER REFERENCES p(id));"
-        )
-        self.runtime.store.crash_point = _break_marked_commits
 
     async def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -78,15 +72,6 @@ class Host:
             self.world.emit({"src": "net", "ev": "request reached network", "path": "/" + path})
             await asyncio.sleep(0.001)
         return 200, "ext:/" + path
-
-
-def _break_marked_commits(point: str, db: sqlite3.Connection) -> None:
-    """Violate a deferred constraint, so that the following COMMIT fails."""
-    if point != "before commit":
-        return
-    if db.execute("SELECT 1 FROM entries WHERE key = ?", (FAIL_COMMIT_KEY,)).fetchone():
-        db.execute("PRAGMA defer_foreign_keys = ON")
-        db.execute("INSERT INTO c(pid) VALUES (999)")
 
 
 # Probes that run in the caller.

@@ -10,8 +10,6 @@ from typing import Any
 from holdfast.errors import ObjectError
 from holdfast.types import AlarmInfo, DurableObject
 
-FAIL_COMMIT_KEY = "__fkBreak"  # the host makes a commit with this key fail
-
 
 class World:
     """`env`: the bindings, and what all objects of one process share."""
@@ -300,6 +298,8 @@ async def _txn_sync(do: Scripted, label: str, out: list[Any], ops: list[Any]) ->
                 do.ctx.storage.put(b[0], b[1])
             elif op == "setAlarm":
                 do.ctx.storage.set_alarm(do.world.now() + b[0])
+            elif op == "sql":
+                do.ctx.storage.sql.exec(b[0])
             elif op == "throw":
                 raise Exception(b[0] if b else "txnSync boom")  # noqa: TRY002 - as above
         return "committed"
@@ -310,8 +310,43 @@ async def _txn_sync(do: Scripted, label: str, out: list[Any], ops: list[Any]) ->
 
 
 async def _fk_break(do: Scripted, label: str, _out: list[Any]) -> None:
-    do.ctx.storage.put(FAIL_COMMIT_KEY, True)
+    """Leave the database violating a deferred constraint, so that the commit fails."""
+    sql = do.ctx.storage.sql
+    sql.exec("CREATE TABLE IF NOT EXISTS p(id INTEGER PRIMARY KEY)")
+    sql.exec("CREATE TABLE IF NOT EXISTS c(id INTEGER PRIMARY KEY, pid INTEGER REFERENCES p(id))")
+    sql.exec("PRAGMA defer_foreign_keys=ON")
+    sql.exec("INSERT INTO c(pid) VALUES (999)")
     do.emit("fkBreak", **{"in": label})
+
+
+async def _sql(do: Scripted, label: str, out: list[Any], query: str, values: list[Any] | None = None) -> None:
+    rows = do.ctx.storage.sql.exec(query, *(values or [])).all()
+    do.emit("sql", **{"in": label}, q=query[:60], rows=rows)
+    out.append(rows)
+
+
+async def _sql_raw(do: Scripted, label: str, out: list[Any], query: str, values: list[Any] | None = None) -> None:
+    cursor = do.ctx.storage.sql.exec(query, *(values or []))
+    rows = [cursor.column_names, list(cursor.raw())]
+    do.emit("sqlRaw", **{"in": label}, q=query[:60], rows=rows)
+    out.append(rows)
+
+
+async def _sql_one(do: Scripted, label: str, out: list[Any], query: str, values: list[Any] | None = None) -> None:
+    row = do.ctx.storage.sql.exec(query, *(values or [])).one()
+    do.emit("sqlOne", **{"in": label}, q=query[:60], row=row)
+    out.append(row)
+
+
+async def _kv(do: Scripted, label: str, out: list[Any], method: str, *arguments: Any) -> None:
+    if method == "list":
+        options = arguments[0] if arguments else {}
+        found = do.ctx.storage.kv.list(**{("start_after" if k == "startAfter" else k): v for k, v in options.items()})
+        result: Any = [[key, value] for key, value in found.items() if not key.startswith("__")]
+    else:
+        result = getattr(do.ctx.storage.kv, method)(*arguments)
+    do.emit("kv", **{"in": label}, method=method, v=result)
+    out.append(result)
 
 
 async def _rmw(do: Scripted, _label: str, out: list[Any], key: str, how: str = "", ms: int = 0) -> None:
@@ -425,6 +460,10 @@ OPS: dict[str, Callable[..., Awaitable[None]]] = {
     "txn": _txn,
     "txnSync": _txn_sync,
     "fkBreak": _fk_break,
+    "sql": _sql,
+    "sqlRaw": _sql_raw,
+    "sqlOne": _sql_one,
+    "kv": _kv,
     "rmw": _rmw,
     "try": _try,
     "timerThrow": _timer_throw,
