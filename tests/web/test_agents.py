@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -18,7 +18,7 @@ from support.competition import register
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from tocsin.prices.price import NO_FLOORS
 from tocsin.prices.store import PricePoint, append
-from tocsin.rounds.round import RoundRules
+from tocsin.rounds.round import FlagKind, RoundRules
 from tocsin.rounds.store import add
 from tocsin.swaps.values import value_swaps
 from tocsin.upstream.budget import Quota
@@ -242,7 +242,9 @@ async def test_the_guide_names_only_routes_that_exist_and_the_rules_in_force(tmp
             (method, path) for path, methods in paths.items() for method in methods
         }
         assert "Swaps count from " in text
-        assert len(text.splitlines()) <= 45
+        assert len(text.splitlines()) <= 62
+        assert "## Prizes and what excludes you" in text
+        assert all(f"- {kind}: the agent " in text for kind in get_args(FlagKind))
 
 
 async def test_a_page_that_is_not_there_is_a_page_for_people_and_json_for_programs(tmp_path: Path) -> None:
@@ -350,6 +352,33 @@ async def test_questions_about_taking_part(tmp_path: Path) -> None:
         assert all(functions for functions in called.values())
         assert rounds["running"]["ends_at"] == now_s + 3_600
         assert prices["prices"]["stx"]["priceUsd"] > 0
+
+
+async def test_an_agent_sees_the_flags_of_the_running_round(tmp_path: Path) -> None:
+    """Those that it would have if the round ended now, computed once a minute; unknown while no round runs."""
+    decided = """
+    INSERT INTO competition_round_decisions (round_id, erc8004_agent_id, kind, decision, reason, decided_by, decided_at)
+    VALUES ('week-1', ?, '', 'exclude', 'several accounts', 'sam', '2026-05-14T00:00:00.000Z')"""
+    async with competition_site(tmp_path) as made:
+        excluded, other = made.chain.wallets[:2]
+        await traded(made, excluded, "simple")
+        without_round = (await made.get(f"{AGENTS}/{excluded.address}")).json()
+        now_s = made.clock.now() // 1000
+        rules = RoundRules("week-1", now_s - 7_200, now_s + 3_600, now_s + 7_200)
+        await add(made.world.db, rules, made.clock.now()).run()
+        await made.world.db.prepare(decided).bind(excluded.erc8004_agent_id).run()
+        await traded(made, other, "simple")
+        found = [(await made.get(f"{AGENTS}/{wallet.address}")).json()["flags"] for wallet in (excluded, other)]
+        await made.world.all("DELETE FROM competition_round_decisions")
+        kept = (await made.get(f"{AGENTS}/{excluded.address}")).json()["flags"]
+        await made.clock.sleep(61)
+        later = (await made.get(f"{AGENTS}/{excluded.address}")).json()["flags"]
+
+    assert without_round["flags"] is None
+    assert [(flag["kind"], flag["reason"], flag["excludes_from"]) for flag in found[0]] == [
+        ("operator", "excluded by an operator: several accounts", ["overall_pnl", "volume", "return"])
+    ]
+    assert (found[1], len(kept), later) == ([], 1, [])
 
 
 async def test_questions_about_trades(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +29,7 @@ from tocsin.swaps import store as swap_store
 from tocsin.web import events as news_streams
 from tocsin.web.deps import Keys
 from tocsin.web.events import STREAMS_MAX, STREAMS_PER_CLIENT, EventStreams, NewsQuery, NewsStreams
-from tocsin.web.parameters import read_query
+from tocsin.web.parameters import read_query, sent_text
 
 EVENTS = "/api/competition/events"
 
@@ -46,7 +47,7 @@ async def opened(streams: NewsStreams, address: str = "", last_id: str = "") -> 
         "client": ("127.0.0.1", 1),
     }
     request = Request(scope)
-    response = await streams.show(request, read_query(NewsQuery, request))
+    response = await streams.show(request, read_query(NewsQuery, partial(sent_text, request)))
     assert isinstance(response, StreamingResponse)
     frames = one_by_one(cast("AsyncGenerator[bytes, None]", response.body_iterator))
     assert await anext(frames) == b"retry: 3000\n\n"

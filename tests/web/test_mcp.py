@@ -37,7 +37,9 @@ async def test_a_client_is_introduced_and_told_the_tools(tmp_path: Path) -> None
         assert newer["protocolVersion"] == "2025-11-25"
         assert "allow-list" in introduced["instructions"]
         assert (noted.status, noted.body) == (202, b"")
-        assert [tool["name"] for tool in tools] == ["status", "rank", "submit", "explain", "allow_list"]
+        assert [tool["name"] for tool in tools] == [
+            *("status", "rank", "leaderboard", "rounds", "prices", "submit", "explain", "allow_list")
+        ]
         assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools)
         assert [tool["name"] for tool in tools if not tool["annotations"]["readOnlyHint"]] == ["submit"]
 
@@ -57,6 +59,11 @@ async def test_the_tools_answer_as_the_routes_do(tmp_path: Path) -> None:
         listed = await use(made, "allow_list", contract_id=contract)
         unlisted = await use(made, "allow_list", contract_id=contract, function_name="rug-pull")
         everything = await use(made, "allow_list")
+        board = await use(made, "leaderboard", sort="trades", limit="1")
+        rounds = await use(made, "rounds")
+        absent = await use(made, "rounds", roundId="week-9")
+        prices = await use(made, "prices", tokens="stx")
+        wrong = await use(made, "leaderboard", period="year")
 
         assert before["structuredContent"]["known_from"] == "chain"
         assert explained["structuredContent"]["known_from"] == "record"
@@ -66,6 +73,11 @@ async def test_the_tools_answer_as_the_routes_do(tmp_path: Path) -> None:
         assert listed["structuredContent"]["allowed"] is True
         assert unlisted["structuredContent"]["allowed"] is False
         assert everything["structuredContent"]["total_contracts"] == 40
+        assert board["structuredContent"]["rows"][0]["stxAddress"] == tx.sender
+        assert rounds["structuredContent"] == (await made.get("/api/competition/rounds/current")).json()
+        assert (absent["isError"], absent["structuredContent"]["code"]) == (True, "round_not_found")
+        assert prices["structuredContent"] == (await made.get("/api/prices?tokens=stx")).json()
+        assert (wrong["isError"], "period is one of" in wrong["structuredContent"]["error"]) == (True, True)
 
 
 async def test_a_tool_that_fails_says_so_in_its_result(tmp_path: Path) -> None:

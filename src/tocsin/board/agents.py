@@ -17,7 +17,7 @@ REFUSALS_MAX = 10
 
 # What is left to do before an agent's swaps count, in order.
 STEPS = {
-    "register": "register the wallet as an agent at AIBTC; its earlier swaps count as well",
+    "register": "register the wallet as an agent at https://aibtc.com; its earlier swaps count as well",
     "claim": "have the claim verified: it must be verified or rewarded",
     "identity": "get an on-chain identity (ERC-8004)",
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from tocsin.rounds.round import AgentRound
+from tocsin.rounds.round import AgentFlag, AgentRound
 from tocsin.scheduler.types import Completeness, Health
 from tocsin.shape import Shape, without_nulls
 from tocsin.swaps.types import RecentRefusal, SweepProgress, Trade
@@ -102,7 +102,8 @@ class AgentView(Shape):
 
     `ranks` has its rank among `ranked` agents in every order of the board; null without a trade that counts.
     `period_ranks` has the same for each period, without the orders in which it has no value. `row` is its row of the
-    board, under the wallet that traded last. `rounds` has its latest rounds with a result, newest first.
+    board, under the wallet that traded last. `rounds` has its latest rounds with a result, newest first. `flags` are
+    those that it would have if the running round ended now; null if none runs, or if it has too many swaps to say.
     """
 
     address: str
@@ -119,6 +120,7 @@ class AgentView(Shape):
     rounds: list[AgentRound] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     period_ranks: dict[str, dict[str, int]] = field(default_factory=dict)
+    flags: list[AgentFlag] | None = None
 
 
 Period: TypeAlias = Literal["24h", "7d", "30d", "90d", "all"]

@@ -1,5 +1,6 @@
 """`/llms.txt` and `/.well-known/agent.json`: how a program takes part, from the facts that document the API."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -8,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tocsin.board.agents import STEPS
+from tocsin.rounds.round import FlagKind, RoundRules
 from tocsin.shape import Shape
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.rules import Rules
@@ -32,6 +34,16 @@ HANDLERS: tuple[Handler, ...] = (
     prices.PriceRoutes.prices,
 )
 ROUTES: tuple[Operation, ...] = tuple(operation_of(handler) for handler in HANDLERS)
+# What each flag means.
+FLAGS: Mapping[FlagKind, str] = {
+    "churn": "swapped there and back without a gain, to add volume.",
+    "ring": "traded the same amounts at the same time as another agent.",
+    "shared_funder": "got its first STX from the same wallet as other agents; only the best of them may win.",
+    "shared_owner": "belongs to the same owner as other agents; only the best of them may win.",
+    "dust": "made mostly tiny swaps.",
+    "excess": "made swaps worth more than their pool can pay.",
+    "operator": "was excluded by an operator, with a public reason.",
+}
 _REFUSALS = (
     Code.SENDER_NOT_REGISTERED,
     Code.SENDER_NOT_GENESIS,
@@ -105,10 +117,22 @@ def guide(rules: Rules) -> str:
         "",
         *(f"{number}. {step}" for number, step in enumerate(steps, 1)),
         "",
+        "## Prizes and what excludes you",
+        "",
+        "Rounds have prizes in sats: for the best P&L (overall_pnl), the volume, and the return (P&L / volume).",
+        "GET /api/competition/rounds/current has the running round: its end, its `rewards` and its minimums.",
+        _minimums(),
+        "Swaps with a token that has no price, or whose pools are too small (thin), do not count in USD.",
+        "An agent with a flag cannot win the prizes that the flag names. The flags:",
+        "",
+        *(f"- {kind}: the agent {text}" for kind, text in FLAGS.items()),
+        "",
+        "Your flags so far are `flags` in GET /api/competition/agents/YOUR_STX_ADDRESS.",
+        "",
         "## Routes",
         "",
         *(f"- {each.method} {each.path}{_query(each)}: {each.summary}" for each in ROUTES),
-        "- POST /mcp: the same for clients of the Model Context Protocol.",
+        "- POST /mcp: most of it as tools, for clients of the Model Context Protocol.",
         "- GET /openapi.json: all routes; any route of the competition with ?docs=1 describes itself.",
         "",
         "## Why a transaction does not count",
@@ -130,6 +154,14 @@ def agent_card(rules: Rules, version: str) -> AgentCard:
         documentation_url="/llms.txt",
         openapi_url="/openapi.json",
         skills=[AgentSkill(each.operation_id, each.summary, each.method, each.path) for each in ROUTES],
+    )
+
+
+def _minimums() -> str:
+    rules = RoundRules("", 0, 0, 0)
+    return (
+        f"Without other minimums, the return needs a volume of ${rules.min_volume_usd}, and"
+        f" {rules.min_priced_trade_count} swaps of at least ${rules.dust_usd} in tokens with a price."
     )
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from holdfast.errors import UsageError
 from holdfast.types import JSON
 from tocsin.board.agents import BoardRanks, agent_view
 from tocsin.board.board import SORT_DEFAULT, ranked
@@ -18,12 +20,16 @@ from tocsin.board.publish import board_at
 from tocsin.board.published import ROUND_KEY, BoardReader, PublishedBoard
 from tocsin.board.types import AgentView, BoardRow
 from tocsin.errors import RequestRefused
-from tocsin.rounds.store import rounds_of_agent
+from tocsin.rounds.capture import live_inputs, prices_of_end, traded_in
+from tocsin.rounds.round import AgentFlag
+from tocsin.rounds.score import scoring, with_pauses
+from tocsin.rounds.store import rounds_of_agent, the_round
 from tocsin.stacks import canonical_txid
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.submit import VERDICT, known_verdict
 from tocsin.swaps.types import TradeVerdict, VerdictAnswer
 from tocsin.text import without_formulas
+from tocsin.web.cache import SharedResults
 from tocsin.web.competition import aged
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
@@ -33,6 +39,8 @@ from tocsin.web.route import get
 
 AGE_S = 5
 ROUNDS_SHOWN = 12
+FLAGS_AGE_S = 60
+FLAGGED_SWAPS_MAX = 20_000  # of the running round
 COLUMNS = (
     "rank",
     "name",
@@ -69,6 +77,8 @@ class AgentRoutes:
         self._published = BoardReader(deps.kv)
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._ranks = BoardRanks()
+        self._flagged: SharedResults[str, tuple[float, list[AgentFlag] | None]]
+        self._flagged = SharedResults(1, in_one_loop=deps.in_one_loop)
 
     @get(
         "/api/competition/agents/{address}",
@@ -77,7 +87,7 @@ class AgentRoutes:
         AgentView,
     )
     async def agent(self, _request: Request, query: AgentQuery) -> ASGIApp:
-        """One agent: its tier, missing steps, ranks, values, latest refusals and rounds."""
+        """One agent: its tier, missing steps, ranks, values, flags, latest refusals and rounds."""
         view = await self.view(query.address)
         return json_response(view.to_json(), headers=aged(AGE_S))
 
@@ -113,7 +123,35 @@ class AgentRoutes:
             return view
         wallets = [address] if view.row is None else view.row.wallets
         rounds = await rounds_of_agent(db, view.agent_id, wallets, ROUNDS_SHOWN)
-        return replace(view, rounds=rounds)
+        flags = await self._flags(of_round)
+        own = None if flags is None else [flag for flag in flags if flag.erc8004_agent_id == view.agent_id]
+        return replace(view, rounds=rounds, flags=own)
+
+    async def _flags(self, of_round: PublishedBoard | None) -> list[AgentFlag] | None:
+        """The flags of all agents if the running round ended now; those of the last minute may be returned."""
+        if of_round is None or of_round.round is None or of_round.round.final:
+            return None
+        if sum(row.trade_count for row in of_round.rows) > FLAGGED_SWAPS_MAX:
+            return None
+        round_id, now_s = of_round.round.round_id, self._deps.clock.monotonic()
+        kept = self._flagged.get(round_id)
+        if kept is None or now_s - kept[0] > FLAGS_AGE_S:
+            kept = await self._flagged.computed(round_id, partial(self._find_flags, round_id))
+        return kept[1]
+
+    async def _find_flags(self, round_id: str) -> tuple[float, list[AgentFlag] | None]:
+        """The flags, and the (monotonic) time when they were computed; None if prices or rules cannot be read."""
+        db, began_s, now = self._deps.db, self._deps.clock.monotonic(), self._deps.clock.now()
+        rules = (await the_round(db, round_id)).rules
+        try:
+            prices = await prices_of_end(
+                db, replace(rules, ends_at=min(now // 1000, rules.ends_at)), await traded_in(db, rules)
+            )
+            inputs = await live_inputs(db, rules, prices, allowlist_version="", complete_until_block=None)
+            outcome = await with_pauses(scoring(inputs))
+        except UsageError:
+            return began_s, None
+        return began_s, [flag for flag in outcome.flags if not flag.cleared]
 
     async def verdict_on(self, text: str, client: Sequence[str]) -> TradeVerdict:
         """The verdict on a transaction. Raises `RequestRefused` when there is none."""

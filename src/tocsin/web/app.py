@@ -207,7 +207,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
             competition.RefusalRoutes(deps),
             admin.CronRoutes(deps),
             chainhook.ChainhookRoute(deps),
-            mcp.McpRoute(deps, agent_routes, trading),
+            mcp.McpRoute(deps, agent_routes, trading, price_routes),
             agent_guide.GuideRoutes(deps),
             admin.HealthRoutes(deps),
             metrics.MetricsRoute(deps, http),

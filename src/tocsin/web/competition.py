@@ -187,7 +187,7 @@ class CompetitionRoutes:
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._rows = PeriodRows()
         self._proof = ProofReader(deps)
-        self.board = cache_for(deps, headers, BOARD_AGE_S, self._board)
+        self.board = cache_for(deps, headers, BOARD_AGE_S, self.page)
         self.status = cache_for(deps, headers, STATUS_AGE_S, self._status, AGENTS_MAX)
         self.history = cache_for(deps, headers, HISTORY_AGE_S, self._history)
         self.caches: dict[str, ResponseCache[Any]] = {
@@ -298,7 +298,7 @@ class CompetitionRoutes:
         points = [] if agent_id is None else await history_of(deps.db, agent_id, first_ms, now)
         return HistoryView(address, agent_id, period, now, points)
 
-    async def _board(self, asked: LeaderboardQuery) -> Board:
+    async def page(self, asked: LeaderboardQuery) -> Board:
         """A page of the board that the object published."""
         deps, now, period = self._deps, self._deps.clock.now(), asked.period
         query = board.board_query(asked.sort, asked.dir, asked.limit, asked.cursor, period)

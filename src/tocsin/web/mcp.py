@@ -1,13 +1,14 @@
 """`POST /mcp`: the Model Context Protocol, for participating language models (streamable HTTP, stateless).
 
-A request is one JSON-RPC message, and so is its response: no sessions, no streams. The protocol's own SDK would add
-thirty packages, some of them compiled, for these five tools; the tests and `make mcp` use its client.
+A request is one JSON-RPC message, and so is its response: no sessions, no streams. A tool takes the parameters of the
+route that it stands for. The protocol's own SDK would add thirty packages, some of them compiled, for these tools; the
+tests and `make mcp` use its client.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,16 +17,18 @@ from starlette.types import ASGIApp
 from holdfast.errors import HoldfastError
 from holdfast.types import JSON
 from tocsin.errors import RequestRefused
+from tocsin.rounds.store import current_rounds, round_detail
 from tocsin.scheduler.health import health_of
 from tocsin.shape import FreeForm, SnakeShape
-from tocsin.stacks import ADDRESS_PATTERN, TXID_PATTERN, ContractCall
+from tocsin.stacks import ContractCall
 from tocsin.swaps.codes import Code
 from tocsin.web.agent_guide import guide
-from tocsin.web.agents import AgentRoutes
-from tocsin.web.competition import CompetitionRoutes
+from tocsin.web.agents import AgentQuery, AgentRoutes, VerdictQuery
+from tocsin.web.competition import CompetitionRoutes, LeaderboardQuery
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
-from tocsin.web.parameters import text
+from tocsin.web.parameters import Parameter, parameters, read_query, text
+from tocsin.web.prices import PriceQuery, PriceRoutes
 from tocsin.web.response import NO_STORE, ErrorBody, json_response, refusal_of
 from tocsin.web.route import ResponseDoc, json_body, post
 
@@ -57,27 +60,48 @@ class McpQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class AllowListQuery:
+    """A contract, and one of its functions."""
+
+    contract_id: Annotated[str, text("a contract; the whole list by default", "contract_id")] = ""
+    function_name: Annotated[str, text("a function of it", "function_name")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OneRoundQuery:
+    """A round, or those that matter now."""
+
+    round_id: Annotated[str, text("a round; the current ones and the newest result by default")] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool that a model may call. `texts` are its arguments, with their patterns; all of them are text."""
+    """A tool that a model may call, with the parameters of `query`: all of them are text."""
 
     name: str
     description: str
-    texts: Mapping[str, str]
-    run: Callable[[Request, Mapping[str, str]], Awaitable[JSON]]
-    required: bool = True
+    run: Callable[[Request, Any], Awaitable[JSON]]
+    query: type[Any] | None = None
     reads: bool = True
 
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        return () if self.query is None else tuple(parameters(self.query).values())  # type: ignore[arg-type]  # classes are hashable
+
     def to_json(self) -> FreeForm:
-        properties: FreeForm = {name: {"type": "string", "pattern": text} for name, text in self.texts.items()}
-        schema: FreeForm = {"type": "object", "properties": properties}
-        if self.required and self.texts:
-            schema["required"] = list(self.texts)
+        properties: FreeForm = {each.name: _argument(each) for each in self.parameters}
+        required: list[JSON] = [each.name for each in self.parameters if each.required]
         return {
             "name": self.name,
             "description": self.description,
-            "inputSchema": schema,
+            "inputSchema": {"type": "object", "properties": properties, "required": required},
             "annotations": {"readOnlyHint": self.reads, "idempotentHint": True},
         }
+
+
+def _argument(parameter: Parameter) -> FreeForm:
+    schema: FreeForm = {"type": "string", "description": parameter.description}
+    return schema | {name: parameter.schema[name] for name in ("pattern", "enum") if name in parameter.schema}
 
 
 class _RpcError(Exception):
@@ -100,37 +124,45 @@ class _Call:
 class McpRoute:
     """Gives the same answers as the routes of the API."""
 
-    def __init__(self, deps: WebDeps, agents: AgentRoutes, competition: CompetitionRoutes) -> None:
+    def __init__(self, deps: WebDeps, agents: AgentRoutes, competition: CompetitionRoutes, prices: PriceRoutes) -> None:
         self._deps = deps
         self._agents = agents
         self._competition = competition
+        self._prices = prices
         tools = (
-            McpTool("status", "The state of the service, and until when swaps are known.", {}, self._status),
+            McpTool("status", "The state of the service, and until when swaps are known.", self._status),
             McpTool(
                 "rank",
-                "An agent's tier, missing steps, rank in every order, values and latest refusals.",
-                {"address": ADDRESS_PATTERN},
+                "An agent's tier, missing steps, rank in every order, values, flags and latest refusals.",
                 self._rank,
+                AgentQuery,
             ),
+            McpTool("leaderboard", "A page of the leaderboard.", self._leaderboard, LeaderboardQuery),
+            McpTool(
+                "rounds",
+                "The running round with its rules and prizes, or the result of one.",
+                self._rounds,
+                OneRoundQuery,
+            ),
+            McpTool("prices", "Token prices in USD.", self._price_list, PriceQuery),
             McpTool(
                 "submit",
                 "Submit a swap, so that it counts at once. Without this, it is found within minutes.",
-                {"txid": TXID_PATTERN},
                 self._submit,
+                VerdictQuery,
                 reads=False,
             ),
             McpTool(
                 "explain",
                 "Whether a transaction counts, and why, step by step. Nothing is stored.",
-                {"txid": TXID_PATTERN},
                 self._explain,
+                VerdictQuery,
             ),
             McpTool(
                 "allow_list",
                 "The contracts and functions that count, or whether a given one counts.",
-                {"contract_id": "^[^ ]{1,200}$", "function_name": "^[^ ]{1,128}$"},
                 self._allow_list,
-                required=False,
+                AllowListQuery,
             ),
         )
         self._tools = {tool.name: tool for tool in tools}
@@ -160,7 +192,7 @@ class McpRoute:
         body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
     )
     async def answer(self, request: Request, query: McpQuery) -> ASGIApp:
-        """The Model Context Protocol: the tools status, rank, submit, explain and allow_list.
+        """The Model Context Protocol: status, rank, leaderboard, rounds, prices, submit, explain and allow_list.
 
         Streamable HTTP without sessions: one JSON-RPC message in, one out.
         """
@@ -203,22 +235,21 @@ class McpRoute:
         tool, given = self._tools.get(str(parameters.get("name"))), parameters.get("arguments")
         if tool is None:
             raise _RpcError(INVALID_PARAMETERS, f"The tools are {', '.join(self._tools)}.")
-        values = {
-            name: value
-            for name, value in (given if isinstance(given, dict) else {}).items()
-            if name in tool.texts and isinstance(value, str)
-        }
-        if tool.required and values.keys() != tool.texts.keys():
-            raise _RpcError(INVALID_PARAMETERS, f"{tool.name} takes these arguments as text: {', '.join(tool.texts)}.")
+        sent = given if isinstance(given, dict) else {}
+        texts = {name: value for name, value in sent.items() if isinstance(value, str)}
+        if any(each.name not in texts and (each.required or each.name in sent) for each in tool.parameters):
+            names = ", ".join(each.name for each in tool.parameters)
+            raise _RpcError(INVALID_PARAMETERS, f"{tool.name} takes these arguments as text: {names}.")
         try:
-            result = await tool.run(request, values)
+            query = None if tool.query is None else read_query(tool.query, lambda each: texts.get(each.name))
+            result = await tool.run(request, query)
         except HoldfastError as error:
             refusal = refusal_of(error)
             shown: FreeForm = {"error": str(refusal), "code": refusal.code, "retryable": refusal.retryable}
             return _content({**shown, **refusal.fields}, is_error=True)
         return _content(result, is_error=False)
 
-    async def _status(self, _request: Request, _values: Mapping[str, str]) -> JSON:
+    async def _status(self, _request: Request, _query: None) -> JSON:
         snapshot, now = await self._deps.health(), self._deps.clock.now()
         board = await self._agents.board()
         return {
@@ -228,26 +259,38 @@ class McpRoute:
             "agents": len(board.rows),
         }
 
-    async def _rank(self, _request: Request, values: Mapping[str, str]) -> JSON:
-        return (await self._agents.view(values["address"])).to_json()
+    async def _rank(self, _request: Request, query: AgentQuery) -> JSON:
+        return (await self._agents.view(query.address)).to_json()
 
-    async def _explain(self, request: Request, values: Mapping[str, str]) -> JSON:
-        return (await self._agents.verdict_on(values["txid"], networks_of(request.scope))).to_json()
+    async def _leaderboard(self, _request: Request, query: LeaderboardQuery) -> JSON:
+        return (await self._competition.page(query)).to_json()
 
-    async def _submit(self, request: Request, values: Mapping[str, str]) -> JSON:
-        answer = await self._competition.submit_trade(values["txid"], networks_of(request.scope))
+    async def _rounds(self, _request: Request, query: OneRoundQuery) -> JSON:
+        db, now_s = self._deps.db, self._deps.clock.now() // 1000
+        if query.round_id:
+            return (await round_detail(db, query.round_id)).to_json()
+        return (await current_rounds(db, now_s)).to_json()
+
+    async def _price_list(self, _request: Request, query: PriceQuery) -> JSON:
+        return (await self._prices.answer(query)).to_json()
+
+    async def _explain(self, request: Request, query: VerdictQuery) -> JSON:
+        return (await self._agents.verdict_on(query.txid, networks_of(request.scope))).to_json()
+
+    async def _submit(self, request: Request, query: VerdictQuery) -> JSON:
+        answer = await self._competition.submit_trade(query.txid, networks_of(request.scope))
         if answer.code not in TAKEN:
             raise RequestRefused(
                 answer.http_status, answer.code or "", answer.sentence, retryable=answer.retryable, reason=answer.reason
             )
         return answer.to_json()
 
-    async def _allow_list(self, _request: Request, values: Mapping[str, str]) -> JSON:
+    async def _allow_list(self, _request: Request, query: AllowListQuery) -> JSON:
         allowlist = self._deps.rules.allowlist
-        contract, function = values.get("contract_id"), values.get("function_name")
-        if contract is None:
+        contract, function = query.contract_id, query.function_name
+        if not contract:
             return allowlist.view().to_json()
-        if function is None:
+        if not function:
             functions: list[JSON] = [*sorted(allowlist.contracts.get(contract, ()))]
             return {"contract_id": contract, "allowed": bool(functions), "functions": functions}
         return {

@@ -60,17 +60,17 @@ def parameters(query: type[Any]) -> Mapping[str, Parameter]:
     return found
 
 
-def read_query(query: type[Q], request: Request) -> Q:
-    """The query of a request. Refuses a parameter that is wrong or missing."""
+def read_query(query: type[Q], text_of: Callable[[Parameter], str | None]) -> Q:
+    """The query of a request, given the text of each parameter. Refuses a parameter that is wrong or missing."""
     values: dict[str, Any] = {}
     for field, parameter in parameters(query).items():  # type: ignore[arg-type]  # classes are hashable
-        text = _text(request, parameter)
+        text = text_of(parameter)
         if text or parameter.required or (text is not None and parameter.strict):
             values[field] = parameter.read(parameter.name, text or "")
     return query(**values)
 
 
-def _text(request: Request, parameter: Parameter) -> str | None:
+def sent_text(request: Request, parameter: Parameter) -> str | None:
     if parameter.place == "path":
         return str(request.path_params[parameter.name])
     if parameter.place == "header":

@@ -5,7 +5,6 @@ For a month the history reads thousands of rows, so it is not public.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, get_args
 
 from starlette.requests import Request
@@ -25,9 +24,6 @@ PERIODS: tuple[PricePeriod, ...] = get_args(PricePeriod)
 POINTS_MAX = 400
 DAY_MS = 86_400_000
 LENGTH_MS: dict[str, int] = {"24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS}
-
-
-_ONE = replace(TOKEN_ID, description="one id, for a short answer; `tokens` is then ignored")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ class PriceRoutes:
 
     def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
         self._deps = deps
-        self.cache = cache_for(deps, headers, MAX_AGE_S, partial(_prices, deps))
+        self.cache = cache_for(deps, headers, MAX_AGE_S, self.answer)
 
     @get(
         PATH,
@@ -80,20 +76,19 @@ class PriceRoutes:
         points = thinned(found.get(query.token, []), length_ms // POINTS_MAX)
         return json_response(PriceHistory(query.token, query.period, now, points).to_json(), headers=PRIVATE)
 
-
-async def _prices(deps: WebDeps, query: PriceQuery) -> PriceList | OnePrice:
-    kv, now, one = deps.kv, deps.clock.now(), query.token
-    if one is not None:
-        one = _whole_id(one, await supported_tokens(kv)) if "::" not in one else one
-        price = (await prices_of(kv, [one], now)).get(one)
-        if price is None:
-            return OnePrice(one, None, None, None)
-        return OnePrice(one, price.price_usd, price.decimals, price.fetched_at, price.stale, price.source)
-    supported = await supported_tokens(kv)
-    asked = [_whole_id(each, supported) for each in query.tokens] or supported
-    wanted = list(dict.fromkeys(asked))
-    prices = await prices_of(kv, wanted, now)
-    return PriceList(prices, [token_id for token_id in wanted if token_id not in prices], list(supported))
+    async def answer(self, query: PriceQuery) -> PriceList | OnePrice:
+        kv, now, one = self._deps.kv, self._deps.clock.now(), query.token
+        if one is not None:
+            one = _whole_id(one, await supported_tokens(kv)) if "::" not in one else one
+            price = (await prices_of(kv, [one], now)).get(one)
+            if price is None:
+                return OnePrice(one, None, None, None)
+            return OnePrice(one, price.price_usd, price.decimals, price.fetched_at, price.stale, price.source)
+        supported = await supported_tokens(kv)
+        asked = [_whole_id(each, supported) for each in query.tokens] or supported
+        wanted = list(dict.fromkeys(asked))
+        prices = await prices_of(kv, wanted, now)
+        return PriceList(prices, [token_id for token_id in wanted if token_id not in prices], list(supported))
 
 
 def _whole_id(token_id: str, supported: Iterable[str]) -> str:

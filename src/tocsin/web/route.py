@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import partial
 from re import Pattern
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
@@ -26,7 +27,7 @@ from tocsin.settings import AccessKey, matching_key
 from tocsin.shape import FreeForm, Shape, SnakeShape
 from tocsin.web.deps import Keys
 from tocsin.web.limits import BODY_MAX, ClientLimits, capped, networks_of
-from tocsin.web.parameters import Parameter, parameters, read_query, text
+from tocsin.web.parameters import Parameter, parameters, read_query, sent_text, text
 from tocsin.web.response import LEVEL, PACKET_BYTES, ErrorBody, json_response
 
 Handler: TypeAlias = Callable[..., Awaitable[ASGIApp]]  # of the request, and of its query if the route has one
@@ -341,7 +342,9 @@ class _Path:
             return
         if operation.is_public:
             self._check_names(request.query_params)
-        query: tuple[Any, ...] = () if operation.query is None else (read_query(operation.query, request),)
+        query: tuple[Any, ...] = ()
+        if operation.query is not None:
+            query = (read_query(operation.query, partial(sent_text, request)),)
         response = await handler(request, *query)
         await response(scope, receive, send)
 
