@@ -145,7 +145,7 @@ digests: $(DEV) ## write digests of simulated histories, or compare two files of
 mutants: $(DEV) ## apply each deliberate bug of tools/mutants to a copy: a test must catch it [ONLY=name JOBS=1]
 	@$(BIN)/python tools/try_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),1)
 
-docs: $(DEV) ## write the lists of docs/ that follow from the code: settings, commands, metrics, events
+docs: $(DEV) ## write the lists of docs/ that follow from the code: settings, commands, routes, metrics, events
 	@$(BIN)/python tools/write_docs.py
 
 walks: $(DEV) ## count the files that a price, a swap and a pause pass on their way [VERBOSE=1]

@@ -1,4 +1,4 @@
-"""Write the lists of the documentation that follow from the code: settings, commands, metrics, events.
+"""Write the lists of the documentation that follow from the code: settings, commands, routes, metrics, events.
 
 python tools/write_docs.py [--check]
 
@@ -11,13 +11,18 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import typer
 
+from tocsin import web
 from tocsin.cli import app
 from tocsin.settings import Settings, cadence, time_slice
+from tocsin.web.openapi import TAGS
+from tocsin.web.route import operation_of
 
 ROOT = Path(__file__).parents[1]
 SOURCES = (ROOT / "src" / "tocsin", ROOT / "packages" / "holdfast" / "src")
@@ -71,6 +76,20 @@ def shown_parameter(parameter: Any) -> str | None:
     name = (parameter.metavar or parameter.name).upper().strip("[].")
     shown = f"{name}…" if parameter.nargs < 0 else name
     return shown if parameter.required else f"[{shown}]"
+
+
+def routes_list() -> list[str]:
+    """The operations that the classes of `tocsin.web` declare, in the order of their chapters and paths."""
+    modules = [import_module(f"tocsin.web.{module.name}") for module in iter_modules(web.__path__)]
+    classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    members = [member for each in classes for member in vars(each).values() if hasattr(member, "operation")]
+    chapters = list(TAGS)
+    operations = {operation_of(member).operation_id: operation_of(member) for member in members}.values()
+    lines = []
+    for each in sorted(operations, key=lambda each: (chapters.index(each.tag), each.path, each.method)):
+        names = "&".join(f"{part.name}=" for part in each.parameters if part.place == "query")
+        lines.append(f"- `{each.method} {each.path}{names and f'?{names}'}`: {each.summary}")
+    return lines
 
 
 def metrics_list() -> list[str]:
@@ -150,9 +169,12 @@ def pages() -> dict[Path, str]:
     lists = [
         ("settings.md", "settings", settings_list()),
         ("commands.md", "commands", commands_list()),
+        ("api.md", "routes", routes_list()),
         ("api.md", "metrics", metrics_list()),
     ]
-    made = {docs / page: filled((docs / page).read_text(), name, lines) for page, name, lines in lists}
+    made: dict[Path, str] = {}
+    for page, name, lines in lists:
+        made[docs / page] = filled(made.get(docs / page) or (docs / page).read_text(), name, lines)
     return made | {docs / "events.md": events_page((docs / "events.md").read_text())}
 
 
