@@ -11,6 +11,8 @@ from support.missing import SYSTEMD, require
 from tocsin import settings
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
+SERVICES = ("tocsin.service", "tocsin-backup.service")
+UNIT_FILES = (*SERVICES, "tocsin.socket", "tocsin-backup.timer")
 EXPOSURE_MAX = 1.5  # of 10, as systemd-analyze counts
 
 
@@ -26,9 +28,9 @@ def directives(unit: str) -> dict[str, list[str]]:
 def analyse(*arguments: str, at: Path) -> str:
     """Return what systemd-analyze reports about the units, with a command that exists on this machine."""
     require(shutil.which("systemd-analyze") is not None, SYSTEMD)
-    for name in ("tocsin.service", "tocsin.socket"):
+    for name in UNIT_FILES:
         text = (UNITS / name).read_text()
-        (at / name).write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text))
+        (at / name).write_text(re.sub(r"(?m)^(ExecStart\w*)=\S+", r"\1=/bin/true", text))
     done = subprocess.run(["systemd-analyze", *arguments], cwd=at, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -36,13 +38,14 @@ def analyse(*arguments: str, at: Path) -> str:
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     """Every directive and value, without a warning."""
-    assert analyse("verify", "./tocsin.service", "./tocsin.socket", at=tmp_path) == ""
+    assert analyse("verify", *(f"./{name}" for name in UNIT_FILES), at=tmp_path) == ""
 
 
-def test_the_service_is_hardly_exposed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SERVICES)
+def test_the_services_are_hardly_exposed(name: str, tmp_path: Path) -> None:
     """By systemd's own count."""
-    report = analyse("security", "--offline=true", "--no-pager", "./tocsin.service", at=tmp_path)
-    level = re.search(r"Overall exposure level for tocsin.service: ([\d.]+)", report)
+    report = analyse("security", "--offline=true", "--no-pager", f"./{name}", at=tmp_path)
+    level = re.search(rf"Overall exposure level for {name}: ([\d.]+)", report)
 
     assert level is not None
     assert float(level[1]) <= EXPOSURE_MAX
@@ -73,8 +76,24 @@ def test_commands_run_with_the_user_and_the_data_of_the_service() -> None:
     """The script gives a command the same settings as the unit gives the service."""
     script, service = (UNITS / "tocsin-run").read_text(), directives("tocsin.service")
 
-    for name in ("DynamicUser", "User", "StateDirectory", "StateDirectoryMode", "UMask", "EnvironmentFile"):
+    for name in ("DynamicUser", "User", "StateDirectoryMode", "UMask", "EnvironmentFile", "WorkingDirectory"):
         assert f"-p {name}={service[name][0]}" in script
+    assert f'-p StateDirectory="{" ".join(directives("tocsin-backup.service")["StateDirectory"])}"' in script
     assert service["Environment"][0].split()[0] in script
     assert service["ExecStart"][0].removesuffix(" serve") in script
     assert (UNITS / "tocsin-run").stat().st_mode & 0o111
+
+
+def test_a_backup_runs_as_the_user_of_the_service() -> None:
+    """With its settings and its data, and a directory of its own that systemd gives to that user."""
+    service, backup = directives("tocsin.service"), directives("tocsin-backup.service")
+
+    for name in ("DynamicUser", "User", "StateDirectoryMode", "UMask", "EnvironmentFile", "WorkingDirectory"):
+        assert backup[name] == service[name], name
+    assert backup["Environment"] == service["Environment"]
+    data, kept = (f"/var/lib/{name}" for name in backup["StateDirectory"][0].split())
+    assert service["WorkingDirectory"] == [data]
+    assert backup["ExecStart"] == [f"{service['ExecStart'][0].removesuffix(' serve')} backup {kept}"]
+    assert backup["ExecStartPost"][0].split()[1] == kept
+    assert kept in (UNITS.parents[1] / "docs" / "backup.md").read_text()
+    assert directives("tocsin-backup.timer")["Persistent"] == ["yes"]
