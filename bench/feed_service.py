@@ -17,9 +17,9 @@ from typing import TypeAlias
 from null_logger import NullLogger
 
 from holdfast.local.runtime import Runtime
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import Database
 from holdfast_testing.stores import make_objects_file, open_kv
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.http_messages import Delivery, SimulatedRequest, UpstreamName

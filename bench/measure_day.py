@@ -28,9 +28,9 @@ from null_logger import NullLogger
 from holdfast.local.database import SqliteDatabase
 from holdfast.local.kv import SqliteKV
 from holdfast.local.runtime import Runtime
+from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from holdfast.types import JSON, Clock, Database, DBResult
 from holdfast_testing.stores import make_objects_file, open_kv
-from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.chain import Chain
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic

@@ -44,7 +44,7 @@ from feed_service import (
     warm_up,
 )
 
-from holdfast_testing.virtual_time import VirtualClock, run_virtual
+from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.addresses import address_of
 from stacks_simulator.chain import Chain
 from support.local_store import open_competition

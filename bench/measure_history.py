@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 from holdfast.local import sqlite_file
 from holdfast.local.database import SqliteDatabase
+from holdfast.testing.virtual_time import START_MS, run_virtual
 from holdfast.types import Database
 from holdfast_testing.stores import migrated, open_kv
-from holdfast_testing.virtual_time import START_MS, run_virtual
 from support.competition import chain_of, open_world
 from support.history_rows import PlainSwap, add_swaps, add_traders
 from support.market import Market

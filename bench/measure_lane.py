@@ -17,7 +17,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
-from holdfast_testing.virtual_time import run_virtual
+from holdfast.testing.virtual_time import run_virtual
 from support.submitters import LaneFigures, LaneWorld, addresses
 
 KINDS = ("none", "one address", "ten addresses", "a hundred addresses", "a /48")

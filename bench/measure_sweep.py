@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
-from holdfast_testing.virtual_time import VirtualClock, run_virtual
+from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.chain import Chain
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit
 from stacks_simulator.simulator import Simulator

@@ -18,9 +18,9 @@ from reference_rules import ReferenceSwap
 from holdfast.errors import ObjectReset
 from holdfast.local import live_object
 from holdfast.local.runtime import Runtime
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import KV, Database
 from holdfast_testing.stores import make_objects_file, open_kv
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
 from stacks_simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
 from stacks_simulator.simulator import Simulator

@@ -23,7 +23,7 @@ from month_incidents import month_of_incidents
 from month_report import INCIDENT_HEAD, incident_rows, table, write_docs
 from month_services import MonthOutcome, live_through
 
-from holdfast_testing.virtual_time import run_virtual
+from holdfast.testing.virtual_time import run_virtual
 
 FULL_DAYS = 30
 MEMORY = Path("/dev/shm")

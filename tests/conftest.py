@@ -1,4 +1,4 @@
-"""Async tests run in virtual time: `async def test_...` waits for hours in milliseconds."""
+"""What all tests share. Async tests run in virtual time: `async def test_...` waits for hours in milliseconds."""
 
 import functools
 import gc
@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_testing.plugin import files_in_memory, pytest_pyfunc_call
+from holdfast_testing.plugin import files_in_memory
 from support.simulator_process import running_simulator
 from support.workerd import Workerd, require_workerd, running
-
-__all__ = ["pytest_pyfunc_call"]  # pytest finds them here
 
 # A worker takes one file after the other. Long files come first, so that none is left to one worker at the end.
 LONG_FIRST = (
@@ -59,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @functools.cache
 def _place(file: Path) -> int:
-    below_tests = file.parts[::-1].index("tests")
+    below_tests = file.parts[::-1].index("tests" if "tests" in file.parts else "examples")
     path = Path(*file.parts[-below_tests:])
     places = (n for n, prefix in enumerate(LONG_FIRST) if path.is_relative_to(prefix))
     return next(places, len(LONG_FIRST))

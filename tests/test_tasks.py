@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.stores import open_kv
-from holdfast_testing.virtual_time import VirtualClock
 from support.local_store import open_competition
 from support.scheduler import Job, scheduler
 from tocsin.app import tasks

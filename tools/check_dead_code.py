@@ -24,6 +24,7 @@ CLOUDFLARE = "Cloudflare's storage and namespace have it, so objects may use it,
 JAVASCRIPT = "Workers in JavaScript call it"
 UVICORN = "uvicorn calls or reads it"
 STARLETTE = "Starlette reads it"
+PYTEST = "pytest calls it"
 TYPER = "typer reads it"
 ANNOTATION = "the name is in a quoted annotation"
 METRIC = "web/metrics.py reads all counters of the runtime as fields"
@@ -42,6 +43,11 @@ EXCEPTIONS = {
     "capture_signals": UVICORN,
     "redirect_slashes": STARLETTE,
     "background": STARLETTE,
+    "pytest_addoption": PYTEST,
+    "pytest_configure": PYTEST,
+    "pytest_pyfunc_call": PYTEST,
+    "_clock_resolution": "asyncio's loop reads it",
+    "jump": "tests set the clock with it",
     "__signature__": TYPER,
     "ClientHandlerType": ANNOTATION,
     "ClientRequest": ANNOTATION,

@@ -32,6 +32,7 @@ PLACES = {
     "upstream": (5, 2.0),
     BASE: (6, 1.5),
     "stacks_simulator": (7, 4.0),
+    "holdfast.testing": (6, 3.0),
     "holdfast.local": (7, 3.0),
     "holdfast.cloudflare": (7, 0.0),
     "holdfast": (8, 1.5),
@@ -58,7 +59,7 @@ def box_of(module: str) -> str | None:
         is_base = (SERVICE / f"{parts[1]}.py").exists() and parts[1] not in PLACES
         return BASE if is_base else parts[1] if _exists(SERVICE / parts[1]) else None
     if parts[0] == "holdfast":
-        return ".".join(parts[:2]) if parts[1:2] in (["local"], ["cloudflare"]) else "holdfast"
+        return ".".join(parts[:2]) if parts[1:2] in (["local"], ["cloudflare"], ["testing"]) else "holdfast"
     return parts[0] if parts[0] == "stacks_simulator" else None
 
 

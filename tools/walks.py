@@ -25,8 +25,8 @@ from holdfast.local.data_dir import DataDir
 from holdfast.local.database import SqliteDatabase
 from holdfast.local.kv import SqliteKV
 from holdfast.local.runtime import Runtime
+from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.simulator import Simulator
 from support.asgi import Answer, ask, unchecked
 from support.competition import chain_of, register

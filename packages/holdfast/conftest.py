@@ -1,8 +1,6 @@
-"""Async tests run in virtual time."""
+"""What all tests of this package share."""
 
-from holdfast_testing.plugin import files_in_memory, pytest_pyfunc_call
-
-__all__ = ["pytest_pyfunc_call"]  # pytest finds them here
+from holdfast_testing.plugin import files_in_memory
 
 
 def pytest_configure() -> None:

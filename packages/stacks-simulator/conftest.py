@@ -1,13 +1,10 @@
-"""Async tests run in virtual time; a simulator without traffic and limits, which only the test's commands change."""
+"""A simulator without traffic and limits, which only the test's commands change."""
 
 import pytest
 
-from holdfast_testing.plugin import pytest_pyfunc_call
 from stacks_simulator.chain import Chain
 from stacks_simulator.simulator import Simulator
 from support.simulated import quiet_simulator
-
-__all__ = ["pytest_pyfunc_call"]  # pytest finds it here
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.testing.virtual_time import run_virtual
 from holdfast.types import Database
-from holdfast_testing.virtual_time import run_virtual
 from support.history_rows import PlainSwap, add_swaps, remove_swap, traders_in
 from tocsin.board import capital as outlays
 from tocsin.board.board import all_rows

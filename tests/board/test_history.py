@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from holdfast.testing.virtual_time import START_MS
 from holdfast.types import Database
-from holdfast_testing.virtual_time import START_MS
 from support.local_store import open_competition
 from support.market import Market
 from support.pages_world import sample_row

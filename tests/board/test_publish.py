@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.local.kv import SqliteKV
+from holdfast.testing.virtual_time import START_MS
 from holdfast_testing.stores import open_kv
-from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.tokens import STSTX, STX
 from support.competition import World, chain_of, leaderboard, open_world, sweep
 from support.history_rows import PlainSwap, add_swaps, add_traders, mark_excessive

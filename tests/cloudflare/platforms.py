@@ -10,10 +10,10 @@ import contract.suite
 from cloudflare.tasks_under_test import tasks
 from contract.suite import LocalWorld, World
 from holdfast.local.runtime import Runtime
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.stores import make_objects_file, open_kv
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.simulator import Simulator
 from support.local_store import open_competition
 from support.simulated import quiet_simulator

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock
 from tocsin.cloudflare.log_sender import LOST_AFTER_S, BackgroundLogSender
 from tocsin.errors import LogsError
 from tocsin.logs import BATCH_MAX, QUEUE_MAX, LogEntry

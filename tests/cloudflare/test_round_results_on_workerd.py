@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_testing.virtual_time import run_virtual
+from holdfast.testing.virtual_time import run_virtual
 from support.round_world import AGENTS, GRACE_S, RoundWorld, round_world
 from support.workerd import require_workerd, running
 from tocsin.settings import Settings

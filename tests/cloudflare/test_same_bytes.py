@@ -9,8 +9,8 @@ import pytest
 from starlette.types import ASGIApp
 
 from cloudflare.platforms import open_scheduler
+from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from holdfast.types import JSON
-from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from stacks_simulator.simulator import Simulator
 from support.asgi import Answer, ask

@@ -12,7 +12,7 @@ import pytest
 
 from cloudflare.platforms import LocalPlatform
 from holdfast.errors import RemoteError
-from holdfast_testing.virtual_time import run_virtual
+from holdfast.testing.virtual_time import run_virtual
 from support.examples import shape_differences
 from support.simulator_process import running_simulator
 from support.workerd import Workerd, require_workerd, running

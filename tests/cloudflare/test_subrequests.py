@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX, invocation, spend_on_store
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import Database, DBResult
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit
 from stacks_simulator.simulator import Simulator
 from support.competition import World, as_rows, number, open_world, sweep

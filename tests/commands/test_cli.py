@@ -19,7 +19,7 @@ import typer
 from typer.testing import CliRunner
 
 from holdfast.errors import ObjectError
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from stacks_simulator.serve import SimulatorOptions
 from support.patience import PATIENCE_S
 from support.processes import ADMIN_KEY as SERVICE_KEY

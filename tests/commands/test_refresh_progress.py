@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from support.patience import PATIENCE_S
 from support.scripted_scheduler import ADMIN_KEY
 from support.statuses import budget_status, scheduler_status, task_status

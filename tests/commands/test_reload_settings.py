@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import KV, Database
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import no_wire
 from tocsin.app import Platform, build
 from tocsin.commands.reload import Reloader, SettingsSource, plan_reload

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from holdfast.local.clock import SystemClock
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import Level, Logger
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.loopback import Request, http, serving
 from tocsin.errors import LogsError
 from tocsin.fetch import FetchResponse

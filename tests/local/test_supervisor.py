@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StartError
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock
 from support.patience import PATIENCE_S
 from support.processes import ServiceProcess
 from tocsin.local.supervisor import Supervisor, inherited_sockets

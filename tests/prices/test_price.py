@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.stores import open_kv
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.addresses import SINGLE_SIG, address_of, encode_address
 from support.examples import example
 from support.local_store import open_competition

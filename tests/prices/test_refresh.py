@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreError
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.stores import open_kv
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.rate_limits import TENERO_STARTER, TeneroRateLimit
 from stacks_simulator.simulator import Simulator

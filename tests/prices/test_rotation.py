@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from holdfast.testing.virtual_time import START_MS, run_virtual
 from holdfast.types import JSON
-from holdfast_testing.virtual_time import START_MS, run_virtual
 from stacks_simulator.addresses import address_of
 from support.market import Market
 from support.scripted_fetch import Request, response

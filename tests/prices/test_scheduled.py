@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import KV, Database
 from holdfast_testing.stores import open_kv
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.local_store import open_competition
 from support.market import Market
 from support.scheduler import Scheduler, scheduler

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import Database
 from holdfast_testing.stores import open_kv
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.addresses import address_of
 from support.examples import example
 from support.local_store import open_competition

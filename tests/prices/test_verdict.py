@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.refresh import Verdict, judge
 from tocsin.prices.store import CachedPrice, RemainingCalls

@@ -13,7 +13,7 @@ from month_services import CountingSimulator
 from reference_model import ReferenceModel
 from reference_rules import ReferenceRefusal, ReferenceSwap, parse_legs, verify_fetched
 
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit

@@ -8,7 +8,7 @@ from month_plot import plot
 from month_report import BEGIN, END, calls_of, delays, table, write_docs
 from month_services import MonthOutcome, live_through
 
-from holdfast_testing.virtual_time import run_virtual
+from holdfast.testing.virtual_time import run_virtual
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.traffic import Traffic
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from support.loopback import Request, http, serving
 from support.scheduler import MINUTE, Job, Scheduler, doing, prices, scheduler, store_entries
 from tocsin.errors import FetchFailed, FetchTimeout

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 import pytest
 
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Scheduler, prices, scheduler, store_entries
 from tocsin.errors import RequestRefused
 from tocsin.logs import Redactor

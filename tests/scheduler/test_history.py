@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast_testing.virtual_time import START_MS, VirtualClock
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, Scheduler, ended_run, prices, run_entries, scheduler
 from tocsin.scheduler.history import RunQuery, _numbered, counted, day_of
 from tocsin.scheduler.task import TaskContext, TaskResult

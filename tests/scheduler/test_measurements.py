@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from support.scheduler import ended_run, prices, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from support.stored_states import QUOTAS, refresh_prices

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ObjectReset, UsageError
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import FIVE, MINUTE, Job, doing, hang, prices, scheduler
 from tocsin.scheduler.run import KeptLines, RunLogger
 from tocsin.scheduler.task import TaskContext, TaskResult

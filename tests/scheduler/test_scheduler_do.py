@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BindingMissing, StoreUnavailable, UsageError
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import JSON
-from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import FIVE, MINUTE, Job, Scheduler, doing, hang, limited, prices, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, always, response
 from tocsin.errors import NoAnswer, RunStopped

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BindingMissing, UsageError
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock
 from support.scripted_fetch import always, response
 from support.upstreams import wired_hiro
 from tocsin.errors import RunStopped

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import JSON
-from holdfast_testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from tocsin.fetch import FetchResponse

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ObjectReset, StoreUnavailable
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, scheduler
 from support.statuses import scheduler_status
 from tocsin.errors import FetchFailed

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import JSON
-from holdfast_testing.virtual_time import VirtualClock
 from support.competition import chain_of
 from support.whole_service import SWEEP_ALONE, Service, service
 from tocsin.rounds.round import RoundAnswer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from support.competition import chain_of
 from support.simulated_fetch import HIRO_URL, SimulatedFetch

@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from holdfast.errors import StoreUnavailable
 from holdfast.local import object_store
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 
 T = TypeVar("T")
 START_MS = 1_778_716_800_000  # a midnight of 2026, in the first days of the campaign

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import Clock, Database
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
 from stacks_simulator.simulator import Simulator

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.chain import Chain
 from stacks_simulator.faults import BadTimes, SimulatedFault
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit

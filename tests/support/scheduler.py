@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 from holdfast.errors import ObjectReset
 from holdfast.local.object_id import LocalObjectId, Owner
 from holdfast.local.runtime import LocalNamespace, Runtime
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import KV, Database, DurableObject
 from holdfast.values import decode
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.stores import make_objects_file
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from tocsin.app import Parts, Platform, build
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.scheduler.client import SchedulerClient

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import JSON, Clock
-from holdfast_testing.virtual_time import VirtualClock
 from support.statuses import refresh_result, run_record, scheduler_status
 from support.world import ADMIN_KEY, CRON_SECRET, VIEWER_KEY, Tocsin, named_keys, tocsin_in
 from tocsin.scheduler.health import HealthSnapshot

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.testing.virtual_time import START_MS
 from holdfast.types import Clock
-from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.chain import Chain
 from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, UpstreamName
 from stacks_simulator.rate_limits import UNLIMITED, HiroRateLimit, TeneroRateLimit

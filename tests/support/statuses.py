@@ -6,7 +6,7 @@ Each builder takes the fields that a test cares about as keywords.
 from dataclasses import replace
 from typing import Any
 
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from tocsin.scheduler.types import LastError, RefreshResult, RefreshRun, RunRecord, Status, TaskStatus
 from tocsin.shape import FreeForm
 from tocsin.upstream.budget import (

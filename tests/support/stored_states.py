@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from holdfast.testing.virtual_time import run_virtual
 from holdfast.types import JSON
-from holdfast_testing.virtual_time import run_virtual
 from support.scheduler import MINUTE, Job, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
 from tocsin import __version__

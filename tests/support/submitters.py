@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock
 from support.scripted_fetch import Request, ScriptedFetch, response
 from tocsin.errors import NoAnswer, ShareUsed
 from tocsin.fetch import FetchResponse

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from support.scripted_fetch import Handler, ScriptedFetch
 from tocsin.stacks import Transaction
 from tocsin.upstream import hiro_parse

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import KV, Database
 from holdfast_testing.stores import open_kv
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.simulator import Simulator
 from support.competition import as_rows, chain_of, register
 from support.local_store import open_competition

@@ -16,10 +16,10 @@ from starlette.applications import Starlette
 from holdfast.errors import ObjectReset
 from holdfast.local.kv import SqliteKV
 from holdfast.local.runtime import Runtime
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import Clock, Database
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.stores import make_objects_file, open_kv
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.simulator import Simulator
 from support import asgi
 from support.asgi import Answer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import JSON
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.hiro_hooks import HOOK_UUID
 from stacks_simulator.simulator import Simulator

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.addresses import address_of
 from stacks_simulator.calls import CALL_KINDS
 from support.competition import World, trading, transaction, verdict_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.calls import MULTIHOP_ROUTER
 from stacks_simulator.chain import SPONSOR, Chain
 from stacks_simulator.chain_records import ChainTransaction

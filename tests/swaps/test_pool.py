@@ -7,8 +7,8 @@ from contextlib import aclosing
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from tocsin.errors import NoAnswer, RunStopped
 from tocsin.scheduler.task import ContextBindings, TaskContext
 from tocsin.swaps.pool import IN_FLIGHT_MAX, StopReason, UnitPool, UnitResult, _groups

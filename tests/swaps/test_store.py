@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import ConstraintViolated, StoreError
+from holdfast.testing.virtual_time import run_virtual
 from holdfast.types import Database
-from holdfast_testing.virtual_time import run_virtual
 from support.competition import World, as_rows, feed, open_world, sweep, trading
 from support.competition_site import competition_site, push_2
 from support.local_store import open_competition, query_plan

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.values import decode, encode
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.wallets import Wallet

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
+from holdfast.testing.virtual_time import run_virtual
 from holdfast.types import Database
-from holdfast_testing.virtual_time import run_virtual
 from support.history_rows import PlainSwap, add_swaps, add_traders, remove_swap
 from support.local_store import open_competition, query_plan
 from tocsin.prices.price import PoolFloors

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import StoreUnavailable
+from holdfast.testing.virtual_time import run_virtual
 from holdfast.types import Database, DBResult
 from holdfast.values import decode, encode
-from holdfast_testing.virtual_time import run_virtual
 from stacks_simulator.calls import REFUSED_KINDS, SWAP_KINDS
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from support.scripted_fetch import Request, always, example_response, in_turn, response
 from support.upstreams import HIRO_URL, KEY, Wired, read_transaction, wired_hiro, wired_tenero
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge

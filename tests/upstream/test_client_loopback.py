@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock
 from support.example_chain import SWAP, TXID
 from support.scripted_fetch import example_response
 from support.upstreams import read_transaction

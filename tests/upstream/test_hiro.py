@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from support.example_chain import POOL, STSTX, SWAP, TXID, WALLET
 from support.scripted_fetch import Request, always, example, example_response, response
 from support.upstreams import value_of, wired_hiro

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from tocsin.errors import MalformedShape
 from tocsin.upstream.budget import (
     Budget,

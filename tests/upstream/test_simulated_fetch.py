@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.simulator import Simulator
 from support.simulated import quiet_simulator

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
+from holdfast.testing.virtual_time import START_MS
 from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
 from support.example_chain import SBTC
 from support.scripted_fetch import Request, always, example, example_response, response

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.errors import ObjectReset, RemoteError
 from holdfast.local.data_dir import FileFault
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import JSON
-from holdfast_testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from support.scheduler import store_entries
 from support.scripted_scheduler import ScriptedScheduler, scene

@@ -21,8 +21,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import BindingMissing, StoreUnavailable, UsageError
+from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock, run_virtual
 from support.asgi import Answer, ask
 from support.web_thread import served_in_thread
 from support.world import ADMIN_KEY, CRON_SECRET, tocsin_in

@@ -8,7 +8,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from holdfast.errors import StoreUnavailable
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from tocsin.shape import Shape
 from tocsin.web.cache import ResponseCache
 from tocsin.web.response import PreparedResponse

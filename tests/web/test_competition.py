@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast.testing.virtual_time import START_MS
 from holdfast.types import Database, DBResult, Statement
-from holdfast_testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
 from stacks_simulator.faults import SimulatedFault
 from support.asgi import ask

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import VirtualClock
 from support.asgi import Answer, ask
 from support.world import ADMIN_KEY, KEY, Tocsin, named_keys, tocsin_in
 from tocsin.app import Process

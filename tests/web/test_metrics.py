@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.errors import ObjectReset
 from holdfast.local.runtime import RuntimeCounters as Counted
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from support.scripted_scheduler import Scene, scene
 from support.statuses import run_record, task_status
 from support.world import Tocsin, tocsin_in

@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from holdfast_testing.virtual_time import run_virtual
+from holdfast.testing.virtual_time import run_virtual
 from support.api_contract import check_response
 from support.schemas import fits, references, resolve, violations
 from support.world import tocsin_in

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from stacks_simulator.addresses import address_of
 from support.world import FAILING, KEY, Tocsin, tocsin_in
 from tocsin.prices.store import STATIC_TOKENS, CachedPrice, PricePoint, append, publish_tokens, put_token_price

@@ -1,6 +1,6 @@
 """An object that beats once a second and never loses its count. It runs on one machine and on Cloudflare."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from holdfast import AlarmInfo, DurableObject
 
@@ -8,7 +8,7 @@ from holdfast import AlarmInfo, DurableObject
 class Heart(DurableObject):
     async def start(self) -> None:
         if await self.ctx.storage.get_alarm() is None:
-            await self.ctx.storage.set_alarm(datetime.now(UTC) + timedelta(seconds=1))
+            await self.ctx.storage.set_alarm(timedelta(seconds=1))
 
     async def beats(self) -> int:
         return await self.ctx.storage.get("beats") or 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.local.alarms import Alarm, AlarmSchedule, after_failure, rings_at
 from holdfast.local.object_id import Owner
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 
 
 class Timer(VirtualClock):

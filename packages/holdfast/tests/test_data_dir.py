@@ -24,10 +24,10 @@ from holdfast.local import sqlite_file, store_check
 from holdfast.local.data_dir import LOCK_NAME, DataDir, DataLock, is_in_use
 from holdfast.local.kv import KV_MIGRATIONS
 from holdfast.local.migrations import Migration
+from holdfast.testing.virtual_time import START_MS
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.linux import mount_namespace, only_linux, open_files
 from holdfast_testing.stores import open_dir
-from holdfast_testing.virtual_time import START_MS
 
 TESTS = Path(__file__).parent
 HOLD = [sys.executable, "-m", "holdfast_testing.processes", "hold"]

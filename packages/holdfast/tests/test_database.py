@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from holdfast.errors import ConstraintKind, ConstraintViolated, StoreError, StoreUnavailable, UsageError, ValueRefused
 from holdfast.local.database import SqliteDatabase
 from holdfast.statements import INT_MAX
+from holdfast.testing.virtual_time import run_virtual
 from holdfast.types import DBMeta
 from holdfast_testing.linux import only_linux, open_files
 from holdfast_testing.stores import ITEMS, item_names, make_file, open_database
-from holdfast_testing.virtual_time import run_virtual
 
 PARTS = "CREATE TABLE parts (item INTEGER NOT NULL REFERENCES items (id))"
 

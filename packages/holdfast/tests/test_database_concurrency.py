@@ -12,7 +12,7 @@ from holdfast.local.database import SqliteDatabase
 from holdfast.local.turns import GATE
 from holdfast_testing.stores import ITEMS, item_names, open_database
 
-pytestmark = pytest.mark.real_threads
+pytestmark = pytest.mark.holdfast(real_threads=True)
 
 
 class Hold:

@@ -16,9 +16,9 @@ from holdfast.errors import ObjectReset, StoreUnavailable, UsageError, ValueRefu
 from holdfast.local.kv import PURGE_MAX, SqliteKV
 from holdfast.local.turns import GATE
 from holdfast.rules import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from holdfast.testing.virtual_time import VirtualClock, VirtualLoop
 from holdfast.types import KV, KVList
 from holdfast_testing.stores import open_kv
-from holdfast_testing.virtual_time import VirtualClock, VirtualLoop
 
 EVERY_PLANE = "".join(chr(plane * 0x10000 + 0x42) for plane in range(17)) + "\0\x7f\x80\ud7ff\ue000\uffff\U0010ffff"
 

@@ -21,6 +21,7 @@ import pytest
 
 from holdfast.local import object_store
 from holdfast.local.live_object import LiveObject
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import DurableObject
 from holdfast_testing.linearizability import Operation, check_history
 from holdfast_testing.objects import Objects
@@ -33,7 +34,6 @@ from holdfast_testing.registers import (
     apply_to_registers,
     use_registers,
 )
-from holdfast_testing.virtual_time import VirtualClock
 
 TESTS = Path(__file__).parent
 

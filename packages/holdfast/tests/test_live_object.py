@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ObjectReset
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import DurableObject
 from holdfast_testing.objects import Register, objects
-from holdfast_testing.virtual_time import VirtualClock
 
 
 class Counted(Register):

@@ -37,7 +37,7 @@ class Disk:
         return self.took_s.pop(0) if self.took_s else 0.0001
 
 
-@pytest.mark.real_threads
+@pytest.mark.holdfast(real_threads=True)
 async def test_after_a_slow_sync_the_next_ones_are_made_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ import holdfast
 from holdfast import DurableObject, open_objects
 from holdfast.errors import UsageError
 from holdfast.local.open_objects import StandardLogger
-from holdfast_testing.virtual_time import VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 
 HOLDFAST = Path(__file__).parents[1]
 HEARTBEAT = [sys.executable, str(HOLDFAST / "examples" / "heartbeat.py")]

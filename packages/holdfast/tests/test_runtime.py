@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.errors import ObjectReset, RemoteError, UsageError, ValueRefused
 from holdfast.local import object_store
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import AlarmInfo, DurableObject
 from holdfast_testing.objects import objects
-from holdfast_testing.virtual_time import VirtualClock
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast.errors import ObjectReset
+from holdfast.testing.virtual_time import VirtualClock, VirtualLoop
 from holdfast.types import AlarmInfo, DurableObject
 from holdfast_testing.objects import Objects
-from holdfast_testing.virtual_time import VirtualClock, VirtualLoop
 
 KEYS = st.sampled_from(["a", "a\0", "ab", "b", "é", "z"])
 VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.booleans(), max_size=2)

@@ -264,7 +264,7 @@ async def test_the_log_is_copied_back_and_stays_bounded(tmp_path: Path) -> None:
     assert max(sizes) < 1_600 * (4096 + 24)
 
 
-@pytest.mark.real_threads
+@pytest.mark.holdfast(real_threads=True)
 async def test_a_commit_during_a_sync_waits_for_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync covers commits from before it began: later callers are answered after the next one."""
     ends = [Event(), Event()]

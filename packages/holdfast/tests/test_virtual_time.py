@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast_testing.virtual_time import START_MS, VirtualClock
+from holdfast.testing.virtual_time import START_MS, VirtualClock
 
 
 async def test_a_day_passes_in_no_time_and_in_order() -> None:
@@ -21,6 +21,17 @@ async def test_a_day_passes_in_no_time_and_in_order() -> None:
     await asyncio.gather(wait("day", 86_400), wait("hour", 3600), wait("now", 0))
 
     assert seen == [("now", 0), ("hour", 3_600_000), ("day", 86_400_000)]
+
+
+async def test_timers_fire_at_their_times_for_years() -> None:
+    """Where two floats are further apart than the loop's resolution, too."""
+    clock = VirtualClock()
+    seen = []
+    for _ in range(1000):
+        await clock.sleep(86_400.003)
+        seen.append(clock.now() - START_MS)
+
+    assert seen == [86_400_003 * n for n in range(1, 1001)]
 
 
 async def test_time_stands_still_while_a_thread_works() -> None:
@@ -52,7 +63,7 @@ async def test_a_job_of_an_executor_runs_on_the_loop() -> None:
     assert ran == []
 
 
-@pytest.mark.real_threads
+@pytest.mark.holdfast(real_threads=True)
 async def test_a_job_runs_in_its_thread_if_the_test_asks_for_that() -> None:
     """As in the service."""
     with ThreadPoolExecutor(1) as pool:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from stacks_simulator.calls import CALL_KINDS
 from stacks_simulator.chain import BLOCK_MS, DROP_STATUSES, FATES, Chain
 from stacks_simulator.simulator import Simulator

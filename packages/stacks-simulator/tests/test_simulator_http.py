@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from holdfast.errors import StartError
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import Clock
-from holdfast_testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.hiro_hooks import HOOK_UUID
 from stacks_simulator.serve import SimulatorAddress, serving

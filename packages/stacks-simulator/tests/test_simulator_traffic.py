@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_testing.virtual_time import START_MS
+from holdfast.testing.virtual_time import START_MS
 from stacks_simulator.calls import LISTED_CALLS
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import SimulatedCall, TokenTransfer

@@ -6,7 +6,7 @@ An entry is one JSON text. The limits are Cloudflare's.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import UsageError, ValueRefused
@@ -154,14 +154,17 @@ def entry_text(key: str, value: JSON) -> str:
     return text
 
 
-def instant(value: float | datetime) -> int:
+def instant(value: float | datetime | timedelta, now: int) -> int:
     """The time of an alarm in unix milliseconds."""
+    if isinstance(value, timedelta):
+        value = now + value // timedelta(milliseconds=1)
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueRefused("set_alarm() takes an aware datetime: give it a time zone")
         value = value.timestamp() * 1000
     if type(value) is not int and type(value) is not float:
-        raise ValueRefused(f"set_alarm() takes unix milliseconds or an aware datetime, not {type(value).__name__}")
+        kind = type(value).__name__
+        raise ValueRefused(f"set_alarm() takes unix milliseconds, an aware datetime or a timedelta, not {kind}")
     if type(value) is float and not math.isfinite(value):
         raise ValueRefused(f"set_alarm() cannot be called with {value}: it is not a time")
     if value <= 0:

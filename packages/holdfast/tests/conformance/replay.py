@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from conformance.host import Host, spin_for_real
 from holdfast.local.clock import LocalClock, SystemClock
-from holdfast_testing.virtual_time import VirtualClock, VirtualLoop, run_virtual
+from holdfast.testing.virtual_time import VirtualClock, VirtualLoop, run_virtual
 
 Scenario = dict[str, Any]
 Event = dict[str, Any]

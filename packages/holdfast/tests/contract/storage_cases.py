@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -233,7 +234,7 @@ async def a_read_follows_every_write(self: ContractDO) -> Any:
     return seen
 
 
-@case([None, 5_000_000_000_000, 6_000_000_000_000, None, True])
+@case([None, 5_000_000_000_000, 6_000_000_000_000, None, True, True])
 async def there_is_one_alarm(self: ContractDO) -> Any:
     """The last setting counts, fractions of a millisecond are cut, and a time in the past becomes now."""
     seen: list[Any] = [await self.storage.get_alarm()]
@@ -243,11 +244,13 @@ async def there_is_one_alarm(self: ContractDO) -> Any:
     seen.append(await self.storage.get_alarm())
     await self.storage.delete_alarm()
     seen.append(await self.storage.get_alarm())
-    before = self.env.clock.now()
+    before = self.ctx.now()
     self.storage.put({"steps": [], "rings": []})
+    self.storage.set_alarm(timedelta(hours=1))
+    in_an_hour = await self.storage.get_alarm() or 0
     self.storage.set_alarm(1)
     at = await self.storage.get_alarm()
-    return [*seen, at is None or at >= before]
+    return [*seen, 3_600_000 <= in_an_hour - before <= 3_700_000, at is None or at >= before]
 
 
 @case(
@@ -255,7 +258,7 @@ async def there_is_one_alarm(self: ContractDO) -> Any:
         "ValueRefused: set_alarm() cannot be called with an alarm time <= 0",
         "ValueRefused: set_alarm() cannot be called with nan: it is not a time",
         "ValueRefused: set_alarm() cannot be called with a time after the year 2189",
-        "ValueRefused: set_alarm() takes unix milliseconds or an aware datetime, not str",
+        "ValueRefused: set_alarm() takes unix milliseconds, an aware datetime or a timedelta, not str",
     ]
 )
 async def bad_times_are_refused(self: ContractDO) -> Any:

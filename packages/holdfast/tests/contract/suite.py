@@ -14,10 +14,10 @@ from contract.cases import CASES
 from contract.contract_do import Case, ContractDO
 from contract.storage_cases import VALUES
 from holdfast.errors import RemoteError, UsageError
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import JSON
 from holdfast_testing.objects import objects
 from holdfast_testing.stores import open_database, open_kv
-from holdfast_testing.virtual_time import VirtualClock
 
 
 class World(Protocol):

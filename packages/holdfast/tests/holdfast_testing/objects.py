@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.local.runtime import LocalNamespace, Runtime
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import DurableObject
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.stores import make_objects_file
-from holdfast_testing.virtual_time import VirtualClock
 
 
 class Register(DurableObject):

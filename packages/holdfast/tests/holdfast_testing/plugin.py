@@ -1,6 +1,5 @@
-"""For a `conftest.py`: async tests run in virtual time, `async def test_...` waits for hours in milliseconds."""
+"""For a `conftest.py`: files in memory, and profiles of hypothesis."""
 
-import inspect
 import os
 import shutil
 import tempfile
@@ -8,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
-from holdfast_testing.virtual_time import run_virtual
 
 pytest.register_assert_rewrite("contract.suite")
 
@@ -31,13 +28,3 @@ def files_in_memory() -> None:
     if enough and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    threads = pyfuncitem.get_closest_marker("real_threads") is not None
-    run_virtual(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}), real_threads=threads)
-    return True

@@ -12,9 +12,9 @@ from holdfast.local.database import SqliteDatabase
 from holdfast.local.kv import KV_MIGRATIONS, SqliteKV
 from holdfast.local.migrations import Migration, last_applied, load, migrate
 from holdfast.local.object_store import OBJECT_MIGRATIONS
+from holdfast.testing.virtual_time import START_MS
 from holdfast.types import Clock, Database, Logger
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.virtual_time import START_MS
 
 ITEMS = """
 CREATE TABLE items (

@@ -14,7 +14,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
@@ -163,8 +163,9 @@ class CloudflareStorage(EntryStorage):
     def get_alarm(self) -> Awaitable[int | None]:
         return JsPromise(_call(self._js.getAlarm), javascript.number)
 
-    def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
-        return JsPromise(_call(self._js.setAlarm, instant(scheduled_time)), _nothing)
+    def set_alarm(self, scheduled_time: float | datetime | timedelta) -> Awaitable[None]:
+        at = instant(scheduled_time, int(javascript.js.Date.now()))
+        return JsPromise(_call(self._js.setAlarm, at), _nothing)
 
     def delete_alarm(self) -> Awaitable[None]:
         return JsPromise(_call(self._js.deleteAlarm), _nothing)
@@ -294,6 +295,9 @@ class CloudflareContext:
         self._logger = logger
         self.id = object_id
         self.storage = CloudflareStorage(ctx.storage)
+
+    def now(self) -> int:
+        return int(javascript.js.Date.now())
 
     def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         py_work = PyWork[T]()

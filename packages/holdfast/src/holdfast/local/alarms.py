@@ -75,7 +75,7 @@ def rings_at(alarm: Alarm, now: int) -> int:
 class AlarmSchedule:
     """Call `set` when an alarm changes. An alarm that is due leaves the index, and `ring` is called."""
 
-    def __init__(self, clock: LocalClock, ring: Callable[[Owner, Alarm], None]) -> None:
+    def __init__(self, clock: LocalClock, ring: Callable[[Owner, Alarm], object]) -> None:
         self._clock = clock
         self._ring = ring
         self._armed: dict[str, tuple[Owner, Alarm]] = {}

@@ -297,6 +297,11 @@ class LiveObject:
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
 
+    async def idle(self) -> None:
+        """Wait until no task is left."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     def wait_until(self, work: Awaitable[Any]) -> None:
         task = self.spawn(self._wait_until(work), self._sections.activity())
         if isinstance(work, Coroutine):  # cancelled before its first step, it was never awaited
@@ -342,6 +347,9 @@ class LocalContext:
     @property
     def storage(self) -> ObjectStorage:
         return self._live.storage
+
+    def now(self) -> int:
+        return self._live.now()
 
     def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         return self._live.enter(work, fatal=True)

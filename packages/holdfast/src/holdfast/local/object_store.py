@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
+from holdfast.local import sqlite_file
 from holdfast.local.alarms import Alarm
 from holdfast.local.object_id import Owner
 from holdfast.local.object_sql import SqlFiles
@@ -369,7 +370,8 @@ def _restart_log(connection: sqlite3.Connection) -> bool:
 
 def _connect(path: Path) -> sqlite3.Connection:
     db = connect(path)
-    db.execute("PRAGMA synchronous = NORMAL")  # we sync the log, before a reply leaves
+    if sqlite_file.SYNCS:
+        db.execute("PRAGMA synchronous = NORMAL")  # we sync the log, before a reply leaves
     db.execute("PRAGMA wal_autocheckpoint = 0")  # the log is copied in a thread, not in a commit
     db.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
     return db

@@ -69,7 +69,7 @@ async def open_objects(
     An object that was idle for `idle_s` seconds is dropped from memory (None: never).
     """
     path, clock, logger = Path(directory), clock or SystemClock(), logger or StandardLogger()
-    data = DataDir(path, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=clock.now(), logger=logger)
+    data = open_directory(path, now=clock.now(), logger=logger)
     try:
         objects = Objects()
         vars(objects).update(env or {})
@@ -85,6 +85,11 @@ async def open_objects(
             await runtime.close()
     finally:
         data.close()
+
+
+def open_directory(path: Path, *, now: int, logger: Logger) -> DataDir:
+    """Lock a directory for objects, and make or check their file."""
+    return DataDir(path, {OBJECTS_FILE: load(OBJECT_MIGRATIONS)}, now=now, logger=logger)
 
 
 class StandardLogger(Levels):

@@ -66,7 +66,7 @@ class Runtime:
         self.env = env
         self.metrics = RuntimeCounters()
         self.store = ObjectStore(path, logger=logger, on_fatal=self._disk_failed)
-        self.alarms = AlarmSchedule(clock, self._alarm_due)
+        self.alarms = AlarmSchedule(clock, self.ring)
         self._on_exhausted = on_exhausted
         self._on_fatal = on_fatal
         self._chance = chance
@@ -109,6 +109,22 @@ class Runtime:
         asyncio.get_running_loop().set_task_factory(self._previous_factory)
         await self.store.close()
 
+    # For tests
+
+    def kill(self) -> None:
+        """End all code, as a kill of the process does: nothing more is written, and no reply leaves."""
+        self._closing = True
+        self.store.refusal = "the process was killed"
+        for live in list(self._live.values()):
+            live.reset(ObjectReset("The process was killed."))
+
+    async def evict(self, owner: Owner) -> None:
+        """Drop an object from memory when its work is done."""
+        live = self._live.get(owner.object)
+        if live is not None:
+            await live.idle()
+            self.forget(live)
+
     # For the objects
 
     def forget(self, live: LiveObject) -> None:
@@ -146,14 +162,16 @@ class Runtime:
 
     # Alarms
 
-    def _alarm_due(self, owner: Owner, alarm: Alarm) -> None:
+    def ring(self, owner: Owner, alarm: Alarm) -> "asyncio.Task[None] | None":
+        """Ring an alarm that is due; the task ends with the handler."""
         if owner.object in self._ringing:
-            return  # alarm() never overlaps itself; _ring checks again when it has ended
+            return None  # alarm() never overlaps itself; _ring checks again when it has ended
         self._ringing.add(owner.object)
         # In its own context: an object's code may have set the timer, and this task is not its child.
         task = asyncio.Task(self._ring(owner, alarm), context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _ring(self, owner: Owner, alarm: Alarm) -> None:
         ring = Ring(alarm)

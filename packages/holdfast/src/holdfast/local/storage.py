@@ -8,7 +8,7 @@ lowest when the turn ends. Reads go through the layers to the file.
 
 import heapq
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar, cast
 
@@ -96,12 +96,12 @@ class ObjectStorage(EntryStorage):
             return READY_NONE
         return Ready(alarm.scheduled_at)
 
-    def set_alarm(self, scheduled_time: float | datetime) -> Awaitable[None]:
+    def set_alarm(self, scheduled_time: float | datetime | timedelta) -> Awaitable[None]:
         self._check_usable()
         if not self._has_alarm_handler:
             raise ValueRefused("the class must have an alarm() handler before set_alarm() can be called")
         now = self._host.now()
-        at = max(instant(scheduled_time), now)
+        at = max(instant(scheduled_time, now), now)
         self._change_alarm(Alarm(at, at, now, self._store.next_generation()))
         return READY_NONE
 

@@ -1,12 +1,13 @@
 """Virtual time: an event loop that jumps to the next timer instead of waiting for it.
 
 Jobs for our own executors, such as SQLite's, run on the loop one iteration later. Time stands still while a thread
-works, so a test sees no difference, and switching to a thread and back costs more than most jobs. A test marked
-`real_threads` gets the threads. The default executor and the machine's sockets are always real, and the loop waits for
-them. When nothing is left to wait for, the loop raises an error instead of hanging.
+works, so a test sees no difference, and switching to a thread and back costs more than most jobs. `real_threads` gives
+them their threads. The default executor and the machine's sockets are always real, and the loop waits for them. When
+nothing is left to wait for, the loop raises an error instead of hanging.
 """
 
 import asyncio
+import math
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 START_MS = 1_778_700_600_000  # an arbitrary, round instant of 2026
 THREAD_WAIT_S = 150.0  # real time that a thread gets before a test counts as stuck
+RESOLUTION_S = 1e-9
 SOCKET_GRACE_S = 0.002  # real time that bytes get to pass through loopback
 
 
@@ -24,7 +26,7 @@ class _Selector(selectors.DefaultSelector):
 
     loop: "VirtualLoop"
 
-    def select(self, timeout: float | None = None) -> Any:
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
@@ -50,17 +52,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.threads_busy = 0
         self._now_s = 0.0
         super().__init__(selector)
-        self._clock_resolution = 1e-9
+        self._clock_resolution = RESOLUTION_S
 
     def time(self) -> float:
         return self._now_s
 
     def advance(self, seconds: float) -> None:
         self._now_s += seconds
+        # After months, the next float is more than a nanosecond away, and the timer at this very time would never fire.
+        self._clock_resolution = max(RESOLUTION_S, 2 * math.ulp(self._now_s))
 
-    def run_in_executor(  # type: ignore[override]  # the stub's generics are narrower than we need
-        self, executor: Executor | None, func: Callable[..., T], *args: Any
-    ) -> "asyncio.Future[T]":
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: object) -> "asyncio.Future[T]":
         future: asyncio.Future[T]
         if executor is not None and not self._real_threads:
             future = self.create_future()
@@ -101,7 +103,7 @@ class VirtualClock:
         self._handle: asyncio.TimerHandle | None = None
 
     def now(self) -> int:
-        return self._wall_ms + int(self.monotonic() * 1000 + 1e-6)
+        return self._wall_ms + int(self.monotonic() * 1000 + 1e-3)  # a rounding error is not a millisecond
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
