@@ -120,6 +120,34 @@ async def test_tables_survive_eviction_and_restart(tmp_path: Path) -> None:
         assert await made.stub().both() == [3, 3]
 
 
+class Prepared(Table):
+    """Makes its table when it is constructed."""
+
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+        self.sql.exec("CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, text TEXT)")
+
+
+async def test_a_constructor_may_make_tables(tmp_path: Path) -> None:
+    """They are committed before the first call is answered."""
+    async with objects(tmp_path, Prepared) as made:
+        assert await made.stub().both() == [0, 0]
+    async with objects(tmp_path, Table) as made:
+        assert await made.stub().run("SELECT name FROM sqlite_master") == [[["t"]]]
+
+
+async def test_a_copy_that_somebody_removed_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even while the process runs: nothing is lost."""
+    monkeypatch.setattr(object_sql, "OPEN_MAX", 1)
+    async with objects(tmp_path, Table) as made:
+        await made.stub("a").add("x")
+        for file in (tmp_path / "objects-sql").iterdir():
+            file.unlink()
+        assert await made.stub("a").add("x") == 2
+        await made.stub("b").add("x")
+        assert await made.stub("a").add("x") == 3
+
+
 async def test_files_of_another_process_are_not_trusted(tmp_path: Path) -> None:
     """Whatever a killed process left: the shared file has all that was committed, and nothing else."""
     async with objects(tmp_path, Table) as made:

@@ -151,6 +151,24 @@ async def a_rolled_back_transaction_undoes_its_rows(self: ContractDO) -> Any:
     return [first, self.sql.exec("SELECT count(*) AS n FROM t").one().n]
 
 
+@case([[["a fine day"]], [["a fine day"]], []])
+async def tables_for_full_text_search(self: ContractDO) -> Any:
+    """FTS5, which keeps its own tables and can be rolled back."""
+    search = "SELECT body FROM f('fine')"
+    self.sql.exec("CREATE VIRTUAL TABLE f USING fts5 (body)")
+    self.sql.exec("INSERT INTO f VALUES ('a fine day'), ('a grey one')")
+    found = list(self.sql.exec(search).raw())
+
+    async def failed(_transaction: Any) -> None:
+        self.sql.exec("DELETE FROM f")
+        raise ValueError
+
+    await refusal(lambda: self.storage.transaction(failed))
+    kept = list(self.sql.exec(search).raw())
+    self.sql.exec("DELETE FROM f WHERE f MATCH 'fine'")
+    return [found, kept, list(self.sql.exec(search).raw())]
+
+
 @case([True, [], None, [{"a": 2}]])
 async def delete_all_removes_the_tables(self: ContractDO) -> Any:
     """And new ones may be made in the same turn."""

@@ -10,6 +10,7 @@ turn that reached the copy but not the shared file. Therefore a backup of the sh
 """
 
 import os
+import resource
 import shutil
 import sqlite3
 import struct
@@ -29,7 +30,9 @@ from holdfast.statements import ALLOWED_PRAGMAS, STATEMENTS_MAX, Value, bound, f
 
 PAGE_BYTES = 1024  # three pages fit into one of the shared file; with 4,096 bytes each would need two
 LOG_BYTES_MAX = 4 * 1024 * 1024  # SQLite then copies the log into the file, and begins a new one
-OPEN_MAX = 128  # files that are open at once: two handles and 140 kB each; the least recently used is closed
+CACHE_KB = 500  # memory that each open database may take
+_HANDLES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # negative if there is no limit
+OPEN_MAX = 256 if _HANDLES < 0 else min(256, _HANDLES // 8)  # databases that are open at once, with three handles each
 
 _PRAGMAS = (
     "locking_mode = EXCLUSIVE",  # before the first access: then the index of the log needs no file
@@ -37,11 +40,13 @@ _PRAGMAS = (
     "synchronous = OFF",
     "journal_mode = WAL",
     "wal_autocheckpoint = 0",
+    f"cache_size = -{CACHE_KB}",
     "foreign_keys = ON",
 )
 _FRAME = struct.Struct(">II16x")  # the number of the page; pages of the database after a commit, or 0
 _FRAME_BYTES = _FRAME.size + PAGE_BYTES
 _LOG_HEADER_BYTES = 32
+_OUR_PRAGMAS = frozenset(("page_count", "data_version"))  # the second is that of full-text search
 _READS = frozenset(("SELECT", "VALUES", "EXPLAIN"))
 _TEMPORARY = frozenset(
     (
@@ -209,7 +214,7 @@ class ObjectSql:
         return self._db
 
     def _open(self) -> None:
-        if self._object not in self._files.current:
+        if self._object not in self._files.current or not self._path.exists():
             pages = () if self._cleared else self._files.store.read_pages(self._object)
             self._files.write(self._path, pages)
         db = sqlite3.connect(
@@ -289,7 +294,7 @@ def _statements(query: str) -> tuple[list[str], bool]:
 def _authorize(action: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None) -> int:
     """SQLite asks this about each part of a statement, when it compiles it."""
     if action == sqlite3.SQLITE_PRAGMA:
-        allowed = str(first).lower() in ALLOWED_PRAGMAS or first == "page_count"
+        allowed = str(first).lower() in ALLOWED_PRAGMAS | _OUR_PRAGMAS
     else:
         names = (first or "", second or "")
         allowed = action not in _TEMPORARY and not any(name[:4].lower() == "_cf_" for name in names)
@@ -299,5 +304,6 @@ def _authorize(action: int, first: str | None, second: str | None, _database: st
 def _explained(error: sqlite3.Error, statement: str) -> Exception:
     subject = f"SQL: {' '.join(statement.split())[:80]}"
     if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_AUTH:
-        return UsageError(f"{subject}: temporary tables, and names that begin with _cf_, are the platform's ({error})")
+        refused = "temporary tables, this pragma, and names that begin with _cf_ are the platform's"
+        return UsageError(f"{subject}: {refused} ({error})")
     return translated(error, subject, "the statement changed nothing")
