@@ -16,10 +16,14 @@ from tocsin.commands import render
 from tocsin.commands.client import ServiceClient
 from tocsin.rounds.round import (
     AgentFlag,
+    AgentResult,
     ListedRound,
+    ResultDetail,
+    RewardRow,
     RoundAnswer,
     RoundDetail,
     RoundList,
+    RoundResultRow,
     RoundRow,
     RoundRule,
     RoundRules,
@@ -180,16 +184,33 @@ def test_a_cleared_flag_is_shown_as_cleared() -> None:
         AgentFlag(11, "ring", "the same amounts", [], [], cleared=True),
     ]
 
-    text = printed(render.detail(RoundDetail(ROUND, [], [], [], flags, []), START_S))
+    text = printed(render.detail(RoundDetail(ROUND, [], [], [], flags, []), START_S, {}))
 
     assert "flag churn of #10: there and back\n" in text
     assert "flag ring of #11, cleared by an operator: the same amounts\n" in text
 
 
+def test_a_result_is_shown_with_names_and_cents() -> None:
+    """An agent without a visible name is shown by its address."""
+    figures = ("97.123456789", "102.2", "5.2", "0.0536082474227", "80", START_S)
+    exact = AgentResult(1, "SP1", "bc1", 10, 3, 3, 0, 0, *figures, {}, [], [], [])
+    published = (ROUND.round_id, "SP1", 1, "bc1", 10, 3, 3, 0, 97.1, 102.2, 5.2, 0.05, START_S)
+    row = RoundResultRow(*published, ResultDetail({}, []), "t", exact=exact)
+    prize = RewardRow(ROUND.round_id, "volume", 1, "SP1", 10, 25_000, "pending", None, None, None, "t")
+    detail = RoundDetail(ROUND, [row], [prize], [], [], [])
+
+    named = printed(render.detail(detail, START_S, {10: "Ada[bold]"}))
+    nameless = printed(render.detail(detail, START_S, {10: None}))
+
+    assert ("Ada[bold]" in named, "97.12 " in named, " 5.36 " in named) == (True, True, True)
+    assert "volume: #10 Ada[bold], 25,000 sats, pending" in named
+    assert "volume: #10 SP1, 25,000 sats, pending" in nameless
+
+
 @pytest.mark.usefixtures("_in_utc")
 def test_a_round_without_a_result_says_when_it_ends() -> None:
     """An empty table would look like a mistake."""
-    text = printed(render.detail(RoundDetail(ROUND, [], [], [], [], []), START_S))
+    text = printed(render.detail(RoundDetail(ROUND, [], [], [], [], []), START_S, {}))
 
     assert text.splitlines() == [
         "week-1-2027-01-15 open, ends 2027-01-22 08:00:00 UTC (in 7d)",

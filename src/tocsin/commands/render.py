@@ -239,7 +239,7 @@ def board(board: Board) -> Iterable[RenderableType]:
 
 
 def recounted(agents: Iterable[RoundAgent], counted: RecountReport) -> Iterable[RenderableType]:
-    names = {agent.stx_address: agent.display_name or "" for agent in agents}
+    names = {agent.erc8004_agent_id: agent.display_name for agent in agents}
     if counted.results:
         yield standings(counted.results, counted.rewards, counted.flags, names)
     else:
@@ -371,16 +371,16 @@ def _end(round_: RoundRow, now_s: int) -> str:
     return f"{shown_instant(round_.ends_at * 1000)}{f' ({left})' if round_.status == 'open' else ''}"
 
 
-def detail(detail: RoundDetail, now_s: int) -> Iterable[RenderableType]:
+def detail(detail: RoundDetail, now_s: int, names: Mapping[int, str | None]) -> Iterable[RenderableType]:
     round_ = detail.round
     if not detail.results:
         yield f"[bold]{escape(round_.round_id)}[/] {round_.status}, ends {_end(round_, now_s)}"
         yield escape(round_.waiting_reason or "It has no result yet: `tocsin board` shows who leads.")
     else:
         yield f"[bold]{escape(round_.round_id)}[/] {round_.status}, version {round_.version}, digest {round_.digest}"
-        yield standings((row.exact for row in detail.results), detail.rewards, detail.flags, {})
+        yield standings((row.exact for row in detail.results), detail.rewards, detail.flags, names)
     for reward in detail.rewards:
-        yield f"{_prize(reward)}, {reward.status}"
+        yield f"{_prize(reward, names)}, {reward.status}"
     for flag in detail.flags:
         cleared = ", cleared by an operator" if flag.cleared else ""
         yield f"flag {flag.kind} of #{flag.erc8004_agent_id}{cleared}: {escape(flag.reason)}"
@@ -388,15 +388,16 @@ def detail(detail: RoundDetail, now_s: int) -> Iterable[RenderableType]:
         yield f"[yellow]{each.kind}[/] {escape(each.subject)}: {escape(each.detail)}"
 
 
-def _prize(reward: RoundReward | RewardRow) -> str:
-    return f"{reward.category}: #{reward.erc8004_agent_id} {reward.stx_address}, {reward.amount_sats:,} sats"
+def _prize(reward: RoundReward | RewardRow, names: Mapping[int, str | None]) -> str:
+    name = shown_name(reward.stx_address, names.get(reward.erc8004_agent_id))
+    return f"{reward.category}: #{reward.erc8004_agent_id} {name}, {reward.amount_sats:,} sats"
 
 
 def standings(
     results: Iterable[AgentResult],
     rewards: Iterable[RoundReward | RewardRow],
     flags: Iterable[AgentFlag],
-    names: Mapping[str, str],
+    names: Mapping[int, str | None],
 ) -> RenderableType:
     """The result of a round, rounded to cents for people."""
     prizes, flagged = defaultdict[int, list[str]](list), defaultdict[int, list[str]](list)
@@ -410,7 +411,7 @@ def standings(
     for result in results:
         table.add_row(
             str(result.rank),
-            shown_name(result.stx_address, names.get(result.stx_address)),
+            shown_name(result.stx_address, names.get(result.erc8004_agent_id)),
             f"#{result.erc8004_agent_id}",
             f"{result.priced_trade_count:,} of {result.trade_count:,}",
             _exact_money(result.volume_usd),
@@ -433,7 +434,7 @@ def done(answer: RoundAnswer) -> Iterable[RenderableType]:
         outcome = RoundOutcome.from_json(answer.outcome)
         yield standings(outcome.results, outcome.rewards, outcome.flags, {})
         for reward in outcome.rewards:
-            yield _prize(reward)
+            yield _prize(reward, {})
 
 
 def escape(text: str) -> str:

@@ -110,12 +110,16 @@ def show(connect: Connect, round_id: RoundId, as_json: AsJson = False) -> None:
     """Show the result of a round as visitors see it, or when it ends."""
     from urllib.parse import quote
 
+    from tocsin.board.types import Curves
     from tocsin.commands import render
     from tocsin.rounds.round import RoundDetail
 
     client = connect()
     answer = client.get(f"/api/competition/rounds/{quote(round_id, safe='')}")
-    print_answer(answer, as_json, render.detail(client.read(RoundDetail, answer), time.time_ns() // 1_000_000_000))
+    detail = client.read(RoundDetail, answer)
+    agents = client.read(Curves, client.get("/api/competition/curves")).agents if detail.results else []
+    names = {agent.erc8004_agent_id: agent.display_name for agent in agents}
+    print_answer(answer, as_json, render.detail(detail, time.time_ns() // 1_000_000_000, names))
 
 
 @app.command()

@@ -52,7 +52,7 @@ def authorize(request: Request, access: Access, keys: Keys, logger: Logger) -> A
     header, setting = KEYS[access]
     known = {"cron": keys.cron, "chainhook": keys.chainhook}.get(access, keys.admin)
     if not known:
-        off = f"This route is switched off: set {setting} and restart the service."
+        off = f"This route is switched off: set {setting} in .env and run `tocsin reload`, or restart with it."
         raise RequestRefused(503, "key_not_configured", off, headers={"Retry-After": "60"})
     sent = request.headers.get(header, "")
     example = f"Send the value of {setting} in the header {header}."
