@@ -68,7 +68,7 @@ def test_after_a_reboot_every_call_counts_as_just_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "share", "expected"), [(10, 0.2, 2), (10, 0.0, 0), (10, 1.0, 9), (2, 0.2, 1), (1, 0.5, 0), (3, 0.01, 1)]
+    ("limit", "share", "expected"), [(10, 0.2, 2), (10, 0.0, 0), (10, 1.0, 5), (2, 0.2, 1), (1, 0.5, 0), (3, 0.01, 1)]
 )
 def test_the_reserve_is_at_least_one_call_and_never_all(limit: int, share: float, expected: int) -> None:
     assert reserve_of(limit, share) == expected

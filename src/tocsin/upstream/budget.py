@@ -192,6 +192,7 @@ class LimitReading:
     minute: WindowReading = NOT_REPORTED
     month: WindowReading = NOT_REPORTED
     anonymous: bool | None = None  # the upstream treats us as a client without a key
+    cost: int = 1  # how many calls the upstream counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +298,12 @@ class Budget:
     def begin(cls, plan: Quota, moment: Moment) -> "Budget":
         return cls(plan, plan, Month.begin(moment, plan.month or 0, plan.request_share))
 
-    def ask(self, lane: Lane, moment: Moment) -> Denial | None:
-        """Whether this lane may call now: None means yes; a denial states why not and when to ask again."""
+    def ask(self, lane: Lane, moment: Moment, cost: int = 1) -> Denial | None:
+        """Whether this lane may call now: None means yes; a denial states why not and when to ask again.
+
+        `cost`: as how many calls the upstream counts it.
+        """
+        more = cost - 1
         wait_ms, reason = self._closed(moment)
         by_budget = False
         for name, window in (("second", self.second), ("minute", self.minute)):
@@ -306,12 +311,12 @@ class Budget:
             if limit is None:
                 continue
             of_lane = lane_max(lane, limit, self.limits.request_share)
-            full_ms = window.wait_ms(lane, limit, of_lane, moment.monotonic_ms)
+            full_ms = window.wait_ms(lane, limit - more, of_lane - more, moment.monotonic_ms)
             if full_ms > wait_ms:
                 wait_ms, reason, by_budget = (full_ms, f"the limit of {limit} calls per {name} is reached", True)
         limit = self.limits.month
         if limit is not None:
-            month = self.month_at(moment)
+            month = self.month_at(moment).without(more)
             paced_ms = month.wait_ms(lane, limit, self.limits.request_share, probing=self.probes(month))
             if paced_ms > wait_ms:
                 wait_ms, reason, by_budget = paced_ms, self._month_reason(month, limit), True
@@ -323,16 +328,20 @@ class Budget:
             return False
         return replace(self, closed_until=0, limited_in_a_row=0).ask(lane, moment) is None
 
-    def granted(self, lane: Lane, moment: Moment) -> "Budget":
-        """Spend one call. Call this only after `ask` returned None."""
-        by_task, by_request = int(lane is Lane.TASK), int(lane is Lane.REQUEST)
+    def granted(self, lane: Lane, moment: Moment, cost: int = 1) -> "Budget":
+        """Spend a call. Call this only after `ask` returned None."""
+        by_task, by_request = cost * (lane is Lane.TASK), cost * (lane is Lane.REQUEST)
+        month, call_rate = self.month_at(moment), self.call_rate
+        for _ in range(cost):
+            month = month.spend(lane, self.limits.month or 0, self.limits.request_share)
+            call_rate = call_rate.counted(moment.wall_ms)
         return replace(
             self,
             second=self.second.plus(moment.monotonic_ms, by_task, by_request),
             minute=self.minute.plus(moment.monotonic_ms, by_task, by_request),
-            month=self.month_at(moment).spend(lane, self.limits.month or 0, self.limits.request_share),
+            month=month,
             in_flight=self.in_flight + 1,
-            call_rate=self.call_rate.counted(moment.wall_ms),
+            call_rate=call_rate,
         )
 
     def request_first(self, moment: Moment) -> bool:

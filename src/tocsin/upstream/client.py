@@ -28,7 +28,18 @@ from tocsin.errors import FetchError, FetchTooLarge, MalformedBody
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.logs import forms_of, pattern_of
 from tocsin.text import utc_time
-from tocsin.upstream.answer import HEALTHY, Answer, BadRequest, Limited, Malformed, Moved, Ok, Unavailable, classify
+from tocsin.upstream.answer import (
+    HEALTHY,
+    Answer,
+    BadRequest,
+    Limited,
+    Malformed,
+    Moved,
+    NotFound,
+    Ok,
+    Unavailable,
+    classify,
+)
 from tocsin.upstream.budget import Denial, LimitReading, Quota
 from tocsin.upstream.decode import decode, printable
 from tocsin.upstream.limiter import BudgetLimiter, CallSession
@@ -53,6 +64,17 @@ RETRY_AFTER_MAX_MS = 31 * DAY_MS
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _URL = re.compile(r"[!-~]{1,2048}")
+_ETAG = re.compile(r'(?:W/)?"[!#-~]{1,200}"')
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """An answer as it came: status 200, 404, or 304 without a body; its JSON, its ETag, and its cost in calls."""
+
+    status: int
+    body: str
+    etag: str | None
+    cost: int
 
 
 @dataclass(slots=True)
@@ -61,10 +83,13 @@ class Call(Generic[T]):
 
     target: str  # path and query, as shown in the log
     url: str
-    read: Callable[[bytes], T]
+    read: Callable[[FetchResponse], T]
     session: CallSession
     method: str = "GET"
     body: bytes | None = None
+    cost: int = 1  # as how many calls the upstream counts it
+    relayed: bool = False  # for another program, which also gets "not found" and "not modified" as they came
+    etag: str | None = None
     deadline: float = 0.0
     attempt: int = 0
     redirects: int = 0
@@ -210,7 +235,25 @@ class UpstreamClient:
 
     async def get(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
         """Ask for `target` (path and query)."""
-        return await self._call(Call(target, self._base + target, lambda body: parse(decode(body)), session))
+        url = self._base + target
+        return await self._call(Call(target, url, lambda response: parse(decode(response.body)), session))
+
+    async def relay(
+        self, target: str, session: CallSession, *, body: str | None = None, etag: str | None = None, cost: int = 1
+    ) -> Answer[Relayed]:
+        """Ask for `target` on behalf of another program. A request with a body is a POST that only reads.
+
+        `etag`: that of the answer which the caller has; `cost`: as how many calls the upstream counts this one.
+        """
+        method, sent = ("GET", None) if body is None else ("POST", body.encode())
+        call = Call(target, self._base + target, self._relayed, session, method, sent, cost, relayed=True, etag=etag)
+        return await self._call(call)
+
+    def _relayed(self, response: FetchResponse) -> Relayed:
+        body, etag = response.body or b"{}", response.headers.get("etag", "")
+        decode(body)
+        cost = self._upstream.read_limits(response.headers).cost
+        return Relayed(response.status, body.decode(), etag if _ETAG.fullmatch(etag) else None, cost)
 
     async def patch(self, target: str, change: JSON, session: CallSession) -> Answer[None]:
         """Change `target`. The change must be idempotent, because it is retried like a GET.
@@ -271,7 +314,7 @@ class UpstreamClient:
         call.session.may_probe = False
         if call.probing:
             return None
-        return await self._limiter.acquire(call.session.lane, max(0.0, self._patience_left(call)))
+        return await self._limiter.acquire(call.session.lane, max(0.0, self._patience_left(call)), call.cost)
 
     def _withheld(self, denial: Denial) -> Limited:
         again = f"the next call can be made at {utc_time(denial.until)}"
@@ -280,7 +323,7 @@ class UpstreamClient:
     async def _attempt(self, call: Call[T]) -> Answer[T] | Moved:
         """Make one attempt. The permit is always released, even if the caller is cancelled."""
         call.attempt += 1
-        call.session.calls += 1
+        call.session.calls += call.cost
         response: FetchResponse | None = None
         problem: Unavailable | Malformed | None = None
         reading: LimitReading | None = None
@@ -290,12 +333,15 @@ class UpstreamClient:
             response = await self._fetch(
                 call.url,
                 method=call.method,
-                headers=self._headers if call.body is None else {**self._headers, **JSON_CONTENT},
+                headers=self._headers_of(call),
                 body=call.body,
                 timeout_s=self._upstream.timeout_s,
                 body_max=self._upstream.body_max,
             )
             reading = self._upstream.read_limits(response.headers)
+            if reading.cost > call.cost:
+                self._limiter.charge(call.session.lane, reading.cost - call.cost)
+                call.session.calls += reading.cost - call.cost
             retry_after_ms = read_retry_after(response.headers, self._clock.now())
         except FetchTooLarge:
             problem = self._too_large()
@@ -321,11 +367,12 @@ class UpstreamClient:
         upstream = self._upstream
         if len(response.body) > upstream.body_max:
             return self._too_large()
-        if call.method != "GET" and response.status in CHANGED:
-            return Ok(call.read(response.body))
+        is_changed = call.method == "PATCH" and response.status in CHANGED
+        if is_changed or (call.etag is not None and response.status == 304):
+            return Ok(call.read(response))
         verdict = classify(response, upstream.name, upstream.key_setting, upstream.url_setting, closed_until)
         match verdict:
-            case None:
+            case None | NotFound() if verdict is None or call.relayed:
                 return self._value(call, response)
             case Moved(url=location):
                 return self._follow(call, location, response.status)
@@ -336,7 +383,7 @@ class UpstreamClient:
 
     def _value(self, call: Call[T], response: FetchResponse) -> Ok[T] | Malformed:
         try:
-            return Ok(call.read(response.body))
+            return Ok(call.read(response))
         except MalformedBody as error:
             return Malformed(f"{self._upstream.name} broke its contract: {self._shown(str(error))}")
 
@@ -344,7 +391,7 @@ class UpstreamClient:
         """Follow redirects within the same host only: our key must not leave it."""
         name, setting = self._upstream.name, self._upstream.url_setting
         if call.method != "GET":
-            return BadRequest(f"{name} redirects a change, which is not followed: check {setting}", status)
+            return BadRequest(f"{name} redirects a {call.method}, which is not followed: check {setting}", status)
         if call.redirects >= REDIRECTS_MAX:
             return BadRequest(f"{name} redirects in a loop: check {setting}", status)
         try:
@@ -427,6 +474,10 @@ class UpstreamClient:
         warning = self._shown(warning)
         if self._upstream.log_once.is_news(warning):
             call.session.logger.warning("upstream.deprecation_announced", **self._where(call), warning=warning)
+
+    def _headers_of(self, call: Call[T]) -> dict[str, str]:
+        content = {} if call.body is None else JSON_CONTENT
+        return {**self._headers, **content, **({} if call.etag is None else {"if-none-match": call.etag})}
 
     def _patience_left(self, call: Call[T]) -> float:
         return call.deadline - self._clock.monotonic()

@@ -31,6 +31,7 @@ from tocsin.upstream.limiter import CallSession
 
 T = TypeVar("T")
 
+COST_MAX = 10  # a higher price of a call is noise
 LIST_PAGE = 50  # Hiro's maximum, for lists and for balance changes
 EVENTS_PAGE = 100  # Hiro's maximum
 FEWEST_EVENTS = 1  # 0 means Hiro's default, which is 20
@@ -59,6 +60,7 @@ def read_hiro_limits(headers: Mapping[str, str]) -> LimitReading:
         minute=minute,
         month=_window(headers, "month"),
         anonymous=None if minute.limit is None else minute.limit <= ANONYMOUS_MINUTE_MAX,
+        cost=min(COST_MAX, max(1, header_number(headers, "x-ratelimit-cost-stacks") or 1)),
     )
 
 

@@ -183,6 +183,7 @@ class _Ticket:
     """A caller in line. The future holds None for a permit, or the denial."""
 
     lane: Lane
+    cost: int
     number: int
     deadline: float
     outcome: "asyncio.Future[Denial | None]"
@@ -212,18 +213,17 @@ class BudgetLimiter:
         self._timer: asyncio.Task[None] | None = None
         self.budget = budget
 
-    async def acquire(self, lane: Lane, patience_s: float) -> Denial | None:
+    async def acquire(self, lane: Lane, patience_s: float, cost: int = 1) -> Denial | None:
         """Wait in line for a permit, for `patience_s` at most. None means a permit, which is already spent."""
         queue = self._queues[lane]
-        denial = self.budget.ask(lane, moment_of(self._clock))
+        denial = self.budget.ask(lane, moment_of(self._clock), cost)
         if denial is not None and denial.wait_ms > patience_s * 1000:
             return denial
         if len(queue) >= WAITING_MAX:
             reason = f"{WAITING_MAX} callers are already waiting"
             return Denial(1_000, self._clock.now() + 1_000, reason)
-        ticket = _Ticket(
-            lane, next(self._numbers), self._clock.monotonic() + patience_s, asyncio.get_running_loop().create_future()
-        )
+        deadline = self._clock.monotonic() + patience_s
+        ticket = _Ticket(lane, cost, next(self._numbers), deadline, asyncio.get_running_loop().create_future())
         queue.append(ticket)
         self._serve()
         try:
@@ -271,6 +271,12 @@ class BudgetLimiter:
         self._serve()
         return moment.wall_ms + self.budget.closed_until - moment.monotonic_ms
 
+    def charge(self, lane: Lane, calls: int) -> None:
+        """Spend the calls that an upstream counted in addition to a permit. Call this before its `release`."""
+        moment = moment_of(self._clock)
+        self.budget = replace(self.budget.granted(lane, moment, calls), in_flight=self.budget.in_flight)
+        self._save(self.budget.to_stored(moment))
+
     def closed_until(self) -> int | None:
         """Until when no call is granted after a 429 (unix ms); None while the limiter is open."""
         return self.budget.closed_until_wall(moment_of(self._clock))
@@ -291,10 +297,10 @@ class BudgetLimiter:
         """Serve a caller and return None, or return in how many ms to check again (0: nobody waits)."""
         waits_ms = []
         for queue in self._in_order(moment):
-            denial = self.budget.ask(queue[0].lane, moment)
+            denial = self.budget.ask(queue[0].lane, moment, queue[0].cost)
             if denial is None:
                 ticket = queue.popleft()
-                self.budget = self.budget.granted(ticket.lane, moment)
+                self.budget = self.budget.granted(ticket.lane, moment, ticket.cost)
                 self._save(self.budget.to_stored(moment))
                 ticket.outcome.set_result(None)
                 return None

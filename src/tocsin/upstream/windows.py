@@ -156,8 +156,8 @@ class SlidingWindow:
 
 
 def reserve_of(limit: int, share: float) -> int:
-    """How many of `limit` calls are reserved for requests: at least one if the limit is two or more, never all."""
-    return min(limit - 1, max(1, int(limit * share))) if share > 0 else 0
+    """How many of `limit` calls are reserved for requests: at least one if the limit is two or more, at most half."""
+    return min(limit // 2, max(1, int(limit * share))) if share > 0 else 0
 
 
 def lane_max(lane: Lane, limit: int, share: float) -> int:
@@ -271,6 +271,13 @@ class Month:
         if lane is Lane.REQUEST and share:
             return _token_in_ms(self.request_tokens, unallocated * share, to_rollover_ms)
         return _token_in_ms(self.task_tokens, unallocated * (1 - share), to_rollover_ms)
+
+    def without(self, calls: int) -> "Month":
+        """The month as if these calls were already made: what is left must be enough for one more."""
+        if not calls:
+            return self
+        task_tokens, request_tokens = self.task_tokens - calls, self.request_tokens - calls
+        return replace(self, spent=self.spent + calls, task_tokens=task_tokens, request_tokens=request_tokens)
 
     def tokens(self, lane: Lane, limit: int, share: float) -> float:
         """The tokens in the bucket of this lane."""
