@@ -20,7 +20,7 @@ import typer
 
 from tocsin import web
 from tocsin.cli import app
-from tocsin.settings import Settings, cadence, time_slice
+from tocsin.settings import LOOKUP_PATHS, Settings, cadence, lookup_paths, time_slice
 from tocsin.web.openapi import TAGS
 from tocsin.web.route import operation_of
 
@@ -47,6 +47,8 @@ def settings_list() -> list[str]:
 
 
 def shown(parse: object, default: Any) -> str:
+    if parse is lookup_paths:
+        return LOOKUP_PATHS
     if parse in {cadence, time_slice}:
         return f"{default // 60_000}m"
     if isinstance(default, bool):

@@ -36,6 +36,7 @@ from tocsin.swaps.rules import Rules, rules_of
 from tocsin.swaps.submit import competition_jobs
 from tocsin.swaps.sweep import sweep_task
 from tocsin.upstream.client import Upstream
+from tocsin.upstream.lookups import LookUps
 from tocsin.upstream.registry import upstreams
 from tocsin.web.app import create_app
 from tocsin.web.deps import InForce, WebDeps, keys_of
@@ -118,6 +119,7 @@ class App:
         self.settings = settings
         self._parts = parts
         self.in_force = InForce(keys_of(settings), rules_of(settings))
+        self._look_ups = LookUps()
 
     def scheduler(self) -> SchedulerClient:
         """Make a client with a new stub: a stub no longer works after its object was reset."""
@@ -139,6 +141,7 @@ class App:
             DB=platform.db,
             KV=platform.kv,
             mask=platform.mask,
+            look_ups=self._look_ups,
         )
 
     @cached_property
@@ -175,6 +178,8 @@ class App:
             in_one_loop=watched,
             store_fault=lambda: None if process is None else why_refused(process.check_files()),
             compress=process is not None and process.compress,
+            lookup_paths=settings.lookup_paths,
+            look_ups=self._look_ups if watched else None,
             simulator=None if process is None else process.simulator,
             reload=None if process is None else process.reload,
             runtime_metrics=None if process is None else process.metrics,

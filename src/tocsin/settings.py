@@ -8,7 +8,7 @@ parser reads one text, or raises ValueError with what is wrong with it.
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from hashlib import sha256
 from hmac import compare_digest
 from ipaddress import ip_network
@@ -26,11 +26,24 @@ CADENCE_MIN_MS = 1_000
 CADENCE_MAX_MS = 7 * 86_400_000
 SLICE_MIN_MS = 100
 OWN_KEY_MIN = 16  # characters
-Role: TypeAlias = Literal["operator", "viewer", "cron", "chainhook"]
+Role: TypeAlias = Literal["operator", "viewer", "cron", "chainhook", "lookup"]
 KEYS_MAX = 20  # for people who may open the console
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
 MINUTE_MS = 60_000
 OWN_PREFIX = "TOCSIN_"
+SHARE_DEFAULT = 0.3  # of Hiro's calls, for the look-ups of one program
+SHARES_MAX = 0.8  # of all of them: a tenth is for other requests, and a tenth at least for tasks
+LOOKUP_PATHS = (
+    "hiro/v1/names/*=6h,hiro/v1/addresses/stacks/*=6h,hiro/extended/v1/tokens/nft/holdings=6h,"
+    "hiro/metadata/v1/nft/*/*=6h,hiro/metadata/v1/ft/*=6h,"
+    "hiro/v2/contracts/interface/*/*=6h,hiro/v2/contracts/source/*/*=6h,"
+    "hiro/v2/contracts/call-read/SP2QEZ06AGJ3RKJPBV14SY1V5BBFNAW33D96YPGZF/BNS-V2/*=6h,"
+    "hiro/v2/contracts/call-read/*/*/*=10m,"
+    "hiro/extended/v1/address/*/balances=1m,hiro/extended/v1/address/*/stx=1m,"
+    "hiro/extended/v2/addresses/*/balances/stx=1m,hiro/extended/v2/addresses/*/balances/ft=1m,"
+    "hiro/extended/v1/tx/*=30s,"
+    "tenero/v1/stacks/tokens=5m,tenero/v1/stacks/tokens/*=5m,tenero/v1/stacks/tokens/*/ohlc=5m"
+)
 URL_FOR_COMMANDS = "TOCSIN_URL"  # where commands find the service; the service itself does not use it
 
 
@@ -221,6 +234,7 @@ class AccessKey:
     name: str
     role: Role
     secret: str = field(repr=False)
+    share: float = 0.0  # of Hiro's calls, for look-ups
 
 
 def matching_key(sent: str, keys: Iterable[AccessKey]) -> AccessKey | None:
@@ -265,6 +279,52 @@ def _key(text: str, role: Role, bare_name: str, *, named: bool) -> AccessKey:
             " digits, dots and dashes"
         )
     return AccessKey(name, role, own_key(secret))
+
+
+def lookup_keys(text: str) -> tuple[AccessKey, ...]:
+    """Keys with a share each: `site:40%:KEY`."""
+    bare = re.sub(r"(^|,)(\s*[^:,]*):\d+%:", r"\1\2:", text)
+    named = re.finditer(r"(?:^|,)\s*([^:,]*):(\d+)%:", text)
+    shares = {found[1]: int(found[2]) / 100 for found in named}
+    keys = access_keys("lookup", "site", KEYS_MAX)(bare)
+    shared = tuple(replace(key, share=shares.get(key.name, SHARE_DEFAULT)) for key in keys)
+    if not all(key.share > 0 for key in shared) or lookup_share(shared) > SHARES_MAX:
+        raise ValueError(f"has shares that are 0% or together more than {SHARES_MAX:.0%}")
+    return shared
+
+
+def lookup_share(keys: Iterable[AccessKey]) -> float:
+    """The share of all programs that look up. Two keys of one name, while one replaces the other, have one share."""
+    return round(sum({key.name: key.share for key in keys}.values()), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPath:
+    """Paths of an upstream that other programs may ask for, and for how long an answer is fresh.
+
+    In `pattern`, `*` stands for one part of a path.
+    """
+
+    upstream: str
+    pattern: str
+    fresh_s: int
+
+    def allows(self, upstream: str, path: str) -> bool:
+        """Whether this is such a path. No part of it may be `.` or `..`, or have a character with a meaning in URLs."""
+        part = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]{1,300}"
+        pattern = "/".join(part if each == "*" else re.escape(each) for each in self.pattern.split("/"))
+        return upstream == self.upstream and re.fullmatch(pattern, path) is not None
+
+
+def lookup_paths(text: str) -> tuple[LookupPath, ...]:
+    """Paths with a time each, separated by commas."""
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(hiro|tenero)((?:/(?:\*|[A-Za-z0-9][A-Za-z0-9._-]*))+)=(\w+)", part.strip())
+        if match is None:
+            raise ValueError(f"has {part.strip()[:80]!r}, which is not an upstream's path with a time")
+        found.append(LookupPath(match[1], match[2], cadence(match[3]) // 1000))
+    return tuple(found)
 
 
 def _digest(text: str) -> bytes:
@@ -322,6 +382,15 @@ class Settings:
         "CHAINHOOK_SECRET", access_keys("chainhook", "chainhook", 2, named=False), (),
         "a-long-random-text,the-one-before-it",
         "bearer secret of POST /api/chainhook; give two while replacing one", is_secret=True, reload=True,
+    )  # fmt: skip
+    lookup_key: tuple[AccessKey, ...] = _setting(
+        "TOCSIN_LOOKUP_KEY", lookup_keys, (), "site:40%:a-long-random-text",
+        "keys of programs that may ask Hiro and Tenero through /api/upstream, each with its share of Hiro's calls (30%"
+        " unless given)", is_secret=True,
+    )  # fmt: skip
+    lookup_paths: tuple[LookupPath, ...] = _setting(
+        "TOCSIN_LOOKUP_PATHS", lookup_paths, lookup_paths(LOOKUP_PATHS), "hiro/v1/names/*=6h,hiro/extended/v1/tx/*=30s",
+        "what they may ask for, and for how long an answer is fresh; `*` is one part of a path, the first match counts",
     )  # fmt: skip
     hiro_api_key: str | None = _setting(
         "HIRO_API_KEY", secret, None, "0123456789abcdef", "raises Hiro's limits", is_secret=True
@@ -559,6 +628,11 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
         (
             not {key.secret for key in settings.admin_key} & {key.secret for key in settings.viewer_key},
             "TOCSIN_VIEWER_KEY: shares a key with ADMIN_KEY. Give each role a key of its own",
+        ),
+        (
+            not {key.secret for key in settings.lookup_key}
+            & {key.secret for key in (*settings.admin_key, *settings.viewer_key)},
+            "TOCSIN_LOOKUP_KEY: shares a key with ADMIN_KEY or TOCSIN_VIEWER_KEY. Give each role a key of its own",
         ),
         (
             bool(PurePath(settings.data_dir).name),

@@ -90,7 +90,8 @@ class CheckedApp:
 
 @cache
 def _patterns(paths: tuple[str, ...]) -> PathPatterns:
-    return PathPatterns(paths)
+    """Patterns of the document's paths. Only `{path}` stands for several parts, which OpenAPI cannot say."""
+    return PathPatterns(path.replace("{path}", "{path:path}") for path in paths)
 
 
 def check_response(document: Any, method: str, path: str, start: Message, body: bytes) -> None:
@@ -98,7 +99,7 @@ def check_response(document: Any, method: str, path: str, start: Message, body: 
     status = start["status"]
     headers = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
     media_type = headers.get("content-type", "").partition(";")[0]
-    route = _patterns(tuple(document["paths"])).find(path)
+    route = (_patterns(tuple(document["paths"])).find(path) or "").replace(":path}", "}")
     operation = document["paths"].get(route, {}).get("get" if method == "HEAD" else method.lower())
     if operation is None:  # a page, one of its files, or nothing that exists
         content = {"application/json": {"schema": ERROR}} if status >= 400 else {}

@@ -25,7 +25,6 @@ from tocsin.swaps.submit import (
     RECHECK,
     SUBMIT,
     VERIFY_QUEUED,
-    ClientShares,
     GatheredLookup,
     SubmissionLane,
     competition_jobs,
@@ -34,6 +33,7 @@ from tocsin.swaps.submit import (
 )
 from tocsin.swaps.types import SubmitAnswer
 from tocsin.upstream.budget import Quota
+from tocsin.upstream.shares import ClientShares
 from tocsin.upstream.windows import Lane
 
 CLIENT = ("192.0.2.1",)
@@ -209,7 +209,7 @@ async def test_a_client_that_used_its_share_is_told_when_to_come_back(tmp_path: 
 
 async def test_the_refusal_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client is where the request comes from; the response's header is the sentence's number."""
-    monkeypatch.setattr("tocsin.swaps.submit.SHARES", (1e-9, 1e-9))
+    monkeypatch.setattr("tocsin.upstream.shares.SHARES", (1e-9, 1e-9))
     async with competition_site(tmp_path) as made:
 
         async def post(number: int, client: str) -> Answer:
@@ -286,7 +286,7 @@ def test_shares_shrink_with_what_is_left_and_grow_back() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client that was idle longest is forgotten; one that has given everything back is not kept."""
-    monkeypatch.setattr("tocsin.swaps.submit.CLIENTS_MAX", 10)
+    monkeypatch.setattr("tocsin.upstream.shares.CLIENTS_MAX", 10)
     shares = ClientShares()
     for number in range(50):
         shares.charge((f"10.0.0.{number}",), 5, 0.0)

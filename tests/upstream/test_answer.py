@@ -39,8 +39,8 @@ def judged(status: int, body: bytes = b"", headers: dict[str, str] | None = None
         (425, Unavailable("hiro answered 425")),
         (429, Limited(77, "hiro answered 429: too many calls")),
         (499, BadRequest("hiro rejects our request (499)", 499, "")),
-        (500, Unavailable("hiro answered 500")),
-        (599, Unavailable("hiro answered 599")),
+        (500, Unavailable("hiro answered 500", 500)),
+        (599, Unavailable("hiro answered 599", 599)),
         (600, Malformed("hiro answered 600, which is not expected here")),
     ],
 )

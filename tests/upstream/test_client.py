@@ -32,6 +32,8 @@ MONTH_MS = 2_678_400_000  # 31 days
         (response(b"", status=404), NotFound),
         (response({"message": "Route GET:/extended/v3/x not found"}, status=404), BadRequest),
         (response({"message": "Cannot GET /api/v1/stacks/tokens"}, status=404), BadRequest),
+        (response({"message": "cannot find name a.btc"}, status=404), NotFound),
+        (response({"message": "no Route matched with those values"}, status=404), BadRequest),
         (response("<html>not found</html>", status=404), Malformed),
         (example_response("hiro/limit_400"), BadRequest),
         (example_response("hiro/tx_400_bad_hex"), BadRequest),

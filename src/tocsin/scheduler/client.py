@@ -19,6 +19,7 @@ from tocsin.scheduler.types import (
     Status,
 )
 from tocsin.shape import FreeForm
+from tocsin.upstream.lookups import Lookup, LookupAnswer
 
 
 class SchedulerClient:
@@ -85,6 +86,9 @@ class SchedulerClient:
     async def run_job(self, job: str, argument: JSON) -> JSON:
         result: JSON = await self._stub.run_job(job, argument)
         return result
+
+    async def look_up(self, asked: Lookup) -> LookupAnswer:
+        return LookupAnswer.from_json(await self._stub.look_up(asked.to_json()))
 
     async def audit_begin(self, entry: AuditEntry) -> str:
         """Record an action that is about to be done. Returns the record's id."""

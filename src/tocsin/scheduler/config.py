@@ -10,6 +10,7 @@ from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
 from tocsin.upstream.budget import Budget
 from tocsin.upstream.client import Upstream
+from tocsin.upstream.lookups import LookUps
 from tocsin.upstream.windows import HOUR_MS
 
 
@@ -64,6 +65,7 @@ class SchedulerEnv:
     DB: Database | None = None
     KV: bindings.KV | None = None
     memory: ProcessMemory = field(default_factory=ProcessMemory)
+    look_ups: LookUps = field(default_factory=LookUps)
     mask: Callable[[str], str] = str
 
 

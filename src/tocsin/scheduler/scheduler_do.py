@@ -58,6 +58,7 @@ from tocsin.shape import FreeForm
 from tocsin.text import utc_time
 from tocsin.upstream.budget import Cadence
 from tocsin.upstream.limiter import request_session, task_session
+from tocsin.upstream.lookups import Lookup
 from tocsin.upstream.windows import moment_of
 
 PROGRESS_EVERY_MS = 500
@@ -263,6 +264,13 @@ class SchedulerDO(DurableObject):
         self._state.own.last_job_at[job] = self.env.clock.now()
         self._save()
         return result
+
+    async def look_up(self, asked: FreeForm) -> FreeForm:
+        """Answer a question of another program to an upstream, in the budget's request lane."""
+        lookup = Lookup.from_json(asked)
+        session = request_session(self.env.logger.bind(key=lookup.key), self._state.measures.call_answered)
+        client = self._upstreams.client(lookup.upstream)
+        return (await self.env.look_ups.answer(client, lookup, session, self.env.clock)).to_json()
 
     async def reload(self) -> None:
         """Adopt the environment's tasks. A run under way keeps the task it began with."""
@@ -488,6 +496,7 @@ class SchedulerDO(DurableObject):
             last_run_at={name: states[name].last_run_at for name in tasks},
             last_result={name: states[name].last_result for name in tasks},
             last_job_at=dict(self._state.own.last_job_at),
+            lookups=dict(self.env.look_ups.uses),
         )
 
     def _task_statuses(self) -> dict[str, TaskStatus]:

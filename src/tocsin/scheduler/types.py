@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from holdfast.types import Level
 from tocsin.shape import FreeForm, Shape, without_nulls
 from tocsin.upstream.budget import BudgetStatus
+from tocsin.upstream.lookups import LookupUse
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
 Outcome: TypeAlias = Literal["running", "ok", "partial", "limited", "failed", "stopped", "interrupted"]
@@ -188,6 +189,7 @@ class Status(Shape):
     last_run_at: dict[str, int | None]
     last_result: dict[str, FreeForm | None]
     last_job_at: dict[str, int] = field(default_factory=dict)
+    lookups: dict[str, LookupUse] = field(default_factory=dict)
 
     def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
         del json["lastRunAt"], json["lastResult"]

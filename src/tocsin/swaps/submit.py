@@ -26,7 +26,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, exp, log
+from math import ceil
 from typing import Literal, TypeAlias
 
 from holdfast.errors import ObjectReset, StoreError, UsageError
@@ -47,16 +47,12 @@ from tocsin.swaps.verify import Verifier, is_final, moves_if_needed
 from tocsin.upstream.answer import Limited, value_or_raise
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX, HiroClient
 from tocsin.upstream.limiter import request_session
+from tocsin.upstream.shares import ClientShares
 from tocsin.upstream.windows import Lane
 
 SUBMIT, RECHECK, RECEIVE, VERIFY_QUEUED = "submit", "recheck", "receive", "verify_queued"  # the jobs
 VERDICT = "verdict"
 
-SHARES = (1 / 20, 1 / 10)  # of a client, of its /48
-FORGET_S = 86_400.0
-WAIT_MAX_S = 86_400.0
-CLIENTS_MAX = 10_000  # remembered at once; the one that was idle longest is forgotten first
-NEGLIGIBLE = 1e-6
 GATHER_S = 1.0
 NOT_FOUND_S = 60.0
 NOT_FOUND_MAX = 10_000  # remembered at once
@@ -70,41 +66,6 @@ STEP_OF = {
     Code.TX_FAILED: "status",
     Code.MALFORMED_TX: "kind",
 }  # the other codes are derived again, or concern the tokens
-
-
-class ClientShares:
-    """The recent use of each network."""
-
-    def __init__(self) -> None:
-        self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()  # calls, and the time of that figure
-
-    def wait_s(self, networks: Sequence[str], calls_left: float, now_s: float) -> float:
-        """Return how long this client must wait for its next call if the lane has `calls_left`; 0 means not at all.
-
-        An empty lane counts against no client: the limiter reports it to a caller that asks for a permit.
-        """
-        if calls_left < 1:
-            return 0.0
-        waits = [0.0]
-        for network, share in zip(networks, SHARES, strict=False):
-            used, allowed = self._used_by(network, now_s), share * calls_left
-            if used >= allowed:
-                waits.append(FORGET_S * log(used / allowed) + 1)
-        return min(WAIT_MAX_S, max(waits))
-
-    def charge(self, networks: Sequence[str], calls: float, now_s: float) -> None:
-        """Count calls; a negative number gives some back."""
-        for network in networks:
-            used = max(0.0, self._used_by(network, now_s) + calls)
-            self._used.pop(network, None)
-            if used > NEGLIGIBLE:
-                self._used[network] = (used, now_s)
-        while len(self._used) > CLIENTS_MAX:
-            self._used.popitem(last=False)
-
-    def _used_by(self, network: str, now_s: float) -> float:
-        used, then = self._used.get(network, (0.0, now_s))
-        return used * exp(-max(0.0, now_s - then) / FORGET_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tocsin.fetch import FetchResponse
 from tocsin.upstream.decode import decode, printable
 
 # The wording of Fastify, Express and Kong.
-_UNKNOWN_ROUTE = re.compile(r"(?:Route|Cannot) [A-Z]+[: ]|no route\b", re.IGNORECASE)
+_UNKNOWN_ROUTE = re.compile(r"Route [A-Z]+:/|Cannot [A-Z]+ /|(?i:no route\b)")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -76,10 +76,11 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """5xx, no connection, no answer in time: nothing is known about the resource."""
+    """5xx, no connection, no answer in time: nothing is known about the resource. `status`: 0 without an answer."""
 
     kind: ClassVar[str] = "unavailable"
     reason: str
+    status: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def classify(  # noqa: PLR0911 - one return per row of the table
     if 400 <= status < 500:
         return BadRequest(f"{name} rejects our request ({status})", status, _message(response.body))
     if 500 <= status < 600:
-        return Unavailable(f"{name} answered {status}")
+        return Unavailable(f"{name} answered {status}", status)
     return Malformed(f"{name} answered {status}, which is not expected here")
 
 

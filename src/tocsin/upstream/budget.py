@@ -57,6 +57,7 @@ MARK_EVERY_MS = 12 * HOUR_MS
 _SECOND = SlidingWindow(length_ms=1_000, bucket_ms=100)
 _MINUTE = SlidingWindow(length_ms=60_000, bucket_ms=5_000)
 MONTH_MS = 30.44 * DAY_MS
+REQUEST_SHARE = 0.1  # without the look-ups of other programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,7 @@ class Quota:
     second: int | None = None
     minute: int | None = None
     month: int | None = None
-    request_share: float = 0.1
+    request_share: float = REQUEST_SHARE
     is_cap: bool = False
 
     def __post_init__(self) -> None:

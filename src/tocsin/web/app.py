@@ -21,7 +21,20 @@ from holdfast.errors import ObjectReset, StoreError, StoreUnavailable
 from holdfast.types import Logger
 from tocsin.errors import RequestRefused
 from tocsin.settings import AccessKey
-from tocsin.web import admin, agent_guide, agents, chainhook, competition, events, mcp, metrics, openapi, prices, rounds
+from tocsin.web import (
+    admin,
+    agent_guide,
+    agents,
+    chainhook,
+    competition,
+    events,
+    lookups,
+    mcp,
+    metrics,
+    openapi,
+    prices,
+    rounds,
+)
 from tocsin.web.agent_page import AgentPages
 from tocsin.web.cache import ResponseCache
 from tocsin.web.deps import WebDeps
@@ -187,6 +200,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
     http = metrics.HttpMetrics(deps.clock)
     agent_routes = agents.AgentRoutes(deps)
+    lookup_routes = lookups.LookupRoutes(deps, limits)
 
     def refreshed() -> None:
         price_routes.cache.forget()
@@ -207,6 +221,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
             competition.RefusalRoutes(deps),
             admin.CronRoutes(deps),
             chainhook.ChainhookRoute(deps),
+            lookup_routes,
             mcp.McpRoute(deps, agent_routes, trading, price_routes),
             agent_guide.GuideRoutes(deps),
             admin.HealthRoutes(deps),
@@ -220,6 +235,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     http.know(route.path for route in every if isinstance(route, Route))
     return _App(
         cached,
+        lookup_routes,
         http,
         limits,
         cross_origin,
@@ -242,6 +258,7 @@ class _App(Starlette):
     def __init__(
         self,
         cached: Mapping[str, ResponseCache[Any]],
+        look_ups: lookups.LookupRoutes,
         http: metrics.HttpMetrics,
         limits: ClientLimits,
         cross_origin: CrossOrigin,
@@ -253,6 +270,7 @@ class _App(Starlette):
         self.router.redirect_slashes = False  # a redirect would trust the Host header
         self.router.default = _not_found
         self._cached = cached
+        self._look_ups = look_ups
         self._cross_origin = cross_origin
         self._http = http
         self._limits = limits
@@ -268,6 +286,11 @@ class _App(Starlette):
         if prepared is not None:
             await self._send_prepared(prepared, scope, receive, send, began_s)
             return
+        if scope["method"] == "GET" and scope["path"].startswith(lookups.PREFIX):
+            kept = self._look_ups.kept(scope)
+            if kept is not None:
+                await self._send_form(kept, scope, send, began_s, [])
+                return
         try:
             place = self._limits.begin(scope)
         except RequestRefused as refusal:
@@ -286,9 +309,13 @@ class _App(Starlette):
         except RequestRefused as refusal:
             await self._refuse(refusal, scope, receive, self._cross_origin.allowing(scope, send))
             return
+        await self._send_form(prepared, scope, send, began_s, [*self._cross_origin.own_headers(scope["headers"])])
+
+    async def _send_form(
+        self, prepared: PreparedResponse, scope: Scope, send: Send, began_s: float, more: list[tuple[bytes, bytes]]
+    ) -> None:
         start, body, content = prepared.form_for(scope["headers"])
         self._http.count(scope["path"], start["status"], began_s)
-        more = [*self._cross_origin.own_headers(scope["headers"])]
         if is_https(scope):
             more.append(STRICT_TRANSPORT)
         send_complete = scope.get("extensions", {}).get(SEND_COMPLETE)

@@ -9,9 +9,10 @@ from holdfast.types import KV, Clock, Database, Logger
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Completeness, Reloaded
-from tocsin.settings import AccessKey, Settings
+from tocsin.settings import AccessKey, LookupPath, Settings
 from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import Rules
+from tocsin.upstream.lookups import LookUps
 
 PROOF_AGE_S = 5.0
 NO_SCHEDULER = Completeness(None, None, None, "the scheduler does not answer")
@@ -25,10 +26,12 @@ class Keys:
     admin: tuple[AccessKey, ...] = ()  # of operators and of viewers
     cron: tuple[AccessKey, ...] = ()
     chainhook: tuple[AccessKey, ...] = ()
+    lookup: tuple[AccessKey, ...] = ()
 
 
 def keys_of(settings: Settings) -> Keys:
-    return Keys((*settings.admin_key, *settings.viewer_key), settings.cron_secret, settings.chainhook_secret)
+    admin = (*settings.admin_key, *settings.viewer_key)
+    return Keys(admin, settings.cron_secret, settings.chainhook_secret, settings.lookup_key)
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class WebDeps:
     simulator: str | None = None  # the path of a demo's simulator
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for another's work
     reload: Callable[[], Awaitable[Reloaded]] | None = None  # None: the platform gives settings to a new deployment
+    lookup_paths: tuple[LookupPath, ...] = ()
+    look_ups: LookUps | None = None  # None: the object has the answers, and runs elsewhere
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, streams end
 
     @property

@@ -31,6 +31,7 @@ from tocsin.swaps.submit import RECEIVE
 from tocsin.swaps.trades import refused_since
 from tocsin.swaps.walk import list_ages
 from tocsin.upstream.budget import BudgetStatus
+from tocsin.upstream.lookups import LookupUse
 from tocsin.web.cache import SharedResults
 from tocsin.web.deps import WebDeps
 from tocsin.web.response import NO_STORE
@@ -317,6 +318,7 @@ def _of_status(status: Status, now: int) -> list[MetricFamily]:
         MetricFamily("task_consecutive_failures", "failed runs in a row", by("task", status.consecutive_failures)),
         MetricFamily("task_runs_total", "runs that ended, by outcome", runs),
         *_of_budgets(status),
+        *_of_lookups(status.lookups),
         MetricFamily(
             "chainhook_last_push_timestamp_seconds",
             "when the last push from Chainhook was received",
@@ -344,6 +346,26 @@ def _of_budgets(status: Status) -> list[MetricFamily]:
             "when the month of the plan ends",
             budgets(lambda budget: _seconds(budget.month_ends_at)),
         ),
+    ]
+
+
+def _of_lookups(uses: Mapping[str, LookupUse]) -> list[MetricFamily]:
+    """What other programs have asked the upstreams for; empty while there are none."""
+    outcomes = [
+        ({"key": key, "outcome": outcome}, count)
+        for key, use in uses.items()
+        for outcome, count in (
+            ("asked", use.lookups - use.hits - use.stale - use.refused - use.failed),
+            ("hit", use.hits),
+            ("stale", use.stale),
+            ("refused", use.refused),
+            ("failed", use.failed),
+        )
+    ]
+    calls = by("key", {key: use.calls for key, use in uses.items()})
+    return [
+        MetricFamily("lookup_calls_total", "calls made for look-ups since the start, by the key that asked", calls),
+        MetricFamily("lookups_total", "look-ups since the start, by key and outcome", outcomes),
     ]
 
 

@@ -26,6 +26,7 @@ TAGS = {
     "prices": "Token prices, read from the cache.",
     "competition": "Swaps, agents and the leaderboard.",
     "scheduler": "The scheduler, for operators: needs the admin key.",
+    "upstreams": "What other programs may ask Hiro and Tenero through this service: needs a key of its own.",
     "service": "Health, metrics and this documentation.",
 }
 CACHED = (b"cache-control", b"public, max-age=300")
@@ -221,6 +222,8 @@ def _described(operation: Operation) -> FreeForm:
 
 
 def _content_of(response: ResponseDoc) -> FreeForm:
+    if response.is_any_json:
+        return {"content": _content({})}
     if not response.shapes:
         return {} if response.media_type == "application/json" else {"content": _text(response.media_type)}
     refs: list[JSON] = [schema_ref(shape) for shape in response.shapes]

@@ -32,14 +32,16 @@ from tocsin.web.response import LEVEL, PACKET_BYTES, ErrorBody, json_response
 
 Handler: TypeAlias = Callable[..., Awaitable[ASGIApp]]  # of the request, and of its query if the route has one
 F = TypeVar("F", bound=Handler)
-Access: TypeAlias = Literal["viewer", "operator", "cron", "chainhook"]
+Access: TypeAlias = Literal["viewer", "operator", "cron", "chainhook", "lookup"]
 # The header of each key, and the setting that has the keys.
 KEYS: Mapping[Access, tuple[str, str]] = {
     "viewer": ("X-Admin-Key", "ADMIN_KEY"),
     "operator": ("X-Admin-Key", "ADMIN_KEY"),
     "cron": ("X-Cron-Secret", "CRON_SECRET"),
     "chainhook": ("Authorization", "CHAINHOOK_SECRET"),
+    "lookup": ("X-Api-Key", "TOCSIN_LOOKUP_KEY"),  # Hiro's own header
 }
+LOOKUP_HEADER = b"x-api-key"
 IF_NONE_MATCH = replace(text("the ETag that you have: 304 if it is unchanged", "If-None-Match"), place="header")
 
 
@@ -50,7 +52,7 @@ class KeyMissing(RequestRefused):
 def authorize(request: Request, access: Access, keys: Keys, logger: Logger) -> AccessKey:
     """The key of the request; refuses one without a key that gives this access."""
     header, setting = KEYS[access]
-    known = {"cron": keys.cron, "chainhook": keys.chainhook}.get(access, keys.admin)
+    known = {"cron": keys.cron, "chainhook": keys.chainhook, "lookup": keys.lookup}.get(access, keys.admin)
     if not known:
         off = f"This route is switched off: set {setting} in .env and run `tocsin reload`, or restart with it."
         raise RequestRefused(503, "key_not_configured", off, headers={"Retry-After": "60"})
@@ -115,6 +117,7 @@ class ResponseDoc:
     shapes: tuple[type[SnakeShape], ...] = ()
     example: SnakeShape | None = None
     media_type: str = "application/json"
+    is_any_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,7 @@ class Operation:
     def tag(self) -> str:
         starts = ("/api/prices", "prices"), ("/api/competition", "competition"), ("/api/chainhook", "competition")
         own = next((tag for start, tag in starts if self.path.startswith(start)), "service")
+        own = "upstreams" if self.access == "lookup" else own
         return "scheduler" if self.access in {"viewer", "operator"} else own
 
     @property
@@ -286,7 +290,7 @@ def routes_of(
         app: ASGIApp = _Path(methods, limits, authorize, names)
         if compress and not any(operation.is_prepared for operation, _ in methods.values()):
             app = GZipMiddleware(app, minimum_size=PACKET_BYTES, compresslevel=LEVEL)
-        routes.append(Route(path, app))
+        routes.append(Route(path.replace("{path}", "{path:path}"), app))  # the rest of the path, slashes included
     return routes
 
 

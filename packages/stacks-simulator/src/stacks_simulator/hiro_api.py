@@ -23,6 +23,7 @@ from stacks_simulator import hiro_v1, hiro_v3
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import AssetKey, ChainTransaction
 from stacks_simulator.hiro_hooks import HookApi
+from stacks_simulator.hiro_lookups import READ_ONLY, LookupApi
 from stacks_simulator.hiro_pages import HiroHttpError, HiroQuery, tag_headers
 from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
 
@@ -64,6 +65,7 @@ class HiroApi:
         self.etag_stuck = False
         self._last_etag = ""  # of the network's list
         self.hooks = HookApi(chain)
+        self.lookups = LookupApi(chain)
 
     def set_network_list(self, state: str) -> None:
         for known in get_args(NetworkListState):
@@ -82,6 +84,8 @@ class HiroApi:
     def _route(self, request: SimulatedRequest) -> SimulatedReply:
         if request.path.startswith("/chainhooks/"):
             return self.hooks.reply(request)
+        if READ_ONLY.fullmatch(request.path) and request.method == "POST":
+            return self.lookups.call(request)
         for route in HIRO_ROUTES:
             match = route.pattern.fullmatch(request.path)
             if match and request.method == "GET":
@@ -215,6 +219,20 @@ class HiroApi:
         page = pages.v3_events(tx, limit, int(cursor or 0))
         return _tagged(page.body(limit, lambda row: hiro_v3.event_row(*row)), etag)
 
+    # What sites look up
+
+    def name(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        return self.lookups.name(query, params)
+
+    def names_of(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        return self.lookups.names_of(query, params)
+
+    def identities(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        return self.lookups.identities(query, params)
+
+    def balances(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
+        return self.lookups.balances(query, params)
+
     # The node
 
     def status(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
@@ -339,6 +357,10 @@ HIRO_ROUTES = _routes(
     ("/extended/v1/tx/{tx_id}", HiroApi.v1_transaction, True),
     ("/extended/v1/address/{principal}/transactions", HiroApi.v1_transactions, True),
     ("/extended/v1/address/{principal}/transactions_with_transfers", HiroApi.v1_transactions_with_transfers, True),
+    ("/v1/names/{name}", HiroApi.name, False),
+    ("/v1/addresses/stacks/{principal}", HiroApi.names_of, False),
+    ("/extended/v1/tokens/nft/holdings", HiroApi.identities, True),
+    ("/extended/v1/address/{principal}/balances", HiroApi.balances, True),
     ("/extended", HiroApi.status, False),
     ("/v2/info", HiroApi.info, False),
 )

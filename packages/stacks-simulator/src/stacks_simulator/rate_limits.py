@@ -61,9 +61,9 @@ class CallerUsage:
                 self._numbers[window] = number
                 self.used[window] = 0
 
-    def full_window(self, plan: LimitPlan) -> LimitWindow | None:
-        """The longest window that is used up."""
-        return next((window for window in reversed(self.windows) if self.remaining(window, plan) == 0), None)
+    def full_window(self, plan: LimitPlan, cost: int = 1) -> LimitWindow | None:
+        """The longest window that has too little left."""
+        return next((window for window in reversed(self.windows) if self.remaining(window, plan) < cost), None)
 
     def remaining(self, window: LimitWindow, plan: LimitPlan) -> int:
         return max(0, plan.limit(window) - self.used[window])
@@ -83,8 +83,8 @@ class UpstreamRateLimit:
         self._plans = keyed, anonymous
         self._usages: dict[str, CallerUsage] = {}
 
-    def admit(self, headers: Mapping[str, str], now_ms: int) -> LimitDecision:
-        """Count the request, or reject it."""
+    def admit(self, headers: Mapping[str, str], now_ms: int, cost: int = 1) -> LimitDecision:
+        """Count the request as several if it costs more, or reject it."""
         raise NotImplementedError
 
     def limited_reply(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:
@@ -124,18 +124,18 @@ class HiroRateLimit(UpstreamRateLimit):
         self.keys = keys  # None: every key is valid
         self.keys_ignored = False  # True: silently treat every caller as anonymous
 
-    def admit(self, headers: Mapping[str, str], now_ms: int) -> LimitDecision:
+    def admit(self, headers: Mapping[str, str], now_ms: int, cost: int = 1) -> LimitDecision:
         key = "" if self.keys_ignored else headers.get("x-api-key", "")
         if key and self.keys is not None and key not in self.keys:
             return LimitDecision({}, json_reply(403, {"message": "Invalid authentication credentials"}))
         plan, usage = self.plan(key), self._usage(key, now_ms)
-        if window := usage.full_window(plan):
+        if window := usage.full_window(plan, cost):
             wait_s = seconds_left(window, now_ms)
             # In a 429, `remaining` and `reset` describe the full window; `limit` is still that of the second.
             limited = {"ratelimit-remaining": "0", "ratelimit-reset": str(wait_s)}
             return LimitDecision({**_hiro_headers(plan, usage), **limited}, self.limited_reply(window, str(wait_s)))
-        usage.spend(1)
-        return LimitDecision(_hiro_headers(plan, usage))
+        usage.spend(cost)
+        return LimitDecision(_hiro_headers(plan, usage, cost))
 
     def limited_reply(self, window: LimitWindow, retry_after: str | None) -> SimulatedReply:
         text = f"Per-{window} rate limit exceeded for stacks quota."
@@ -154,14 +154,14 @@ class TeneroRateLimit(UpstreamRateLimit):
     def __init__(self, keyed: LimitPlan = TENERO_STARTER, anonymous: LimitPlan = TENERO_ANONYMOUS) -> None:
         super().__init__(keyed, anonymous)
 
-    def admit(self, headers: Mapping[str, str], now_ms: int) -> LimitDecision:
+    def admit(self, headers: Mapping[str, str], now_ms: int, cost: int = 1) -> LimitDecision:
         key = headers.get("x-api-key", "")
         plan, usage = self.plan(key), self._usage(key, now_ms)
         if window := usage.full_window(plan):
             # Tenero sends Retry-After for a full minute, but not for a full month.
             wait_s = str(seconds_left(window, now_ms)) if window == "minute" else None
             return LimitDecision(_tenero_headers(plan, usage), self.limited_reply(window, wait_s))
-        usage.spend(1)
+        usage.spend(cost)
         label = "api-key" if key else "web-ui-ip"
         return LimitDecision({"x-ratelimit-type": label, **_tenero_headers(plan, usage)})
 
@@ -188,12 +188,12 @@ def _window_number(window: LimitWindow, now_ms: int) -> int:
     return now_ms // (60_000 if window == "minute" else 1_000)
 
 
-def _hiro_headers(plan: LimitPlan, usage: CallerUsage) -> dict[str, str]:
+def _hiro_headers(plan: LimitPlan, usage: CallerUsage, cost: int = 1) -> dict[str, str]:
     headers = {
         "ratelimit-limit": str(plan.second),
         "ratelimit-remaining": str(usage.remaining("second", plan)),
         "ratelimit-reset": "1",
-        "x-ratelimit-cost-stacks": "1",
+        "x-ratelimit-cost-stacks": str(cost),
     }
     for window in usage.windows:
         headers[f"x-ratelimit-limit-stacks-{window}"] = str(plan.limit(window))

@@ -9,6 +9,7 @@ from stacks_simulator.addresses import digest
 from stacks_simulator.chain import Chain
 from stacks_simulator.faults import FaultInjector, FaultKind
 from stacks_simulator.hiro_api import HiroApi
+from stacks_simulator.hiro_lookups import cost_of
 from stacks_simulator.http_messages import Delivery, SimulatedReply, SimulatedRequest, UpstreamName
 from stacks_simulator.rate_limits import HiroRateLimit, TeneroRateLimit, UpstreamRateLimit
 from stacks_simulator.tenero_api import TeneroApi
@@ -76,7 +77,8 @@ class Simulator:
         self.advance()
         now_ms = self.clock.now()
         rate_limit = self.rate_limit(upstream)
-        decision = rate_limit.admit(request.headers, now_ms)
+        cost = cost_of(request) if upstream == "hiro" else 1
+        decision = rate_limit.admit(request.headers, now_ms, cost)
         reply = decision.error_reply or self._reply(upstream, request)
         reply = reply.with_headers({**decision.headers, **self._edge_headers(now_ms)})
         delivery, fault = self.faults.deliver(upstream, request, reply, rate_limit, now_ms)

@@ -273,6 +273,22 @@
  */
 
 /**
+ * What one program has used since the process started.
+ *
+ * `calls` were made for it, `hits` were answered without one. `stale` answers were given for lack of a new one;
+ * `refused` ones had no call left, `failed` ones no usable answer.
+ *
+ * @typedef {{
+ *   lookups?: number,
+ *   calls?: number,
+ *   hits?: number,
+ *   stale?: number,
+ *   refused?: number,
+ *   failed?: number,
+ * }} LookupUse
+ */
+
+/**
  * The position of a page in its list.
  *
  * @typedef {{
@@ -668,6 +684,7 @@
  *   tasks: Record<string, TaskStatus>,
  *   budgets: Record<string, BudgetStatus>,
  *   lastJobAt?: Record<string, number>,
+ *   lookups?: Record<string, LookupUse>,
  *   [name: string]: any,
  * }} Status
  */
