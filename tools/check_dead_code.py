@@ -27,9 +27,9 @@ STARLETTE = "Starlette reads it"
 PYTEST = "pytest calls it"
 TYPER = "typer reads it"
 ANNOTATION = "the name is in a quoted annotation"
+JOBS = "callers of an object with jobs use it"
 METRIC = "web/metrics.py reads all counters of the runtime as fields"
 EXCEPTIONS = {
-    "delete_alarm": CLOUDFLARE,
     "delete_all": CLOUDFLARE,
     "transaction_sync": CLOUDFLARE,
     "id_from_string": CLOUDFLARE,
@@ -46,6 +46,9 @@ EXCEPTIONS = {
     "pytest_addoption": PYTEST,
     "pytest_configure": PYTEST,
     "pytest_pyfunc_call": PYTEST,
+    "ended_at": JOBS,
+    "unschedule": JOBS,
+    "run_now": JOBS,
     "_clock_resolution": "asyncio's loop reads it",
     "jump": "tests set the clock with it",
     "__signature__": TYPER,

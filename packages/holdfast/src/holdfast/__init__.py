@@ -11,10 +11,11 @@ from holdfast.types import AlarmInfo, DurableObject
 if TYPE_CHECKING:
     from holdfast.local.open_objects import open_objects
     from holdfast.schedule import Cron, Every
+    from holdfast.schedules import Schedules
 
-__all__ = ["AlarmInfo", "Cron", "DurableObject", "Every", "open_objects"]
+__all__ = ["AlarmInfo", "Cron", "DurableObject", "Every", "Schedules", "open_objects"]
 
-_LATER = {"Cron": "schedule", "Every": "schedule", "open_objects": "local.open_objects"}
+_LATER = {"Cron": "schedule", "Every": "schedule", "Schedules": "schedules", "open_objects": "local.open_objects"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - as a module's attributes are
