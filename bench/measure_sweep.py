@@ -25,8 +25,7 @@ from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import CADENCE_MS, World, chain_of, number, open_world, sweep
 from tocsin.swaps.rules import built_in
-from tocsin.swaps.sweep import Sweep
-from tocsin.swaps.walk import Visits
+from tocsin.swaps.sweep import Sweep, Visits
 from tocsin.upstream.budget import Quota
 
 LATENCY_S = 0.06

@@ -15,7 +15,7 @@ LONG_FILES = {
     "tests/local/test_server.py": "one server, with each limit of a connection",
     "tests/scheduler/test_scheduler_do.py": "one object",
     "tests/swaps/test_feed.py": "one task, with each way in which a list can mislead it",
-    "tests/swaps/test_feed_state.py": "one state, compared with a model",
+    "tests/swaps/test_position.py": "one position, compared with models of lists",
     "tests/swaps/test_sweep.py": "one task, with each way in which a list can mislead it",
     "tests/swaps/test_verify.py": "one verification, with each kind of answer",
     "tests/upstream/test_client.py": "one client, with each kind of answer",

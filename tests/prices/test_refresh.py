@@ -211,7 +211,7 @@ async def test_a_price_that_goes_missing_is_kept_and_reported(tmp_path: Path) ->
         assert (result.counters["succeeded"], result.counters["withoutPrice"]) == (1, 2)
         assert result.counters["unpricedTokens"] == []
         assert await usd_of(bench, "stx") == 0.85
-        gone = [line.fields["token"] for line in bench.wired.log.of("price.gone_missing")]
+        gone = [line.fields["token"] for line in bench.wired.log.of("price.disappeared")]
         assert gone == ["stx", SBTC]
 
 
@@ -325,13 +325,13 @@ async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
         market.pages[0]["stx"] = 85.0
         first = await bench.run(TASK)
         held = await usd_of(bench, "stx")
-        assert bench.wired.log.of("price.jump_believed") == []
+        assert bench.wired.log.of("price.jump_accepted") == []
         second = await bench.run(TASK)
         believed = await usd_of(bench, "stx")
 
         assert (first.counters["heldBack"], second.counters["heldBack"]) == (1, 0)
         assert (held, believed) == (0.85, 85.0)
-        lines = [*bench.wired.log.of("price.jump_held"), *bench.wired.log.of("price.jump_believed")]
+        lines = [*bench.wired.log.of("price.jump_held"), *bench.wired.log.of("price.jump_accepted")]
         assert [line.fields["token"] for line in lines] == ["stx", "stx"]
         assert [(line.level, line.fields["was"]) for line in lines] == [("WARN", 0.85), ("INFO", 0.85)]
 

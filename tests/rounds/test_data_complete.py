@@ -9,8 +9,8 @@ from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S
 from tocsin.rounds.data_complete import LastRead, RecordFacts, incomplete_because, load_record, unread_because
 from tocsin.rounds.round import RoundRules
 from tocsin.rounds.store import load_unfinished
-from tocsin.swaps.feed_state import FeedState, save_state, set_value
-from tocsin.swaps.proof import ProofFacts
+from tocsin.swaps.position import FeedState, save_state, set_value
+from tocsin.swaps.proof import Proof
 from tocsin.swaps.rules import Rules
 
 FOLLOWED = FeedState(started_at=1, looked_at=1, complete_at=GRACE_S * 1000, rests_on=RULES.version)
@@ -60,7 +60,7 @@ async def test_times_of_a_clock_that_was_ahead_show_nothing(tmp_path: Path) -> N
         looked = replace(FOLLOWED, complete_at=ahead * 1000)
         reasons = [await reason(world, looked), await reason(world, looked, at_s=ahead)]
         await world.swept(ahead)
-        none = FeedState(way="contracts")
+        none = FeedState(source="contracts")
         reasons += [await reason(world, none), await reason(world, none, at_s=ahead)]
 
     unread = "the chain was not read completely since the grace ended (2027-01-22 09:00 UTC)"
@@ -205,7 +205,7 @@ def test_a_missing_nonce_after_the_round_does_not_hold_it_up(
     nonces_until: int | None, block_after: int | None, waits: bool
 ) -> None:
     """Block 1,000 lies after the round, so what is missing must lie in it or above it."""
-    proof = ProofFacts(rests=True, missing_nonces=2, nonces_until=nonces_until, unverified=0, verified_until=None)
+    proof = Proof(rests=True, missing_nonces=2, nonces_until=nonces_until, unverified=0, verified_until=None)
     version = RULES.version
     facts = RecordFacts(LastRead(FOLLOWED, None), proof, 0, block_after, 0, version, version)
 

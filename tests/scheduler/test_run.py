@@ -326,7 +326,7 @@ async def test_a_run_that_is_cut_off_after_many_newer_ones_is_noticed(tmp_path: 
 
 async def fail_a_unit(context: TaskContext) -> TaskResult:
     context.progress(1, 3)
-    context.logger.bind(unit="SP.one").warning("sweep.unit_failed", reason="HTTP 503")
+    context.logger.bind(unit="SP.one").warning("sweep.unit_unanswered", reason="HTTP 503")
     context.logger.debug("sweep.detail")
     await asyncio.sleep(5)
     context.progress(2, 3)
@@ -351,7 +351,7 @@ async def test_a_run_is_shown_with_its_lines_while_it_runs_and_after_its_end(tmp
     assert (under_way.run.outcome, under_way.progress.done, under_way.progress.total) == ("running", 1, 3)
     assert (ended.run.outcome, ended.run.done, ended.run.total) == ("partial", 2, 3)
     assert [(line.at, line.level, line.event, line.text) for line in ended.log.lines] == [
-        (ended.run.started_at, "WARN", "sweep.unit_failed", "unit=SP.one reason=HTTP 503")
+        (ended.run.started_at, "WARN", "sweep.unit_unanswered", "unit=SP.one reason=HTTP 503")
     ]
     assert under_way.log == ended.log == again.log
     assert ended == again

@@ -20,8 +20,8 @@ from support.whole_service import SWEEP_ALONE, SWEEP_S, Service, Spy, Throttle, 
 from tocsin.fetch import FetchResponse
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
-from tocsin.swaps.feed_state import ASK_AGAIN_MS
-from tocsin.swaps.walk import list_ages
+from tocsin.swaps.feed import ASK_AGAIN_MS
+from tocsin.swaps.position import list_ages
 from tocsin.upstream.budget import Quota
 
 MINUTE_S, HOUR_S = 60, 3_600

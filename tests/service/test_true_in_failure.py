@@ -14,7 +14,7 @@ from support.competition import chain_of
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from support.whole_service import PRICES_S, SWEEP_ALONE, SWEEP_S, Spy, Throttle, service
 from tocsin.settings import Settings
-from tocsin.swaps.walk import list_ages
+from tocsin.swaps.position import list_ages
 from tocsin.upstream.budget import Quota
 
 

@@ -25,7 +25,8 @@ from tocsin.rounds.round import CATEGORIES
 from tocsin.swaps.agents import TABLES
 from tocsin.swaps.codes import Code
 from tocsin.swaps.explain import explain, explain_check
-from tocsin.swaps.rules import TIER, Check, Tier, rules_of
+from tocsin.swaps.rules import SQL as RULES_SQL
+from tocsin.swaps.rules import Check, Tier, rules_of
 from tocsin.swaps.types import Explanation
 from tocsin.swaps.verify import moves_if_needed
 from tocsin.upstream.answer import value_or_raise
@@ -414,7 +415,7 @@ class CommandUsers(RoundOperators):
             return explain_check(Check("transaction", "Hiro does not know it", Code.TX_NOT_FOUND))
         rules, sender = rules_of(self._history.settings), found.transaction.sender
         with self._history.reader.at_one_instant() as live:
-            row = live.execute(TIER, (sender,)).fetchone()
+            row = live.execute(RULES_SQL["tier"], (sender,)).fetchone()
         tier: Tier = "not_registered" if row is None else row[0]
         moves = await moves_if_needed(client, session, found, tier, rules)
         return explain(found.transaction, moves, tier, rules)

@@ -80,7 +80,7 @@ class ConsoleApi:
         if found is None:
             return refused_with(404, "unknown_run", f"there is no run {number[:20]}")
         record = RunRecord.from_json(found)
-        failed = RunLine(record.started_at + 80, "WARN", "sweep.unit_failed", "unit=<b>SP.one</b> reason=HTTP 503")
+        failed = RunLine(record.started_at + 80, "WARN", "sweep.unit_unanswered", "unit=<b>SP.one</b> reason=HTTP 503")
         done = RunLine(record.started_at + 90, "INFO", "prices.refreshed", "succeeded=13 failed=0")
         lines = RunLines([failed, done], 4)
         return JSONResponse(shaped(RunDetail, RunDetail("v1", record, None, lines).to_json()))

@@ -20,7 +20,7 @@ from tocsin.rounds.round import RoundAnswer
 from tocsin.rounds.task import rounds_task
 from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
 from tocsin.settings import Settings
-from tocsin.swaps.feed_state import set_value
+from tocsin.swaps.position import set_value
 from tocsin.swaps.rules import Rules, built_in, rules_of
 from tocsin.swaps.values import value_swaps
 from tocsin.upstream.limiter import request_session, task_session

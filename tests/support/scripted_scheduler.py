@@ -120,7 +120,7 @@ class ScriptedScheduler:
         self._called("run", number)
         for run in self.history:
             if run.id == number:
-                line = RunLine(run.started_at, "WARN", "sweep.unit_failed", "unit=SP.one reason=HTTP 503")
+                line = RunLine(run.started_at, "WARN", "sweep.unit_unanswered", "unit=SP.one reason=HTTP 503")
                 return RunDetail("v1", run, None, RunLines([line], 3)).to_json()
         raise UsageError(f"there is no run {number}")
 

@@ -33,24 +33,27 @@ from support.competition import (
     started,
     sweep,
     trading,
+    transaction,
 )
 from support.history import frozen
 from support.simulated_fetch import SimulatedFetch
 from support.whole_service import Throttle
 from tocsin.errors import RunStopped
 from tocsin.fetch import FetchResponse
+from tocsin.scheduler.types import Completeness
 from tocsin.settings import Settings
 from tocsin.swaps import proof as nonces
 from tocsin.swaps import store
 from tocsin.swaps.codes import Code
-from tocsin.swaps.feed import EMPTY_RESULT, FeedCounts, blocks_behind, feed_counters, feed_result
-from tocsin.swaps.feed_state import FeedGap, FeedMark, FeedState, MeasuredTraffic, load_state, save_state, set_value
+from tocsin.swaps.feed import EMPTY_RESULT, FeedCounts
+from tocsin.swaps.lists import PageRead
 from tocsin.swaps.pool import StopReason
-from tocsin.swaps.proof import ProofFacts, completeness
+from tocsin.swaps.position import Anchor, FeedState, Gap, MeasuredTraffic, Position, load_state, save_state, set_value
+from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import built_in
+from tocsin.swaps.store import Refusal
 from tocsin.swaps.sweep import Sweep
 from tocsin.swaps.verify import Tally
-from tocsin.swaps.walk import Anchor
 from tocsin.text import utc_time
 
 CONTRACTS = len(built_in().contracts)
@@ -361,7 +364,7 @@ async def test_a_sweep_asks_for_another_if_the_first_look_came_later(tmp_path: P
         alone = Sweep(world.run(), world.rules, cadence_ms=900_000)
         await alone.prepare()
         switched_off = await alone.needed_again_at()
-        await save_state(world.db, FeedState(way="contracts", started_at=now()), now()).run()
+        await save_state(world.db, FeedState(source="contracts", started_at=now()), now()).run()
         other_way = await made.needed_again_at()
 
     assert without_look[0] == without_look[1]
@@ -450,7 +453,7 @@ async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
             await world.clock.sleep(60)
             result = await feed(world)
             claims.append(number(result.counters, "completeUntilBlock"))
-            reached.append((await load_state(world.db)).mark.complete_block or 0)
+            reached.append((await load_state(world.db)).position.complete_block or 0)
             counts.append(len(await world.rows()))
             sizes.append(await state_size(world))
             delays.append(number(result.counters, "blocksBehind"))
@@ -967,7 +970,7 @@ async def test_a_gap_that_cannot_be_read_does_not_prevent_the_look(wrong: str, t
 
         with world.answering(changed):
             await feed(world)
-            left = (await load_state(world.db)).mark.gaps
+            left = (await load_state(world.db)).position.gaps
             answer = wrong
             await world.wait(60)
             later = chain.swap(chain.wallets[1])
@@ -1016,7 +1019,7 @@ async def test_for_five_minutes_a_page_of_the_gap_comes_before_the_look(
         before = len(world.simulator.requests)
         result = await feed(world)
 
-    assert len(state.mark.gaps) == 1
+    assert len(state.position.gaps) == 1
     queries = [request.query for request in list(world.simulator.requests)[before:]]
     assert ["cursor=" in query for query in queries[:2]] == [gap_first, not gap_first]
     assert result.incomplete is None
@@ -1176,7 +1179,7 @@ async def test_a_list_whose_etag_is_stuck_hides_nothing(tmp_path: Path) -> None:
 
 
 async def test_the_state_of_an_earlier_release_is_continued(tmp_path: Path) -> None:
-    """It has an ETag and the word quiet, which mean nothing any more; the mark is kept."""
+    """It has an ETag and the word quiet, which mean nothing any more; the position is kept."""
     async with followed(tmp_path, 2) as (world, _):
         state = await load_state(world.db)
         stored = {**state.to_json(), "etag": '"0xa2"', "quiet": True}
@@ -1186,7 +1189,7 @@ async def test_the_state_of_an_earlier_release_is_continued(tmp_path: Path) -> N
         loaded = await load_state(world.db)
 
     assert result.incomplete is None
-    assert (loaded.started_at, loaded.mark) == (state.started_at, state.mark)
+    assert (loaded.started_at, loaded.position) == (state.started_at, state.position)
 
 
 # The report of a run
@@ -1196,20 +1199,27 @@ def anchor(height: int) -> Anchor:
     return Anchor(f"0x{height}", f"0xb{height}", height, 0)
 
 
-READ = FeedMark((anchor(100), anchor(90)))
+READ = Position((anchor(100), anchor(90)))
 
 
-BEHIND = FeedMark((anchor(100), anchor(90)), (FeedGap("cursor", (95, 0)),))
+BEHIND = Position((anchor(100), anchor(90)), (Gap("cursor", (95, 0)),))
+
+
+def refusal(txid: str, code: Code) -> Refusal:
+    return Refusal(transaction(txid, "S"), code, "why", "cron")
 
 
 def test_the_counters_of_a_look() -> None:
     """Each in its own field; contracts that are not listed are no refusals of the competition."""
-    counts = FeedCounts(pages=6, transactions=7, found=8, visited=9)
-    counts.refused = {"0x1": Code.TX_FAILED, "0x2": Code.CONTRACT_NOT_ALLOWLISTED, "0x3": Code.BEFORE_COMP_START}
-    counts.facts = ProofFacts(True, 10, None, 0, None)
-    state = FeedState(reason="why", mark=BEHIND, traffic=MeasuredTraffic(NOW, 5, 4_000))
+    complete = Completeness(90, None, 10, None)
+    counts = FeedCounts(replace(TALLY), pages=6, transactions=7, found=8, visited=9, complete=complete)
+    counts.tally.reasons = Counter(TALLY.reasons)
+    counts.count(PageRead(refusals=[refusal("0x1", Code.TX_FAILED), refusal("0x2", Code.CONTRACT_NOT_ALLOWLISTED)]))
+    for _ in range(2):  # two lists show it
+        counts.count(PageRead(refusals=[refusal("0x3", Code.BEFORE_COMP_START)]))
+    state = FeedState(reason="why", position=BEHIND, traffic=MeasuredTraffic(NOW, 5, 4_000))
 
-    assert feed_counters(counts, state, TALLY, 2) == {
+    assert counts.counters(state, 2) == {
         "way": "network",
         "reason": "why",
         "pages": 6,
@@ -1240,22 +1250,25 @@ def test_a_look_that_did_nothing_counts_nothing() -> None:
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (FeedState(mark=BEHIND), 10),
-        (FeedState(mark=READ), 0),
-        (FeedState(mark=BEHIND, way="contracts"), 0),
+        (FeedState(position=BEHIND), 10),
+        (FeedState(position=READ), 0),
+        (FeedState(position=BEHIND, source="contracts"), 0),
         (FeedState(), 0),
-        (FeedState(mark=FeedMark((anchor(100),), (FeedGap("cursor", (95, 0)),))), 0),
+        (FeedState(position=Position((anchor(100),), (Gap("cursor", (95, 0)),))), 0),
     ],
 )
 def test_how_many_blocks_a_list_is_behind(state: FeedState, expected: int) -> None:
     """None where it is not followed, or nothing is known to be complete."""
-    assert blocks_behind(state) == expected
+    assert state.blocks_behind == expected
 
 
 def ended(
-    counts: FeedCounts | None = None, mark: FeedMark = READ, stop: StopReason | None = None, failure: str | None = None
+    counts: FeedCounts | None = None,
+    position: Position = READ,
+    stop: StopReason | None = None,
+    failure: str | None = None,
 ) -> Any:
-    return feed_result(counts or FeedCounts(), {"a": 1}, FeedState(mark=mark), stop, failure)
+    return (counts or FeedCounts()).result({"a": 1}, FeedState(position=position), stop, failure)
 
 
 def test_a_look_that_read_everything_is_complete() -> None:
@@ -1293,7 +1306,7 @@ def test_what_a_look_left_is_said() -> None:
     [
         (FeedCounts(unverified=1), False),
         (FeedCounts(unverified=1, pages=1), True),
-        (FeedCounts(unverified=1, verified=1), True),
+        (FeedCounts(Tally(pending=1), unverified=1), True),
     ],
 )
 def test_a_look_has_come_further_if_it_did_anything(counts: FeedCounts, *, progressed: bool) -> None:

@@ -29,7 +29,7 @@ from tocsin.stacks import AccountNonce, ContractCall, MinedAt, StxPayment, Trans
 from tocsin.swaps import proof as nonces
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import Code
-from tocsin.swaps.lists import ListReader, first_funders, record_funders, relevant_calls, relevant_to, triage
+from tocsin.swaps.lists import ListReader, first_funders, record_funders, relevant, triage
 from tocsin.swaps.rules import Rules, built_in
 from tocsin.swaps.store import Candidate, Known
 from tocsin.swaps.sweep import Sweep
@@ -66,9 +66,9 @@ def test_only_calls_that_may_count_are_looked_at() -> None:
     ]
     tiers: Any = {WALLET: "eligible"}
 
-    assert [each.tx_id for each in relevant_to(WALLET, rows, tiers, RULES)] == ["listed", "odd"]
-    assert [each.tx_id for each in relevant_to(CONTRACT, rows, tiers, RULES)] == ["listed"]
-    assert [each.tx_id for each in relevant_calls(rows, tiers, RULES)] == ["listed", "odd"]
+    assert [each.tx_id for each in relevant(rows, tiers, RULES, WALLET)] == ["listed", "odd"]
+    assert [each.tx_id for each in relevant(rows, tiers, RULES, CONTRACT)] == ["listed"]
+    assert [each.tx_id for each in relevant(rows, tiers, RULES)] == ["listed", "odd"]
 
 
 def test_rows_are_verified_refused_or_known() -> None:

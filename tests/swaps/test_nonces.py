@@ -12,8 +12,8 @@ from stacks_simulator.wallets import Wallet
 from support.competition import World, chain_of, open_world, register, transaction
 from tocsin.stacks import AccountNonce, MinedAt, Transaction
 from tocsin.swaps import proof as nonces
+from tocsin.swaps.position import count_failure
 from tocsin.swaps.proof import NonceRange, Ranges, add_seen, missing, settled
-from tocsin.swaps.walk import count_failure
 
 NOW = 1_778_700_600_000
 
@@ -127,7 +127,7 @@ async def store(world: World, wallet: str, *seen: tuple[int, int], shown: int | 
 
 async def proof_of(world: World) -> tuple[int, int | None]:
     """Return how many nonces are missing, and the block up to which none is."""
-    row = await nonces.proof(world.db).first()
+    row = await nonces.ask_for_proof(world.db)[0].first()
     assert row is not None
     return row["missing"], row["block"]
 

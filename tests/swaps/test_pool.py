@@ -82,8 +82,8 @@ async def test_a_failing_unit_harms_itself_alone() -> None:
     assert failed == {3: "broken", 5: "broken", 7: "unanswered"}
     assert len(results) == 20
     assert (pool.stop, pool.threw) == (None, 1)
-    assert log.named("sweep.unit_threw") == [{"unit": "3", "reason": "ZeroDivisionError('ours')"}]
-    assert [(line["unit"], line["reason"]) for line in log.named("sweep.unit_failed")] == [
+    assert log.named("sweep.unit_failed") == [{"unit": "3", "reason": "ZeroDivisionError('ours')"}]
+    assert [(line["unit"], line["reason"]) for line in log.named("sweep.unit_unanswered")] == [
         ("5", "not as agreed"),
         ("7", "no answer in time"),
     ]
@@ -251,7 +251,7 @@ async def test_the_first_failure_is_kept_up_to_two_hundred_characters() -> None:
 
     assert pool.first_failure == ("0: ValueError('" + "x" * 400)[:200]
     assert pool.threw == 2
-    assert [len(line.fields["reason"]) for line in log.of("sweep.unit_threw")] == [300, 300]
+    assert [len(line.fields["reason"]) for line in log.of("sweep.unit_failed")] == [300, 300]
 
 
 def test_twenty_are_verified_together_and_those_that_keep_failing_alone() -> None:

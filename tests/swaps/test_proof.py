@@ -13,10 +13,9 @@ from support.asgi import ask
 from support.competition import World, chain_of, feed, followed, open_world, register, started, sweep
 from support.scripted_scheduler import scene
 from tocsin.scheduler.types import Completeness
-from tocsin.swaps.feed_state import FeedGap, FeedMark, FeedState
-from tocsin.swaps.proof import ProofFacts, completeness, completeness_of, proven_block
+from tocsin.swaps.position import Anchor, FeedState, Gap, Position
+from tocsin.swaps.proof import Proof, completeness
 from tocsin.swaps.rules import AllowList, Rules
-from tocsin.swaps.walk import Anchor
 from tocsin.web.app import create_app
 
 VERIFYING = SimulatedFault(kind="status", status=503, upstream="hiro", path="tx/multiple")
@@ -192,50 +191,50 @@ def anchor(height: int) -> Anchor:
     return Anchor(f"0x{height}", f"0xb{height}", height, 0)
 
 
-READ = FeedMark((anchor(100), anchor(90)))
+READ = Position((anchor(100), anchor(90)))
 
 
-BEHIND = FeedMark((anchor(100), anchor(90)), (FeedGap("cursor", (95, 0)),))
+BEHIND = Position((anchor(100), anchor(90)), (Gap("cursor", (95, 0)),))
 
 
 # The proof
 
 
 @pytest.mark.parametrize(
-    ("facts", "block"),
+    ("proof", "block"),
     [
-        (ProofFacts(True, 0, None, 0, None), 100),
-        (ProofFacts(True, 1, 80, 0, None), 80),
-        (ProofFacts(True, 1, 80, 1, 70), 70),
-        (ProofFacts(True, 0, None, 1, 99), 99),
-        (ProofFacts(True, 1, 0, 0, None), None),
-        (ProofFacts(True, 1, 1, 0, None), 1),
-        (ProofFacts(False, 0, None, 0, None), None),
+        (Proof(True, 0, None, 0, None), 100),
+        (Proof(True, 1, 80, 0, None), 80),
+        (Proof(True, 1, 80, 1, 70), 70),
+        (Proof(True, 0, None, 1, 99), 99),
+        (Proof(True, 1, 0, 0, None), None),
+        (Proof(True, 1, 1, 0, None), 1),
+        (Proof(False, 0, None, 0, None), None),
     ],
 )
-def test_the_record_is_proven_up_to_the_least_of_its_limits(facts: ProofFacts, block: int | None) -> None:
+def test_the_record_is_proven_up_to_the_least_of_its_limits(proof: Proof, block: int | None) -> None:
     """What was read, what has all its nonces, what is verified; a block that does not exist proves nothing."""
-    assert proven_block(FeedState(mark=READ), facts) == block
-    assert proven_block(FeedState(mark=READ, way="contracts"), facts) is None
-    assert proven_block(FeedState(), facts) is None
+    assert proof.until_block(FeedState(position=READ)) == block
+    assert proof.until_block(FeedState(position=READ, source="contracts")) is None
+    assert proof.until_block(FeedState()) is None
 
 
 def test_what_keeps_the_proof_from_the_newest_block_is_named() -> None:
     """Everything that does, in one sentence."""
-    state = FeedState(mark=BEHIND, started_at=NOW, looked_at=NOW - 5, complete_at=NOW - 5, newest_s=1_778_786_400)
-    told = completeness_of(state, ProofFacts(True, 2, 80, 3, 70))
+    state = FeedState(position=BEHIND, started_at=NOW, looked_at=NOW - 5, complete_at=NOW - 5, newest_s=1_778_786_400)
+    told = Proof(True, 2, 80, 3, 70).completeness(state)
 
     assert (told.until_block, told.as_of, told.missing_nonces) == (70, NOW - 5, 2)
     assert told.obstacle == (
         "a part of the network's list is unread, transactions of eligible wallets that no list has shown: 2,"
         " transactions that wait to be verified: 3"
     )
-    proven = ProofFacts(True, 0, None, 0, None)
-    read = replace(state, mark=READ)
-    assert completeness_of(read, proven).obstacle is None
-    old = completeness_of(replace(read, looked_at=NOW), proven).obstacle
+    proven = Proof(True, 0, None, 0, None)
+    read = replace(state, position=READ)
+    assert proven.completeness(read).obstacle is None
+    old = proven.completeness(replace(read, looked_at=NOW)).obstacle
     assert old == "the newest block that Hiro lists is of 2026-05-14 19:20 UTC"
-    dropped = completeness_of(replace(read, looked_at=None), proven).obstacle
+    dropped = proven.completeness(replace(read, looked_at=None)).obstacle
     assert dropped == "a part of the network's list is unread"
-    unread = completeness_of(state, ProofFacts(False, 0, None, 0, None)).obstacle
+    unread = Proof(False, 0, None, 0, None).completeness(state).obstacle
     assert unread == "not all lists of contracts and wallets were read yet"

@@ -275,7 +275,7 @@ async def test_a_flood_of_pushes_neither_fills_the_database_nor_delays_a_swap(tm
         assert [answer["queued"] for answer in answers] == [10_000] + [0] * 9
         assert [answer["refused"] for answer in answers] == [10_000] + [20_000] * 9
         assert len(await candidates(world)) == 10_000
-        assert sum(line["count"] for line in world.log.named("queue.full")) == 190_000
+        assert sum(line["count"] for line in world.log.named("queue.filled")) == 190_000
         assert await world.rows() == as_rows(world.simulator.truth())
         assert world.calls("tx/multiple") - calls <= 3
 
@@ -371,7 +371,7 @@ async def test_agents_have_a_bounded_queue_too(tmp_path: Path, monkeypatch: pyte
 
         assert (first["accepted"], second["accepted"]) == (True, False)
         assert "the queue of submitted trades is full" in second["note"]
-        assert [line["source"] for line in made.world.log.named("queue.full")] == ["agent"]
+        assert [line["source"] for line in made.world.log.named("queue.filled")] == ["agent"]
         assert await made.world.rows() == as_rows(made.world.simulator.truth())
 
 

@@ -1,5 +1,6 @@
 """The sweep: what it finds, which calls it makes, how it follows reorgs, changes of the rules, and faults."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -36,18 +37,8 @@ from tocsin.swaps.codes import Code
 from tocsin.swaps.pool import StopReason
 from tocsin.swaps.rules import AllowList, Rules, built_in
 from tocsin.swaps.store import Candidate, drift
-from tocsin.swaps.sweep import (
-    CURSOR,
-    EMPTY_RESULT,
-    Sweep,
-    SweepCounts,
-    _DailyPass,
-    counters_of,
-    sweep_result,
-    sweep_task,
-)
+from tocsin.swaps.sweep import CURSOR, EMPTY_RESULT, Sweep, SweepCounts, Visits, _DailyPass, sweep_task
 from tocsin.swaps.verify import Tally, Verifier
-from tocsin.swaps.walk import Visits
 from tocsin.upstream.answer import Malformed
 
 HOUR_S = 3_600
@@ -532,12 +523,12 @@ async def test_after_what_was_left_over_a_list_is_read_from_its_head(
         world.simulator.advance()
         began_at = world.clock.now()
         result = await sweep(world)
-        [mark] = await world.all("SELECT walked_at, gap_json FROM marks WHERE principal = ?", contract)
+        [mark] = await world.all("SELECT walked_at, position_json FROM marks WHERE principal = ?", contract)
         rows = await world.rows()
 
     assert result.incomplete is None
     assert mark["walked_at"] >= began_at
-    assert mark["gap_json"] is None
+    assert json.loads(mark["position_json"])["gaps"] == []
     assert rows == as_rows(chain.truth())
 
 
@@ -617,7 +608,7 @@ async def test_a_list_that_fails_is_counted_and_read_next_time(tmp_path: Path) -
     assert marks == [{"failures": 1, "walked_at": None}]
     assert second.counters["failedWallets"] == 0
     assert visited == 1
-    assert world.log.named("sweep.unit_failed")[0]["unit"] == bad
+    assert world.log.named("sweep.unit_unanswered")[0]["unit"] == bad
 
 
 @pytest.mark.slow
@@ -846,7 +837,7 @@ async def test_a_transaction_that_trips_our_code_harms_itself(tmp_path: Path, mo
     assert set(reasons) == {"verify_threw"}
     assert first.error is None
     assert {row["txid"] for row in rows} == {tx.tx_id for tx in sent} - {poison}
-    assert world.log.named("sweep.unit_threw")
+    assert world.log.named("sweep.unit_failed")
 
 
 async def test_a_cursor_that_is_not_accepted_is_given_up(tmp_path: Path) -> None:
@@ -855,8 +846,8 @@ async def test_a_cursor_that_is_not_accepted_is_given_up(tmp_path: Path) -> None
         chain.mine(*chain.burst(chain.wallets[0], 70, "multihop"))
         await sweep(world)
         await world.db.prepare("DELETE FROM swaps").run()
-        gap = '{"cursor": "text", "bottom": [9007199254740991, 0], "top": null}'
-        await world.db.prepare("UPDATE marks SET gap_json = ?, anchor_json = NULL").bind(gap).run()
+        unknown = '{"anchors": [], "gaps": [{"cursor": "text", "bottom": [9007199254740991, 0]}]}'
+        await world.db.prepare("UPDATE marks SET position_json = ?").bind(unknown).run()
         result = await sweep(world)
         rows = await world.rows()
 
@@ -1048,7 +1039,7 @@ def test_the_counters_of_a_sweep() -> None:
         tally=TALLY,
     )
 
-    assert counters_of(counts, 12, 2) == {
+    assert counts.counters(12, 2) == {
         "scanned": 1,
         "contracts": 12,
         "contractsScanned": 3,
@@ -1066,13 +1057,13 @@ def test_the_counters_of_a_sweep() -> None:
         "failedWallets": 7,
         "cursor": "w",
     }
-    nothing: FreeForm = dict.fromkeys(counters_of(counts, 12, 2), 0) | {"rejectionReasons": {}, "cursor": None}
+    nothing: FreeForm = dict.fromkeys(counts.counters(12, 2), 0) | {"rejectionReasons": {}, "cursor": None}
     assert {"way": "contracts", **nothing} == EMPTY_RESULT
 
 
 def swept(contracts: int = 2, stop: StopReason | None = None, failure: str | None = None, **counts: Any) -> Any:
     made = SweepCounts(**{"read": {"a", "b"}, **counts})
-    return sweep_result(made, {"a": 1}, contracts, stop, failure)
+    return made.result({"a": 1}, contracts, stop, failure)
 
 
 def test_a_sweep_that_read_everything_is_complete() -> None:
@@ -1130,7 +1121,8 @@ def test_a_sweep_that_was_stopped_is_limited_or_failed() -> None:
         ({"pages": 1}, True),
         ({"tally": Tally(inserted=1)}, True),
         ({"tally": Tally(reasons=Counter({Code.TX_FAILED: 1}))}, True),
-        ({"tally": Tally(pending=1)}, False),
+        ({"tally": Tally(pending=1)}, True),
+        ({"tally": Tally(failed=1)}, False),
     ],
 )
 def test_a_sweep_has_come_further_if_it_read_or_verified(counts: dict[str, Any], *, progressed: bool) -> None:

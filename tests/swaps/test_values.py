@@ -305,7 +305,7 @@ def test_values_and_totals_are_those_of_a_plain_search(prices: list[Any], swaps:
 
 def test_work_is_found_by_indexes() -> None:
     """However many swaps and points there are, only those that are due are read, and nothing is sorted."""
-    plan = query_plan(trade_values._WORK, 1, 2, 3, 4)
+    plan = query_plan(trade_values.SQL["swaps_to_value"], 1, 2, 3, 4)
 
     assert [line for line in plan if line.startswith("SCAN")] == ["SCAN d", "SCAN s"]  # what was found
     assert "TEMP B-TREE" not in " ".join(plan)
@@ -315,7 +315,7 @@ async def test_a_swap_that_moves_meanwhile_is_valued_again(tmp_path: Path) -> No
     """A reorg moves it between reading and writing: it gets no value of its old time, then that of its new one."""
     async with traded_at(tmp_path, [point("stx", T_MS, "1"), point("stx", T_MS + 3_600_000, "2")]) as db:
         await add_swaps(db, [PlainSwap(1, ONE, "stx", 3_000_000, USDA, 1_000_000, T_S)])
-        work = db.prepare(trade_values._WORK).bind(T_MS, 10, 7_200_000, 3_600_000)
+        work = db.prepare(trade_values.SQL["swaps_to_value"]).bind(T_MS, 10, 7_200_000, 3_600_000)
         read = (await work.all()).results
         [swap] = (await db.prepare("SELECT * FROM swaps").all()).results
         moved = {**swap, "block_hash": "0x2", "burn_block_time": T_S + 3_600}

@@ -662,7 +662,7 @@ async def test_one_run(tmp_path: Path) -> None:
         assert found.json() == (await made.client().run(run.id)).to_json()
         assert found.json()["run"] == run.to_json()
         assert found.json()["progress"] is None
-        assert "sweep.unit_failed" in [line["event"] for line in found.json()["log"]["lines"]]
+        assert "sweep.unit_unanswered" in [line["event"] for line in found.json()["log"]["lines"]]
         assert found.json()["log"]["leftOut"] > 0
         assert (unknown.status, unknown.json()["code"]) == (404, "unknown_run")
         assert (malformed.status, malformed.json()["code"]) == (400, "bad_number")

@@ -15,7 +15,7 @@ hold enough to make it plausible.
 A token without a price is not a failure. A refresh in which no token has one is a failure, and so is a failed list. A
 refresh in which some tokens had no answer is not complete.
 
-Emits `prices.refreshed`, `prices.asking_failed`, `price.jump_held`, `price.jump_believed`, `price.gone_missing`,
+Emits `prices.refreshed`, `prices.asking_failed`, `price.jump_held`, `price.jump_accepted`, `price.disappeared`,
 `prices.memory_unreadable`.
 """
 
@@ -340,7 +340,7 @@ class _Refresh:
         if verdict.jumped:
             log = logger.warning if verdict.kind == "held" else logger.info
             log(
-                "price.jump_held" if verdict.kind == "held" else "price.jump_believed",
+                "price.jump_held" if verdict.kind == "held" else "price.jump_accepted",
                 was=was,
                 seen=seen.price_usd,
                 decimals=seen.decimals,
@@ -348,7 +348,7 @@ class _Refresh:
                 why=verdict.why,
             )
         elif verdict.kind == "unpriced" and was is not None:
-            logger.warning("price.gone_missing", kept=was)
+            logger.warning("price.disappeared", kept=was)
         held = HeldPrice(seen.price_usd, seen.decimals) if verdict.kind == "held" else None
         self.memory[token_id] = replace(memory, held=held)
         if verdict.kind == "priced" or (verdict.kind == "unpriced" and was is None):

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from holdfast.types import Database, Row
 from tocsin.rounds.round import RoundRules
 from tocsin.sql import read_queries
-from tocsin.swaps.feed_state import KEY as FEED_STATE
-from tocsin.swaps.feed_state import FeedState, ask_for_values, state_of
-from tocsin.swaps.proof import ProofFacts, ask_for_facts, facts_of, proven_block
+from tocsin.swaps.position import FEED_KEY, FeedState, ask_for_values, state_of
+from tocsin.swaps.proof import Proof, ask_for_proof, read_proof
 from tocsin.swaps.rules import Rules
 from tocsin.swaps.sweep import RULES, SWEPT_AT
 from tocsin.text import utc_time
@@ -39,7 +38,7 @@ class RecordFacts:
     """How far the chain was read."""
 
     read: LastRead
-    proof: ProofFacts
+    proof: Proof
     unverified: int  # transactions that may lie within the round and wait to be verified
     block_after: int | None  # a block that certainly lies after the round
     unread_wallets: int = 0  # eligible ones whose own list was never read
@@ -48,7 +47,7 @@ class RecordFacts:
 
     @property
     def proven_block(self) -> int | None:
-        return proven_block(self.read.feed, self.proof)
+        return self.proof.until_block(self.read.feed)
 
 
 async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, *, feed_runs: bool) -> RecordFacts:
@@ -59,18 +58,18 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
     outside = (round_.starts_at - UNORDERED_S, round_.ends_at + UNORDERED_S)
     kept, of_round, eligible_now, unread, *proof = await db.batch(
         [
-            ask_for_values(db, FEED_STATE, SWEPT_AT, RULES),
+            ask_for_values(db, FEED_KEY, SWEPT_AT, RULES),
             db.prepare(SQL["blocks_and_unverified"]).bind(*outside),
             db.prepare(SQL["eligible_since"]).bind(round_.starts_at, round_.ends_at),
             db.prepare(SQL["unread_wallets"]),
-            *ask_for_facts(db),
+            *ask_for_proof(db),
         ]
     )
     values, waiting = _values(kept.results), of_round.results[0]
     read = _last_read(values, now, feed_runs=feed_runs)
     return RecordFacts(
         read,
-        facts_of(proof, read.feed, rules),
+        read_proof(proof, read.feed, rules),
         waiting["unverified"] + eligible_now.results[0]["n"],
         waiting["block_after"],
         unread.results[0]["n"],
@@ -80,7 +79,7 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
 
 
 async def load_last_read(db: Database, now: int, *, feed_runs: bool) -> LastRead:
-    rows = (await ask_for_values(db, FEED_STATE, SWEPT_AT).all()).results
+    rows = (await ask_for_values(db, FEED_KEY, SWEPT_AT).all()).results
     return _last_read(_values(rows), now, feed_runs=feed_runs)
 
 
@@ -89,7 +88,7 @@ def _values(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def _last_read(values: Mapping[str, str], now: int, *, feed_runs: bool) -> LastRead:
-    feed = state_of(values.get(FEED_STATE)) if feed_runs else FeedState(way="contracts")
+    feed = state_of(values.get(FEED_KEY)) if feed_runs else FeedState(source="contracts")
     if (feed.complete_at or 0) > now:
         feed = replace(feed, complete_at=None)
     swept_at = int(values.get(SWEPT_AT, 0))
@@ -100,7 +99,7 @@ def _is_followed(rules: RoundRules, read: LastRead) -> bool:
     """Return whether the network's list was read since the grace ended. Until it shows a later block, it may lag."""
     feed, ended_s = read.feed, rules.grace_ends_at
     shows = feed.newest_s is None or feed.newest_s >= ended_s
-    return feed.way == "network" and (feed.complete_at or 0) >= ended_s * 1000 and shows
+    return feed.source == "network" and (feed.complete_at or 0) >= ended_s * 1000 and shows
 
 
 def _is_swept(rules: RoundRules, read: LastRead) -> bool:
@@ -135,7 +134,7 @@ def _unrecorded_because(facts: RecordFacts) -> str | None:
     """Return which transactions were listed, or must exist, and are not recorded."""
     if facts.unverified:
         return f"transactions that wait to be verified: {facts.unverified}"
-    if facts.read.feed.way == "network" and facts.proof.missing_nonces and not _lie_after(facts):
+    if facts.read.feed.source == "network" and facts.proof.missing_nonces and not _lie_after(facts):
         return f"transactions of eligible wallets that no list has shown: {facts.proof.missing_nonces}"
     return None
 

@@ -12,7 +12,7 @@ Hiro interrupts a hook silently after failed deliveries. The task exists if the 
 hook that is not streaming makes the run incomplete: the status shows it at once, and the service is not ready if that
 lasts for two cadences. Nothing is lost in the meantime: the feed and the sweep find what no push reports.
 
-Emits `chainhook.received`, `chainhook.too_large`, `chainhook.ids_unusable`, `queue.full`, `chainhook.interrupted`,
+Emits `chainhook.received`, `chainhook.too_large`, `chainhook.ids_unusable`, `queue.filled`, `chainhook.interrupted`,
 `chainhook.reenabled`.
 """
 
@@ -132,7 +132,7 @@ async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCou
     )
     context.logger.info("chainhook.received", **counts.to_json())
     if counts.refused:
-        context.logger.warning("queue.full", source="chainhook", count=counts.refused)
+        context.logger.warning("queue.filled", source="chainhook", count=counts.refused)
     if push.without_id:
         reason = "transactions without a usable id"
         context.logger.warning("chainhook.ids_unusable", count=push.without_id, reason=reason)

@@ -1,54 +1,53 @@
 """The task `feed` follows the network's list of all transactions: one list shows everybody's swaps.
 
 A run first verifies what is queued. Then it reads the list from its head down to where it was read before. It queues
-the transactions that may count in the same batch as the new mark, and verifies them in the same run.
+the transactions that may count in the same batch as the new position, and verifies them in the same run.
 
 A page that breaks Hiro's contract must not stop it: a gap that leads nowhere is dropped and read again from the head.
 If the newest block of the list is old, Hiro has stopped or lags. The run is then incomplete, whatever it has read.
+While Hiro does not have the list, the sweep finds the swaps in the contracts' lists, and the feed asks once an hour.
 
 If a nonce of a wallet is missing, the list did not show one of its transactions; its own list is read at once.
 
-Emits `feed.restarted`, `feed.gap_dropped`, `feed.way_changed`, `wallet.nonce_missing`, and the events of reading,
+Emits `feed.restarted`, `feed.gap_dropped`, `feed.source_changed`, `wallet.nonce_missing`, and the events of reading,
 verifying and the pool.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
+from tocsin.scheduler.types import Completeness
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.stacks import Page, Transaction
 from tocsin.swaps import proof as nonces
-from tocsin.swaps.codes import Code
-from tocsin.swaps.feed_state import (
-    ASK_AGAIN_MS,
-    FeedGap,
+from tocsin.swaps.lists import ListReader, PageQueue, ReadCounts, record_funders
+from tocsin.swaps.pool import QueueVerifier, StopReason, UnitPool, run_result
+from tocsin.swaps.position import (
+    MONTH_MS,
     FeedState,
-    FeedStep,
-    Way,
-    choose_way,
-    joined,
+    Gap,
+    Source,
+    count_failure,
+    load_marks,
     load_state,
     measured,
     save_state,
     take_page,
 )
-from tocsin.swaps.lists import ListReader, PageQueue, PageRead, record_funders, relevant_calls
-from tocsin.swaps.pool import QueueVerifier, StopReason, UnitPool
-from tocsin.swaps.proof import ProofFacts, load_facts, proven_block
+from tocsin.swaps.proof import load_proof
 from tocsin.swaps.rules import Rules, Tier, rules_of, tiers_of
-from tocsin.swaps.verify import Tally
-from tocsin.swaps.walk import MONTH_MS, anchor_at, count_failure, load_marks
 from tocsin.text import long_duration, short_duration
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
 LONGEST_RUN_MS = 240_000
 OVERDUE_SWEEPS = 2  # by then a swap is as late as it would be without the feed
-LOOK_MS = 300_000  # how often the head is read while a gap is left and a run can afford only one call
+HEAD_MS = 300_000  # how often the head is read while a gap is left and a run can afford only one call
+ASK_AGAIN_MS = 3_600_000  # how often one call asks for the network's list while Hiro does not have it
 PAGES_MAX = 40  # per run: two thousand transactions; a longer stretch is read over several runs
 GAPS_MAX = 8  # more are joined, and what was read between them is read again
 VISITS_MAX = 5  # wallets with a missing nonce, per run
@@ -57,85 +56,56 @@ VISIT_PAGES_MAX = 5
 LASTING = ("Unauthorised", "Gone")  # answers that do not change by themselves
 THE_LIST = "the network's list"
 MISSING = "Hiro does not have the list of all transactions"
-
-_IN_STRETCH = """
-SELECT txid FROM swaps WHERE (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
+SERVED = "Hiro has the list of all transactions again"
 
 
 @dataclass(slots=True)
-class FeedCounts:
-    pages: int = 0
+class FeedCounts(ReadCounts):
     transactions: int = 0
-    found: int = 0
-    refused: dict[str, Code] = field(default_factory=dict)
     visited: int = 0
     failed_visits: int = 0
-    facts: ProofFacts | None = None  # None: nothing is proven
+    complete: Completeness | None = None  # None: nothing is proven
     old_block_age_ms: int | None = None  # if the newest block in the list is too old
-    unverified: int = 0
-    verified: int = 0  # whatever they turned out to be
+
+    def counters(self, state: FeedState, threw: int) -> FreeForm:
+        """Return the counters as `status()` shows them."""
+        return {
+            "way": state.source,
+            "reason": state.reason,
+            "pages": self.pages,
+            "transactions": self.transactions,
+            "found": self.found,
+            **self.tally.counters(threw),
+            "visited": self.visited,
+            "missingNonces": 0 if self.complete is None else self.complete.missing_nonces,
+            "completeUntilBlock": None if self.complete is None else self.complete.until_block,
+            "blocksBehind": state.blocks_behind,
+            "transactionsPerDay": None if state.traffic is None else state.traffic.per_day,
+        }
+
+    def result(
+        self, counters: FreeForm, state: FeedState, stop: StopReason | None, first_failure: str | None
+    ) -> TaskResult:
+        """Return how the run ended: incomplete if it left something unread, failed if Hiro refuses it for good."""
+        if stop is not None and stop.error_kind in LASTING:
+            return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
+        return run_result(counters, self._undone(state), stop, first_failure, progressed=self.progressed)
+
+    def _undone(self, state: FeedState) -> list[str]:
+        parts = []
+        if self.old_block_age_ms is not None:
+            parts.append(f"Hiro's newest block is {short_duration(self.old_block_age_ms)} old")
+        if state.position.gaps:
+            parts.append(
+                f"the network's list is read up to block {state.position.complete_block},"
+                f" {state.blocks_behind:,} blocks behind"
+            )
+        if self.failed_visits:
+            parts.append(f"wallets whose list could not be read: {self.failed_visits}")
+        return [*parts, *self.unverified_ones()]
 
 
-def feed_counters(counts: FeedCounts, state: FeedState, tally: Tally, threw: int) -> FreeForm:
-    refused = (code for code in counts.refused.values() if code is not Code.CONTRACT_NOT_ALLOWLISTED)
-    return {
-        "way": state.way,
-        "reason": state.reason,
-        "pages": counts.pages,
-        "transactions": counts.transactions,
-        "found": counts.found,
-        **tally.counters(threw, refused),
-        "visited": counts.visited,
-        "missingNonces": 0 if counts.facts is None else counts.facts.missing_nonces,
-        "completeUntilBlock": None if counts.facts is None else proven_block(state, counts.facts),
-        "blocksBehind": blocks_behind(state),
-        "transactionsPerDay": None if state.traffic is None else state.traffic.per_day,
-    }
-
-
-def blocks_behind(state: FeedState) -> int:
-    """Return the number of blocks between the newest one seen and the one up to which everything was read."""
-    top, complete = state.mark.top_block, state.mark.complete_block
-    return 0 if state.way != "network" or top is None or complete is None else top - complete
-
-
-EMPTY_RESULT = feed_counters(FeedCounts(), FeedState(), Tally(), 0)
-
-
-def feed_result(
-    counts: FeedCounts, counters: FreeForm, state: FeedState, stop: StopReason | None, first_failure: str | None
-) -> TaskResult:
-    """Return how the run ended: incomplete if it left something unread, failed if the upstream refuses it for good."""
-    if stop is not None and stop.error_kind in LASTING:
-        return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
-    undone = _undone(counts, state)
-    if stop is None and not undone:
-        return TaskResult(counters) if first_failure is None else TaskResult(counters, incomplete=first_failure)
-    reason = first_failure if stop is None else stop.reason
-    return TaskResult(
-        counters,
-        limited_until=None if stop is None else stop.limited_until,
-        incomplete="; ".join(part for part in (undone or "not everything was done", reason) if part),
-        by_budget=stop is not None and stop.by_budget,
-        progressed=bool(counts.pages or counts.verified),
-    )
-
-
-def _undone(counts: FeedCounts, state: FeedState) -> str:
-    """Describe what is left to do; empty when everything was done."""
-    parts = []
-    if counts.old_block_age_ms is not None:
-        parts.append(f"Hiro's newest block is {short_duration(counts.old_block_age_ms)} old")
-    if state.mark.gaps:
-        parts.append(
-            f"the network's list is read up to block {state.mark.complete_block},"
-            f" {blocks_behind(state):,} blocks behind"
-        )
-    if counts.failed_visits:
-        parts.append(f"wallets whose list could not be read: {counts.failed_visits}")
-    if counts.unverified:
-        parts.append(f"transactions that could not be verified: {counts.unverified}")
-    return ", ".join(parts)
+EMPTY_RESULT = FeedCounts().counters(FeedState(), 0)
 
 
 class _ListMissing(Exception):
@@ -143,21 +113,18 @@ class _ListMissing(Exception):
 
 
 class Feed:
-    """One run. The costs of the ways to find swaps are compared at the sweep's cadence, `sweep_ms`."""
+    """One run."""
 
-    def __init__(
-        self, context: TaskContext, rules: Rules, state: FeedState, *, sweep_ms: int, block_age_max_ms: int
-    ) -> None:
+    def __init__(self, context: TaskContext, rules: Rules, state: FeedState, *, block_age_max_ms: int) -> None:
         self._context = context
         self._hiro = context.upstream("hiro", HiroClient)
         self._rules = rules
-        self._sweep_ms = sweep_ms
         self._block_age_max_ms = block_age_max_ms
         self._pool = UnitPool(context)
         self._queue = QueueVerifier(context, rules, self._pool)
         self._pages = PageQueue(context, rules)
         self.state = state
-        self.counts = FeedCounts()
+        self.counts = FeedCounts(tally=self._queue.tally)
 
     async def run(self) -> None:
         """Do the run.
@@ -165,31 +132,30 @@ class Feed:
         Candidates left by an earlier run come first. Those that became due since are verified with what this run finds.
         """
         await self._queue.verify_queued(due_by=self.state.looked_at or 0)
-        if self._look_is_due():
+        if self._is_due():
             await self._in_pool(THE_LIST, self._read)
-        if self.state.way == "network" and not self.state.mark.gaps:
+        if self.state.source == "network" and not self.state.position.gaps:
             await self._visit_wallets()
         await self._queue.verify_queued()
-        if self.state.way == "network":
+        if self.state.source == "network":
             await self._prove()
         if self._pool.stop is not None and self._pool.stop.limited_until is not None:
             await self._save(replace(self.state, limited_at=self._context.clock.now()))
         self._report()
 
     def result(self) -> TaskResult:
-        pool, tally = self._pool, self._queue.tally
+        pool = self._pool
         self.counts.unverified = self._queue.unverified
-        self.counts.verified = tally.inserted + tally.pending + tally.withdrawn + tally.reasons.total()
-        return feed_result(self.counts, self._counters(), self.state, pool.stop, pool.first_failure)
+        return self.counts.result(self._counters(), self.state, pool.stop, pool.first_failure)
 
     def _counters(self) -> FreeForm:
-        return feed_counters(self.counts, self.state, self._queue.tally, self._pool.threw)
+        return self.counts.counters(self.state, self._pool.threw)
 
-    def _look_is_due(self) -> bool:
+    def _is_due(self) -> bool:
         state, now = self.state, self._context.clock.now()
         if self._pool.stop is not None:
             return False
-        if state.way == "contracts":
+        if state.source == "contracts":
             return state.asked_at is None or now - state.asked_at >= ASK_AGAIN_MS or self._context.by_hand
         return True
 
@@ -212,46 +178,50 @@ class Feed:
         read, the look is made all the same.
         """
         try:
-            if self.state.way == "contracts":
-                await self._ask_for_traffic()
-                return
             unread = None
             waited_ms = self._context.clock.now() - (self.state.looked_at or 0)
-            if self.state.mark.gaps and 0 <= waited_ms < LOOK_MS:
+            if self.state.position.gaps and 0 <= waited_ms < HEAD_MS:
                 try:
-                    await self._fill(self.state.mark.gaps[0])
+                    await self._fill(self.state.position.gaps[0])
                 except NoAnswer as error:
                     unread = error
             await self._look()
             if unread is not None:
                 raise unread
-            while self.state.mark.gaps and self.counts.pages < PAGES_MAX:
+            while self.state.position.gaps and self.counts.pages < PAGES_MAX:
                 self._context.checkpoint()
-                await self._fill(self.state.mark.gaps[0])
+                await self._fill(self.state.position.gaps[0])
                 self._report()
         except _ListMissing:
-            await self._change_way("contracts", MISSING)
+            await self._change_source("contracts", MISSING)
 
     async def _look(self) -> None:
+        """Read the head. If Hiro did not have the list before, it is followed from here on."""
+        now = self._context.clock.now()
+        if self.state.source == "contracts":
+            await self._save(replace(self.state, asked_at=now))  # answered or not: nothing is late in the meantime
         answer = await self._hiro.network_transactions(self._context.session)
         if _is_missing(answer):
             raise _ListMissing
         head = value_or_raise(answer)
         assert head is not None
         self.counts.pages += 1
+        await self._change_source("network", SERVED)
         now = self._context.clock.now()
         if head.total:
             self.state = replace(self.state, traffic=measured(self.state.traffic, now, head.total))
         await self._take(head, None)
         if head.newest_s is not None and self._is_old(head.newest_s):
             self.counts.old_block_age_ms = now - head.newest_s * 1000
-        way, reason = self._choice()
-        if way != self.state.way:
-            await self._change_way(way, reason)
-        else:
-            self.state = replace(self.state, reason=reason)
 
-    async def _fill(self, gap: FeedGap) -> None:
+    async def _change_source(self, source: Source, reason: str) -> None:
+        """Find swaps in these lists from now on. When the network's list is followed again, it starts at its head."""
+        if source == self.state.source:
+            return
+        await self._save(FeedState(source=source, reason=reason, asked_at=self._context.clock.now()))
+        self._context.logger.warning("feed.source_changed", source=source, reason=reason)
+
+    async def _fill(self, gap: Gap) -> None:
         """Continue where an earlier look ended."""
         answer = await self._hiro.network_transactions(self._context.session, gap.cursor)
         if isinstance(answer, Gone):
@@ -263,36 +233,32 @@ class Feed:
         assert page is not None
         await self._take(page, gap)
 
-    async def _refuse(self, why: str, gap: FeedGap | None) -> NoAnswer:
+    async def _refuse(self, why: str, gap: Gap | None) -> NoAnswer:
         """Drop the gap of a wrong page, so that the next look reads from the head down to below it.
 
         Its cursor may be wrong as well. A gap that stayed would stop the feed for good.
         """
         if gap is None:
             return NoAnswer(Malformed(why))
-        await self._save(replace(self.state, mark=self.state.mark.without(gap), looked_at=None))
+        await self._save(replace(self.state, position=self.state.position.without(gap), looked_at=None))
         self._context.logger.warning("feed.gap_dropped", block=gap.bottom[0], reason=why)
         return NoAnswer(Malformed(f"{why}: the list is read from its head again"))
 
-    async def _take(self, page: Page[Transaction], gap: FeedGap | None) -> None:
-        """Queue the transactions of a page in one batch with the new mark."""
+    async def _take(self, page: Page[Transaction], gap: Gap | None) -> None:
+        """Queue the transactions of a page in one batch with the new position."""
         db, now, before = self._context.db, self._context.clock.now(), self.state
-        taken = take_page(before.mark, page, gap, self._rules.start_s)
-        wrong = _wrong(taken, page, gap)
-        if wrong is not None:
-            raise await self._refuse(wrong, gap)
+        taken = take_page(before.position, page, gap, self._rules.start_s)
+        if taken.wrong is not None:
+            raise await self._refuse(taken.wrong, gap)
         tiers = await tiers_of(db, _named_in(taken.fresh))
-        rows = relevant_calls(taken.fresh, tiers, self._rules)
-        listed = {row.tx_id for row in page.items}
-        gone = {txid for txid in await self._recorded(taken) if txid not in listed}
         eligible: dict[str, Tier] = {wallet: tier for wallet, tier in tiers.items() if tier == "eligible"}
         restarted = taken.restarted or before.started_at is None
         looked_at = now if gap is None else before.looked_at
         newest_s = page.newest_s if gap is None else before.newest_s
-        is_complete = not taken.mark.gaps and not self._is_old(newest_s)
+        is_complete = not taken.position.gaps and not self._is_old(newest_s)
         state = replace(
             before,
-            mark=joined(taken.mark, GAPS_MAX),
+            position=taken.position.with_gaps(GAPS_MAX),
             newest_s=newest_s,
             looked_at=looked_at,
             complete_at=looked_at if is_complete else _past(before.complete_at, now),
@@ -305,50 +271,16 @@ class Feed:
         else:
             kept += await nonces.record_seen(db, nonces.seen_in(taken.fresh, eligible))
         kept += record_funders(db, taken.fresh, eligible)
-        read = await self._pages.add(rows, tiers, gone=gone, unreadable=page.unreadable, kept=kept)
+        read = await self._pages.add(page, taken, tiers, kept)
         self.state = state
-        if taken.restarted and before.mark.anchors:
-            self._context.logger.warning("feed.restarted", block=taken.mark.top_block)
-        self._count(read, len(taken.fresh))
+        if taken.restarted and before.position.anchors:
+            self._context.logger.warning("feed.restarted", block=taken.position.top_block)
+        self.counts.transactions += len(taken.fresh)
+        self.counts.count(read)
 
     def _is_old(self, block_s: int | None) -> bool:
         """Return whether Hiro should have a newer block by now than one of this time."""
         return block_s is not None and self._context.clock.now() - block_s * 1000 > self._block_age_max_ms
-
-    async def _recorded(self, taken: FeedStep) -> list[str]:
-        """Return the recorded swaps in the stretch of the chain that a page covers."""
-        statement = self._context.db.prepare(_IN_STRETCH).bind(*taken.above, *taken.below)
-        return [row["txid"] for row in (await statement.all()).results]
-
-    # The other way
-
-    async def _ask_for_traffic(self) -> None:
-        """Make one call to learn whether the network's list exists and what it would cost."""
-        now = self._context.clock.now()
-        await self._save(replace(self.state, asked_at=now))  # answered or not: nothing is late in the meantime
-        answer = await self._hiro.network_transactions(self._context.session)
-        self.counts.pages += 1
-        if _is_missing(answer):
-            await self._save(replace(self.state, traffic=None, reason=MISSING))
-            return
-        page = value_or_raise(answer)
-        if page is not None and page.total:
-            self.state = replace(self.state, traffic=measured(self.state.traffic, now, page.total))
-        way, reason = self._choice()
-        if way == "network":
-            await self._change_way(way, reason)
-        else:
-            await self._save(replace(self.state, reason=reason))
-
-    def _choice(self) -> tuple[Way, str]:
-        per_day = None if self.state.traffic is None else self.state.traffic.per_day
-        return choose_way(self.state.way, per_day, len(self._rules.allowlist.contracts), self._sweep_ms)
-
-    async def _change_way(self, way: Way, reason: str) -> None:
-        """Find swaps the other way from now on. When the network's list is followed again, it starts at its head."""
-        now = self._context.clock.now()
-        await self._save(FeedState(way=way, reason=reason, asked_at=now, traffic=self.state.traffic))
-        self._context.logger.warning("feed.way_changed", way=way, reason=reason)
 
     # Wallets
 
@@ -366,7 +298,7 @@ class Feed:
 
         async def visit(wallet: str) -> None:
             async for page in reader.pages(wallet, pages_max=VISIT_PAGES_MAX):
-                self._count(page, 0)
+                self.counts.count(page)
 
         read: set[str] = set()
         async with aclosing(self._pool.run(lacking, visit)) as results:
@@ -393,7 +325,7 @@ class Feed:
             read = await self._read_since(state.started_at)
             if read >= self._rules.allowlist.contracts.keys():
                 await self._save(replace(state, rests_on=self._rules.version))
-        self.counts.facts = await load_facts(db, self.state, self._rules)
+        self.counts.complete = (await load_proof(db, self.state, self._rules)).completeness(self.state)
 
     async def _read_since(self, since: int) -> set[str]:
         """Return the contracts whose lists were read to the end since then, under the current rules."""
@@ -404,16 +336,8 @@ class Feed:
             if rules == self._rules.for_principal(contract) and (mark.walked_at or 0) >= since
         }
 
-    # Counting
-
-    def _count(self, read: PageRead, transactions: int) -> None:
-        self.counts.transactions += transactions
-        self.counts.found += read.found
-        self._queue.tally.already_known += read.already_known
-        self.counts.refused.update(read.refused)
-
     def _report(self) -> None:
-        gaps = len(self.state.mark.gaps)
+        gaps = len(self.state.position.gaps)
         self._context.progress(self.counts.pages, self.counts.pages + gaps, **self._counters())
 
 
@@ -436,15 +360,6 @@ def _past(at: int | None, now: int) -> int | None:
     return None if at is None or at > now else at
 
 
-def _wrong(taken: FeedStep, page: Page[Transaction], gap: FeedGap | None) -> str | None:
-    """Return why a page does not lead down the list: it could keep us busy or make the chain seem to end."""
-    if taken.ends_early:
-        return "hiro broke its contract: the list of all transactions ends too early"
-    if gap is not None and any(anchor_at(row).position >= gap.bottom for row in page.items):
-        return "hiro broke its contract: its cursor does not lead further down the list"
-    return None
-
-
 def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tuple[Task, ...]:
     """The task under the rules of the settings, or under the given rules; empty if it is switched off."""
     if not (settings.feed_enabled and settings.sweep_enabled):
@@ -454,7 +369,7 @@ def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tupl
 
     async def run(context: TaskContext) -> TaskResult:
         state = await load_state(context.db)
-        feed = Feed(context, in_force, state, sweep_ms=sweep_ms, block_age_max_ms=settings.block_age_max)
+        feed = Feed(context, in_force, state, block_age_max_ms=settings.block_age_max)
         await feed.run()
         return feed.result()
 

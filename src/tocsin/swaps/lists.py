@@ -1,7 +1,7 @@
-"""Reads the lists of contracts and wallets back to their marks, and queues what the pages of any list show.
+"""Reads the lists of contracts and wallets, and queues what the pages of any list show.
 
 Only rows that are new and may count are worth a call. Each page is one batch: its new transactions, the recorded swaps
-that it should show and does not, and the mark after it. So reading may stop after any page and continue there.
+that it should show and does not, and the position after it. So reading may stop after any page and continue there.
 
 Lists also show who sent each wallet its first STX, without extra calls. A wallet's own list shows every transaction
 that brought it STX, including those through contracts. Once that list was read to its end, nobody can have been
@@ -18,51 +18,28 @@ from dataclasses import dataclass, field, replace
 from holdfast.types import Database, Statement
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import TaskContext
+from tocsin.sql import read_queries
 from tocsin.stacks import ContractCall, Page, Transaction
 from tocsin.swaps import proof as nonces
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.position import ABOVE_ALL, Mark, Step, after, anchor_at, is_deep, save_mark, take_page
 from tocsin.swaps.rules import Rules, Tier, judge
 from tocsin.swaps.store import Candidate, Known, Refusal
-from tocsin.swaps.walk import ABOVE_ALL, Mark, Step, anchor_at, save_mark, step
+from tocsin.swaps.verify import Tally
 from tocsin.upstream.answer import BadRequest, Malformed, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
 FUNDING_MIN = 100_000  # micro-STX; less is advertising, which anybody can send to anybody
 SERVICE_NONCE = 10_000  # a funder with this many transactions is an exchange or another service
 
-_SEEN = """
-INSERT INTO funders (wallet, funder, funder_nonce, block_height, tx_index, complete)
-SELECT json_extract(f.value, '$[0]'), json_extract(f.value, '$[1]'), json_extract(f.value, '$[2]'),
-  json_extract(f.value, '$[3]'), json_extract(f.value, '$[4]'), 0
-FROM json_each(?) f
-WHERE true
-ON CONFLICT (wallet) DO UPDATE SET funder = excluded.funder, funder_nonce = excluded.funder_nonce,
-  block_height = excluded.block_height, tx_index = excluded.tx_index
-WHERE (excluded.block_height, excluded.tx_index) < (funders.block_height, funders.tx_index)"""
-_ENDED = """
-INSERT INTO funders (wallet, block_height, tx_index, complete) VALUES (?, ?, ?, 1)
-ON CONFLICT (wallet) DO UPDATE SET complete = 1 WHERE funders.complete = 0"""
-# Known for certain, and not a service. Part of a query that has agents as `a`.
-FIRST_FUNDER = f"""
-SELECT f.funder FROM funders f
-WHERE f.wallet = a.stx_address AND f.complete = 1 AND f.funder_nonce < {SERVICE_NONCE}"""  # noqa: S608 - a constant
-_FIRST = f"""
-SELECT a.stx_address, ({FIRST_FUNDER}) AS funder FROM agents a
-WHERE a.stx_address IN (SELECT value FROM json_each(?))"""  # noqa: S608 - a constant
-
 NOT_A_LIST = "hiro answered 404 for a list; the list of an unused principal should be empty"
 
-_OF_CONTRACT = """
-SELECT txid FROM swaps WHERE contract_id = ?
-  AND (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
-_OF_WALLET = """
-SELECT txid FROM swaps WHERE sender = ?
-  AND (block_height, tx_index) > (?, ?) AND (block_height, tx_index) < (?, ?)"""
+SQL = read_queries(__file__)
 
 
 @dataclass(slots=True)
-class Triaged:
+class PageRead:
     """The rows of a page that matter. `found` counts listed calls of registered senders."""
 
     candidates: list[Candidate] = field(default_factory=list)
@@ -71,48 +48,76 @@ class Triaged:
     already_known: int = 0
 
 
-def relevant_to(
-    principal: str, rows: Iterable[Transaction], tiers: Mapping[str, Tier], rules: Rules
+@dataclass(slots=True)
+class ReadCounts:
+    """What a run that reads lists has done. Each refused transaction counts once: several lists may show it."""
+
+    tally: Tally = field(default_factory=Tally)
+    pages: int = 0
+    found: int = 0
+    queued: int = 0
+    unverified: int = 0  # transactions that could not be verified, except those that never can be
+    refused: set[str] = field(default_factory=set)
+
+    def count(self, read: PageRead) -> None:
+        self.found += read.found
+        self.queued += len(read.candidates)
+        self.tally.already_known += read.already_known
+        for refusal in read.refusals:
+            txid = refusal.transaction.tx_id
+            if refusal.code is not Code.CONTRACT_NOT_ALLOWLISTED and txid not in self.refused:
+                self.refused.add(txid)
+                self.tally.reasons[refusal.code] += 1
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the run read a page or verified a transaction."""
+        return bool(self.pages or self.tally.verified)
+
+    def unverified_ones(self) -> list[str]:
+        """Describe them, if there are any."""
+        return [f"transactions that could not be verified: {self.unverified}"] if self.unverified else []
+
+
+def relevant(
+    rows: Iterable[Transaction], tiers: Mapping[str, Tier], rules: Rules, principal: str | None = None
 ) -> list[Transaction]:
-    """Return the calls that the list of this principal is read for.
+    """Return the calls by registered senders that a list is read for. `principal`: whose list it is.
 
-    For a contract: listed calls by registered senders. For a wallet: its own listed calls, and calls to other contracts
-    that look like swaps, to report them and to find them again when the allow-list grows.
+    For a contract: its listed calls. For a wallet and the network: listed calls, and calls to other contracts that look
+    like swaps, to report them and to find them again when the allow-list grows.
     """
-    return [row for row in rows if _concerns(principal, row, tiers, rules)]
+    return [row for row in rows if row.sender in tiers and _concerns(principal or row.sender, row, rules)]
 
 
-def relevant_calls(rows: Iterable[Transaction], tiers: Mapping[str, Tier], rules: Rules) -> list[Transaction]:
-    """Return the calls by registered senders that are listed or look like swaps."""
-    return [row for row in rows if row.sender in tiers and _concerns(row.sender, row, tiers, rules)]
-
-
-def triage(rows: Iterable[Transaction], known: Mapping[str, Known], tiers: Mapping[str, Tier], rules: Rules) -> Triaged:
-    """Sort rows: to be verified, refused without a call, or already known in the listed block."""
-    triaged = Triaged()
-    for row in rows:
-        check = judge(row, tiers.get(row.sender, "not_registered"), rules)
-        code = check.code if check else None
-        before = known.get(row.tx_id)
-        triaged.found += code is not Code.CONTRACT_NOT_ALLOWLISTED
-        if before is not None and _is_unchanged(before, row, code):
-            triaged.already_known += before.kind == "swap"
-        elif check is None or code is None:
-            contract = None if row.contract_call is None else row.contract_call.contract_id
-            block = 0 if row.mined is None else row.mined.height
-            triaged.candidates.append(Candidate(row.tx_id, "cron", contract_id=contract, block_height=block))
-        elif MEANINGS[code].final:
-            triaged.refusals.append(Refusal(row, code, check.detail, "cron"))
-    return triaged
-
-
-def _concerns(principal: str, row: Transaction, tiers: Mapping[str, Tier], rules: Rules) -> bool:
+def _concerns(principal: str, row: Transaction, rules: Rules) -> bool:
     call = row.contract_call
     if call is None:
         return False
     if row.sender == principal:
         return rules.allowlist.allows(call) or "swap" in call.function_name
-    return call.contract_id == principal and rules.allowlist.allows(call) and row.sender in tiers
+    return call.contract_id == principal and rules.allowlist.allows(call)
+
+
+def triage(
+    rows: Iterable[Transaction], known: Mapping[str, Known], tiers: Mapping[str, Tier], rules: Rules
+) -> PageRead:
+    """Sort rows: to be verified, refused without a call, or already known in the listed block."""
+    read = PageRead()
+    for row in rows:
+        check = judge(row, tiers.get(row.sender, "not_registered"), rules)
+        code = check.code if check else None
+        before = known.get(row.tx_id)
+        read.found += code is not Code.CONTRACT_NOT_ALLOWLISTED
+        if before is not None and _is_unchanged(before, row, code):
+            read.already_known += before.kind == "swap"
+        elif check is None or code is None:
+            contract = None if row.contract_call is None else row.contract_call.contract_id
+            block = 0 if row.mined is None else row.mined.height
+            read.candidates.append(Candidate(row.tx_id, "cron", contract_id=contract, block_height=block))
+        elif MEANINGS[code].final:
+            read.refusals.append(Refusal(row, code, check.detail, "cron"))
+    return read
 
 
 def _is_unchanged(before: Known, row: Transaction, code: Code | None) -> bool:
@@ -124,15 +129,9 @@ def _is_unchanged(before: Known, row: Transaction, code: Code | None) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class PageRead:
-    found: int = 0
-    already_known: int = 0
-    queued: int = 0
-    refused: tuple[tuple[str, Code], ...] = ()  # by transaction
-
-
 class PageQueue:
+    """Queues what the pages of one run show."""
+
     def __init__(self, context: TaskContext, rules: Rules) -> None:
         self._context = context
         self._rules = rules
@@ -140,38 +139,35 @@ class PageQueue:
 
     async def add(
         self,
-        rows: Sequence[Transaction],
+        page: Page[Transaction],
+        taken: Step,
         tiers: Mapping[str, Tier],
-        *,
-        gone: Collection[str],
-        unreadable: Collection[str],
         kept: Sequence[Statement],
+        *,
+        principal: str | None = None,
     ) -> PageRead:
-        """Queue relevant rows and doubtful transactions, in one batch with the statements in `kept`.
+        """Queue a page's new transactions and doubtful ones, in one batch with the statements in `kept`.
 
-        `gone` are recorded swaps that the page should show and does not. `unreadable` rows may be swaps.
+        Doubtful are recorded swaps that the page should show and does not, and rows that cannot be read.
         """
         db, now = self._context.db, self._context.clock.now()
-        known = await swap_store.known(db, [row.tx_id for row in rows])
-        triaged = triage(rows, known, tiers, self._rules)
-        candidates = [*triaged.candidates, *(Candidate(txid, "cron") for txid in gone if txid not in unreadable)]
-        candidates += [Candidate(txid, "cron", block_height=0) for txid in unreadable]
+        rows = relevant(taken.fresh, tiers, self._rules, principal)
+        listed = {*page.unreadable, *(row.tx_id for row in page.items)}
+        recorded = await swap_store.recorded_between(db, taken.above, taken.below, principal)
+        read = triage(rows, await swap_store.known(db, [row.tx_id for row in rows]), tiers, self._rules)
+        doubtful = [Candidate(txid, "cron") for txid in recorded if txid not in listed]
+        doubtful += [Candidate(txid, "cron", block_height=0) for txid in page.unreadable]
         await db.batch(
             [
-                *swap_store.enqueue(db, candidates, now),
-                *swap_store.refuse(db, triaged.refusals, self._rules, now),
+                *swap_store.enqueue(db, [*read.candidates, *doubtful], now),
+                *swap_store.refuse(db, read.refusals, self._rules, now),
                 *kept,
             ]
         )
-        for refusal in triaged.refusals:
+        for refusal in read.refusals:
             if refusal.code is Code.CONTRACT_NOT_ALLOWLISTED:
                 self._report_unlisted(refusal.transaction)
-        return PageRead(
-            found=triaged.found,
-            already_known=triaged.already_known,
-            queued=len(triaged.candidates),
-            refused=tuple((refusal.transaction.tx_id, refusal.code) for refusal in triaged.refusals),
-        )
+        return read
 
     def _report_unlisted(self, transaction: Transaction) -> None:
         """Report an unlisted call once per run."""
@@ -196,12 +192,12 @@ def record_funders(
         known = first.get(payment.recipient)
         if payment.amount < FUNDING_MIN or row.sender == payment.recipient:
             continue
-        if known is None or anchor_at(row).position < anchor_at(known).position:
+        if known is None or anchor_at(row).place < anchor_at(known).place:
             first[payment.recipient] = row
-    seen = [[wallet, row.sender, _nonce(row), *anchor_at(row).position] for wallet, row in sorted(first.items())]
-    statements = [db.prepare(_SEEN).bind(json.dumps(seen))] if seen else []
+    seen = [[wallet, row.sender, _nonce(row), *anchor_at(row).place] for wallet, row in sorted(first.items())]
+    statements = [db.prepare(SQL["save_funders"]).bind(json.dumps(seen))] if seen else []
     if ended is not None:
-        statements.append(db.prepare(_ENDED).bind(ended, *ABOVE_ALL))
+        statements.append(db.prepare(SQL["no_earlier_funder"]).bind(ended, *ABOVE_ALL))
     return statements
 
 
@@ -212,8 +208,8 @@ def _nonce(row: Transaction) -> int | None:
 
 async def first_funders(db: Database, wallets: Iterable[str]) -> dict[str, str]:
     """Return the first funder by wallet, where it is known for certain and is not a service."""
-    rows = (await db.prepare(_FIRST).bind(json.dumps(list(wallets))).all()).results
-    return {row["stx_address"]: row["funder"] for row in rows if row["funder"] is not None}
+    rows = (await db.prepare(SQL["first_funders"]).bind(json.dumps(list(wallets)), SERVICE_NONCE).all()).results
+    return {row["wallet"]: row["funder"] for row in rows}
 
 
 class ListReader:
@@ -225,14 +221,14 @@ class ListReader:
         self._rules = rules
         self._tiers = tiers
         self._marks = marks
-        self._page_queue = PageQueue(context, rules)
+        self._pages = PageQueue(context, rules)
         self._tip = 0  # the highest block seen in this run
         self._shown: dict[str, int] = {}  # the highest nonce that each wallet's list showed
         # Lists that have more pages than `pages_max` allowed to read.
         self.unfinished: set[str] = set()
 
     async def pages(self, principal: str, *, pages_max: int | None = None) -> AsyncIterator[PageRead]:
-        """Read one list: first the rest of an interrupted walk, then what is new."""
+        """Read one list: first the rest of an interrupted reading, then what is new."""
         self.unfinished.discard(principal)
         mark = self._marks.get(principal, Mark())
         resumed = mark.gap is not None
@@ -243,20 +239,18 @@ class ListReader:
                 self._context.checkpoint()
             cursor = mark.gap.cursor if mark.gap else None
             answer = await self._hiro.principal_transactions(principal, self._context.session, cursor)
-            if resumed and isinstance(answer, BadRequest):  # an outdated cursor: start at the head again
-                mark, resumed, leaves_new = replace(mark, gap=None), False, False
+            if mark.gap and resumed and isinstance(answer, BadRequest):  # an outdated cursor: start at the head again
+                mark = replace(mark, position=mark.position.without(mark.gap))
+                resumed = leaves_new = False
                 continue
             page = value_or_raise(answer)
             if page is None:
                 raise NoAnswer(Malformed(NOT_A_LIST))
             pages += 1
-            for row in page.items[:1]:
-                self._tip = max(self._tip, row.mined.height if row.mined else 0)
-            now = self._context.clock.now()
-            taken = step(mark, page, start_s=self._rules.start_s, tip=self._tip, now=now)
-            _check_progress(mark, taken)
-            read = await self._queue(principal, taken, page)
-            mark = self._marks[principal] = taken.mark
+            taken = self._take(mark, page)
+            mark = after(mark, taken, self._context.clock.now())
+            read = await self._queue(principal, mark, taken, page)
+            self._marks[principal] = mark
             yield read
             if taken.done:
                 if not leaves_new:
@@ -264,41 +258,33 @@ class ListReader:
                 resumed = leaves_new = False
         self.unfinished.add(principal)
 
-    def _began_in_this_run(self, mark: Mark) -> bool:
-        """Return whether the walk under way began in this run. If not, there may be newer rows above it."""
-        begun_at = mark.gap.begun_at if mark.gap else None
-        return begun_at is not None and self._context.started_at <= begun_at <= self._context.clock.now()
+    def _take(self, mark: Mark, page: Page[Transaction]) -> Step:
+        for row in page.items[:1]:
+            self._tip = max(self._tip, row.mined.height if row.mined else 0)
+        tip, now = self._tip, self._context.clock.now()
+        taken = take_page(mark.position, page, mark.gap, self._rules.start_s, lambda row: is_deep(row, tip, now))
+        if taken.wrong is not None:
+            raise NoAnswer(Malformed(taken.wrong))
+        return taken
 
-    async def _queue(self, principal: str, taken: Step, page: Page[Transaction]) -> PageRead:
-        """Queue the new transactions of a page and the recorded swaps it fails to show, together with the mark."""
+    def _began_in_this_run(self, mark: Mark) -> bool:
+        """Return whether the reading under way began in this run. If not, there may be newer rows above it."""
+        return mark.looked_at is not None and self._context.started_at <= mark.looked_at <= self._context.clock.now()
+
+    async def _queue(self, principal: str, mark: Mark, taken: Step, page: Page[Transaction]) -> PageRead:
+        """Queue a page together with the mark after it, its nonces and its funders."""
         db = self._context.db
-        rows = relevant_to(principal, taken.fresh, self._tiers, self._rules)
-        listed = {row.tx_id for row in page.items}
-        gone = [txid for txid in await self._recorded(principal, taken) if txid not in listed]
-        kept = [save_mark(db, principal, self._rules.for_principal(principal), taken.mark)]
+        kept = [save_mark(db, principal, self._rules.for_principal(principal), mark)]
         if self._tiers.get(principal) == "eligible":
             kept += await self._nonces(principal, taken, page)
             ended = principal if page.next_cursor is None and not page.unreadable else None
             kept += record_funders(db, page.items, (principal,), ended=ended)
-        return await self._page_queue.add(rows, self._tiers, gone=gone, unreadable=page.unreadable, kept=kept)
+        return await self._pages.add(page, taken, self._tiers, kept, principal=principal)
 
     async def _nonces(self, wallet: str, taken: Step, page: Page[Transaction]) -> list[Statement]:
         """Record the nonces of a page. At the end of the list, those missing below the highest stay missing."""
-        on_page = [nonce for nonce, _ in nonces.seen_in(page.items, {wallet: None}).get(wallet, [])]
+        on_page = [nonce for nonce, _ in nonces.seen_in(page.items, {wallet}).get(wallet, [])]
         self._shown[wallet] = max(self._shown.get(wallet, -1), *on_page, -1)
-        seen = {wallet: nonces.seen_in(taken.fresh, {wallet: None}).get(wallet, [])}
-        return await nonces.record_seen(
-            db=self._context.db, seen=seen, shown=self._shown[wallet] if taken.done else None
-        )
-
-    async def _recorded(self, principal: str, taken: Step) -> list[str]:
-        """Return the recorded swaps in the stretch of the chain that a page covers."""
-        sql = _OF_CONTRACT if "." in principal else _OF_WALLET
-        statement = self._context.db.prepare(sql).bind(principal, *taken.above, *taken.below)
-        return [row["txid"] for row in (await statement.all()).results]
-
-
-def _check_progress(mark: Mark, taken: Step) -> None:
-    """Check that a cursor leads down the list: a broken upstream could keep us busy forever."""
-    if mark.gap is not None and taken.mark.gap is not None and taken.mark.gap.bottom >= mark.gap.bottom:
-        raise NoAnswer(Malformed("hiro broke its contract: its cursor does not lead further down the list"))
+        seen = {wallet: nonces.seen_in(taken.fresh, {wallet}).get(wallet, [])}
+        shown = self._shown[wallet] if taken.done else None
+        return await nonces.record_seen(db=self._context.db, seen=seen, shown=shown)

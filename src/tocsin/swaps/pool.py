@@ -8,7 +8,7 @@ Queued transactions that are due are verified twenty at a time, each once per ru
 those submitted by agents. Those that were only pushed get one call per run: if they are real, the lists show them too.
 Two runs of the object may verify the queue at the same time; each leaves alone what the other is working on.
 
-Emits `sweep.unit_failed` when an upstream had no answer for a unit, `sweep.unit_threw` when our own code failed.
+Emits `sweep.unit_unanswered` when an upstream had no answer for a unit, `sweep.unit_failed` when our own code failed.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from holdfast.errors import BindingMissing, StoreError
 from tocsin.errors import NoAnswer, RunStopped
-from tocsin.scheduler.task import TaskContext
+from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.shape import FreeForm
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.rules import Rules
 from tocsin.swaps.store import PUSHED, Candidate
@@ -50,6 +51,21 @@ class StopReason:
     limited_until: int | None = None
     by_budget: bool = False
     error_kind: str | None = None
+
+
+def run_result(
+    counters: FreeForm, undone: Sequence[str], stop: StopReason | None, first_failure: str | None, *, progressed: bool
+) -> TaskResult:
+    """Return how a run ended: incomplete if something is `undone`, failed in one unit, or was stopped."""
+    left = ", ".join(undone) or ("" if stop is None else "not everything was done")
+    reason = first_failure if stop is None else stop.reason
+    return TaskResult(
+        counters,
+        limited_until=None if stop is None else stop.limited_until,
+        incomplete="; ".join(part for part in (left, reason) if part) or None,
+        by_budget=stop is not None and stop.by_budget,
+        progressed=progressed or not left,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +140,7 @@ class UnitPool:
         except Exception as error:
             self.threw += 1
             self._remember(unit, repr(error))
-            self._context.logger.exception("sweep.unit_threw", unit=_label(unit), reason=repr(error)[:300])
+            self._context.logger.exception("sweep.unit_failed", unit=_label(unit), reason=repr(error)[:300])
             return UnitResult(unit, "broken")
 
     def _note(self, unit: object, error: NoAnswer) -> None:
@@ -138,7 +154,7 @@ class UnitPool:
             self.stop = self.stop or StopReason(str(error), error_kind=type(answer).__name__)
         else:
             self._remember(unit, str(error))
-            self._context.logger.warning("sweep.unit_failed", unit=_label(unit), reason=str(error))
+            self._context.logger.warning("sweep.unit_unanswered", unit=_label(unit), reason=str(error))
 
     def _remember(self, unit: object, reason: str) -> None:
         if self.first_failure is None:

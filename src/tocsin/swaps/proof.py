@@ -13,45 +13,25 @@ below the newest that it showed: they are `settled`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from holdfast.types import Database, DBResult, Statement
 from tocsin.scheduler.types import Completeness
+from tocsin.sql import read_queries
 from tocsin.stacks import Transaction
-from tocsin.swaps import store as swap_store
-from tocsin.swaps.feed_state import FeedState, load_state
+from tocsin.swaps.position import FAILURES_MAX, FeedState, load_state
 from tocsin.swaps.rules import Rules
-from tocsin.swaps.walk import FAILURES_MAX
 from tocsin.text import utc_time
 
 RANGES_MAX = 500  # of one wallet; ranges dropped beyond that count as missing
 FAILING_WAIT_MS = 3_600_000  # between two attempts at a list that keeps failing
-_LOAD = "SELECT wallet, ranges_json FROM nonces WHERE wallet IN (SELECT value FROM json_each(?))"
-_SAVE = """
-INSERT INTO nonces (wallet, ranges_json, missing, missing_above)
-SELECT json_extract(n.value, '$[0]'), json_extract(n.value, '$[1]'), json_extract(n.value, '$[2]'),
-  json_extract(n.value, '$[3]')
-FROM json_each(?) n
-WHERE true
-ON CONFLICT (wallet) DO UPDATE SET ranges_json = excluded.ranges_json, missing = excluded.missing,
-  missing_above = excluded.missing_above"""
-_LACKING = """
-SELECT n.wallet, n.missing FROM nonces n JOIN agent_tiers t ON t.stx_address = n.wallet AND t.tier = 'eligible'
-LEFT JOIN marks m ON m.principal = n.wallet
-WHERE n.missing > 0 AND (coalesce(m.failures, 0) < ? OR m.tried_at <= ?) ORDER BY n.missing_above LIMIT ?"""
-_PROOF = """
-SELECT coalesce(sum(n.missing), 0) AS missing, min(n.missing_above) - 1 AS block
-FROM nonces n JOIN agent_tiers t ON t.stx_address = n.wallet AND t.tier = 'eligible' WHERE n.missing > 0"""
-_FORGET = "DELETE FROM nonces"
 SWITCHED_OFF = (
     "the feed does not run (it needs TOCSIN_FEED_ENABLED and TOCSIN_SWEEP_ENABLED),"
     " and the sweep alone cannot tell what a list leaves out"
 )
-_NEVER_READ = """
-SELECT 1 FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
-WHERE t.tier = 'eligible' AND m.walked_at IS NULL LIMIT 1"""
+SQL = read_queries(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +78,7 @@ def missing(ranges: Ranges) -> int:
     return sum(higher.low - lower.high - 1 for lower, higher in pairwise(ranges))
 
 
-def seen_in(rows: Iterable[Transaction], wallets: Mapping[str, object]) -> dict[str, list[tuple[int, int]]]:
+def seen_in(rows: Iterable[Transaction], wallets: Collection[str]) -> dict[str, list[tuple[int, int]]]:
     """Return the nonces that these wallets used in these transactions, each with its block."""
     seen: dict[str, list[tuple[int, int]]] = {}
     for row in rows:
@@ -125,27 +105,24 @@ async def record_seen(
         if ranges != known.get(wallet, ()):
             above = ranges[0].block if len(ranges) > 1 else None
             rows.append([wallet, _encoded(ranges), missing(ranges), above])
-    return [db.prepare(_SAVE).bind(json.dumps(rows))] if rows else []
+    return [db.prepare(SQL["save_nonces"]).bind(json.dumps(rows))] if rows else []
 
 
 async def lacking(db: Database, limit: int, now: int) -> dict[str, int]:
     """Return eligible wallets with missing nonces, and how many. Wallets whose list keeps failing appear rarely."""
-    rows = (await db.prepare(_LACKING).bind(FAILURES_MAX, now - FAILING_WAIT_MS, limit).all()).results
+    rows = (
+        await db.prepare(SQL["wallets_with_missing_nonces"]).bind(FAILURES_MAX, now - FAILING_WAIT_MS, limit).all()
+    ).results
     return {row["wallet"]: row["missing"] for row in rows}
-
-
-def proof(db: Database) -> Statement:
-    """One row: how many nonces of eligible wallets are `missing`, and the `block` up to which none is, or NULL."""
-    return db.prepare(_PROOF)
 
 
 def forget_all(db: Database) -> Statement:
     """Forget all nonces: after an unread stretch, those seen before it prove nothing."""
-    return db.prepare(_FORGET)
+    return db.prepare(SQL["forget_nonces"])
 
 
 async def _load(db: Database, wallets: Sequence[str]) -> dict[str, Ranges]:
-    rows = (await db.prepare(_LOAD).bind(json.dumps(wallets)).all()).results
+    rows = (await db.prepare(SQL["nonces_of"]).bind(json.dumps(wallets)).all()).results
     return {row["wallet"]: _decoded(row["ranges_json"]) for row in rows}
 
 
@@ -158,8 +135,8 @@ def _decoded(text: str) -> Ranges:
 
 
 @dataclass(frozen=True, slots=True)
-class ProofFacts:
-    """The facts of the proof, except how far the network's list was read. A block is None where nothing limits it."""
+class Proof:
+    """What proves that the record is complete, besides the network's list. A block is None where nothing limits it."""
 
     rests: bool  # all contracts' lists were read since the network's list is followed, and all wallets' once
     missing_nonces: int
@@ -167,16 +144,47 @@ class ProofFacts:
     unverified: int
     verified_until: int | None  # the last block below the first transaction that waits to be verified
 
+    def completeness(self, state: FeedState) -> Completeness:
+        """Return the block up to which the record is proven complete, and what keeps it from being the newest one."""
+        return Completeness(self.until_block(state), state.complete_at, self.missing_nonces, self._obstacle(state))
 
-def ask_for_facts(db: Database) -> list[Statement]:
-    """Return the queries whose results `facts_of` reads; a caller can add its own to the batch."""
-    return [proof(db), swap_store.unverified(db), db.prepare(_NEVER_READ)]
+    def until_block(self, state: FeedState) -> int | None:
+        """Return the block up to which the record is proven complete; None if nothing is proven."""
+        read = state.position.complete_block
+        if state.source != "network" or not self.rests or read is None:
+            return None
+        limits = [block for block in (self.nonces_until, self.verified_until) if block is not None]
+        block = min([read, *limits])
+        return block if block > 0 else None
+
+    def _obstacle(self, state: FeedState) -> str | None:
+        if state.source != "network":
+            return f"the network's list is not followed: {state.reason}"
+        if state.started_at is None:
+            return "the network's list was not read yet"
+        if not self.rests:
+            return "not all lists of contracts and wallets were read yet"
+        parts = []
+        if state.position.gaps or state.looked_at is None:
+            parts.append("a part of the network's list is unread")
+        elif state.complete_at != state.looked_at and state.newest_s is not None:
+            parts.append(f"the newest block that Hiro lists is of {utc_time(state.newest_s * 1000)}")
+        if self.missing_nonces:
+            parts.append(f"transactions of eligible wallets that no list has shown: {self.missing_nonces}")
+        if self.unverified:
+            parts.append(f"transactions that wait to be verified: {self.unverified}")
+        return ", ".join(parts) or None
 
 
-def facts_of(answers: Sequence[DBResult], state: FeedState, rules: Rules) -> ProofFacts:
+def ask_for_proof(db: Database) -> list[Statement]:
+    """Return the queries whose results `read_proof` reads; a caller can add its own to the batch."""
+    return [db.prepare(SQL["missing_nonces"]), db.prepare(SQL["unverified"]), db.prepare(SQL["never_read_wallet"])]
+
+
+def read_proof(answers: Sequence[DBResult], state: FeedState, rules: Rules) -> Proof:
     (missing,), (unverified,), never_read = (answer.results for answer in answers)
     lowest = unverified["block"]
-    return ProofFacts(
+    return Proof(
         rests=state.rests_on == rules.version and not never_read,
         missing_nonces=missing["missing"],
         nonces_until=missing["block"],
@@ -185,42 +193,8 @@ def facts_of(answers: Sequence[DBResult], state: FeedState, rules: Rules) -> Pro
     )
 
 
-async def load_facts(db: Database, state: FeedState, rules: Rules) -> ProofFacts:
-    return facts_of(await db.batch(ask_for_facts(db)), state, rules)
-
-
-def proven_block(state: FeedState, facts: ProofFacts) -> int | None:
-    """Return the block up to which the record is proven complete; None if nothing is proven."""
-    read = state.mark.complete_block
-    if state.way != "network" or not facts.rests or read is None:
-        return None
-    limits = [block for block in (facts.nonces_until, facts.verified_until) if block is not None]
-    block = min([read, *limits])
-    return block if block > 0 else None
-
-
-def completeness_of(state: FeedState, facts: ProofFacts) -> Completeness:
-    """Return the block, and what keeps it from being the newest one."""
-    return Completeness(proven_block(state, facts), state.complete_at, facts.missing_nonces, _obstacle(state, facts))
-
-
-def _obstacle(state: FeedState, facts: ProofFacts) -> str | None:
-    if state.way != "network":
-        return f"the network's list is not followed: {state.reason}"
-    if state.started_at is None:
-        return "the network's list was not read yet"
-    if not facts.rests:
-        return "not all lists of contracts and wallets were read yet"
-    parts = []
-    if state.mark.gaps or state.looked_at is None:
-        parts.append("a part of the network's list is unread")
-    elif state.complete_at != state.looked_at and state.newest_s is not None:
-        parts.append(f"the newest block that Hiro lists is of {utc_time(state.newest_s * 1000)}")
-    if facts.missing_nonces:
-        parts.append(f"transactions of eligible wallets that no list has shown: {facts.missing_nonces}")
-    if facts.unverified:
-        parts.append(f"transactions that wait to be verified: {facts.unverified}")
-    return ", ".join(parts) or None
+async def load_proof(db: Database, state: FeedState, rules: Rules) -> Proof:
+    return read_proof(await db.batch(ask_for_proof(db)), state, rules)
 
 
 async def completeness(db: Database, rules: Rules, *, feed_runs: bool) -> Completeness:
@@ -228,4 +202,4 @@ async def completeness(db: Database, rules: Rules, *, feed_runs: bool) -> Comple
     if not feed_runs:
         return Completeness(None, None, None, SWITCHED_OFF)
     state = await load_state(db)
-    return completeness_of(state, await load_facts(db, state, rules))
+    return (await load_proof(db, state, rules)).completeness(state)

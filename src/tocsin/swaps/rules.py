@@ -24,6 +24,7 @@ from holdfast.errors import StartError, UsageError
 from holdfast.types import Database, Row
 from tocsin.prices.price import NO_FLOORS, PoolFloors, floors_of
 from tocsin.settings import Settings
+from tocsin.sql import read_queries
 from tocsin.stacks import ContractCall, Transaction, is_address, is_contract_id
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.types import AllowedContract, AllowListView
@@ -44,10 +45,7 @@ REFUSED: Mapping[Tier, tuple[Code, str]] = {
     "genesis": (Code.SENDER_NOT_REGISTERED, "the sender has no on-chain identity (ERC-8004) yet"),
 }
 
-TIER = "SELECT tier FROM agent_tiers WHERE stx_address = ?"
-_TIERS = "SELECT stx_address, tier FROM agent_tiers"
-_TIERS_OF = """
-SELECT stx_address, tier FROM agent_tiers WHERE stx_address IN (SELECT value FROM json_each(?))"""
+SQL = read_queries(__file__)
 
 DATE_MAX_S = 253_402_300_799  # the year 9999; an upstream may send anything
 DROPPED = frozenset(
@@ -184,7 +182,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 async def tier_of(db: Database, address: str) -> Tier:
-    row = await db.prepare(TIER).bind(address).first()
+    row = await db.prepare(SQL["tier"]).bind(address).first()
     return "not_registered" if row is None else row["tier"]
 
 
@@ -193,13 +191,13 @@ async def tiers_of(db: Database, addresses: Iterable[str]) -> dict[str, Tier]:
     asked = sorted(set(addresses))
     if not asked:
         return {}
-    rows = (await db.prepare(_TIERS_OF).bind(json.dumps(asked)).all()).results
+    rows = (await db.prepare(SQL["tiers_of"]).bind(json.dumps(asked)).all()).results
     return {row["stx_address"]: row["tier"] for row in rows}
 
 
 async def tiers(db: Database) -> dict[str, Tier]:
     """The tiers of all registered wallets."""
-    return {row["stx_address"]: row["tier"] for row in (await db.prepare(_TIERS).all()).results}
+    return {row["stx_address"]: row["tier"] for row in (await db.prepare(SQL["tiers"]).all()).results}
 
 
 @dataclass(frozen=True)

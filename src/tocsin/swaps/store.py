@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast.types import Database, Row, Statement
+from tocsin.sql import read_queries
 from tocsin.stacks import ContractCall, MinedAt, Transaction
 from tocsin.swaps.codes import Code
+from tocsin.swaps.position import Place
 from tocsin.swaps.rules import Rules, judge
 from tocsin.swaps.swap import Net, Swap, stored_legs
 from tocsin.swaps.types import SwapSource
@@ -29,92 +31,7 @@ ROWS_MAX = 5_000  # in one value; a row of a candidate has at most 300 bytes, an
 WAIT_MAX_MS = 6 * 3_600_000  # until a candidate is verified again
 INSERT_AT = 2  # the index of the insert among the statements of `record`
 
-_KNOWN = (
-    "SELECT txid, block_hash FROM swaps WHERE txid IN (SELECT value FROM json_each(?))",
-    "SELECT txid, block_hash, code FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
-)
-_KEEP_SOURCE = """
-INSERT INTO candidates (txid, source, added_at, due_at)
-SELECT txid, source, 0, 0 FROM swaps WHERE txid IN (SELECT value FROM json_each(?))
-ON CONFLICT (txid) DO NOTHING"""
-_REMOVE_MOVED = """
-DELETE FROM swaps
-WHERE txid IN (SELECT json_extract(value, '$.txid') FROM json_each(?))
-  AND txid || block_hash NOT IN
-    (SELECT json_extract(value, '$.txid') || json_extract(value, '$.block_hash') FROM json_each(?))"""
-_INSERT = """
-INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
-  burn_block_time, block_height, block_hash, tx_index, source, provider, raw_event_json,
-  allowlist_version, recorded_at)
-SELECT json_extract(s.value, '$.txid'), a.stx_address, json_extract(s.value, '$.contract_id'),
-  json_extract(s.value, '$.function_name'), json_extract(s.value, '$.token_in'),
-  json_extract(s.value, '$.amount_in'), json_extract(s.value, '$.token_out'),
-  json_extract(s.value, '$.amount_out'), json_extract(s.value, '$.burn_block_time'),
-  json_extract(s.value, '$.block_height'), json_extract(s.value, '$.block_hash'),
-  json_extract(s.value, '$.tx_index'), coalesce(c.source, json_extract(s.value, '$.source')),
-  json_extract(s.value, '$.provider'), json_extract(s.value, '$.raw_event_json'),
-  json_extract(s.value, '$.allowlist_version'), ?
-FROM json_each(?) s
-JOIN agents a ON a.stx_address = json_extract(s.value, '$.sender')
-LEFT JOIN candidates c ON c.txid = json_extract(s.value, '$.txid')
-WHERE true
-ON CONFLICT (txid) DO NOTHING
-RETURNING txid"""
-_REFUSE = """
-INSERT INTO refusals (txid, code, reason, sender, contract_id, function_name, burn_block_time, block_height,
-  block_hash, legs_json, source, allowlist_version, refused_at)
-SELECT json_extract(r.value, '$.txid'), json_extract(r.value, '$.code'), json_extract(r.value, '$.reason'),
-  json_extract(r.value, '$.sender'), json_extract(r.value, '$.contract_id'),
-  json_extract(r.value, '$.function_name'), json_extract(r.value, '$.burn_block_time'),
-  json_extract(r.value, '$.block_height'), json_extract(r.value, '$.block_hash'),
-  json_extract(r.value, '$.legs_json'), json_extract(r.value, '$.source'),
-  json_extract(r.value, '$.allowlist_version'), ?
-FROM json_each(?) r
-WHERE true
-ON CONFLICT (txid) DO UPDATE SET code = excluded.code, reason = excluded.reason,
-  burn_block_time = excluded.burn_block_time, block_height = excluded.block_height,
-  block_hash = excluded.block_hash, legs_json = excluded.legs_json,
-  allowlist_version = excluded.allowlist_version, refused_at = excluded.refused_at"""
-_ENQUEUE = """
-INSERT INTO candidates (txid, source, added_at, due_at, contract_id, attempts, rank, block_height)
-SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '$[1]')), ?, ?,
-  json_extract(c.value, '$[2]'), json_extract(c.value, '$[3]'), json_extract(c.value, '$[4]'),
-  json_extract(c.value, '$[5]')
-FROM json_each(?) c
-LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$[0]')
-WHERE true
-ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at),
-  added_at = max(added_at, excluded.added_at), contract_id = coalesce(contract_id, excluded.contract_id),
-  rank = min(rank, excluded.rank), block_height = coalesce(excluded.block_height, block_height)
-WHERE excluded.rank < 2"""  # a repeated push changes nothing
-_FORGET = (
-    "DELETE FROM candidates WHERE txid IN (SELECT value FROM json_each(?))",
-    "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))",
-    "DELETE FROM swaps WHERE txid IN (SELECT value FROM json_each(?))",
-)
-_POSTPONE = """
-UPDATE candidates SET attempts = attempts + ?, due_at = ? WHERE txid IN (SELECT value FROM json_each(?))"""
-_OUTSIDE = "SELECT * FROM swaps WHERE burn_block_time < ? OR burn_block_time >= ? LIMIT ?"
-_CALLS = "SELECT DISTINCT contract_id, function_name FROM swaps"
-_OF_CALL = "SELECT * FROM swaps WHERE contract_id = ? AND function_name = ? LIMIT ?"
-# Those that are due, then those stored while the clock was ahead.
-_DUE = """
-SELECT * FROM (SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
-  WHERE rank = ?1 AND due_at <= ?2 ORDER BY due_at, txid LIMIT ?3)
-UNION ALL
-SELECT * FROM (SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
-  WHERE rank = ?1 AND due_at > ?4 ORDER BY due_at, txid LIMIT ?3)
-LIMIT ?3"""
-_NOT_MINED = "UPDATE candidates SET block_height = NULL WHERE txid IN (SELECT value FROM json_each(?))"
-_UNVERIFIED = """
-SELECT count(*) AS count, min(block_height) AS block FROM candidates c
-WHERE block_height IS NOT NULL AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txid = c.txid)"""
-_QUEUED = "SELECT txid FROM candidates WHERE txid IN (SELECT value FROM json_each(?))"
-_COUNT = "SELECT count(*) AS n FROM candidates WHERE rank = ?"
-
-# From totals: one row per agent, however many swaps there are.
-_SWAPS = "SELECT coalesce(sum(trades), 0) AS swaps FROM sender_totals"
-_QUEUE = "SELECT count(*) AS length, min(added_at) AS oldest_at FROM candidates"
+SQL = read_queries(__file__)
 
 LIMB = 10**10  # an amount is four numbers of ten digits; see pair_totals in the schema
 _TOTALS = ("pair_totals", "sender_totals", "token_totals", "sender_values")
@@ -176,7 +93,8 @@ async def known(db: Database, txids: Sequence[str]) -> dict[str, Known]:
     if not txids:
         return {}
     asked = json.dumps(txids)
-    swaps, refusals = await db.batch([db.prepare(sql).bind(asked) for sql in _KNOWN])
+    queries = (SQL["recorded_blocks"], SQL["refused_blocks"])
+    swaps, refusals = await db.batch([db.prepare(sql).bind(asked) for sql in queries])
     result = {row["txid"]: Known("refusal", row["block_hash"], Code(row["code"])) for row in refusals.results}
     result |= {row["txid"]: Known("swap", row["block_hash"]) for row in swaps.results}
     return result
@@ -189,10 +107,11 @@ def record(db: Database, swaps: Sequence[NewSwap], rules: Rules, now: int) -> li
     rows = json.dumps([_swap_row(new, rules) for new in swaps])
     txids = json.dumps([new.transaction.tx_id for new in swaps])
     return [
-        db.prepare(_KEEP_SOURCE).bind(txids),
-        db.prepare(_REMOVE_MOVED).bind(rows, rows),
-        db.prepare(_INSERT).bind(now, rows),
-        *(db.prepare(sql).bind(txids) for sql in _FORGET[:2]),
+        db.prepare(SQL["keep_source"]).bind(txids),
+        db.prepare(SQL["remove_moved"]).bind(rows),
+        db.prepare(SQL["insert_swaps"]).bind(now, rows),
+        db.prepare(SQL["forget_candidates"]).bind(txids),
+        db.prepare(SQL["forget_refusals"]).bind(txids),
     ]
 
 
@@ -202,17 +121,21 @@ def refuse(db: Database, refusals: Sequence[Refusal], rules: Rules, now: int) ->
         return []
     rows = json.dumps([_refusal_row(refusal, rules) for refusal in refusals])
     txids = json.dumps([refusal.transaction.tx_id for refusal in refusals])
-    return [db.prepare(_REFUSE).bind(now, rows), db.prepare(_FORGET[0]).bind(txids), db.prepare(_FORGET[2]).bind(txids)]
+    return [
+        db.prepare(SQL["refuse"]).bind(now, rows),
+        db.prepare(SQL["forget_candidates"]).bind(txids),
+        db.prepare(SQL["forget_swaps"]).bind(txids),
+    ]
 
 
 async def outdated(db: Database, rules: Rules, limit: int) -> list[Refusal]:
     """Return recorded swaps that do not count under these rules, as refusals. Reads all swaps."""
     end_s = NEVER_S if rules.end_s is None else rules.end_s
-    rows = (await db.prepare(_OUTSIDE).bind(rules.start_s, end_s, limit).all()).results
-    for call in (await db.prepare(_CALLS).all()).results:
+    rows = (await db.prepare(SQL["swaps_outside"]).bind(rules.start_s, end_s, limit).all()).results
+    for call in (await db.prepare(SQL["recorded_calls"]).all()).results:
         names = call["contract_id"], call["function_name"]
         if not rules.allowlist.allows(ContractCall(*names)) and len(rows) < limit:
-            rows += (await db.prepare(_OF_CALL).bind(*names, limit - len(rows)).all()).results
+            rows += (await db.prepare(SQL["swaps_of_call"]).bind(*names, limit - len(rows)).all()).results
     return [_refusal_of(row, rules) for row in {row["txid"]: row for row in rows}.values()]
 
 
@@ -249,7 +172,7 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
     rows: list[object] = [
         [each.txid, each.source, each.contract_id, each.attempts, each.rank, each.block_height] for each in candidates
     ]
-    return [db.prepare(_ENQUEUE).bind(now, now, part) for part in in_parts(rows)]
+    return [db.prepare(SQL["enqueue"]).bind(now, part) for part in in_parts(rows)]
 
 
 def in_parts(rows: Sequence[object]) -> list[str]:
@@ -259,27 +182,22 @@ def in_parts(rows: Sequence[object]) -> list[str]:
 
 def withdraw(db: Database, txids: Sequence[str]) -> list[Statement]:
     """Remove swaps that are no longer on chain; as candidates they may come back."""
-    return [db.prepare(_FORGET[2]).bind(json.dumps(txids))] if txids else []
+    return [db.prepare(SQL["forget_swaps"]).bind(json.dumps(txids))] if txids else []
 
 
 def not_mined(db: Database, txids: Sequence[str]) -> list[Statement]:
     """Mark candidates that are in no block according to the chain: the record is complete without them."""
-    return [db.prepare(_NOT_MINED).bind(json.dumps(txids))] if txids else []
-
-
-def unverified(db: Database) -> Statement:
-    """One row: the `count` of listed transactions that wait to be verified, and their lowest `block`."""
-    return db.prepare(_UNVERIFIED)
+    return [db.prepare(SQL["not_mined"]).bind(json.dumps(txids))] if txids else []
 
 
 def dismiss(db: Database, txids: Sequence[str]) -> list[Statement]:
     """Remove candidates from the queue."""
-    return [db.prepare(_FORGET[0]).bind(json.dumps(txids))] if txids else []
+    return [db.prepare(SQL["forget_candidates"]).bind(json.dumps(txids))] if txids else []
 
 
 def postpone(db: Database, txids: Sequence[str], due_at: int, *, attempts: int = 0) -> list[Statement]:
     """Verify candidates later."""
-    return [db.prepare(_POSTPONE).bind(attempts, due_at, json.dumps(txids))] if txids else []
+    return [db.prepare(SQL["postpone"]).bind(attempts, due_at, json.dumps(txids))] if txids else []
 
 
 async def due(db: Database, now: int, limit: int, pushed_max: int | None = None) -> list[Candidate]:
@@ -291,22 +209,32 @@ async def due(db: Database, now: int, limit: int, pushed_max: int | None = None)
     ahead = now + 2 * WAIT_MAX_MS  # twice, because `now` may be the start of a run that has postponed some since
     parts = await db.batch(
         [
-            db.prepare(_DUE).bind(rank, now, most, ahead)
+            db.prepare(SQL["due_candidates"]).bind(rank, now, most, ahead)
             for rank, most in ((LISTED, limit), (SUBMITTED, limit), (PUSHED, pushed))
         ]
     )
     return [Candidate(**row) for part in parts for row in part.results][:limit]
 
 
+async def recorded_between(db: Database, above: Place, below: Place, principal: str | None = None) -> list[str]:
+    """Return the recorded swaps of everybody, or of a contract or wallet, in a stretch of the chain."""
+    if principal is None:
+        statement = db.prepare(SQL["recorded_of_all"]).bind(*above, *below)
+    else:
+        sql = SQL["recorded_of_contract"] if "." in principal else SQL["recorded_of_wallet"]
+        statement = db.prepare(sql).bind(principal, *above, *below)
+    return [row["txid"] for row in (await statement.all()).results]
+
+
 async def queued(db: Database, txids: Sequence[str]) -> set[str]:
     """Return which of these are candidates."""
-    rows = (await db.prepare(_QUEUED).bind(json.dumps(txids)).all()).results if txids else []
+    rows = (await db.prepare(SQL["queued"]).bind(json.dumps(txids)).all()).results if txids else []
     return {row["txid"] for row in rows}
 
 
 async def room(db: Database, rank: int) -> int:
     """Return how many more candidates of this rank may be queued."""
-    row = await db.prepare(_COUNT).bind(rank).first()
+    row = await db.prepare(SQL["count_candidates"]).bind(rank).first()
     return max(0, QUEUED_MAX[rank] - (row["n"] if row else 0))
 
 
@@ -362,7 +290,7 @@ class RecordSize:
 
 
 async def record_size(db: Database) -> RecordSize:
-    swaps, queue = await db.batch([db.prepare(_SWAPS), db.prepare(_QUEUE)])
+    swaps, queue = await db.batch([db.prepare(SQL["count_swaps"]), db.prepare(SQL["queue_size"])])
     waiting = queue.results[0]
     return RecordSize(swaps.results[0]["swaps"], waiting["length"], waiting["oldest_at"])
 

@@ -18,7 +18,7 @@ Calls to Hiro are made in the request lane of the budget and are shared fairly:
 
 This state lives as long as the process; after a restart every client begins with a full share.
 
-Emits `queue.full`, `trade.submit_failed`, and `queue.verify_failed` when Hiro has no answer or the hook has used its
+Emits `queue.filled`, `trade.submit_failed`, and `queue.verify_failed` when Hiro has no answer or the hook has used its
 share; the next sweep verifies the queue.
 """
 
@@ -326,7 +326,7 @@ async def _queue(context: WorkContext, txid: str) -> Queued:
     db = context.db
     again = bool(await swap_store.queued(db, [txid]))
     if not again and not await swap_store.room(db, SUBMITTED):
-        context.logger.warning("queue.full", source="agent", count=1)
+        context.logger.warning("queue.filled", source="agent", count=1)
         return "full"
     candidates = [Candidate(txid, "agent", rank=SUBMITTED)]
     await db.batch(swap_store.enqueue(db, candidates, context.clock.now()))

@@ -2,8 +2,8 @@
 
 The task `feed` finds swaps in the network's list; the sweep proves that nothing was missed. It reads the lists of newly
 listed contracts and newly eligible agents back to the start at once, and all others in turn. Where the feed does not
-find them (see `feed_state.py`), and when an operator starts it, a sweep reads the list of every allow-listed contract:
-contracts are principals, and their lists name the swaps of all senders.
+find the swaps, and when an operator starts it, a sweep reads the list of every allow-listed contract: contracts are
+principals, and their lists name the swaps of all senders.
 
 Reading a list only finds candidates. They are queued together with the mark, which records how far the list was read,
 and verified from the queue. So a run may end anywhere and lose nothing.
@@ -15,7 +15,7 @@ Emits `refusals.reopened`, `swaps.retracted`, and the events of reading, verifyi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -24,36 +24,39 @@ from holdfast.types import Row, Statement
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
+from tocsin.sql import read_queries
 from tocsin.swaps import store as swap_store
-from tocsin.swaps.codes import Code
-from tocsin.swaps.feed_state import clear_value, get_value, load_state, set_value
-from tocsin.swaps.lists import ListReader, PageRead
-from tocsin.swaps.pool import QUEUE_PART, QueueVerifier, StopReason, UnitPool
+from tocsin.swaps.lists import ListReader, ReadCounts
+from tocsin.swaps.pool import QUEUE_PART, QueueVerifier, StopReason, UnitPool, run_result
+from tocsin.swaps.position import (
+    DAY_MS,
+    FAILURES_MAX,
+    MONTH_MS,
+    Mark,
+    clear_value,
+    count_failure,
+    get_value,
+    load_marks,
+    load_state,
+    set_value,
+)
 from tocsin.swaps.rules import Rules, Tier, rules_of, still_refused, tiers
 from tocsin.swaps.store import Candidate, Refusal
-from tocsin.swaps.verify import LOOKS_MIN, Tally
-from tocsin.swaps.walk import (
-    MONTH_MS,
-    SWEEPS_PER_WALLET,
-    Mark,
-    Visits,
-    choose_visits,
-    count_failure,
-    due_contracts,
-    load_marks,
-    reading_order,
-    turn_period,
-)
+from tocsin.swaps.verify import LOOKS_MIN
 from tocsin.text import long_duration
 
 OTHER_CALLS = 6.0  # per run, in addition to one per contract: wallets' lists, new and pending swaps
-DAILY_PASS_MS = 24 * 3_600_000  # every wallet's own list is read about once a day
 URGENT_MAX = 100  # wallets that were never read or failed, per sweep
 WALLET_PAGES_MAX = 20  # per visit: a thousand transactions; a flood of dust takes several visits
 RETRACTED_MAX = 2_000  # swaps that one sweep removes because the rules have changed
 RECHECK_DAYS = 3  # for how many days a doubtful refusal is verified again, once a day
 LISTS_PER_TURN = 60  # after which their candidates are verified
 PAGES_PER_TURN = 5  # of one list, before the others have their turn
+CONTRACTS_PER_WALLET = 3  # contracts' lists are worth more, but wallets must not wait forever
+TURN_LOOKS = 400  # readings of the network's list between two turns of a contract
+TURNS_PER_DAY_MAX = 44
+TURN_LISTS_MAX = 2  # in one sweep
+SWEEPS_PER_WALLET = 24  # a wallet's list has its turn in one of this many sweeps
 AGAIN_MS = 60_000  # until the sweep that the first proof needs
 
 IN_THE_LOG = "the log has the reason"
@@ -63,85 +66,133 @@ RULES = "competition_rules"
 # When the newest complete sweep of all contracts' lists began, under those rules.
 SWEPT_AT = "competition_swept_at"
 
-_NOW_ELIGIBLE = """
-SELECT r.* FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender
-WHERE r.code IN ('sender_not_registered', 'sender_not_genesis') AND t.tier = 'eligible'"""
-_BY_RULES = """
-SELECT * FROM refusals WHERE code IN ('contract_not_allowlisted', 'before_comp_start', 'after_comp_end')"""
-_DOUBTFUL = """
-SELECT txid, source FROM refusals
-WHERE burn_block_time > ? AND code = 'incomplete_events' AND legs_json = '{}' LIMIT ?"""
-_UNREFUSE = "DELETE FROM refusals WHERE txid IN (SELECT value FROM json_each(?))"
+SQL = read_queries(__file__)
+
+
+def reading_order(contracts: Iterable[str], wallets: Sequence[str], marks: Mapping[str, Mark]) -> list[str]:
+    """Return the lists of a sweep. If calls run out in the middle, the next sweep begins with those that got none.
+
+    Contracts are in the order in which they were last requested, and every fourth list is a wallet's.
+    """
+    left = list(wallets)
+    order: list[str] = []
+    for number, contract in enumerate(sorted(contracts, key=lambda name: (_tried_at(marks, name), name)), 1):
+        order.append(contract)
+        if number % CONTRACTS_PER_WALLET == 0 and left:
+            order.append(left.pop(0))
+    return order + left
+
+
+def turn_period(contracts: int, feed_ms: int) -> int:
+    """Return how often each contract's list has its turn while the feed finds the swaps.
+
+    That is once a day; less often if the network's list is read rarely or there are many contracts, because the proof
+    must cost less than what it proves.
+    """
+    return max(DAY_MS, TURN_LOOKS * feed_ms, contracts * DAY_MS // TURNS_PER_DAY_MAX)
+
+
+def due_contracts(
+    contracts: Iterable[str], marks: Mapping[str, Mark], since: int, *, now: int, period_ms: int
+) -> tuple[str, ...]:
+    """Return contracts whose lists were not read to the end since then; if there are none, those whose turn has come.
+
+    Each has its own time in the period. Those requested longest ago come first, so a list that always fails does not
+    take the turns of the others.
+    """
+    read_at = {contract: marks.get(contract, Mark()).walked_at or 0 for contract in sorted(contracts)}
+    due = tuple(contract for contract in read_at if read_at[contract] < since)
+    if due:
+        return due
+    times = (number * period_ms // len(read_at) for number in range(len(read_at)))
+    waiting = [
+        contract
+        for (contract, at), time in zip(read_at.items(), times, strict=True)
+        if (at - time) // period_ms < (now - time) // period_ms
+    ]
+    return tuple(sorted(waiting, key=lambda contract: (_tried_at(marks, contract), contract))[:TURN_LISTS_MAX])
+
+
+def _tried_at(marks: Mapping[str, Mark], principal: str) -> int:
+    return marks.get(principal, Mark()).tried_at or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """The wallets that a sweep visits: the urgent ones, and the next part of the daily pass."""
+
+    urgent: tuple[str, ...]
+    daily_pass: tuple[str, ...]
+    ends_pass: bool
+
+
+def choose_visits(
+    wallets: Sequence[str], marks: Mapping[str, Mark], cursor: str | None, *, urgent_max: int, pass_share: int
+) -> Visits:
+    """Choose the wallets to visit. Those never read to the end, and those whose last visit failed, are urgent.
+
+    `wallets` is in order. A wallet that keeps failing waits for the daily pass, so it does not delay others.
+    """
+    urgent = [wallet for wallet in wallets if _is_urgent(marks.get(wallet, Mark()))]
+    urgent.sort(key=lambda wallet: marks.get(wallet, Mark()).failures)
+    left = [wallet for wallet in wallets if cursor is None or wallet > cursor] or wallets
+    return Visits(tuple(urgent[:urgent_max]), tuple(left[:pass_share]), len(left) <= pass_share)
+
+
+def _is_urgent(mark: Mark) -> bool:
+    return mark.failures < FAILURES_MAX and (mark.walked_at is None or mark.failures > 0)
 
 
 @dataclass(slots=True)
-class SweepCounts:
+class SweepCounts(ReadCounts):
     contracts: set[str] = field(default_factory=set)  # lists asked for
     read: set[str] = field(default_factory=set)  # those of them that were read to the end
     failed_contracts: int = 0
     wallets: set[str] = field(default_factory=set)
     failed_wallets: int = 0
     unread_wallets: int = 0
-    pages: int = 0
-    found: int = 0
     found_by_wallets: int = 0
-    unverified: int = 0  # transactions that could not be verified, except those that never can be
     cursor: str | None = None
     done: int = 0
     total: int = 0
-    tally: Tally = field(default_factory=Tally)
+
+    def counters(self, contracts: int, threw: int) -> FreeForm:
+        return {
+            "scanned": len(self.wallets),
+            "contracts": contracts,
+            "contractsScanned": len(self.contracts),
+            "contractsRead": len(self.read),
+            "found": self.found,
+            "foundByWallets": self.found_by_wallets,
+            **self.tally.counters(threw),
+            "failedContracts": self.failed_contracts,
+            "failedWallets": self.failed_wallets,
+            "cursor": self.cursor,
+        }
+
+    def result(
+        self, counters: FreeForm, contracts: int, stop: StopReason | None, first_failure: str | None
+    ) -> TaskResult:
+        """Return how the sweep ended: incomplete if it could not read everything, failed if it read nothing."""
+        if stop is not None and stop.limited_until is None:
+            return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
+        if stop is None and contracts and not self.read:
+            return TaskResult(counters, f"no contract's list could be read; {first_failure or IN_THE_LOG}")
+        undone = self._undone(contracts)
+        failure = (first_failure or IN_THE_LOG) if undone else None
+        return run_result(counters, undone, stop, failure, progressed=self.progressed)
+
+    def _undone(self, contracts: int) -> list[str]:
+        parts = []
+        if len(self.read) < contracts:
+            parts.append(f"{len(self.read)} of {contracts} contracts' lists were read")
+        wallets = self.failed_wallets + self.unread_wallets
+        if wallets:
+            parts.append(f"{wallets} wallets' lists were not" if wallets > 1 else "one wallet's list was not")
+        return [*parts, *self.unverified_ones()]
 
 
-def sweep_result(
-    counts: SweepCounts, counters: FreeForm, contracts: int, stop: StopReason | None, first_failure: str | None
-) -> TaskResult:
-    """Return how the sweep ended: incomplete if it could not read everything, failed if it read nothing."""
-    unread = _unread(counts, contracts)
-    if stop is not None and stop.limited_until is None:
-        return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
-    if stop is None and contracts and not counts.read:
-        return TaskResult(counters, f"no contract's list could be read; {first_failure or IN_THE_LOG}")
-    if stop is None and not unread:
-        return TaskResult(counters)
-    reason = first_failure if stop is None else stop.reason
-    return TaskResult(
-        counters,
-        limited_until=None if stop is None else stop.limited_until,
-        incomplete=f"{unread or 'not everything was done'}; {reason or IN_THE_LOG}",
-        by_budget=stop is not None and stop.by_budget,
-        progressed=bool(counts.pages or counts.tally.inserted or counts.tally.reasons),
-    )
-
-
-def counters_of(counts: SweepCounts, contracts: int, threw: int) -> FreeForm:
-    return {
-        "scanned": len(counts.wallets),
-        "contracts": contracts,
-        "contractsScanned": len(counts.contracts),
-        "contractsRead": len(counts.read),
-        "found": counts.found,
-        "foundByWallets": counts.found_by_wallets,
-        **counts.tally.counters(threw),
-        "failedContracts": counts.failed_contracts,
-        "failedWallets": counts.failed_wallets,
-        "cursor": counts.cursor,
-    }
-
-
-EMPTY_RESULT: FreeForm = {"way": "contracts", **counters_of(SweepCounts(), 0, 0)}
-
-
-def _unread(counts: SweepCounts, contracts: int) -> str:
-    """Describe what the sweep left undone; empty if it did everything."""
-    parts = []
-    if len(counts.read) < contracts:
-        parts.append(f"{len(counts.read)} of {contracts} contracts' lists were read")
-    wallets = counts.failed_wallets + counts.unread_wallets
-    if wallets:
-        parts.append(f"{wallets} wallets' lists were not" if wallets > 1 else "one wallet's list was not")
-    if counts.unverified:
-        parts.append(f"transactions that could not be verified: {counts.unverified}")
-    return ", ".join(parts)
+EMPTY_RESULT: FreeForm = {"way": "contracts", **SweepCounts().counters(0, 0)}
 
 
 async def sweep(context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None) -> TaskResult:
@@ -171,8 +222,6 @@ class Sweep:
         self._pages_of: Counter[str] = Counter()
         self._due: Sequence[str] = ()
         self._is_first = False  # no sweep has been complete
-        self._queued = 0  # from the lists of this sweep
-        self._refused: set[str] = set()
         self._queue = QueueVerifier(context, rules, self._pool, plan=self._plan, group_done=self._unit_done)
         self.counts = SweepCounts(tally=self._queue.tally)
 
@@ -189,7 +238,7 @@ class Sweep:
     def result(self) -> TaskResult:
         pool, contracts = self._pool, len(self._due)
         self.counts.unverified = self._queue.unverified
-        return sweep_result(self.counts, self.counters(), contracts, pool.stop, pool.first_failure)
+        return self.counts.result(self.counters(), contracts, pool.stop, pool.first_failure)
 
     def counters(self) -> FreeForm:
         """Return the counters as `status()` shows them."""
@@ -198,7 +247,7 @@ class Sweep:
             "startedAt": context.started_at,
             "durationMs": context.clock.now() - context.started_at,
             "way": "contracts" if self._followed_since is None else "network",
-            **counters_of(self.counts, len(self._rules.allowlist.contracts), self._pool.threw),
+            **self.counts.counters(len(self._rules.allowlist.contracts), self._pool.threw),
         }
 
     async def prepare(self) -> None:
@@ -227,7 +276,7 @@ class Sweep:
 
     def visits(self) -> Visits:
         eligible = sorted(wallet for wallet, tier in self._tiers.items() if tier == "eligible")
-        share = max(1, ceil(len(eligible) * self._cadence_ms / DAILY_PASS_MS))
+        share = max(1, ceil(len(eligible) * self._cadence_ms / DAY_MS))
         if self._followed_since is not None:
             share = int(self._context.started_at // self._cadence_ms % SWEEPS_PER_WALLET == 0)
         cursor = self.counts.cursor
@@ -255,7 +304,7 @@ class Sweep:
                         waiting.discard(result.unit)
                         await self._list_ended(result.unit, failed=result.end != "done")
                         await self._follow_pass(daily, result.unit)
-            if self._followed_since is None or self._queued:
+            if self._followed_since is None or self.counts.queued:
                 await self.verify_queued()
         self.counts.unread_wallets = len(waiting)
 
@@ -293,19 +342,9 @@ class Sweep:
         async for page in self._reader.pages(principal, pages_max=PAGES_PER_TURN):
             self._pages_of[principal] += 1
             counts.pages += 1
-            self._count(page)
+            counts.count(page)
             if not of_contract:
-                counts.found_by_wallets += page.queued
-
-    def _count(self, page: PageRead) -> None:
-        self._queued += page.queued
-        tally = self.counts.tally
-        self.counts.found += page.found
-        tally.already_known += page.already_known
-        for txid, code in page.refused:  # a contract's and a wallet's list may show it at the same time
-            if code is not Code.CONTRACT_NOT_ALLOWLISTED and txid not in self._refused:
-                self._refused.add(txid)
-                tally.reasons[code] += 1
+                counts.found_by_wallets += len(page.candidates)
 
     def _plan(self, units: int) -> None:
         self.counts.total += units
@@ -319,14 +358,14 @@ class Sweep:
     async def _reopen(self) -> None:
         """Queue refused transactions that might count now; refuse recorded swaps that no longer count."""
         db, now = self._context.db, self._context.clock.now()
-        rows = (await db.prepare(_NOW_ELIGIBLE).all()).results
+        rows = (await db.prepare(SQL["refusals_of_eligible_senders"]).all()).results
         doubtful = await self._doubtful(now)
         changed = await self._state(RULES) != self._rules.version
         swept_at = await self._state(SWEPT_AT)
         self._is_first = swept_at is None
         retracted: list[Refusal] = []
         if changed:
-            rows += (await db.prepare(_BY_RULES).all()).results
+            rows += (await db.prepare(SQL["refusals_by_rules"]).all()).results
             retracted = await swap_store.outdated(db, self._rules, RETRACTED_MAX)
         reopened = [
             row for row in rows if not still_refused(row, self._tiers.get(row["sender"], "not_registered"), self._rules)
@@ -338,7 +377,7 @@ class Sweep:
             statements.append(set_value(db, RECHECKED, str(now), now))
         if reopened:
             txids = swap_store.in_parts([row["txid"] for row in reopened])
-            statements += [db.prepare(_UNREFUSE).bind(part) for part in txids]
+            statements += [db.prepare(SQL["forget_refusals"]).bind(part) for part in txids]
             self._context.logger.info("refusals.reopened", count=len(reopened), rules=self._rules.version)
         if retracted:
             statements += swap_store.refuse(db, retracted, self._rules, now)
@@ -366,7 +405,7 @@ class Sweep:
         if self._feed_ms is None:
             return None
         feed, now = await load_state(self._context.db), self._context.clock.now()
-        if feed.way != "network" or (feed.started_at or 0) > now:  # not followed, or the clock was ahead
+        if feed.source != "network" or (feed.started_at or 0) > now:  # not followed, or the clock was ahead
             return None
         if feed.started_at is None:
             return now + AGAIN_MS if self._is_first else None
@@ -377,10 +416,10 @@ class Sweep:
     async def _doubtful(self, now: int) -> list[Row]:
         """Return, once a day, refusals of the last days that may rest on a wrong answer."""
         last = await self._state(RECHECKED)
-        if last is not None and now - int(last) < DAILY_PASS_MS:
+        if last is not None and now - int(last) < DAY_MS:
             return []
-        since_s = (now - RECHECK_DAYS * DAILY_PASS_MS) // 1000
-        return (await self._context.db.prepare(_DOUBTFUL).bind(since_s, QUEUE_PART).all()).results
+        since_s = (now - RECHECK_DAYS * DAY_MS) // 1000
+        return (await self._context.db.prepare(SQL["doubtful_refusals"]).bind(since_s, QUEUE_PART).all()).results
 
     async def _state(self, key: str) -> str | None:
         return await get_value(self._context.db, key)

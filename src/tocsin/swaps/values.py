@@ -21,6 +21,7 @@ from holdfast.types import Database, Row
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import STALE_AFTER_MS, peg_of
 from tocsin.shape import SnakeShape
+from tocsin.sql import read_queries
 from tocsin.text import EXACT, TEXT_MAX, decimal_of_float, decimal_text, read_decimal, usd_value
 
 # The price of a token may move by this factor between two refreshes before it is doubted: `TOCSIN_PRICE_JUMP_FACTOR`.
@@ -32,52 +33,7 @@ RETRY_MS = 300_000
 _LAST_DIGIT, _ROUNDING = Decimal("1e-30"), Context(prec=EXACT.prec, rounding=ROUND_HALF_EVEN)
 MICROS_MAX = 10**15  # a swap of more than a billion dollars has a wrong price or amount
 
-_PRICES = """\
-  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
-   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
-   WHERE t.token = s.token_{side} AND p.at <= s.at AND p.at >= s.at - s.stale_after
-   ORDER BY p.at DESC LIMIT 1) AS {side}_before,
-  (SELECT json_array(p.price_usd, p.decimals, p.liquidity_usd, p.volume_usd)
-   FROM price_tokens t CROSS JOIN price_points p ON p.token = t.id
-   WHERE t.token = s.token_{side} AND p.price_usd IS NOT NULL AND p.at > s.at AND p.at <= s.at + s.first_within
-   ORDER BY p.at LIMIT 1) AS {side}_after"""
-_WORK = f"""
-WITH due AS MATERIALIZED (
-  SELECT due_at, txid FROM swaps_to_value WHERE due_at <= ? ORDER BY due_at, txid LIMIT ?
-),
-s AS MATERIALIZED (
-  SELECT d.due_at, d.txid, s.block_hash, s.token_in, s.amount_in, s.token_out, s.amount_out,
-    s.burn_block_time * 1000 AS at, ? AS stale_after, ? AS first_within
-  FROM due d LEFT JOIN swaps s ON s.txid = d.txid
-)
-SELECT s.*,
-{_PRICES.format(side="in")},
-{_PRICES.format(side="out")}
-FROM s"""  # noqa: S608 - constants of this module
-# Only for the swap that was read: in between it may have been removed, or moved to another block.
-_VALUE = """
-INSERT INTO swap_values (txid, sender, given_micros, received_micros)
-SELECT s.txid, s.sender, json_extract(v.value, '$[2]'), json_extract(v.value, '$[3]')
-FROM json_each(?) v
-JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')
-WHERE true
-ON CONFLICT (txid) DO NOTHING"""
-_EXCESS = """
-INSERT INTO excess_swaps
-SELECT s.txid, s.sender, s.token_in, s.amount_in, s.token_out, s.amount_out, s.burn_block_time,
-  json_extract(v.value, '$[2].given_usd'), json_extract(v.value, '$[2].given_liquidity_usd'),
-  json_extract(v.value, '$[2].received_usd'), json_extract(v.value, '$[2].received_liquidity_usd')
-FROM json_each(?) v
-JOIN swaps s ON s.txid = json_extract(v.value, '$[0]') AND s.block_hash = json_extract(v.value, '$[1]')
-WHERE true
-ON CONFLICT (txid) DO NOTHING"""
-_DONE = """
-DELETE FROM swaps_to_value
-WHERE (due_at, txid) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"""
-_LATER = """
-INSERT INTO swaps_to_value (due_at, txid)
-SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?) WHERE true
-ON CONFLICT DO NOTHING"""
+SQL = read_queries(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +117,7 @@ async def value_swaps(db: Database, now: int, floors: PoolFloors) -> int:
     """Value a limited number of queued swaps; returns how many got a value or were marked as unknown."""
     done = 0
     for _ in range(BATCHES_MAX):
-        rows = (await db.prepare(_WORK).bind(now, BATCH, STALE_AFTER_MS, AFTER_MS).all()).results
+        rows = (await db.prepare(SQL["swaps_to_value"]).bind(now, BATCH, STALE_AFTER_MS, AFTER_MS).all()).results
         if not rows:
             break
         done += await _value_some(db, rows, now, floors)
@@ -188,10 +144,10 @@ async def _value_some(db: Database, rows: list[Row], now: int, floors: PoolFloor
             excess.append([*swap, worth.to_json()])
     done = [[row["due_at"], row["txid"]] for row in rows]
     statements = [
-        db.prepare(_VALUE).bind(json.dumps(values)),
-        *([db.prepare(_EXCESS).bind(json.dumps(excess))] if excess else []),
-        db.prepare(_DONE).bind(json.dumps(done)),
-        db.prepare(_LATER).bind(json.dumps(later)),
+        db.prepare(SQL["save_values"]).bind(json.dumps(values)),
+        *([db.prepare(SQL["save_excess"]).bind(json.dumps(excess))] if excess else []),
+        db.prepare(SQL["valued"]).bind(json.dumps(done)),
+        db.prepare(SQL["value_later"]).bind(json.dumps(later)),
     ]
     await db.batch(statements)
     return len(values)

@@ -75,13 +75,14 @@ class Tally:
         self.failed += other.failed
         self.reasons += other.reasons
 
-    def counters(self, threw: int, refused: Iterable[Code] = ()) -> FreeForm:
-        """Return the counters of a run as `status()` shows them, with what it refused besides.
+    @property
+    def verified(self) -> int:
+        """How many have an answer, whatever they turned out to be."""
+        return self.inserted + self.pending + self.withdrawn + self.reasons.total()
 
-        `threw` is how often our own code failed.
-        """
-        codes = self.reasons + Counter(refused)
-        reasons: dict[str, JSON] = {str(code): number for code, number in sorted(codes.items())}
+    def counters(self, threw: int) -> FreeForm:
+        """Return the counters of a run as `status()` shows them. `threw` is how often our own code failed."""
+        reasons: dict[str, JSON] = {str(code): number for code, number in sorted(self.reasons.items())}
         if threw:
             reasons[str(Code.VERIFY_THREW)] = threw
         return {
@@ -89,7 +90,7 @@ class Tally:
             "alreadyKnown": self.already_known,
             "pending": self.pending,
             "withdrawn": self.withdrawn,
-            "rejected": codes.total() + threw,
+            "rejected": self.reasons.total() + threw,
             "rejectionReasons": reasons,
             "failed": self.failed,
         }

@@ -44,10 +44,10 @@ from tocsin.scheduler.types import (
 from tocsin.shape import FreeForm, Shape, SnakeShape
 from tocsin.stacks import TXID_PATTERN
 from tocsin.swaps.codes import Code
+from tocsin.swaps.position import list_ages
 from tocsin.swaps.submit import RECHECK
 from tocsin.swaps.trades import refused_since
 from tocsin.swaps.types import SubmitAnswer
-from tocsin.swaps.walk import list_ages
 from tocsin.text import DURATION_PATTERN, parse_duration
 from tocsin.web.deps import ProofReader, WebDeps
 from tocsin.web.events import EventStreams

@@ -26,10 +26,10 @@ from tocsin.prices.store import prices_of, supported_tokens
 from tocsin.scheduler.health import health_of
 from tocsin.scheduler.types import CONDITIONS, OUTCOMES, SERVICE_STATES, Histogram, Measures, Status, TaskStatus
 from tocsin.shape import FreeForm
+from tocsin.swaps.position import list_ages
 from tocsin.swaps.store import RecordSize, record_size
 from tocsin.swaps.submit import RECEIVE
 from tocsin.swaps.trades import refused_since
-from tocsin.swaps.walk import list_ages
 from tocsin.upstream.budget import BudgetStatus
 from tocsin.upstream.lookups import LookupUse
 from tocsin.web.cache import SharedResults

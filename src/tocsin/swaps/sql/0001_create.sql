@@ -234,14 +234,13 @@ CREATE TABLE candidates (
 CREATE INDEX candidates_by_rank ON candidates (rank, due_at, txid);
 CREATE INDEX candidates_by_block ON candidates (block_height) WHERE block_height IS NOT NULL;
 
--- How far the list of a contract or wallet has been read. Everything up to the anchor, a transaction in its block,
--- is done; the gap is a walk under way: its top, and the cursor down to which everything is done.
+-- How far the list of a contract or wallet was read.
 CREATE TABLE marks (
   principal TEXT PRIMARY KEY NOT NULL,
   rules TEXT NOT NULL, -- what was looked for; other rules make the mark void
-  anchor_json TEXT,
-  gap_json TEXT,
-  walked_at INTEGER, -- when the list was last read to its end or down to the anchor
+  position_json TEXT, -- {anchors: [{txid, block_hash, height, tx_index}], gaps: [{cursor, bottom}]}
+  looked_at INTEGER, -- when its head was last read
+  walked_at INTEGER, -- when the newest reading that came to its end or down to the anchor began
   failures INTEGER NOT NULL DEFAULT 0, -- visits in a row that failed
   tried_at INTEGER -- when the list was last asked for
 );
