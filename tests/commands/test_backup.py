@@ -21,7 +21,9 @@ from holdfast.local import sqlite_file
 from holdfast.local.data_dir import DataDir, is_in_use
 from holdfast.local.migrations import load
 from holdfast.local.snapshot import one_instant
+from holdfast.types import DurableObject
 from holdfast_testing.captured_log import CapturedLog
+from holdfast_testing.objects import objects
 from support.tocsin_command import tocsin_here
 from tocsin.commands.backup import backup, restore, verify
 from tocsin.commands.files import load_migrations
@@ -498,6 +500,32 @@ def test_a_backup_has_every_database_of_the_directory(tmp_path: Path, data: Path
 
     with closing(sqlite3.connect(tmp_path / "new" / "notes.sqlite")) as notes:
         assert notes.execute("SELECT text FROM notes").fetchall() == [("mine",)]
+
+
+class Notes(DurableObject):
+    """Keeps rows in its own tables."""
+
+    async def add(self, text: str) -> list[list[str]]:
+        sql = self.ctx.storage.sql
+        sql.exec("CREATE TABLE IF NOT EXISTS notes (text)")
+        sql.exec("INSERT INTO notes VALUES (?)", text)
+        return list(sql.exec("SELECT text FROM notes").raw())
+
+
+async def test_a_backup_has_the_tables_of_objects(tmp_path: Path, data: Path) -> None:
+    """They are in objects.sqlite. Copies that a killed service left are neither saved nor used after a restore."""
+    async with objects(data, Notes) as made:
+        await made.stub().add("saved")
+        target = saved(tmp_path, data)
+        await made.stub().add("later")
+        copytree(data / "objects-sql", tmp_path / "left")
+    copytree(tmp_path / "left", data / "objects-sql")
+
+    restore(target, data_dir=data, force=True, now=NOW)
+    opened(data).close()
+
+    async with objects(data, Notes) as made:
+        assert await made.stub().add("new") == [["saved"], ["new"]]
 
 
 def test_a_backup_sees_through_links(tmp_path: Path, data: Path) -> None:
