@@ -114,7 +114,12 @@ def load(server: Server, path: str) -> tuple[float, float]:
 
 def throughput(runtimes: list[Server]) -> None:
     table = Table("HTTP → object", *[f"{s.name} req/s (CPU µs)" for s in runtimes], "ratio", "goal")
-    for method, label, goal in (("read_one", "one get", "≥ 1.0"), ("write_one", "one durable put", "≥ 1.5")):
+    for method, label, goal in (
+        ("read_one", "one get", "≥ 1.0"),
+        ("write_one", "one durable put", "≥ 1.5"),
+        ("read_row", "one row by SQL", "≥ 1.0"),
+        ("write_row", "one durable row by SQL", "≥ 1.2"),
+    ):
         rounds = [[load(server, f"/b/{method}/x") for server in runtimes] for _ in range(ROUNDS)]
         rates = [statistics.median(r[i][0] for r in rounds) for i in range(len(runtimes))]
         cpus = [statistics.median(r[i][1] for r in rounds) for i in range(len(runtimes))]

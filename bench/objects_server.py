@@ -19,7 +19,7 @@ from holdfast.local.migrations import load
 from holdfast.local.object_store import OBJECT_MIGRATIONS
 from holdfast.local.open_objects import OBJECTS_FILE
 from holdfast.local.runtime import LocalNamespace, Runtime
-from holdfast.types import JSON, AlarmInfo, DurableObject
+from holdfast.types import JSON, AlarmInfo, DurableObject, SqlStorage
 
 lateness: list[float] = []
 first_alarm: list[float] = []
@@ -28,12 +28,29 @@ first_alarm: list[float] = []
 class Bench(DurableObject):
     """The object that the requests call."""
 
+    has_table = False
+
     async def read_one(self) -> JSON:
         return await self.ctx.storage.get("k") or 0
 
     async def write_one(self) -> int:
         await self.ctx.storage.put("k", time.time_ns())
         return 1
+
+    async def read_row(self) -> JSON:
+        rows = self._table().exec("SELECT v FROM t WHERE id = 1").all()
+        return rows[0]["v"] if rows else 0
+
+    async def write_row(self) -> int:
+        self._table().exec("INSERT OR REPLACE INTO t VALUES (1, ?)", time.time_ns() // 1_000_000)
+        return 1
+
+    def _table(self) -> SqlStorage:
+        sql = self.ctx.storage.sql
+        if not self.has_table:
+            sql.exec("CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, v INTEGER)")
+            self.has_table = True
+        return sql
 
     async def arm(self, at: int, repeat_ms: int) -> None:
         await self.ctx.storage.put("repeat", repeat_ms)

@@ -7,6 +7,15 @@ const firstAlarm = [];
 export class Bench extends DurableObject {
   async read_one() { return (await this.ctx.storage.get("k")) ?? 0; }
   async write_one() { await this.ctx.storage.put("k", Date.now()); return 1; }
+  read_row() { return this.#table().exec("SELECT v FROM t WHERE id = 1").toArray()[0]?.v ?? 0; }
+  write_row() { this.#table().exec("INSERT OR REPLACE INTO t VALUES (1, ?)", Date.now()); return 1; }
+  #hasTable = false;
+  #table() {
+    const sql = this.ctx.storage.sql;
+    if (!this.#hasTable) sql.exec("CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, v INTEGER)");
+    this.#hasTable = true;
+    return sql;
+  }
   async arm(at, repeat) {
     await this.ctx.storage.put("repeat", repeat);
     await this.ctx.storage.setAlarm(at);
