@@ -15,7 +15,7 @@ from support.roster import line, open_roster, rows
 from support.simulator_process import root_of, running_simulator
 from support.tocsin_command import tocsin
 from support.workerd import Workerd, require_workerd, running
-from tocsin.commands.rows import D1_STATEMENT_MAX, import_file, write_d1_sql
+from tocsin.commands.rows import D1_STATEMENT_MAX, import_file, import_source, write_d1_sql
 from tocsin.swaps.agents import TABLES, d1_statement
 
 KEY = "an-admin-key-for-tests"
@@ -35,7 +35,7 @@ class DeployedAgents:
     def load(self, agents: Path) -> None:
         """As `tocsin import --d1-sql` and `wrangler d1 execute --file` do: all statements are one transaction."""
         sql = agents.with_suffix(".d1.sql")
-        assert write_d1_sql(agents, sql, lambda _: None)[0].refused == []
+        assert write_d1_sql(import_source(agents), sql)[0].refused == []
         self.workerd.sql(*[(statement, ()) for statement in split(sql.read_text(encoding="utf-8"))])
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def test_d1_has_what_a_local_import_has(site: DeployedAgents, tmp_path: Path) ->
         for lines in (many, changes, changes):
             file.write_text("\n".join(lines), encoding="utf-8")
             site.load(file)
-            import_file(local, file, lambda _: None)
+            import_file(local, import_source(file))
             local.execute("DROP TABLE temp.incoming")
 
             for table in TABLES:

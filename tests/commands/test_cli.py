@@ -418,7 +418,7 @@ def test_the_help_groups_the_commands() -> None:
     assert groups == {
         "Watch": ["status", "runs", "audit", "events"],
         "Act": ["refresh", "pause", "resume", "recheck"],
-        "Competition": ["prices", "board", "explain", "recount", "refusals", "agents", "round"],
+        "Competition": ["prices", "board", "recount", "explain", "refusals", "agents", "round"],
         "Data": ["backup", "verify", "restore", "import", "rebuild", "export"],
         "Service": ["check", "doctor", "serve", "reload", "simulate"],
     }

@@ -33,7 +33,7 @@ from support.simulator_process import running_simulator
 from support.tocsin_command import TOCSIN, tocsin_here
 from support.web_thread import one_trade
 from tocsin.cli import app
-from tocsin.commands.rows import ImportReport, import_file, import_rows, write_d1_sql
+from tocsin.commands.rows import ImportReport, import_file, import_rows, import_source, write_d1_sql
 from tocsin.errors import ImportRefused
 from tocsin.swaps import COMPETITION_MIGRATIONS
 from tocsin.swaps.agents import TABLES, ImportRow, Table, d1_statement, lines_of, read_line
@@ -98,8 +98,8 @@ def test_exported_agents_can_be_imported_again(data: Path) -> None:
     new.mkdir()
     printed = export(data, "agents", "--output", str(file))
     with open_roster(new) as copied, closing(sqlite_file.connect(data / "db.sqlite")) as connection:
-        import_file(copied, file, lambda _: None)
-        again = import_file(connection, file, lambda _: None)
+        import_file(copied, import_source(file))
+        again = import_file(connection, import_source(file))
         for name in TABLES:
             assert rows(copied, name) == rows(connection, name)
 
@@ -209,7 +209,7 @@ def test_a_reader_that_stops_early_is_no_error_message(data: Path) -> None:
 def prepare(directory: Path, *lines: str, name: str = "agents.jsonl") -> tuple[ImportReport, Path]:
     file, output = directory / name, directory / f"{name}.d1.sql"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return write_d1_sql(file, output, lambda _: None)[0], output
+    return write_d1_sql(import_source(file), output)[0], output
 
 
 def tables(connection: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
@@ -239,7 +239,7 @@ def test_the_sql_writes_what_an_import_writes(tmp_path: Path) -> None:
     with open_roster(tmp_path / "here") as here, open_roster(tmp_path / "there") as there:
         for number, lines in enumerate((first, second, second)):
             _, sql = prepare(tmp_path, *lines, name=f"{number}.jsonl")
-            report = import_file(here, tmp_path / f"{number}.jsonl", lambda _: None)
+            report = import_file(here, import_source(tmp_path / f"{number}.jsonl"))
             here.execute("DROP TABLE temp.incoming")
             changed = load(there, sql)
 
@@ -382,10 +382,10 @@ def test_a_data_directory_an_empty_file_and_a_bad_name_are_refused(tmp_path: Pat
 
     assert isinstance(both.exception, UsageError)
     with pytest.raises(ImportRefused, match="holds no agents and no claims"):
-        write_d1_sql(file, tmp_path / "x.sql", lambda _: None)
+        write_d1_sql(import_source(file), tmp_path / "x.sql")
     file.write_text(line(1))
     with pytest.raises(UsageError, match="is not a regular file"):
-        write_d1_sql(file, tmp_path, lambda _: None)
+        write_d1_sql(import_source(file), tmp_path)
 
 
 def tocsin(*arguments: str, **environment: str) -> tuple[int, str, str]:

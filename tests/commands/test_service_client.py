@@ -289,7 +289,7 @@ def test_a_wrong_tocsin_url_is_named(command: Command) -> None:
         "serve --url http://x",
         "import agents.jsonl --url=http://x",
         "export swaps --url http://x",
-        "explain 0x12 --url http://x",
+        "recount x.jsonl --url http://x",
         "rebuild --url http://x",
         "check --url http://x",
         "doctor --url http://x",

@@ -19,7 +19,7 @@ from simulation.users import OPERATOR, Crowds
 from stacks_simulator.addresses import address_of
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
 from stacks_simulator.wallets import Wallet
-from tocsin.commands.rows import ImportReport, TableCounts, import_file, opened, write_d1_sql
+from tocsin.commands.rows import ImportReport, TableCounts, import_file, import_source, opened, write_d1_sql
 from tocsin.errors import ImportRefused, NoAnswer
 from tocsin.rounds.round import CATEGORIES
 from tocsin.swaps.agents import TABLES
@@ -319,7 +319,7 @@ class CommandUsers(RoundOperators):
     def _check_import(self, database: sqlite3.Connection, file: Path, agents: list[FileAgent]) -> None:
         """Check that everything in the file is registered and counted, and nothing else has changed."""
         before = tables_of(database)
-        report = import_file(database, file, lambda _bytes: None)
+        report = import_file(database, import_source(file))
         wanted, found = tables_with(before, agents), tables_of(database)
         if report.refused or not same_tables(found, wanted):
             self._history.broken("imports", f"{agents}: {report}, and the tables are others: {found}")
@@ -347,7 +347,7 @@ class CommandUsers(RoundOperators):
             file = write_file(directory, agents, event.values["form"], rng)
             with closing(_copy(live)) as imported, closing(_copy(live)) as elsewhere:
                 self._check_import(imported, file, agents)
-                write_d1_sql(file, directory / "d1.sql", lambda _bytes: None)
+                write_d1_sql(import_source(file), directory / "d1.sql")
                 elsewhere.executescript((directory / "d1.sql").read_text())
                 if tables_of(elsewhere) != tables_of(imported):
                     self._history.broken("imports", f"D1 would have others: {tables_of(elsewhere)}")
@@ -362,7 +362,7 @@ class CommandUsers(RoundOperators):
         """Check that an unreadable file is refused and nothing of it is written."""
         before = tables_of(database)
         try:
-            report = import_file(database, file, lambda _bytes: None)
+            report = import_file(database, import_source(file))
         except ImportRefused:
             report = ImportReport(refused_count=1)
         self._history.happened["import refused" if report.refused_count else "import taken"] += 1

@@ -12,7 +12,15 @@ from holdfast.errors import StoreUnavailable
 from stacks_simulator.wallets import import_lines
 from support.competition import trading, verdict_of
 from support.roster import address, line, open_roster, rows
-from tocsin.commands.rows import ERRORS_MAX, LINE_MAX, ImportReport, TableCounts, import_file, import_rows, read_rows
+from tocsin.commands.rows import (
+    ERRORS_MAX,
+    LINE_MAX,
+    ImportReport,
+    TableCounts,
+    import_file,
+    import_rows,
+    import_source,
+)
 from tocsin.errors import ImportRefused
 from tocsin.swaps.agents import COLUMNS, TABLES, RowError, lines_of, read_line
 
@@ -214,26 +222,24 @@ def test_files_are_read_as_they_are(tmp_path: Path) -> None:
     file = tmp_path / "agents.jsonl"
     good = [line(number).encode() for number in (1, 2)]
     too_long = b'{"display_name": "' + b"x" * (3 * LINE_MAX) + b'"}'
-    seen: list[int] = []
     file.write_bytes(b"\xef\xbb\xbf" + good[0] + b"\r\n\r\n" + too_long + b"\n\xff\xfe\n  \n" + good[1])
 
-    read = list(read_rows(file, seen.append))
+    read = list(import_source(file).rows())
 
     assert [row.line for row in read] == [1, 3, 4, 6]
     assert [row.reason for row in read if isinstance(row, RowError)] == [
         f"it is longer than {LINE_MAX} bytes",
         "it is not UTF-8: save the file as UTF-8",
     ]
-    assert seen[-1] == file.stat().st_size
 
 
 def test_a_line_of_just_over_the_limit_is_not_passed_over(tmp_path: Path) -> None:
-    """The rest of the line is empty, but the line is not. A line of the limit, with its end, is read."""
+    """The rest of the line is empty, but the line is not. A line of the limit is read."""
     file = tmp_path / "agents.jsonl"
-    for length in (LINE_MAX - 1, LINE_MAX + 1):
+    for length in (LINE_MAX, LINE_MAX + 1):
         file.write_bytes(line(1).encode().ljust(length) + b"\n")
 
-        [row] = read_rows(file, lambda _: None)
+        [row] = import_source(file).rows()
         assert isinstance(row, RowError) == (length > LINE_MAX)
 
 
@@ -276,7 +282,7 @@ def test_what_wrangler_prints_is_imported(start: bytes, tmp_path: Path) -> None:
     claims = [{"btc_address": "bc1q2", "status": "verified", "reward_satoshis": 2**53, "score": 0.5}]
     file = printed(tmp_path, claims, agents, start=start)
     with open_roster(tmp_path) as connection:
-        report = import_file(connection, file, lambda _: None)
+        report = import_file(connection, import_source(file))
 
         assert report.imported == {"agents": TableCounts(2, 0, 0), "claims": TableCounts(1, 0, 0)}
         assert [(agent["btc_address"], agent["display_name"]) for agent in rows(connection, "agents")] == [
@@ -291,7 +297,7 @@ def test_a_refused_row_of_wrangler_has_its_number(tmp_path: Path) -> None:
     agents = [json.loads(line(1)), json.loads(line(2, stx_address="SP1")), json.loads(line(1))]
     file = printed(tmp_path, agents, [{"btc_address": "bc1q1", "status": "lost"}, {}])
     with open_roster(tmp_path) as connection:
-        report = import_file(connection, file, lambda _: None)
+        report = import_file(connection, import_source(file))
 
         assert report.unit == "row"
         assert [(error.line, error.reason.partition(":")[0]) for error in report.refused] == [
@@ -311,14 +317,14 @@ def test_another_list_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "agents.json"
     file.write_text(text)
     with pytest.raises(ImportRefused, match=r"agents\.json cannot be imported: it is not"):
-        list(read_rows(file, lambda _: None))
+        list(import_source(file).rows())
 
 
-def test_what_wrangler_prints_has_a_limit(tmp_path: Path) -> None:
-    """It is parsed as a whole, unlike JSON lines."""
+def test_a_file_has_a_limit(tmp_path: Path) -> None:
+    """It is read as a whole."""
     file = tmp_path / "agents.json"
     with file.open("wb") as stream:
         stream.write(b"[")
         stream.truncate(64 * 1024 * 1024 + 1)
-    with pytest.raises(ImportRefused, match="has more than 67108864 bytes: split it, or give JSON lines"):
-        list(read_rows(file, lambda _: None))
+    with pytest.raises(ImportRefused, match="has more than 67108864 bytes: split it"):
+        list(import_source(file).rows())

@@ -119,14 +119,14 @@ def import_(
 
     if d1_sql is not None and data_dir is not None:
         raise UsageError("--d1-sql is for a database on Cloudflare: leave out --data-dir.")
-    with import_source(file) as (source, on_progress):
-        if d1_sql is None:
-            report = import_agents(source, data_dir=data_dir, on_progress=on_progress)
-            written, lines = report.to_json(), render.imported(report)
-        else:
-            report, counts = write_d1_sql(source, d1_sql, on_progress)
-            written = {**report.to_json(), "written": {**counts}}
-            lines = render.prepared_for_d1(counts, str(d1_sql))
+    source = import_source(file)
+    if d1_sql is None:
+        report = import_agents(source, data_dir=data_dir)
+        written, lines = report.to_json(), render.imported(report)
+    else:
+        report, counts = write_d1_sql(source, d1_sql)
+        written = {**report.to_json(), "written": {**counts}}
+        lines = render.prepared_for_d1(counts, str(d1_sql))
     if as_json or not report.refused:
         print_plain(written, as_json, lines)
     else:

@@ -4,6 +4,7 @@ There is one bar, for one task or for all. It never runs backwards: when a run f
 beside it tell how far each task is, and what it waits for.
 """
 
+import sys
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
@@ -11,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from threading import Thread
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
 
 from holdfast.errors import HoldfastError
 from holdfast.types import JSON
 from tocsin.commands.client import REFRESH_S, SCHEDULER, ServiceClient
-from tocsin.commands.progress import described_progress
 from tocsin.scheduler.types import Progress, SchedulerOverview, Status
 from tocsin.text import shown_until
 from tocsin.upstream.budget import BudgetStatus
@@ -61,7 +64,7 @@ def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, why: 
     Thread(target=ask, daemon=True).start()  # a daemon: Ctrl-C does not wait for the run's end
     view = RefreshView()
     try:
-        with described_progress() as progress:
+        with _bar() as progress:
             bar = progress.add_task(view.words, total=None)
             while not _is_over(answer, poll_s):
                 view = _looked(client, task, view)
@@ -72,6 +75,19 @@ def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, why: 
         typer.echo(f"The run continues in the service. `tocsin runs{which}` shows how it ends.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     return answer.result()
+
+
+def _bar() -> ProgressBar:
+    """A bar with a description that tells how far the work is: on stderr, and only on a terminal."""
+    return ProgressBar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
 
 
 def _is_over(answer: "Future[JSON]", within_s: float) -> bool:

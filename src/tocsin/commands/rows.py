@@ -14,7 +14,6 @@ import asyncio
 import csv
 import json
 import os
-import shutil
 import sqlite3
 import sys
 from codecs import getwriter
@@ -34,7 +33,6 @@ from holdfast.local.migrations import Migration, check
 from holdfast.local.sqlite_file import sync_directory
 from holdfast.types import JSON, Logger
 from tocsin.commands.files import DB_FILE, KV_FILE, command_logger, load_migrations, read_settings
-from tocsin.commands.progress import byte_progress
 from tocsin.errors import ImportRefused
 from tocsin.prices.store import PRICE_PREFIX, read_price
 from tocsin.swaps import agents as agent_rows
@@ -48,7 +46,7 @@ RowFormat: TypeAlias = Literal["jsonl", "csv"]
 Unit: TypeAlias = Literal["line", "row"]
 
 LINE_MAX = 1_000_000  # bytes of one agent
-RESULTS_MAX = 64 * 1024 * 1024  # bytes of what wrangler printed: it is parsed as a whole
+FILE_MAX = 64 * 1024 * 1024  # bytes: it is read as a whole
 D1_STATEMENT_MAX = 99_000  # bytes; D1 accepts 100,000, including what wrangler adds
 ERRORS_MAX = 100  # as many are listed; the others are only counted
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -201,30 +199,55 @@ class ImportReport:
             self.refused.append(refusal)
 
 
-@contextmanager
-def import_source(file: Path) -> Iterator[tuple[Path, Callable[[int], None]]]:
-    """The file, or a copy of stdin for `-`, because it is read more than once; and how to report the bytes read."""
-    with TemporaryDirectory(prefix="tocsin-import-") as made:
-        source = file
-        if str(file) == "-":
-            source = Path(made) / "stdin"
-            with source.open("wb") as copy:
-                shutil.copyfileobj(sys.stdin.buffer, copy)
-        with byte_progress(file.name, source.stat().st_size) as on_progress:
-            yield source, on_progress
+@dataclass(frozen=True, slots=True)
+class ImportSource:
+    """What a file holds: JSON lines, or the list that wrangler printed."""
+
+    name: str
+    content: bytes
+
+    @property
+    def unit(self) -> Unit:
+        return "row" if self.content.lstrip().startswith(b"[") else "line"
+
+    def rows(self) -> Iterator[ImportRow | RowError]:
+        """The rows, each checked by itself."""
+        if self.unit == "row":
+            try:
+                yield from agent_rows.read_results(self.content)
+            except ValueError as error:
+                raise ImportRefused(f"{self.name} cannot be imported: {error}") from None
+            return
+        for number, raw in enumerate(self.content.split(b"\n"), 1):
+            if len(raw) > LINE_MAX:
+                yield RowError(number, f"it is longer than {LINE_MAX} bytes")
+            elif raw.strip():
+                yield from agent_rows.read_line(number, raw.strip())
 
 
-def import_file(connection: sqlite3.Connection, file: Path, on_progress: Callable[[int], None]) -> ImportReport:
-    """Import a whole file or nothing. `on_progress` gets the number of bytes read."""
-    report = import_rows(connection, read_rows(file, on_progress), unit_of(file))
+def import_source(file: Path) -> ImportSource:
+    """The content of the file, or of stdin for `-`."""
+    try:
+        with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
+            content = stream.read(FILE_MAX + 1)
+    except OSError as error:
+        raise ImportRefused(f"{file} cannot be read: {error.strerror}") from error
+    if len(content) > FILE_MAX:
+        raise ImportRefused(f"{file} has more than {FILE_MAX} bytes: split it")
+    return ImportSource(str(file), content.removeprefix(BYTE_ORDER_MARK))
+
+
+def import_file(connection: sqlite3.Connection, source: ImportSource) -> ImportReport:
+    """Import a whole file or nothing."""
+    report = import_rows(connection, source.rows(), source.unit)
     if not report.refused and not any(counts != TableCounts(0, 0, 0) for counts in report.imported.values()):
-        raise no_rows(file)
+        raise no_rows(source)
     return report
 
 
-def no_rows(file: Path) -> ImportRefused:
+def no_rows(source: ImportSource) -> ImportRefused:
     return ImportRefused(
-        f"{file} holds no agents and no claims. Give JSON lines, or what wrangler d1 execute --json prints"
+        f"{source.name} holds no agents and no claims. Give JSON lines, or what wrangler d1 execute --json prints"
     )
 
 
@@ -279,76 +302,22 @@ def _write(connection: sqlite3.Connection, table: Table) -> TableCounts:
     return TableCounts(new, touched - new, total - touched)
 
 
-def read_rows(file: Path, on_progress: Callable[[int], None]) -> Iterator[ImportRow | RowError]:
-    """The rows of a file, each checked by itself."""
-    try:
-        if unit_of(file) == "row":
-            yield from _results(file, on_progress)
-        else:
-            for number, raw in _lines(file, on_progress):
-                if raw is None:
-                    yield RowError(number, f"it is longer than {LINE_MAX} bytes")
-                else:
-                    yield from agent_rows.read_line(number, raw)
-    except OSError as error:
-        raise ImportRefused(f"{file} cannot be read: {error.strerror}") from error
-
-
-def unit_of(file: Path) -> Unit:
-    """A file is JSON lines, unless a list begins in its first bytes: then wrangler printed it."""
-    try:
-        with file.open("rb") as stream:
-            start = stream.read(1000).removeprefix(BYTE_ORDER_MARK).lstrip()
-    except OSError as error:
-        raise ImportRefused(f"{file} cannot be read: {error.strerror}") from error
-    return "row" if start.startswith(b"[") else "line"
-
-
-def _results(file: Path, on_progress: Callable[[int], None]) -> Iterator[ImportRow | RowError]:
-    with file.open("rb") as stream:
-        raw = stream.read(RESULTS_MAX + 1)
-    if len(raw) > RESULTS_MAX:
-        raise ImportRefused(f"{file} has more than {RESULTS_MAX} bytes: split it, or give JSON lines")
-    on_progress(len(raw))
-    try:
-        yield from agent_rows.read_results(raw.removeprefix(BYTE_ORDER_MARK))
-    except ValueError as error:
-        raise ImportRefused(f"{file} cannot be imported: {error}") from None
-
-
-def _lines(file: Path, on_progress: Callable[[int], None]) -> Iterator[tuple[int, bytes | None]]:
-    """The lines that are not empty, with their numbers; None for a line that is too long."""
-    with file.open("rb") as stream:
-        number = done = 0
-        while raw := stream.readline(LINE_MAX + 1):
-            number += 1
-            too_long = len(raw) > LINE_MAX
-            done += len(raw)
-            while too_long and raw and not raw.endswith(b"\n"):
-                raw = stream.readline(LINE_MAX)
-                done += len(raw)
-            on_progress(done)
-            line = raw.removeprefix(BYTE_ORDER_MARK).strip() if number == 1 else raw.strip()
-            if too_long or line:
-                yield number, None if too_long else line
-
-
-def write_d1_sql(file: Path, output: Path, on_progress: Callable[[int], None]) -> tuple[ImportReport, dict[str, int]]:
+def write_d1_sql(source: ImportSource, output: Path) -> tuple[ImportReport, dict[str, int]]:
     """Check a file like an import, and write it as SQL for D1, all of it or nothing. Returns the number of rows too.
 
     The rows in D1 are not known here. If one of them conflicts with the file, the constraints of the tables make D1
     refuse the whole file.
     """
-    report = ImportReport(unit_of(file))
+    report = ImportReport(source.unit)
     with (
         sqlite_file.store_errors("import"),
         closing(sqlite3.connect("", isolation_level=None)) as scratch,  # a temporary file: memory stays small
     ):
-        stage(scratch, _for_d1(read_rows(file, on_progress)), report)
+        stage(scratch, _for_d1(source.rows()), report)
         refuse_conflicts(scratch, agent_rows.CONFLICTS_WITHIN, report)
         counted = dict(scratch.execute("SELECT kind, count(*) FROM incoming GROUP BY kind").fetchall())
         if not counted and not report.refused:
-            raise no_rows(file)
+            raise no_rows(source)
         if not report.refused:
             with replaced_file(output) as stream:
                 for table, fields in scratch.execute("SELECT kind, fields FROM incoming ORDER BY kind, rowid"):
@@ -367,18 +336,18 @@ def _for_d1(rows: Iterable[ImportRow | RowError]) -> Iterator[ImportRow | RowErr
             yield row
 
 
-def import_agents(file: Path, *, data_dir: Path | None, on_progress: Callable[[int], None]) -> ImportReport:
+def import_agents(source: ImportSource, *, data_dir: Path | None) -> ImportReport:
     """Import agents and claims into the data directory of the settings. A wrong file does not create the directory."""
     settings = read_settings(data_dir=data_dir)
     if not Path(settings.data_dir).exists():
-        report = ImportReport(unit_of(file))
+        report = ImportReport(source.unit)
         with closing(sqlite3.connect("", isolation_level=None)) as scratch:
-            stage(scratch, read_rows(file, on_progress), report)
+            stage(scratch, source.rows(), report)
         if report.refused:
             return report
     directory, now, logger = Path(settings.data_dir), SystemClock().now(), command_logger(settings)
     with opened(directory, load_migrations(), now=now, logger=logger) as connection:
-        return import_file(connection, file, on_progress)
+        return import_file(connection, source)
 
 
 @contextmanager
