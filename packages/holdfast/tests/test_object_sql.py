@@ -283,6 +283,32 @@ async def test_a_backup_of_the_shared_file_has_the_tables(tmp_path: Path) -> Non
         assert await made.stub().both() == [2, 2]
 
 
+async def test_without_room_for_the_copy_the_tables_are_unavailable(tmp_path: Path) -> None:
+    """The entries are not, and the tables come back with the room."""
+    async with objects(tmp_path, Table) as made:
+        (tmp_path / "objects-sql").touch()
+        with pytest.raises(
+            RemoteError, match=r"^StoreUnavailable: the tables cannot be used: .*objects-sql needs room"
+        ):
+            await made.stub().add("lost")
+        await made.stub().put("k", 1)
+        (tmp_path / "objects-sql").unlink()
+        assert await made.stub().add("kept") == 1
+
+
+async def test_a_long_log_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that a transaction made long which was rolled back: each commit would read all of it."""
+    async with objects(tmp_path, Table) as made:
+        await made.stub().add("a")
+        assert await made.stub().big_and_small() == 2
+        assert files(tmp_path) == [f"{made.stub().id.hex}.sqlite"]
+        monkeypatch.setattr(object_sql, "LOG_BYTES_MAX", 20_000)
+        for _ in range(50):
+            await made.stub().add("x" * 500)
+            assert sum(file.stat().st_size for file in (tmp_path / "objects-sql").glob("*-wal")) < 30_000
+        assert await made.stub().both() == [52, 52]
+
+
 async def contents(directory: Path) -> tuple[list[str], list[Any]]:
     """Everything in the tables of the object, as SQL and as rows, read by a new process."""
     async with objects(directory, Table) as made:

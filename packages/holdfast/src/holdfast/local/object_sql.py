@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.errors import ObjectReset, UsageError
+from holdfast.errors import ObjectReset, StoreUnavailable, UsageError
 from holdfast.local.database import D1_LIMITS, as_bound
 from holdfast.local.migrations import split
 from holdfast.local.sqlite_file import translated
@@ -113,7 +113,8 @@ class ObjectSql:
         self._path = files.directory / f"{object_id}.sqlite"
         self._db: sqlite3.Connection | None = None
         self._log_fd = -1
-        self._log_read = 0  # bytes of the log whose pages the shared file has, or gets in this turn
+        self._log_bytes = 0
+        self._log_read = 0  # of these, how many have pages that the shared file has, or gets in this turn
         self._savepoints = 0  # one for each open transaction that may have to be rolled back here
         self._cleared = False  # by delete_all(), in this turn
         self._ahead = False  # the file has what the shared file does not have (yet)
@@ -170,7 +171,7 @@ class ObjectSql:
             self._ahead = self._cleared = False
             if self._db is not None:
                 self._files.current.add(self._object)
-                if self._log_read > LOG_BYTES_MAX:
+                if self._log_bytes > LOG_BYTES_MAX:
                     self._close()
 
     def drop(self, transaction: int) -> None:
@@ -214,9 +215,21 @@ class ObjectSql:
         return self._db
 
     def _open(self) -> None:
-        if self._object not in self._files.current or not self._path.exists():
-            pages = () if self._cleared else self._files.store.read_pages(self._object)
-            self._files.write(self._path, pages)
+        try:
+            if self._object not in self._files.current or not self._path.exists():
+                self._files.current.discard(self._object)
+                pages = () if self._cleared else self._files.store.read_pages(self._object)
+                self._files.write(self._path, pages)
+            self._db = self._connect()
+        except (OSError, sqlite3.Error) as error:
+            raise StoreUnavailable(
+                f"the tables cannot be used: {self._path.parent} needs room and handles ({error}); try again later"
+            ) from error
+        self._log_read = _LOG_HEADER_BYTES
+        if not self._cleared:
+            self._files.current.add(self._object)
+
+    def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(
             self._path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_MAX
         )
@@ -231,9 +244,7 @@ class ObjectSql:
         except BaseException:
             db.close()
             raise
-        self._db, self._log_read = db, _LOG_HEADER_BYTES
-        if not self._cleared:
-            self._files.current.add(self._object)
+        return db
 
     def _begin(self, db: sqlite3.Connection) -> None:
         """Begin a transaction that ends with the turn, and a savepoint for each open one of the storage."""
@@ -249,8 +260,11 @@ class ObjectSql:
 
         Behind that there may be pages of a large transaction that was rolled back, which SQLite overwrites later.
         """
-        log_bytes = os.fstat(self._log_fd).st_size
-        new = os.pread(self._log_fd, max(0, log_bytes - self._log_read), self._log_read)
+        self._log_bytes = os.fstat(self._log_fd).st_size
+        count = max(0, self._log_bytes - self._log_read)
+        new = os.pread(self._log_fd, count, self._log_read)
+        if len(new) < count:  # Linux reads 2 GB at once
+            raise OSError(f"a turn changed {count:,} bytes of its tables, which is too much for one transaction")
         pages, uncommitted, end = dict[int, bytes](), dict[int, bytes](), 0
         for at in range(0, len(new) - _FRAME_BYTES + 1, _FRAME_BYTES):
             number, committed = _FRAME.unpack_from(new, at)
