@@ -24,6 +24,7 @@ from tocsin.web.limits import BODY_MAX
 
 ADMIN = {"X-Admin-Key": "an-admin-key-for-tests"}
 VIEWER = {"X-Admin-Key": "a-viewers-key-for-tests"}
+LOOKUP = {"X-Api-Key": "a-programs-key-for-tests"}
 SCHEDULER = "/api/admin/scheduler"
 PUBLIC = "https://board.example"
 SWAPS = """
@@ -66,6 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
     require_workerd()
     with running_simulator(wallets=12, history_hours=0.5, speed=0) as upstreams:
         keys = {"ADMIN_KEY": f"alice:{ADMIN['X-Admin-Key']}", "TOCSIN_VIEWER_KEY": f"carol:{VIEWER['X-Admin-Key']}"}
+        keys["TOCSIN_LOOKUP_KEY"] = f"site:40%:{LOOKUP['X-Api-Key']}"
         settings = {**upstreams, **keys, "TOCSIN_PUBLIC_URL": PUBLIC}
         with running(tmp_path_factory.mktemp("site"), settings, optimised=True) as workerd:
             simulator = root_of(upstreams)
@@ -393,3 +395,26 @@ def test_without_any_binding_every_response_names_what_is_missing(tmp_path: Path
     assert responses["/readyz"][0] == 503
     assert all(sentence in responses["/readyz"][1] for sentence in (no_db, no_kv, no_scheduler))
     assert {("binding.missing", "DB"), ("binding.missing", "KV"), ("scheduler.not_armed", None)} <= events
+
+
+def test_another_program_looks_up_through_the_object(site: DeployedSite) -> None:
+    """The object has the answers, the shares and the counts; a contract call costs two, and no path leads out."""
+    [address] = [
+        row["address"] for [row] in site.workerd.sql(("SELECT stx_address AS address FROM agents LIMIT 1", []))
+    ]
+    names = f"/api/upstream/hiro/v1/addresses/stacks/{address}"
+    call = "/api/upstream/hiro/v2/contracts/call-read/SP1/names/get"
+    first, again = [site.workerd.ask(names, headers=LOOKUP) for _ in range(2)]
+    body = b'{"sender":"SP1","arguments":[]}'
+    called, kept = [site.workerd.ask(call, method="POST", headers=LOOKUP, body=body) for _ in range(2)]
+    absent = site.workerd.ask("/api/upstream/hiro/v1/names/absent.btc", headers=LOOKUP)
+    outside = site.workerd.ask("/api/upstream/hiro/v1/names/..%2f..%2fv2%2finfo", headers=LOOKUP)
+    unknown = site.workerd.ask(names, headers={"X-Api-Key": "a-wrong-key-for-tests"})
+    use = site.workerd.ask(SCHEDULER, headers=VIEWER).json()["status"]["lookups"]["site"]
+
+    assert (first.status, first.body) == (again.status, again.body)
+    assert [answer.status for answer in (first, called, absent, outside, unknown)] == [200, 200, 404, 403, 401]
+    statuses = [answer.headers["cache-status"] for answer in (first, again, called, kept)]
+    assert statuses == ["tocsin; fwd=miss; stored", "tocsin; hit"] * 2
+    assert called.json() == {"okay": True, "result": "0x53503130"}
+    assert use == {"lookups": 5, "calls": 4, "hits": 2, "stale": 0, "refused": 0, "failed": 0}

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tocsin.commands import render
 from tocsin.commands.render import shown_name
 from tocsin.scheduler.types import Health, Progress, TaskStatus
 from tocsin.shape import FreeForm
+from tocsin.upstream.lookups import LookupUse
 
 ADDRESS = "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR"
 
@@ -98,11 +100,18 @@ def test_only_a_task_that_has_succeeded_and_has_no_problem_is_green(task: TaskSt
 
 
 def test_a_budget_has_one_number_and_says_what_is_kept_back() -> None:
-    """Tasks cannot use the calls that are kept for submissions."""
+    """Tasks cannot use the calls that are kept for requests."""
     shown = printed(render.status(scheduler_status(), Health(True, "ready", [], [])))
 
-    assert re.search(r"tenero +48,211 \(5,000 kept for submissions\) +3,100 +6", shown)
+    assert re.search(r"tenero +48,211 \(5,000 kept for requests\) +3,100 +6", shown)
     assert re.search(r"hiro +- +- +48", shown)
+
+
+def test_look_ups_of_other_programs_are_a_line_each() -> None:
+    status = replace(scheduler_status(), lookups={"site": LookupUse(3_000, 1_400, 1_500, 90, 10, 0)})
+    shown = printed(render.status(status, Health(True, "ready", [], [])))
+
+    assert "site: 3000 look-ups, 1500 from memory, 1400 calls, 90 stale, 10 refused, 0 failed" in shown
 
 
 def test_counters_are_words() -> None:

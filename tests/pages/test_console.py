@@ -136,8 +136,12 @@ def test_budgets_prices_and_refusals(page: Page, world: World) -> None:
     world.status["budgets"]["hiro"]["forecast"].update(usedAtEnd=300_000, runsOutAt=now_ms() + 86_400_000)
     world.status["budgets"]["hiro"]["reported"]["anonymous"] = True
     world.status["budgets"]["tenero"]["closedUntil"] = now_ms() + 60_000
+    use = {"lookups": 30_000, "hits": 28_500, "calls": 1_400, "stale": 90, "refused": 10, "failed": 0}
+    world.status["lookups"] = {"site": use}
     open_console(page, KEY)
 
+    looked_up = "site: 30,000 look-ups, 28,500 from memory, 1,400 calls, 90 stale, 10 refused."
+    expect(page.locator("#lookups")).to_have_text(looked_up)
     hiro = page.locator("#budgets li").filter(has_text="hiro")
     expect(hiro).to_contain_text("140,000 of 150,000 calls")
     expect(hiro).to_contain_text("At this rate the budget runs out on")

@@ -95,6 +95,11 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
             shown_until(budget.closed_until, now),
         )
     yield budgets
+    for key, use in status.lookups.items():
+        yield (
+            f"{escape(key)}: {use.lookups} look-ups, {use.hits} from memory, {use.calls} calls, {use.stale} stale,"
+            f" {use.refused} refused, {use.failed} failed"
+        )
 
 
 def verdict(health: Health, *, is_paused: bool = False) -> Iterable[str]:
@@ -120,7 +125,7 @@ def _left(budget: BudgetStatus) -> str:
     if left is None or limit is None:
         return "-"
     kept = min(left, int(limit * budget.limits.request_share))
-    return f"{left:,} ({kept:,} kept for submissions)" if kept else f"{left:,}"
+    return f"{left:,} ({kept:,} kept for requests)" if kept else f"{left:,}"
 
 
 def refreshed(results: Mapping[str, RefreshResult]) -> Iterable[RenderableType]:

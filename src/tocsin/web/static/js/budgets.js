@@ -22,6 +22,17 @@ export function drawBudgets(budgets, at) {
 	keyed(byId("budgets"), Object.keys(budgets), (name) => name, makeBudget, (node, name) => updateBudget(node, budgets[name], at));
 }
 
+/** What other programs have asked for since the start. @param {Record<string, import("./types.js").LookupUse>} lookups */
+export function drawLookups(lookups) {
+	byId("lookups").hidden = Object.keys(lookups).length === 0;
+	setText(byId("lookups"), Object.entries(lookups).map(lookupWords).join(" "));
+}
+
+function lookupWords([key, { lookups, hits, calls, stale, refused, failed }]) {
+	const rest = Object.entries({ stale, refused, failed }).filter(([, n]) => n).map(([word, n]) => `, ${count(n)} ${word}`);
+	return `${key}: ${count(lookups)} look-ups, ${count(hits)} from memory, ${count(calls)} calls${rest.join("")}.`;
+}
+
 function makeBudget(name) {
 	const gauge = { class: "gauge", role: "meter", "aria-label": `Calls to ${name} this month`, "aria-valuemin": "0" };
 	const note = () => el("p", { class: "note" });

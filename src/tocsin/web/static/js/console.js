@@ -1,6 +1,6 @@
 /** The console page: one session with the scheduler, opened by the admin key and closed with the tab. */
 
-import { drawBudgets } from "./budgets.js";
+import { drawBudgets, drawLookups } from "./budgets.js";
 import { everySecond, heard, now, setCountdown } from "./clock.js";
 import { byId, setAttribute, setText } from "./dom.js";
 import { clearLog, logEvent } from "./event-log.js";
@@ -134,6 +134,7 @@ function draw() {
 	drawLists(lists, at);
 	drawComplete(complete);
 	drawBudgets(status.budgets, at);
+	drawLookups(status.lookups);
 	drawPrices(prices?.prices);
 	byId("resume").hidden = !status.pausedUntil;
 	byId("pause-open").hidden = Boolean(status.pausedUntil);
