@@ -94,16 +94,16 @@ def test_zeros_in_front_belong_to_the_address(version: int, hash160: bytes, coun
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "is not SP or SM"),
-        ("SP", "is not SP or SM"),
-        (f"{AGENT}\n", "is not SP or SM"),
-        (f" {AGENT}", "is not SP or SM"),
-        (AGENT.lower(), "is not SP or SM"),
-        (AGENT.replace("0", "O"), "is not SP or SM"),
-        (AGENT.replace("1", "I"), "is not SP or SM"),
-        ("ST13F481SBR0R7Z6NMMH8YV2FJJYXA5JPA0AD3HP9", "is not SP or SM"),  # testnet
-        ("bc1qexample", "is not SP or SM"),
-        ("SP" + "Z" * 40, "is not SP or SM"),  # 42 characters
+        ("", "must be SP or SM"),
+        ("SP", "must be SP or SM"),
+        (f"{AGENT}\n", "must be SP or SM"),
+        (f" {AGENT}", "must be SP or SM"),
+        (AGENT.lower(), "must be SP or SM"),
+        (AGENT.replace("0", "O"), "must be SP or SM"),
+        (AGENT.replace("1", "I"), "must be SP or SM"),
+        ("ST13F481SBR0R7Z6NMMH8YV2FJJYXA5JPA0AD3HP9", "must be SP or SM"),  # testnet
+        ("bc1qexample", "must be SP or SM"),
+        ("SP" + "Z" * 40, "must be SP or SM"),  # 42 characters
         ("SP" + "Z" * 39, "wrong number of characters"),  # more than 24 bytes
         (AGENT[:-1], "wrong number of characters|wrong checksum"),
         (AGENT[:-1] + "F", "wrong checksum"),

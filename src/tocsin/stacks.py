@@ -217,7 +217,7 @@ class HookStatus:
 def decode_address(text: str) -> tuple[int, bytes]:
     """The version and the 20 bytes of a mainnet address; raises ValueError with what is wrong with it."""
     if _ADDRESS_FORM.fullmatch(text) is None:
-        raise ValueError("is not SP or SM and 26 to 39 digits and capital letters without I, L, O and U")
+        raise ValueError("must be SP or SM, then 26 to 39 digits and capital letters, without I, L, O and U")
     digits = text[2:]
     number = int(digits.translate(_TO_PYTHON), 32)
     bits = number.bit_length()

@@ -370,7 +370,7 @@ def test_the_command_prints_what_to_do_next(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         f"{sql}: 1 agents, 1 claims. Nothing is loaded yet. Next:",
-        f"npx wrangler d1 execute tocsin --remote --file '{sql}'",
+        f"npx wrangler d1 execute tocsin --remote --env=\"\" --file '{sql}'",
     ]
     assert stat.S_IMODE(sql.stat().st_mode) == 0o600
 

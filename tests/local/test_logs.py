@@ -665,6 +665,14 @@ def test_a_warning_stays_above_it() -> None:
     assert bottom == "feed ok in 28 ms"
 
 
+def test_status_and_reason_are_not_cut_off() -> None:
+    """They tell what is wrong, and paths are long."""
+    path = "/extended/v3/principals/" + "SP" * 30
+    stay, _ = shown(json_line("upstream.attempt_failed", "WARN", path=path, status=429, reason="too many"), columns=80)
+
+    assert "upstream.attempt_failed status=429 reason=too many path=/" in stay[0]
+
+
 def test_a_line_is_cut_at_the_edge_and_cannot_control_the_terminal() -> None:
     """Text from outside has no escape sequences and no line breaks when it is shown."""
     stay, _ = shown(json_line("x.y", "ERROR", text="a\x1b[2Jb\nc" + "d" * 200), columns=40)

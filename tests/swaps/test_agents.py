@@ -78,11 +78,11 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
     [
         ("nonsense", "not JSON"),
         ("[]", "not an object"),
-        ('{"stx_address": "SP"}', "stx_address: expected a Stacks mainnet address, SP… or SM…; 'SP' is not"),
+        ('{"stx_address": "SP"}', "stx_address: expected a Stacks mainnet address, SP… or SM…; 'SP' must be"),
         (json.dumps({"stx_address": address(1)}), "btc_address is missing"),
         (json.dumps({"btc_address": "bc1"}), "stx_address is missing"),
         (json.dumps({"btc_address": "a b", "stx_address": address(1)}), "btc_address: expected"),
-        (line(1, stx_address="ST" + "0" * 38), "'ST00000000000000000000000000000000000000' is not SP or SM"),
+        (line(1, stx_address="ST" + "0" * 38), "'ST00000000000000000000000000000000000000' must be SP or SM"),
         (line(1, nickname="x"), "there is no field 'nickname'; the fields are btc_address"),
         (line(1, erc8004_agent_id="7"), "erc8004_agent_id: expected a whole number"),
         (line(1, erc8004_agent_id=True), "erc8004_agent_id: expected a whole number"),

@@ -290,7 +290,7 @@ def prepared_for_d1(counts: Mapping[str, int], output: str) -> Iterable[str]:
     """The counts of what was written, and the command that loads it."""
     rows = ", ".join(f"{count:,} {table}" for table, count in counts.items())
     yield f"{output}: {rows}. Nothing is loaded yet. Next:"
-    yield f"npx wrangler d1 execute tocsin --remote --file {shlex.quote(output)}"
+    yield f'npx wrangler d1 execute tocsin --remote --env="" --file {shlex.quote(output)}'
 
 
 def import_refused(file: str, report: ImportReport) -> Iterable[str]:

@@ -40,6 +40,7 @@ COLOURS = {"WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
 PLAIN, DIM, CLEAR = "\x1b[0m", "\x1b[2m", "\r\x1b[2K"
 ROUTINE = {"run.started", "run.ended", "prices.refreshed"}
 LEFT_OUT = {"at", "level", "event", "run", "trigger"}
+FIRST = ("status", "reason", "error")  # on a line of a terminal
 
 _REFUSALS = frozenset((400, 413, 422))  # the batch itself is wrong; the same batch would fail again
 
@@ -233,8 +234,9 @@ class TerminalLines:
 
     def _shown_line(self, line: dict[str, JSON]) -> str:
         level = str(line.get("level"))
+        in_order = sorted(line.items(), key=lambda field: field[0] not in FIRST)  # the rest may be cut off
         fields = " ".join(
-            f"{name}={_value(value)}" for name, value in line.items() if name not in LEFT_OUT and value is not None
+            f"{name}={_value(value)}" for name, value in in_order if name not in LEFT_OUT and value is not None
         )
         text = _cut(f"{_time(line)} {level:5} {line.get('event')} {fields}", self._columns())
         return f"{COLOURS[level]}{text}{PLAIN}" if level in COLOURS else text

@@ -64,7 +64,8 @@ def authorize(request: Request, access: Access, keys: Keys, logger: Logger) -> A
         example = f"Send the value of {setting}: Authorization: Bearer SECRET."
     key = matching_key(sent, known)
     if key is None:
-        raise (RequestRefused if sent else KeyMissing)(401, "unauthorised", example)
+        wrong = f"This is not a key of {setting}. {example}"
+        raise RequestRefused(401, "unauthorised", wrong) if sent else KeyMissing(401, "unauthorised", example)
     if access == "operator" and key.role != "operator":
         logger.warning("auth.forbidden", key=key.name, client=networks_of(request.scope)[0])
         sentence = f"The key {key.name} is read-only: this action needs a key from ADMIN_KEY."
