@@ -22,7 +22,7 @@ from holdfast.local.clock import SystemClock
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.local.fetch import HttpFetch
 from tocsin.upstream.answer import Ok
-from tocsin.upstream.budget import Quota, StoredBudget
+from tocsin.upstream.budget import Budget, Quota
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
 from tocsin.upstream.limiter import BudgetLimiter, CallSession, restored_budget, task_session
@@ -102,9 +102,9 @@ class Row:
 
 def client_of(upstream: Upstream, fetch: Fetch) -> UpstreamClient:
     clock = SystemClock()
-    saved: list[StoredBudget | None] = [None]
+    saved: list[Budget | None] = [None]
 
-    def save(budget: StoredBudget) -> None:
+    def save(budget: Budget) -> None:
         saved[0] = budget
 
     budget = restored_budget(UNLIMITED_QUOTA, None, clock)

@@ -123,7 +123,6 @@ async def run_locally(directory: Path) -> dict[str, Any]:
         await local.namespace.get_by_name("v1").arm()
         await local.app.scheduler().run_job(ROUND, {"action": ROUND_OF_TEST, "by": "ann"})
         await clock.sleep(3_600)
-    clock.boot_id = "another boot"  # the Worker does not know this machine's boots either
     async with open_scheduler(directory, simulator, OpenScheduler, admin_key=named_keys(ADMIN_KEY)) as local:
         stub, db, kv = local.namespace.get_by_name("v1"), local.app.platform.db, local.app.platform.kv
         await stub.arm()  # as a visitor's request does on Cloudflare

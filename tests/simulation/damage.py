@@ -39,8 +39,8 @@ ODD_PRICES: tuple[Any, ...] = (
 )
 ODD_BUDGETS: tuple[tuple[str, Any], ...] = (
     ("second", [[1, 2]]),
-    ("minute", [[-1, 0, 0, 0]]),
-    ("callRate", [[1]]),
+    ("minute", {"lengthMs": 60_000, "bucketMs": 5_000, "buckets": [[-1, 0, 0, 0]]}),
+    ("callRate", {"marks": [[1]]}),
     ("closedUntil", 10**18),
     ("limits", {"second": 0, "minute": 0, "month": 0, "requestShare": 0.1, "isCap": False}),
 )

@@ -66,8 +66,6 @@ class SimulatedTime:
 class TrueClock:
     """The true time, for the upstreams."""
 
-    boot_id = "true"
-
     def __init__(self, time: SimulatedTime) -> None:
         self._time = time
 
@@ -85,10 +83,9 @@ class MachineClock(VirtualClock):
     """The clock of the machine: `jump` sets its wall clock, `reboot` restarts its monotonic clock."""
 
     def __init__(self, time: SimulatedTime) -> None:
-        super().__init__(start_ms=0, boot_id="boot 1")
+        super().__init__(start_ms=0)
         self._time = time
         self._booted_s = 0.0
-        self._boots = 1
 
     def now(self) -> int:
         return self._time.now_ms + self._wall_ms  # how far it was set
@@ -103,8 +100,6 @@ class MachineClock(VirtualClock):
     def reboot(self) -> bool:
         """Restart the machine, which sets its wall clock right; return whether it was wrong."""
         was_wrong = self._wall_ms != 0
-        self._boots += 1
-        self.boot_id = f"boot {self._boots}"
         self._booted_s, self._wall_ms = self._time.now_s, 0
         return was_wrong
 

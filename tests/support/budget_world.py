@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.types import JSON
-from tocsin.upstream.budget import Budget, Denial, LimitReading, Quota, StoredBudget
+from tocsin.upstream.budget import Budget, Denial, LimitReading, Quota
 from tocsin.upstream.limiter import BudgetEvent, apply_answer
-from tocsin.upstream.windows import DAY_MS, Lane, Moment, span_of
+from tocsin.upstream.windows import DAY_MS, Lane, span_of
 
 MAY = span_of(1_778_700_600_000)
 
@@ -19,7 +19,6 @@ class BudgetWorld:
     plan: Quota
     wall_ms: int = MAY.starts_at
     true_ms: int = 0  # time as it passes, whatever clocks show
-    booted_ms: int = 0
     budget: Budget = field(init=False)
     saved: JSON = None  # as it is stored
     grants: list[int] = field(default_factory=list)
@@ -27,39 +26,37 @@ class BudgetWorld:
     month_limits: dict[tuple[str, int | None], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.budget = Budget.begin(self.plan, self.moment)
-
-    @property
-    def moment(self) -> Moment:
-        return Moment(self.wall_ms, self.true_ms - self.booted_ms, f"boot {self.booted_ms}")
+        self.budget = Budget.begin(self.plan, self.wall_ms)
 
     def wait(self, ms: int) -> None:
         self.true_ms += ms
         self.wall_ms += ms
 
     def jump(self, ms: int) -> None:
-        self.wall_ms = max(0, self.wall_ms + ms)
+        """Set the clock while the process runs: it notices that."""
+        before = self.wall_ms
+        self.jump_while_down(ms)
+        self.budget = self.budget.moved(self.wall_ms - before)
+        if self.saved is not None:
+            self.save()
 
-    def reboot(self, new_monotonic_ms: int) -> None:
-        """Restart the machine, and with it its monotonic clock."""
-        self.booted_ms = self.true_ms - new_monotonic_ms
-        self.restart()
+    def jump_while_down(self, ms: int) -> None:
+        self.wall_ms = max(0, self.wall_ms + ms)
 
     def restart(self) -> None:
         """Restart the process."""
-        self.budget = (
-            Budget.begin(self.plan, self.moment)
-            if self.saved is None
-            else Budget.from_stored(self.plan, StoredBudget.from_json(self.saved), self.moment)
-        )
+        if self.saved is None:
+            self.budget = Budget.begin(self.plan, self.wall_ms)
+        else:
+            self.budget = Budget.from_json(self.saved).continued(self.plan, self.wall_ms)
 
     def save(self) -> None:
-        self.saved = json.loads(json.dumps(self.budget.to_stored(self.moment).to_json()))
+        self.saved = json.loads(json.dumps(self.budget.to_json()))
 
     def call(self, lane: Lane) -> bool:
-        if self.budget.ask(lane, self.moment) is not None:
+        if self.budget.ask(lane, self.wall_ms) is not None:
             return False
-        self.budget = self.budget.granted(lane, self.moment)
+        self.budget = self.budget.granted(lane, self.wall_ms)
         self.save()
         self.grants.append(self.true_ms)
         self.by_month[self.month_key] += 1
@@ -68,7 +65,7 @@ class BudgetWorld:
 
     def denied(self, lane: Lane = Lane.TASK) -> Denial:
         """Return why this lane may not call now."""
-        denial = self.budget.ask(lane, self.moment)
+        denial = self.budget.ask(lane, self.wall_ms)
         assert denial is not None
         return denial
 
@@ -76,13 +73,13 @@ class BudgetWorld:
         self, reading: LimitReading | None, *, limited: bool = False, retry_after_ms: int | None = None
     ) -> list[BudgetEvent]:
         self.budget, events = apply_answer(
-            self.budget, reading, limited=limited, retry_after_ms=retry_after_ms, moment=self.moment, jitter=0.5
+            self.budget, reading, limited=limited, retry_after_ms=retry_after_ms, now=self.wall_ms, jitter=0.5
         )
         return events
 
     @property
     def month_key(self) -> tuple[str, int | None]:
-        month = self.budget.month_at(self.moment)
+        month = self.budget.month_at(self.wall_ms)
         return (month.span.label, month.rolled_over_at)
 
     def check(self) -> None:
@@ -109,8 +106,8 @@ def spend_all_day_long(world: BudgetWorld, until_ms: int, request_every_ms: int 
                 if not request_every_ms or world.wall_ms < request_at:
                     continue
                 request_at += request_every_ms
-            while (denial := world.budget.ask(lane, world.moment)) is None:
-                world.budget = world.budget.granted(lane, world.moment)
+            while (denial := world.budget.ask(lane, world.wall_ms)) is None:
+                world.budget = world.budget.granted(lane, world.wall_ms)
                 per_day[(world.wall_ms - MAY.starts_at) // DAY_MS] += 1
             waits_ms.append(denial.wait_ms)
         world.wait(min(waits_ms))

@@ -88,8 +88,6 @@ def txid(number: int) -> str:
 class SetClock:
     """A `Clock` that stands still until a test moves it."""
 
-    boot_id = "a boot"
-
     def __init__(self, at_s: float = START_S) -> None:
         self.at_s = float(at_s)
 

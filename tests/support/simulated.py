@@ -16,8 +16,6 @@ from stacks_simulator.traffic import Traffic, start_traffic
 class HandClock:
     """A clock that a test without an event loop sets by hand."""
 
-    boot_id = "a boot"
-
     def __init__(self, now_ms: int = START_MS) -> None:
         self.now_ms = now_ms
 

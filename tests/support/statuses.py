@@ -13,7 +13,7 @@ from tocsin.upstream.budget import (
     BudgetForecast,
     BudgetStatus,
     CallsLeft,
-    QuotaStatus,
+    Quota,
     ReportedLimits,
     SpentCalls,
     WaitingCallers,
@@ -55,7 +55,7 @@ def task_status(**changes: Any) -> TaskStatus:
 
 def budget_status(*, minute: tuple[int, int | None], month: tuple[int, int | None], **changes: Any) -> BudgetStatus:
     """Return a budget with calls spent in this minute and this month; a limit may be None."""
-    quota = QuotaStatus(second=None, minute=minute[1], month=month[1], request_share=0.1)
+    quota = Quota(second=None, minute=minute[1], month=month[1], request_share=0.1)
     left = None if month[1] is None else month[1] - month[0]
     status = BudgetStatus(
         plan=quota,

@@ -11,7 +11,7 @@ from support.scripted_fetch import Handler, ScriptedFetch
 from tocsin.stacks import Transaction
 from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, Ok
-from tocsin.upstream.budget import Quota, StoredBudget
+from tocsin.upstream.budget import Budget, Quota
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
 from tocsin.upstream.limiter import BudgetLimiter, CallSession, request_session, restored_budget, task_session
@@ -47,7 +47,7 @@ class Wired:
     latency_s: float = 0.0
     clock: VirtualClock = field(default_factory=VirtualClock)
     log: CapturedLog = field(default_factory=CapturedLog)
-    saved: list[StoredBudget] = field(default_factory=list)
+    saved: list[Budget] = field(default_factory=list)
     keys_ignored: list[str] = field(default_factory=list)  # the reasons
     fetch: ScriptedFetch = field(init=False)
     limiter: BudgetLimiter = field(init=False)

@@ -16,10 +16,10 @@ from tocsin.upstream.budget import (
     overdraft,
     usual_calls,
 )
-from tocsin.upstream.windows import Lane, Moment
+from tocsin.upstream.windows import Lane
 
 JUNE = 1_780_272_000_000  # its first instant
-NOW = Moment(JUNE - 864_000_000, 0)  # ten days before
+NOW = JUNE - 864_000_000  # ten days before
 CONFIGURED = "as configured: the plan allows it"
 
 
@@ -120,8 +120,8 @@ def test_the_cadence_is_stretched_to_what_the_month_has_left() -> None:
     greedy = {"tenero": Demand(300_000, 13)}
     modest = {"tenero": Demand(300_000, 1)}
 
-    stretched = cadences(world.budget, greedy, world.moment)["tenero"]
-    kept = cadences(world.budget, modest, world.moment)["tenero"]
+    stretched = cadences(world.budget, greedy, world.wall_ms)["tenero"]
+    kept = cadences(world.budget, modest, world.wall_ms)["tenero"]
 
     assert 3_600_000 < stretched.effective_ms < 4_000_000
     assert "10000" in stretched.reason
@@ -139,7 +139,7 @@ def test_following_the_affordable_cadence_uses_the_month() -> None:
     withheld = 0
     while world.wall_ms < MAY.ends_at:
         withheld += sum(not world.call(Lane.TASK) for _ in range(20))
-        world.wait(cadences(world.budget, demand, world.moment)["sweep"].effective_ms)
+        world.wait(cadences(world.budget, demand, world.wall_ms)["sweep"].effective_ms)
 
     assert world.by_month[(MAY.label, None)] >= 0.9 * 3_000
     assert withheld <= 0.05 * 3_000
@@ -149,8 +149,8 @@ def test_tasks_of_one_upstream_share_the_stretch() -> None:
     """Two tasks are slowed down by the same factor; with an empty month, one call is made every hour."""
     world = BudgetWorld(Quota(month=1_000))
     demands = {"a": Demand(60_000, 1), "b": Demand(600_000, 5)}
-    both = cadences(world.budget, demands, world.moment)
+    both = cadences(world.budget, demands, world.wall_ms)
     assert both["b"].effective_ms == pytest.approx(10 * both["a"].effective_ms, rel=0.01)
 
     world.hear(LimitReading(month=WindowReading(remaining=0)))
-    assert cadences(world.budget, demands, world.moment)["a"].effective_ms == 3_600_000  # others used it up
+    assert cadences(world.budget, demands, world.wall_ms)["a"].effective_ms == 3_600_000  # others used it up

@@ -14,16 +14,7 @@ from hypothesis import strategies as st
 from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from holdfast_testing.captured_log import CapturedLog
 from tocsin.errors import MalformedShape
-from tocsin.upstream.budget import (
-    Budget,
-    Denial,
-    LimitReading,
-    Quota,
-    SpentCalls,
-    StoredBudget,
-    WaitingCallers,
-    WindowReading,
-)
+from tocsin.upstream.budget import Budget, Denial, LimitReading, Quota, SpentCalls, WaitingCallers, WindowReading
 from tocsin.upstream.limiter import (
     WAITING_MAX,
     BudgetEvent,
@@ -34,21 +25,21 @@ from tocsin.upstream.limiter import (
     restored_budget,
     task_session,
 )
-from tocsin.upstream.windows import DAY_MS, Lane, Moment
+from tocsin.upstream.windows import DAY_MS, Lane
 
 FOREVER_S = 40 * 86_400.0
 JUNE = 1_780_272_000_000  # its first instant
-NOW = Moment(JUNE - 10 * DAY_MS, 700_000)
+NOW = JUNE - 10 * DAY_MS
 BUDGET = Budget.begin(Quota(month=1_000), NOW)
 
 
 class LimitedCalls:
     """A limiter and callers of it, and what it saved and logged."""
 
-    def __init__(self, plan: Quota, stored: StoredBudget | None = None, clock: VirtualClock | None = None) -> None:
+    def __init__(self, plan: Quota, stored: Budget | None = None, clock: VirtualClock | None = None) -> None:
         self.clock = clock or VirtualClock()
         self.log = CapturedLog()
-        self.saved: list[StoredBudget] = []
+        self.saved: list[Budget] = []
         self.limiter = BudgetLimiter(
             "hiro", restored_budget(plan, stored, self.clock), self.clock, Random(1).random, self.log, self.saved.append
         )
@@ -248,11 +239,11 @@ async def test_a_permit_is_saved_before_it_is_used() -> None:
 )
 async def test_a_stored_budget_that_cannot_be_read_is_refused(damage: Callable[[Any], Any]) -> None:
     """An invalid value under the storage key is an error that names the field; the scheduler then starts over."""
-    stored = LimitedCalls(Quota()).limiter.budget.to_stored(Moment(0, 0))
-    assert StoredBudget.from_json(stored.to_json()) == stored
+    stored = LimitedCalls(Quota()).limiter.budget
+    assert Budget.from_json(stored.to_json()) == stored
 
-    with pytest.raises(MalformedShape, match=r"^StoredBudget: "):
-        StoredBudget.from_json(damage(stored.to_json()))
+    with pytest.raises(MalformedShape, match=r"^Budget: "):
+        Budget.from_json(damage(stored.to_json()))
 
 
 async def test_corrections_are_logged_and_saved() -> None:
@@ -279,7 +270,7 @@ async def test_setting_the_wall_clock_does_not_empty_a_window() -> None:
 
 
 def told(budget: Budget, reading: LimitReading | None, **changes: Any) -> tuple[Budget, list[BudgetEvent]]:
-    given: dict[str, Any] = {"limited": False, "retry_after_ms": None, "moment": NOW, "jitter": 0.5, **changes}
+    given: dict[str, Any] = {"limited": False, "retry_after_ms": None, "now": NOW, "jitter": 0.5, **changes}
     return apply_answer(budget, reading, **given)
 
 
@@ -312,22 +303,22 @@ def test_a_call_that_has_ended_is_no_longer_under_way() -> None:
 )
 def test_a_429_closes_the_limiter(in_a_row: int, retry_after_ms: int | None, jitter: float, expected_ms: int) -> None:
     fields = {"for_ms": expected_ms, "limited_in_a_row": in_a_row + 1, "retry_after_ms": retry_after_ms}
-    for was_closed_until in (0, 700_000):
+    for was_closed_until in (0, NOW):
         before = replace(BUDGET, limited_in_a_row=in_a_row, closed_until=was_closed_until)
         after, events = told(before, LimitReading(), limited=True, retry_after_ms=retry_after_ms, jitter=jitter)
-        assert (after.closed_until, after.limited_in_a_row) == (700_000 + expected_ms, in_a_row + 1)
+        assert (after.closed_until, after.limited_in_a_row) == (NOW + expected_ms, in_a_row + 1)
         assert events == [BudgetEvent("WARN", "budget.limiter_closed", fields)]
 
 
 def test_a_429_while_it_is_closed_counts_once_and_never_shortens() -> None:
-    closed = replace(BUDGET, limited_in_a_row=2, closed_until=700_001)
-    for retry_after_ms, until in ((None, 700_001), (0, 700_001), (50, 700_050)):
+    closed = replace(BUDGET, limited_in_a_row=2, closed_until=NOW + 1)
+    for retry_after_ms, until in ((None, NOW + 1), (0, NOW + 1), (50, NOW + 50)):
         after, _ = told(closed, LimitReading(), limited=True, retry_after_ms=retry_after_ms)
         assert (after.closed_until, after.limited_in_a_row) == (until, 2)
 
 
 @pytest.mark.parametrize(
-    ("closed_until", "probing", "opens"), [(700_000, False, True), (700_001, False, False), (700_001, True, True)]
+    ("closed_until", "probing", "opens"), [(NOW, False, True), (NOW + 1, False, False), (NOW + 1, True, True)]
 )
 def test_an_answer_opens_the_limiter_after_its_time_or_by_a_probe(
     closed_until: int, probing: bool, opens: bool
@@ -335,7 +326,7 @@ def test_an_answer_opens_the_limiter_after_its_time_or_by_a_probe(
     closed = replace(BUDGET, limited_in_a_row=3, closed_until=closed_until)
     after, events = told(closed, LimitReading(), probing=probing)
 
-    assert (after.limited_in_a_row, after.closed_until) == ((0, 700_000) if opens else (3, 700_001))
+    assert (after.limited_in_a_row, after.closed_until) == ((0, NOW) if opens else (3, NOW + 1))
     assert events == ([BudgetEvent("INFO", "budget.limiter_opened", {"limited_in_a_row": 3})] if opens else [])
 
 
@@ -349,9 +340,9 @@ def test_an_answer_opens_the_limiter_after_its_time_or_by_a_probe(
     ],
 )
 def test_a_quota_is_low_below_a_fifth_and_half_of_the_time_left(left_ms: int, remaining: int, low: bool) -> None:
-    moment = Moment(JUNE - left_ms, 0)
-    budget = Budget.begin(Quota(month=1_000), moment)
-    _, events = told(budget, LimitReading(month=WindowReading(remaining=remaining)), moment=moment)
+    now = JUNE - left_ms
+    budget = Budget.begin(Quota(month=1_000), now)
+    _, events = told(budget, LimitReading(month=WindowReading(remaining=remaining)), now=now)
     fields = {"remaining": remaining, "limit": 1_000, "month_ends_at": JUNE}
     assert events == ([BudgetEvent("WARN", "budget.quota_low", fields)] if low else [])
 

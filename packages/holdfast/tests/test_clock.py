@@ -5,15 +5,13 @@ import ctypes
 import errno
 import os
 import sys
-import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from holdfast.local import clock as clock_module
-from holdfast.local.clock import SystemClock, _LoopTimer, read_boot_id
+from holdfast.local.clock import SystemClock, _LoopTimer
 
 T = TypeVar("T")
 
@@ -160,21 +158,6 @@ def test_a_system_that_refuses_timerfd_gets_a_timer_of_the_loop(monkeypatch: pyt
     rang_at, set_for = really(in_real_time)
 
     assert 0 <= rang_at - set_for < 4_000
-
-
-def test_a_boot_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel's, without the line end; where there is none, the minute of the boot, which stays the same."""
-    (tmp_path / "boot_id").write_text("0f5c\n")
-    monkeypatch.setattr(clock_module, "BOOT_ID_FILE", tmp_path / "boot_id")
-    named = read_boot_id()
-    monkeypatch.setattr(clock_module, "BOOT_ID_FILE", tmp_path / "missing")
-    monkeypatch.setattr(time, "monotonic", lambda: 600.0)
-    monkeypatch.setattr(time, "time", lambda: 600.0 + 6_000.0)
-    first = read_boot_id()
-    monkeypatch.setattr(time, "monotonic", lambda: 660.0)
-    monkeypatch.setattr(time, "time", lambda: 660.0 + 6_000.0)
-
-    assert (named, first, read_boot_id()) == ("0f5c", "minute-100", "minute-100")
 
 
 @linux

@@ -8,7 +8,6 @@ from holdfast.types import Clock, Database, Logger
 from tocsin.fetch import Fetch
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.settings import Settings
-from tocsin.upstream.budget import Budget
 from tocsin.upstream.client import Upstream
 from tocsin.upstream.lookups import LookUps
 from tocsin.upstream.windows import HOUR_MS
@@ -42,7 +41,6 @@ class SchedulerConfig:
 class ProcessMemory:
     """State that outlives an evicted or reset object, but not its process."""
 
-    budgets: dict[str, Budget] = field(default_factory=dict)
     begun_runs: set[int] = field(default_factory=set)  # started by this process and not ended
     reported: set[str] = field(default_factory=set)  # sentences that are already logged
 

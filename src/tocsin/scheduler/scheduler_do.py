@@ -59,7 +59,7 @@ from tocsin.text import utc_time
 from tocsin.upstream.budget import Cadence
 from tocsin.upstream.limiter import request_session, task_session
 from tocsin.upstream.lookups import Lookup
-from tocsin.upstream.windows import moment_of
+from tocsin.upstream.windows import ClockSteps
 
 PROGRESS_EVERY_MS = 500
 RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task or pushes ask for runs
@@ -80,6 +80,7 @@ class SchedulerDO(DurableObject):
         self._reported_at: dict[str, int] = {}
         self._reported_alarm: int | None = None
         self._wait: asyncio.Timeout | None = None  # the alarm handler's timeout while it waits for its runs
+        self._steps = ClockSteps(env.clock)
         self._events = EventLog(env.clock.now())
         self._audit = AuditLog(ctx.storage, env.clock, env.logger, env.mask, self._emit)
         ctx.block_concurrency_while(self._load)
@@ -114,16 +115,18 @@ class SchedulerDO(DurableObject):
         """End the holds of tasks whose upstream's plan has changed."""
         for name, task in self._tasks.items():
             budget = self._state.budgets.get(task.upstream or "")
-            if budget is not None and budget.plan != self.env.upstreams[task.upstream or ""].quota.status():
+            if budget is not None and budget.plan != self.env.upstreams[task.upstream or ""].quota:
                 self._state.tasks[name].next_run_after = None
 
     def _now(self) -> int:
         """The time. All times of the state are within their bounds of it."""
-        moment, config = moment_of(self.env.clock), self.env.config
-        hold_max_ms = max(config.backoff_max_ms, config.breaker_pause_ms)
-        if self._state.correct_times(moment, pause_max_ms=config.pause_max_ms, hold_max_ms=hold_max_ms):
+        step_ms, now, config = self._steps.newest(), self.env.clock.now(), self.env.config
+        if step_ms:
+            self._state.move_times(step_ms)
             self._save()
-        return moment.wall_ms
+        hold_max_ms = max(config.backoff_max_ms, config.breaker_pause_ms)
+        self._state.bound_times(now, pause_max_ms=config.pause_max_ms, hold_max_ms=hold_max_ms)
+        return now
 
     def _report_overdrafts(self) -> None:
         reported = self.env.memory.reported

@@ -3,7 +3,7 @@
     task:<name>         `TaskState`
     scheduler           `SchedulerRecord`
     measures            `Measures`
-    budget:<upstream>   `StoredBudget`, which its limiter writes
+    budget:<upstream>   `Budget`, which its limiter writes
     run:, run-log:, day:, audit:    see `history` and `audit`
 
 Each entry is a shape. A field may be added if it has a default; any other change of the layout raises `STATE_VERSION`
@@ -38,14 +38,13 @@ from tocsin.scheduler.history import (
 from tocsin.scheduler.stored import EntryReader
 from tocsin.scheduler.types import DayTotals, LastError, Measures, Outcome, RunError, RunRecord
 from tocsin.shape import FreeForm, Shape
-from tocsin.upstream.budget import StoredBudget
-from tocsin.upstream.windows import Moment, check_plausible
+from tocsin.upstream.budget import Budget
+from tocsin.upstream.windows import check_plausible
 
 STATE_VERSION = 4  # earlier ones were never released
 RECENT_MAX = 12  # complete runs that determine a task's usual number of calls
 NEWEST_RUNS = 120  # read if an entry is missing or damaged that would have named the last runs
 RERUN_WAIT_MAX_MS = 10_000
-CLOCK_SET_MS = 2_000  # the two clocks drift apart by less than this unless one is set
 TASK_PREFIX = "task:"
 SCHEDULER_KEY = "scheduler"
 MEASURES_KEY = "measures"
@@ -119,41 +118,31 @@ class SchedulerState:
     tasks: dict[str, TaskState]
     own: SchedulerRecord = field(default_factory=SchedulerRecord)
     measures: Measures = field(default_factory=Measures)
-    budgets: dict[str, StoredBudget] = field(default_factory=dict)  # as of the start of this instance
+    budgets: dict[str, Budget] = field(default_factory=dict)  # as of the start of this instance
     run_seq: int = 0
     open_runs: dict[int, RunRecord] = field(default_factory=dict)  # begun and not ended, by number
     ended_runs: int = 0  # by this instance
     days: dict[str, DayTotals] = field(default_factory=dict)  # totals of today, and perhaps of the days just before
     changed_days: set[str] = field(default_factory=set)
     oldest_run: tuple[int, int] | None = None  # number and start, when they are known
-    clock_ahead_ms: int | None = None  # how far the wall clock is ahead of the monotonic one
     written: dict[str, JSON] = field(default_factory=dict)  # the stored records
 
-    def correct_times(self, moment: Moment, *, pause_max_ms: int, hold_max_ms: int) -> bool:
-        """Forget what has ended, and apply the bounds. True if the clock was set: then ages and holds move with it."""
-        now, own, ahead_ms = moment.wall_ms, self.own, moment.wall_ms - moment.monotonic_ms
-        if self.clock_ahead_ms is None:
-            self.clock_ahead_ms = ahead_ms
-        was_set = abs(ahead_ms - self.clock_ahead_ms) > CLOCK_SET_MS
-        if was_set:
-            self._move_times(ahead_ms - self.clock_ahead_ms)
-            self.clock_ahead_ms = ahead_ms
+    def bound_times(self, now: int, *, pause_max_ms: int, hold_max_ms: int) -> None:
+        """Forget pauses and holds that have ended, and shorten what is further in the future than it can be."""
+        own = self.own
         own.paused_until = _until(own.paused_until, now, pause_max_ms)
         own.armed_at = _past(own.armed_at, now)
         for task in self.tasks.values():
             task.paused_until = _until(task.paused_until, now, pause_max_ms)
             task.next_run_after = _until(task.next_run_after, now, hold_max_ms)
             task.last_success_at = _past(task.last_success_at, now)
-        return was_set
 
-    def _move_times(self, by_ms: int) -> None:
-        if self.own.armed_at is not None:
-            self.own.armed_at += by_ms
+    def move_times(self, by_ms: int) -> None:
+        """Move ages and holds with a clock that was set."""
+        self.own.armed_at = _moved(self.own.armed_at, by_ms)
         for task in self.tasks.values():
-            if task.next_run_after is not None:
-                task.next_run_after += by_ms
-            if task.last_success_at is not None:
-                task.last_success_at += by_ms
+            task.next_run_after = _moved(task.next_run_after, by_ms)
+            task.last_success_at = _moved(task.last_success_at, by_ms)
 
     def paused_until(self, task: str) -> int | None:
         """When no pause keeps this task from running."""
@@ -252,6 +241,10 @@ def _until(at: int | None, now: int, longest_ms: int) -> int | None:
     return None if at is None or at <= now else min(at, now + longest_ms)
 
 
+def _moved(at: int | None, by_ms: int) -> int | None:
+    return None if at is None else max(0, at + by_ms)
+
+
 def _past(at: int | None, now: int) -> int | None:
     return None if at is None else min(at, now)
 
@@ -273,7 +266,7 @@ async def load_state(
     state.own = found or state.own
     state.measures = reader.read(MEASURES_KEY, single.get(MEASURES_KEY), Measures.from_json, state.measures)
     for upstream, key in budgets.items():
-        budget = reader.read(key, single.get(key), StoredBudget.from_json, None)
+        budget = reader.read(key, single.get(key), Budget.from_json, None)
         if budget is not None:
             state.budgets[upstream] = budget
     state.written = {key: value for key, value in {**single, **stored}.items() if key not in reader.put_aside}

@@ -9,10 +9,9 @@ from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.state import SchedulerState, budget_key
 from tocsin.scheduler.task import Task
 from tocsin.shape import camel_case
-from tocsin.upstream.budget import BudgetStatus, Cadence, Demand, StoredBudget, cadences, overdraft, usual_calls
+from tocsin.upstream.budget import Budget, BudgetStatus, Cadence, Demand, cadences, overdraft, usual_calls
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.limiter import BudgetEvent, BudgetLimiter, restored_budget
-from tocsin.upstream.windows import Moment, moment_of
 
 NO_UPSTREAM = "as configured: it makes no calls"
 SWITCHED_OFF = "switched off"
@@ -52,15 +51,15 @@ class UpstreamSet:
 
     def cadences(self, tasks: Mapping[str, Task]) -> dict[str, Cadence]:
         """The cadence that each task can afford by the calls of its newest runs; calculated at most once a second."""
-        moment = moment_of(self._env.clock)
+        now = self._env.clock.now()
         budgets = [limiter.budget for limiter in self._limiters.values()]
-        key = (moment.monotonic_ms // 1_000, self._state.ended_runs, *budgets, *tasks.values())
+        key = (now // 1_000, self._state.ended_runs, *budgets, *tasks.values())
         if key != self._cadences_key:
             self._cadences_key = key
-            self._cadences = self._calculate(tasks, moment)
+            self._cadences = self._calculate(tasks, now)
         return self._cadences
 
-    def _calculate(self, tasks: Mapping[str, Task], moment: Moment) -> dict[str, Cadence]:
+    def _calculate(self, tasks: Mapping[str, Task], now: int) -> dict[str, Cadence]:
         result = {
             name: Cadence(task.cadence_ms, NO_UPSTREAM if task.enabled else SWITCHED_OFF)
             for name, task in tasks.items()
@@ -70,7 +69,7 @@ class UpstreamSet:
                 name: replace(demand, calls_per_run=self._usual_calls(tasks[name]))
                 for name, demand in demands_on(upstream, tasks).items()
             }
-            result |= cadences(limiter.budget, demands, moment)
+            result |= cadences(limiter.budget, demands, now)
         return result
 
     def overdrafts(self, tasks: Mapping[str, Task]) -> dict[str, str]:
@@ -85,24 +84,17 @@ class UpstreamSet:
         return usual_calls(task.calls_per_run, task.calls_per_run_max, recent)
 
     def _limiter(self, upstream: str, storage: Storage, on_change: OnBudgetChange) -> BudgetLimiter:
-        env, budgets = self._env, self._env.memory.budgets
+        env = self._env
 
-        def save(stored: StoredBudget) -> None:
-            storage.put(budget_key(upstream), stored.to_json())
-            budgets[upstream] = limiter.budget
+        def save(budget: Budget) -> None:
+            storage.put(budget_key(upstream), budget.to_json())
 
         def on_event(event: BudgetEvent) -> None:
             fields = {camel_case(name): value for name, value in event.fields.items()}
             on_change(upstream, event.event.removeprefix("budget."), fields)
 
-        budget = budgets.get(upstream)
-        if budget is None:
-            stored = self._state.budgets.get(upstream)
-            budget = restored_budget(env.upstreams[upstream].quota, stored, env.clock)
-        else:  # evicted, not restarted: the clock is the same, and calls that were under way have ended
-            budget = replace(budget, in_flight=0, probing=False)
-        limiter = BudgetLimiter(upstream, budget, env.clock, env.random, env.logger, save, on_event)
-        return limiter
+        budget = restored_budget(env.upstreams[upstream].quota, self._state.budgets.get(upstream), env.clock)
+        return BudgetLimiter(upstream, budget, env.clock, env.random, env.logger, save, on_event)
 
 
 def demands_on(upstream: str, tasks: Mapping[str, Task]) -> dict[str, Demand]:

@@ -7,16 +7,15 @@ before it is made, so it stays counted if the process dies in between. Retries c
 requests and half for tasks; each lane has its own token bucket for the month. Requests go first while they are within
 their share; beyond it, calls go in order of arrival. So neither lane can starve the other.
 
-**Time.** There are two clocks (`Moment`). Setting the wall clock affects months only. After a restart of the process,
-windows and back-offs continue exactly. After a reboot the elapsed time is unknown: the calls of the second and the
-minute count as just made, and a back-off continues for its remaining time by the wall clock.
+**Time.** Times are wall-clock times. When the clock is set, windows, buckets and back-offs move with it; months follow
+the clock. Between two processes this is not noticed: then a window may be wrong once, and a back-off within its bound.
 
 **Forecast.** The rate is that of our own calls since a mark. A new mark is set every 12 hours, two are kept, and the
 older one counts. It is 12 to 24 hours old once the service has run for that long; before that, it is at the first call.
 After a day without calls the marks start again, so days on which the service did not run do not count.
 
-**Storage.** In a stored budget, times are wall-clock; windows are monotonic and valid within one boot. Reading rejects
-values that Tocsin cannot have stored, because calculations with them would fail later.
+**Storage.** A budget is stored as it is. Reading rejects values that Tocsin cannot have stored, because calculations
+with them would fail later.
 
 `limiter.py` grants a budget's permits, and applies answers to it.
 
@@ -26,7 +25,7 @@ All tasks of an upstream are stretched by the same factor, so none pays for anot
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -37,14 +36,10 @@ from tocsin.upstream.windows import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
-    NUMBER_MAX,
     PROBE_MS,
-    Bucket,
     Lane,
-    Moment,
     Month,
     SlidingWindow,
-    StoredMonth,
     check_plausible,
     lane_max,
     reserve_of,
@@ -61,14 +56,25 @@ REQUEST_SHARE = 0.1  # without the look-ups of other programs
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaStatus(Shape):
-    """Calls per window, null for a window without a limit, and the share that is reserved for requests."""
+class Quota(Shape):
+    """Calls per window, null for a window without a limit, and the share that is reserved for requests.
 
-    second: int | None
-    minute: int | None
-    month: int | None
-    request_share: float
-    is_cap: bool = False  # never exceeded, whatever the upstream reports
+    `is_cap`: never exceeded, whatever the upstream reports. For a key that others use too.
+    """
+
+    second: int | None = None
+    minute: int | None = None
+    month: int | None = None
+    request_share: float = REQUEST_SHARE
+    is_cap: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("second", "minute", "month"):
+            limit = getattr(self, name)
+            if limit is not None and limit < 1:
+                raise UsageError(f"A limit per {name} is 1 or more, or none at all; not {limit}.")
+        if not 0 <= self.request_share <= 0.9:
+            raise UsageError(f"The share kept for requests is 0 to 0.9, not {self.request_share}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +132,8 @@ class BudgetStatus(Shape):
     `forecast` is null until calls have been counted for an hour: a first burst does not predict a month.
     """
 
-    plan: QuotaStatus
-    limits: QuotaStatus
+    plan: Quota
+    limits: Quota
     spent: SpentCalls
     left: CallsLeft
     reported: ReportedLimits
@@ -136,42 +142,6 @@ class BudgetStatus(Shape):
     in_flight: int
     waiting: WaitingCallers
     forecast: BudgetForecast | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBudget(Shape):
-    """One upstream's budget. `second` and `minute` are buckets of `[number, tasks, requests, others]`."""
-
-    plan: QuotaStatus
-    limits: QuotaStatus
-    month: StoredMonth
-    second: list[list[int]]
-    minute: list[list[int]]
-    closed_until: int | None
-    saved_at: int
-    limited_in_a_row: int
-    low_in: str | None
-    saved_monotonic_ms: int = 0
-    boot_id: str = ""  # the boot in which the buckets' numbers and `saved_monotonic_ms` are valid
-    call_rate: list[list[int]] = field(default_factory=list)  # marks: `[at, calls since]`
-
-    @classmethod
-    def __post_deserialize__(cls, budget: "StoredBudget") -> "StoredBudget":
-        for bucket in (*budget.second, *budget.minute):
-            if len(bucket) != 4:
-                raise ValueError("a bucket has four numbers")
-            check_plausible(*bucket)
-        for mark in budget.call_rate:
-            if len(mark) != 2:
-                raise ValueError("a mark has two numbers")
-            check_plausible(*mark)
-        for quota in (budget.plan, budget.limits):
-            for limit in (quota.second, quota.minute, quota.month):
-                if limit is not None and not 1 <= limit <= NUMBER_MAX:
-                    raise ValueError(f"{limit!r:.40} is not a limit")
-        check_plausible(budget.closed_until or 0, budget.saved_at, budget.limited_in_a_row)
-        check_plausible(budget.saved_monotonic_ms)
-        return budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,31 +179,6 @@ class Denial:
     by_budget: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """Calls per window; None for a window without a limit. `request_share` is reserved for requests.
-
-    `is_cap`: never exceed the quota, whatever the upstream reports. For a key that others use too.
-    """
-
-    second: int | None = None
-    minute: int | None = None
-    month: int | None = None
-    request_share: float = REQUEST_SHARE
-    is_cap: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("second", "minute", "month"):
-            limit = getattr(self, name)
-            if limit is not None and limit < 1:
-                raise UsageError(f"A limit per {name} is 1 or more, or none at all; not {limit}.")
-        if not 0 <= self.request_share <= 0.9:
-            raise UsageError(f"The share kept for requests is 0 to 0.9, not {self.request_share}.")
-
-    def status(self) -> QuotaStatus:
-        return QuotaStatus(self.second, self.minute, self.month, self.request_share, self.is_cap)
-
-
 class RateMark(NamedTuple):
     """The number of calls since a time (unix ms)."""
 
@@ -242,7 +187,7 @@ class RateMark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CallRate:
+class CallRate(Shape):
     """The marks, the older one first."""
 
     marks: tuple[RateMark, ...] = ()
@@ -278,7 +223,7 @@ _NO_CALLS = CallRate()
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Shape):
     """What was spent and what may be spent. Immutable: every change returns a new budget."""
 
     plan: Quota
@@ -286,7 +231,7 @@ class Budget:
     month: Month
     second: SlidingWindow = _SECOND
     minute: SlidingWindow = _MINUTE
-    closed_until: int = 0  # monotonic
+    closed_until: int = 0
     limited_in_a_row: int = 0  # 429s
     in_flight: int = 0
     reported: LimitReading = _NOTHING_REPORTED
@@ -296,84 +241,119 @@ class Budget:
     call_rate: CallRate = _NO_CALLS
 
     @classmethod
-    def begin(cls, plan: Quota, moment: Moment) -> "Budget":
-        return cls(plan, plan, Month.begin(moment, plan.month or 0, plan.request_share))
+    def begin(cls, plan: Quota, now: int) -> "Budget":
+        return cls(plan, plan, Month.begin(now, plan.month or 0, plan.request_share))
 
-    def ask(self, lane: Lane, moment: Moment, cost: int = 1) -> Denial | None:
+    @classmethod
+    def __post_deserialize__(cls, budget: "Budget") -> "Budget":
+        for quota in (budget.plan, budget.limits):
+            for limit in (quota.second, quota.minute, quota.month):
+                check_plausible(limit or 0)
+        for window, usual in ((budget.second, _SECOND), (budget.minute, _MINUTE)):
+            if (window.length_ms, window.bucket_ms) != (usual.length_ms, usual.bucket_ms):
+                raise ValueError("the windows are a second and a minute")
+        check_plausible(budget.closed_until, budget.limited_in_a_row)
+        check_plausible(*(number for mark in budget.call_rate.marks for number in mark))
+        return budget
+
+    def continued(self, plan: Quota, now: int) -> "Budget":
+        """The stored budget, for this process. A changed plan discards the corrected limits, never the counts."""
+        return replace(
+            self,
+            plan=plan,
+            limits=self.limits if self.plan == plan else plan,
+            second=self.second.not_after(now),
+            minute=self.minute.not_after(now),
+            closed_until=min(self.closed_until, now + CLOSED_MAX_MS),
+            in_flight=0,
+            probing=False,
+        )
+
+    def moved(self, by_ms: int) -> "Budget":
+        """The budget after the clock was set by this much."""
+        return replace(
+            self,
+            month=self.month.moved(by_ms),
+            second=self.second.moved(by_ms),
+            minute=self.minute.moved(by_ms),
+            closed_until=max(0, self.closed_until + by_ms),
+        )
+
+    def ask(self, lane: Lane, now: int, cost: int = 1) -> Denial | None:
         """Whether this lane may call now: None means yes; a denial states why not and when to ask again.
 
         `cost`: as how many calls the upstream counts it.
         """
         more = cost - 1
-        wait_ms, reason = self._closed(moment)
+        wait_ms, reason = self._closed(now)
         by_budget = False
         for name, window in (("second", self.second), ("minute", self.minute)):
             limit = getattr(self.limits, name)
             if limit is None:
                 continue
             of_lane = lane_max(lane, limit, self.limits.request_share)
-            full_ms = window.wait_ms(lane, limit - more, of_lane - more, moment.monotonic_ms)
+            full_ms = window.wait_ms(lane, limit - more, of_lane - more, now)
             if full_ms > wait_ms:
                 wait_ms, reason, by_budget = (full_ms, f"the limit of {limit} calls per {name} is reached", True)
         limit = self.limits.month
         if limit is not None:
-            month = self.month_at(moment).without(more)
+            month = self.month_at(now).without(more)
             paced_ms = month.wait_ms(lane, limit, self.limits.request_share, probing=self.probes(month))
             if paced_ms > wait_ms:
                 wait_ms, reason, by_budget = paced_ms, self._month_reason(month, limit), True
-        return Denial(wait_ms, moment.wall_ms + wait_ms, reason, by_budget) if wait_ms > 0 else None
+        return Denial(wait_ms, now + wait_ms, reason, by_budget) if wait_ms > 0 else None
 
-    def may_probe(self, lane: Lane, moment: Moment) -> bool:
+    def may_probe(self, lane: Lane, now: int) -> bool:
         """Whether one call may go out although a 429 closed the limiter: the rest of the budget allows it."""
-        if moment.monotonic_ms >= self.closed_until or self.in_flight or self.probing:
+        if now >= self.closed_until or self.in_flight or self.probing:
             return False
-        return replace(self, closed_until=0, limited_in_a_row=0).ask(lane, moment) is None
+        return replace(self, closed_until=0, limited_in_a_row=0).ask(lane, now) is None
 
-    def granted(self, lane: Lane, moment: Moment, cost: int = 1) -> "Budget":
+    def granted(self, lane: Lane, now: int, cost: int = 1) -> "Budget":
         """Spend a call. Call this only after `ask` returned None."""
         by_task, by_request = cost * (lane is Lane.TASK), cost * (lane is Lane.REQUEST)
-        month, call_rate = self.month_at(moment), self.call_rate
+        month, call_rate = self.month_at(now), self.call_rate
         for _ in range(cost):
             month = month.spend(lane, self.limits.month or 0, self.limits.request_share)
-            call_rate = call_rate.counted(moment.wall_ms)
+            call_rate = call_rate.counted(now)
         return replace(
             self,
-            second=self.second.plus(moment.monotonic_ms, by_task, by_request),
-            minute=self.minute.plus(moment.monotonic_ms, by_task, by_request),
+            second=self.second.plus(now, by_task, by_request),
+            minute=self.minute.plus(now, by_task, by_request),
             month=month,
             in_flight=self.in_flight + 1,
             call_rate=call_rate,
         )
 
-    def request_first(self, moment: Moment) -> bool:
+    def request_first(self, now: int) -> bool:
         """Whether requests are within their share, and therefore go before tasks that came earlier."""
         return all(
-            window.counts(moment.monotonic_ms).requests < reserve_of(limit, self.limits.request_share)
+            window.counts(now).requests < reserve_of(limit, self.limits.request_share)
             for window, limit in ((self.second, self.limits.second), (self.minute, self.limits.minute))
             if limit is not None
         )
 
-    def month_at(self, moment: Moment) -> Month:
-        return self.month.at(moment, self.limits.month or 0, self.limits.request_share)
+    def month_at(self, now: int) -> Month:
+        return self.month.at(now, self.limits.month or 0, self.limits.request_share)
 
     def probes(self, month: Month) -> bool:
         """Whether to keep probing a month with no calls left: others used it up, not our own calls."""
         return self.plan.month is None or month.spent < self.plan.month
 
-    def calls_left(self, lane: Lane, moment: Moment) -> float:
+    def calls_left(self, lane: Lane, now: int) -> float:
         """How many calls this lane could make in a row at the month's pace; without a monthly limit, in a day."""
         limits = self.limits
         if limits.month is not None:
-            return self.month_at(moment).tokens(lane, limits.month, limits.request_share)
+            return self.month_at(now).tokens(lane, limits.month, limits.request_share)
         if limits.minute is None:
             return inf
         return reserve_of(limits.minute, limits.request_share) * MINUTES_A_DAY
 
-    def _closed(self, moment: Moment) -> tuple[int, str]:
+    def _closed(self, now: int) -> tuple[int, str]:
         if self.probing:
             return PROBE_RECHECK_MS, "after a 429, one call at a time"
-        if moment.monotonic_ms < self.closed_until:
-            return self.closed_until - moment.monotonic_ms, "all callers wait after a 429"
+        if now < self.closed_until:
+            return self.closed_until - now, "all callers wait after a 429"
         if self.limited_in_a_row and self.in_flight:
             return PROBE_RECHECK_MS, "after a 429, one call at a time"
         return 0, ""
@@ -385,15 +365,15 @@ class Budget:
             return f"paced: {calls_left} of {limit} calls are left until {until}"
         return f"all {limit} calls of the month until {until} are used, {month.used_by_others} of them by others"
 
-    def status(self, moment: Moment, waiting: WaitingCallers) -> BudgetStatus:
-        month = self.month.counted(moment)
+    def status(self, now: int, waiting: WaitingCallers) -> BudgetStatus:
+        month = self.month.counted(now)
         limit = self.limits.month
         return BudgetStatus(
-            plan=self.plan.status(),
-            limits=self.limits.status(),
+            plan=self.plan,
+            limits=self.limits,
             spent=SpentCalls(
-                second=sum(self.second.counts(moment.monotonic_ms)),
-                minute=sum(self.minute.counts(moment.monotonic_ms)),
+                second=sum(self.second.counts(now)),
+                minute=sum(self.minute.counts(now)),
                 month=month.spent + month.used_by_others,
                 month_by_others=month.used_by_others,
             ),
@@ -404,62 +384,11 @@ class Budget:
                 anonymous=self.reported.anonymous,
             ),
             month_ends_at=month.span.ends_at,
-            closed_until=self.closed_until_wall(moment),
+            closed_until=self.closed_until if self.closed_until > now else None,
             in_flight=self.in_flight,
             waiting=waiting,
-            forecast=self.call_rate.forecast(month, limit, moment.wall_ms),
+            forecast=self.call_rate.forecast(month, limit, now),
         )
-
-    def to_stored(self, moment: Moment) -> StoredBudget:
-        return StoredBudget(
-            plan=self.plan.status(),
-            limits=self.limits.status(),
-            month=self.month.to_stored(),
-            second=[list(bucket) for bucket in self.second.buckets],
-            minute=[list(bucket) for bucket in self.minute.buckets],
-            closed_until=self.closed_until_wall(moment),
-            saved_at=moment.wall_ms,
-            saved_monotonic_ms=moment.monotonic_ms,
-            boot_id=moment.boot_id,
-            limited_in_a_row=self.limited_in_a_row,
-            low_in=self.low_in,
-            call_rate=[[at, calls] for at, calls in self.call_rate.marks],
-        )
-
-    @classmethod
-    def from_stored(cls, plan: Quota, stored: StoredBudget, moment: Moment) -> "Budget":
-        """The stored budget, for this process. A changed plan discards the corrected limits, never the counts."""
-        limits = plan
-        if stored.plan == plan.status():
-            corrected = stored.limits
-            limits = replace(plan, second=corrected.second, minute=corrected.minute, month=corrected.month)
-        saved = Moment(stored.saved_at, stored.saved_monotonic_ms, stored.boot_id)
-        second = replace(_SECOND, buckets=_buckets(stored.second))
-        minute = replace(_MINUTE, buckets=_buckets(stored.minute))
-        if not moment.same_boot(saved):
-            second, minute = second.restarted(moment.monotonic_ms), minute.restarted(moment.monotonic_ms)
-        closed_ms = 0
-        if stored.closed_until is not None:
-            closed_ms = stored.closed_until - stored.saved_at - moment.since(saved)
-        return cls(
-            plan,
-            limits,
-            Month.from_stored(stored.month, moment),
-            second=second,
-            minute=minute,
-            closed_until=moment.monotonic_ms + max(0, min(CLOSED_MAX_MS, closed_ms)),
-            limited_in_a_row=stored.limited_in_a_row,
-            low_in=stored.low_in,
-            call_rate=CallRate(tuple(RateMark(at, calls) for at, calls in stored.call_rate)),
-        )
-
-    def closed_until_wall(self, moment: Moment) -> int | None:
-        closed_ms = self.closed_until - moment.monotonic_ms
-        return moment.wall_ms + closed_ms if closed_ms > 0 else None
-
-
-def _buckets(stored: list[list[int]]) -> tuple[Bucket, ...]:
-    return tuple((number, tasks, requests, others) for number, tasks, requests, others in stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +422,7 @@ def usual_calls(estimate: float, most: float | None, recent: Sequence[int]) -> f
     return min(most, max(estimate, sum(usual) / len(usual)))
 
 
-def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> dict[str, Cadence]:
+def cadences(budget: Budget, demands: Mapping[str, Demand], now: int) -> dict[str, Cadence]:
     """The cadence of every task of this upstream, for the rest of the month."""
     wanted = sum(demand.calls_per_ms for demand in demands.values())
     factor, reason = 1.0, "as configured: the plan allows it"
@@ -506,8 +435,8 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], moment: Moment) -> d
     month_limit = budget.limits.month
     to_rollover_ms: int | None = None
     if month_limit is not None:
-        month = budget.month.at(moment, month_limit, budget.limits.request_share)
-        to_rollover_ms = max(1, month.span.ends_at - moment.wall_ms)
+        month = budget.month.at(now, month_limit, budget.limits.request_share)
+        to_rollover_ms = max(1, month.span.ends_at - now)
         left = month.for_tasks(month_limit, budget.limits.request_share)
         if wanted * to_rollover_ms > left * factor:
             factor = wanted * to_rollover_ms / max(left, 1e-9)

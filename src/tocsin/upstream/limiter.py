@@ -39,11 +39,10 @@ from tocsin.upstream.budget import (
     Denial,
     LimitReading,
     Quota,
-    StoredBudget,
     WaitingCallers,
     WindowReading,
 )
-from tocsin.upstream.windows import Lane, Moment, SlidingWindow, moment_of
+from tocsin.upstream.windows import ClockSteps, Lane, SlidingWindow
 
 BACK_OFF_MS = 1_000  # the first 429 already doubles it
 BACK_OFF_MAX_MS = 300_000
@@ -76,7 +75,7 @@ def apply_answer(
     *,
     limited: bool,
     retry_after_ms: int | None,
-    moment: Moment,
+    now: int,
     jitter: float,
     probing: bool = False,
 ) -> tuple[Budget, list[BudgetEvent]]:
@@ -87,23 +86,23 @@ def apply_answer(
         return budget, events
     budget = replace(budget, reported=reading)
     for name in _WINDOWS:
-        budget = _apply_window(budget, name, getattr(reading, name), moment, events)
+        budget = _apply_window(budget, name, getattr(reading, name), now, events)
     if limited:
-        return _close(budget, retry_after_ms, moment, jitter, events), events
-    if budget.limited_in_a_row and (probing or moment.monotonic_ms >= budget.closed_until):
+        return _close(budget, retry_after_ms, now, jitter, events), events
+    if budget.limited_in_a_row and (probing or now >= budget.closed_until):
         fields = {"limited_in_a_row": budget.limited_in_a_row}
         events.append(BudgetEvent("INFO", "budget.limiter_opened", fields))
-        budget = replace(budget, limited_in_a_row=0, closed_until=min(budget.closed_until, moment.monotonic_ms))
+        budget = replace(budget, limited_in_a_row=0, closed_until=min(budget.closed_until, now))
     return budget, events
 
 
 def _apply_window(
-    budget: Budget, name: WindowName, reading: WindowReading, moment: Moment, events: list[BudgetEvent]
+    budget: Budget, name: WindowName, reading: WindowReading, now: int, events: list[BudgetEvent]
 ) -> Budget:
     """Apply one window's limit and remaining calls."""
     reported = _capped(budget.plan, name, reading.limit)
     if reported is not None and reported != getattr(budget.limits, name):
-        budget = _correct_limit(budget, name, reported, moment, events)
+        budget = _correct_limit(budget, name, reported, now, events)
     limit: int | None = getattr(budget.limits, name)
     if limit is None or reading.remaining is None:
         return budget
@@ -112,9 +111,9 @@ def _apply_window(
         events.append(BudgetEvent("WARN", "budget.plan_contradicted", fields))
         budget = replace(budget, contradicted=True)
     if name == "month":
-        return _apply_month(budget, reading.remaining, limit, moment, events)
+        return _apply_month(budget, reading.remaining, limit, now, events)
     window: SlidingWindow = getattr(budget, name)
-    changed: dict[str, Any] = {name: window.reconcile(limit, reading.remaining, moment.monotonic_ms)}
+    changed: dict[str, Any] = {name: window.reconcile(limit, reading.remaining, now)}
     return replace(budget, **changed)
 
 
@@ -124,23 +123,21 @@ def _capped(plan: Quota, name: WindowName, reported: int | None) -> int | None:
     return min(reported, planned) if plan.is_cap and planned is not None and reported is not None else reported
 
 
-def _correct_limit(
-    budget: Budget, name: WindowName, reported: int, moment: Moment, events: list[BudgetEvent]
-) -> Budget:
+def _correct_limit(budget: Budget, name: WindowName, reported: int, now: int, events: list[BudgetEvent]) -> Budget:
     known: int | None = getattr(budget.limits, name)
     fields: dict[str, JSON] = {"window": name, "was": known, "reported": reported, "plan": getattr(budget.plan, name)}
     events.append(BudgetEvent("WARN", "budget.limit_corrected", fields))
     month = budget.month
     if name == "month":
-        month = replace(budget.month_at(moment), reported=None)  # of another limit, so no sign of a rollover
+        month = replace(budget.month_at(now), reported=None)  # of another limit, so no sign of a rollover
         if known is None:
-            month = month.primed(moment, reported, budget.limits.request_share)
+            month = month.primed(now, reported, budget.limits.request_share)
     changed: dict[str, Any] = {name: reported}
     return replace(budget, limits=replace(budget.limits, **changed), month=month)
 
 
-def _apply_month(budget: Budget, remaining: int, limit: int, moment: Moment, events: list[BudgetEvent]) -> Budget:
-    before = budget.month_at(moment)
+def _apply_month(budget: Budget, remaining: int, limit: int, now: int, events: list[BudgetEvent]) -> Budget:
+    before = budget.month_at(now)
     month = before.reconcile(remaining, limit, budget.limits.request_share)
     fields: dict[str, JSON] = {"remaining": remaining, "limit": limit}
     if month.rolled_over_at != before.rolled_over_at:
@@ -158,19 +155,17 @@ def _is_low(calls_left: float, time_left: float) -> bool:
     return calls_left < LOW_RATIO and calls_left < time_left / 2
 
 
-def _close(
-    budget: Budget, retry_after_ms: int | None, moment: Moment, jitter: float, events: list[BudgetEvent]
-) -> Budget:
+def _close(budget: Budget, retry_after_ms: int | None, now: int, jitter: float, events: list[BudgetEvent]) -> Budget:
     """Close the limiter after a 429."""
-    was_open = moment.monotonic_ms >= budget.closed_until
+    was_open = now >= budget.closed_until
     limited_in_a_row = budget.limited_in_a_row + was_open
     pause_ms = min(CLOSED_MAX_MS, retry_after_ms or 0)
     if was_open and (retry_after_ms is None or limited_in_a_row > 1):
         ceiling_ms = min(BACK_OFF_MAX_MS, BACK_OFF_MS * 2 ** min(limited_in_a_row, 20))
         pause_ms = max(pause_ms, int(jitter * ceiling_ms))
-    closed_until = max(budget.closed_until, moment.monotonic_ms + pause_ms)
+    closed_until = max(budget.closed_until, now + pause_ms)
     fields: dict[str, JSON] = {
-        "for_ms": closed_until - moment.monotonic_ms,
+        "for_ms": closed_until - now,
         "limited_in_a_row": limited_in_a_row,
         "retry_after_ms": retry_after_ms,
     }
@@ -199,7 +194,7 @@ class BudgetLimiter:
         clock: Clock,
         random: Callable[[], float],
         logger: Logger,
-        save: Callable[[StoredBudget], object],
+        save: Callable[[Budget], object],
         on_event: Callable[[BudgetEvent], object] = lambda _: None,
     ) -> None:
         self._upstream = upstream
@@ -211,12 +206,13 @@ class BudgetLimiter:
         self._numbers = count()
         self._queues: dict[Lane, deque[_Ticket]] = {lane: deque() for lane in Lane}
         self._timer: asyncio.Task[None] | None = None
+        self._steps = ClockSteps(clock)
         self.budget = budget
 
     async def acquire(self, lane: Lane, patience_s: float, cost: int = 1) -> Denial | None:
         """Wait in line for a permit, for `patience_s` at most. None means a permit, which is already spent."""
         queue = self._queues[lane]
-        denial = self.budget.ask(lane, moment_of(self._clock), cost)
+        denial = self.budget.ask(lane, self._now(), cost)
         if denial is not None and denial.wait_ms > patience_s * 1000:
             return denial
         if len(queue) >= WAITING_MAX:
@@ -234,15 +230,15 @@ class BudgetLimiter:
 
     def calls_left(self, lane: Lane) -> float:
         """How many calls this lane could make in a row at the month's pace; without a monthly limit, in a day."""
-        return self.budget.calls_left(lane, moment_of(self._clock))
+        return self.budget.calls_left(lane, self._now())
 
     def probe(self, lane: Lane) -> bool:
         """Spend a permit for one call through a limiter that a 429 closed; False if no probe is possible now."""
-        moment = moment_of(self._clock)
-        if not self.budget.may_probe(lane, moment):
+        now = self._now()
+        if not self.budget.may_probe(lane, now):
             return False
-        self.budget = replace(self.budget.granted(lane, moment), probing=True)
-        self._save(self.budget.to_stored(moment))
+        self.budget = replace(self.budget.granted(lane, now), probing=True)
+        self._save(self.budget)
         return True
 
     def release(
@@ -253,13 +249,13 @@ class BudgetLimiter:
         `probing`: the permit was for a probe. If the upstream did not limit that call, the limiter opens.
         Returns until when the limiter is closed to all callers (unix ms); a past time if it is open.
         """
-        moment = moment_of(self._clock)
+        now = self._now()
         self.budget, events = apply_answer(
             self.budget,
             reading,
             limited=limited,
             retry_after_ms=retry_after_ms,
-            moment=moment,
+            now=now,
             jitter=self._random(),
             probing=probing,
         )
@@ -267,41 +263,49 @@ class BudgetLimiter:
             write_log(self._logger, event.level, event.event, {"upstream": self._upstream, **event.fields})
             self._on_event(event)
         if events:
-            self._save(self.budget.to_stored(moment))
+            self._save(self.budget)
         self._serve()
-        return moment.wall_ms + self.budget.closed_until - moment.monotonic_ms
+        return self.budget.closed_until
 
     def charge(self, lane: Lane, calls: int) -> None:
         """Spend the calls that an upstream counted in addition to a permit. Call this before its `release`."""
-        moment = moment_of(self._clock)
-        self.budget = replace(self.budget.granted(lane, moment, calls), in_flight=self.budget.in_flight)
-        self._save(self.budget.to_stored(moment))
+        now = self._now()
+        self.budget = replace(self.budget.granted(lane, now, calls), in_flight=self.budget.in_flight)
+        self._save(self.budget)
 
     def closed_until(self) -> int | None:
         """Until when no call is granted after a 429 (unix ms); None while the limiter is open."""
-        return self.budget.closed_until_wall(moment_of(self._clock))
+        return self.status().closed_until
 
     def status(self) -> BudgetStatus:
         """The status of the budget and of the waiting callers."""
         waiting = WaitingCallers(len(self._queues[Lane.TASK]), len(self._queues[Lane.REQUEST]))
-        return self.budget.status(moment_of(self._clock), waiting)
+        return self.budget.status(self._now(), waiting)
+
+    def _now(self) -> int:
+        """The time. If the clock was set, the budget has moved with it."""
+        step_ms = self._steps.newest()
+        if step_ms:
+            self.budget = self.budget.moved(step_ms)
+            self._save(self.budget)
+        return self._clock.now()
 
     def _serve(self) -> None:
         """Serve every caller that can be served, then set the timer for the next check."""
-        moment = moment_of(self._clock)
-        while (next_look_ms := self._serve_one(moment)) is None:
+        now = self._now()
+        while (next_look_ms := self._serve_one(now)) is None:
             pass
         self._set_timer(next_look_ms)
 
-    def _serve_one(self, moment: Moment) -> int | None:
+    def _serve_one(self, now: int) -> int | None:
         """Serve a caller and return None, or return in how many ms to check again (0: nobody waits)."""
         waits_ms = []
-        for queue in self._in_order(moment):
-            denial = self.budget.ask(queue[0].lane, moment, queue[0].cost)
+        for queue in self._in_order(now):
+            denial = self.budget.ask(queue[0].lane, now, queue[0].cost)
             if denial is None:
                 ticket = queue.popleft()
-                self.budget = self.budget.granted(ticket.lane, moment, ticket.cost)
-                self._save(self.budget.to_stored(moment))
+                self.budget = self.budget.granted(ticket.lane, now, ticket.cost)
+                self._save(self.budget)
                 ticket.outcome.set_result(None)
                 return None
             next_look = self._clock.monotonic() + denial.wait_ms / 1000
@@ -315,13 +319,13 @@ class BudgetLimiter:
             waits_ms.append(denial.wait_ms)
         return min(waits_ms, default=0)
 
-    def _in_order(self, moment: Moment) -> list[deque[_Ticket]]:
+    def _in_order(self, now: int) -> list[deque[_Ticket]]:
         """The queues that are not empty, in the order in which to serve them."""
         for queue in self._queues.values():
             while queue and queue[0].outcome.done():  # cancelled, but still in the queue
                 queue.popleft()
         waiting = [queue for queue in self._queues.values() if queue]
-        if len(waiting) == 2 and self.budget.request_first(moment):
+        if len(waiting) == 2 and self.budget.request_first(now):
             return [self._queues[Lane.REQUEST], self._queues[Lane.TASK]]
         return sorted(waiting, key=lambda queue: queue[0].number)
 
@@ -346,10 +350,9 @@ class BudgetLimiter:
         self._serve()
 
 
-def restored_budget(plan: Quota, stored: StoredBudget | None, clock: Clock) -> Budget:
+def restored_budget(plan: Quota, stored: Budget | None, clock: Clock) -> Budget:
     """The budget to continue with: the stored one, or a new one."""
-    moment = moment_of(clock)
-    return Budget.begin(plan, moment) if stored is None else Budget.from_stored(plan, stored, moment)
+    return Budget.begin(plan, clock.now()) if stored is None else stored.continued(plan, clock.now())
 
 
 def ignore(_upstream: str, _kind: str, _seconds: float) -> None:

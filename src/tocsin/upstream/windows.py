@@ -25,15 +25,11 @@ If only the upstream reports the month as used up (others used it, or its limit 
 hour still goes out to check whether that has changed. If we used up our plan ourselves, no call goes out before the
 rollover.
 
-The current time on two clocks, and the time between two moments. Pure, except for `moment_of`.
-
-The wall clock may be set at any time. The monotonic clock only runs forward, and the processes of one machine share
-it until the next reboot; `boot_id` identifies that period. So a duration between two processes is exact within a boot,
-whatever happens to the wall clock.
+Times are wall-clock times. `ClockSteps` notices when the clock is set; whoever keeps windows or back-offs then moves
+them with it (`moved`), so that they keep their length. Setting the clock affects months only.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import ceil
@@ -47,6 +43,7 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 ROLLOVER_EVERY_MIN_MS = 27 * DAY_MS
 PROBE_MS = HOUR_MS
+DRIFT_MAX_MS = 2_000  # the two clocks drift apart by less than this unless one is set
 BACKWARDS_MS = 60_000  # a smaller step back is not treated as a jump
 PAST_MONTHS_MAX = 24
 OFFSET_MAX_MS = 31 * DAY_MS
@@ -55,29 +52,23 @@ NUMBER_MAX = 10**15
 Bucket: TypeAlias = tuple[int, int, int, int]  # number, calls by tasks, by requests, by others
 
 
-class Moment(NamedTuple):
-    """A moment: the wall clock for months and for people, the monotonic clock for everything else.
+class ClockSteps:
+    """Notices that the wall clock was set, by the monotonic one."""
 
-    `boot_id` is empty if it is unknown: then moments of another process can be compared only by the wall clock.
-    """
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead_ms = self._ahead()
 
-    wall_ms: int
-    monotonic_ms: int
-    boot_id: str = ""
+    def newest(self) -> int:
+        """By how many ms the clock was set since the last call; 0 for a drift."""
+        step_ms = self._ahead() - self._ahead_ms
+        if abs(step_ms) <= DRIFT_MAX_MS:
+            return 0
+        self._ahead_ms += step_ms
+        return step_ms
 
-    def same_boot(self, earlier: "Moment") -> bool:
-        """Whether the monotonic times of the two moments can be compared."""
-        return bool(self.boot_id) and (self.boot_id == earlier.boot_id and self.monotonic_ms >= earlier.monotonic_ms)
-
-    def since(self, earlier: "Moment") -> int:
-        """Milliseconds since a moment of another process: exact within a boot, otherwise by the wall clock."""
-        if self.same_boot(earlier):
-            return self.monotonic_ms - earlier.monotonic_ms
-        return max(0, self.wall_ms - earlier.wall_ms)
-
-
-def moment_of(clock: Clock) -> Moment:
-    return Moment(clock.now(), int(clock.monotonic() * 1000), clock.boot_id)
+    def _ahead(self) -> int:
+        return self._clock.now() - int(self._clock.monotonic() * 1000)
 
 
 class Lane(StrEnum):
@@ -96,35 +87,40 @@ class LaneCounts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindow:
+class SlidingWindow(Shape):
     """The calls of the last `length_ms`, oldest bucket first."""
 
     length_ms: int
     bucket_ms: int
     buckets: tuple[Bucket, ...] = ()
 
-    def counts(self, monotonic_ms: int) -> LaneCounts:
+    @classmethod
+    def __post_deserialize__(cls, window: "SlidingWindow") -> "SlidingWindow":
+        check_plausible(*(number for bucket in window.buckets for number in bucket))
+        return window
+
+    def counts(self, now: int) -> LaneCounts:
         tasks = requests = others = 0
-        for _, by_tasks, by_requests, by_others in self._live(monotonic_ms):
+        for _, by_tasks, by_requests, by_others in self._live(now):
             tasks += by_tasks
             requests += by_requests
             others += by_others
         return LaneCounts(tasks, requests, others)
 
-    def plus(self, monotonic_ms: int, tasks: int = 0, requests: int = 0, others: int = 0) -> "SlidingWindow":
+    def plus(self, now: int, tasks: int = 0, requests: int = 0, others: int = 0) -> "SlidingWindow":
         """Count calls made now."""
-        live = self._live(monotonic_ms)
-        number = monotonic_ms // self.bucket_ms
+        live = self._live(now)
+        number = now // self.bucket_ms
         if live and live[-1][0] >= number:
             number, by_tasks, by_requests, by_others = live[-1]
             live = live[:-1]
             tasks, requests, others = tasks + by_tasks, requests + by_requests, others + by_others
         return replace(self, buckets=(*live, (number, tasks, requests, others)))
 
-    def wait_ms(self, lane: Lane, limit: int, lane_max: int, monotonic_ms: int) -> int:
+    def wait_ms(self, lane: Lane, limit: int, lane_max: int, now: int) -> int:
         """How long until a call of this lane fits into the limit and into the lane's part of it."""
         column = 1 if lane is Lane.TASK else 2
-        live = self._live(monotonic_ms)
+        live = self._live(now)
         of_lane = sum(bucket[column] for bucket in live)
         total = sum(bucket[1] + bucket[2] + bucket[3] for bucket in live)
         wait_ms = 0
@@ -133,23 +129,29 @@ class SlidingWindow:
                 break
             of_lane -= bucket[column]
             total -= bucket[1] + bucket[2] + bucket[3]
-            wait_ms = (bucket[0] + 1) * self.bucket_ms + self.length_ms - monotonic_ms
+            wait_ms = (bucket[0] + 1) * self.bucket_ms + self.length_ms - now
         return wait_ms
 
-    def reconcile(self, limit: int, remaining: int, monotonic_ms: int) -> "SlidingWindow":
+    def reconcile(self, limit: int, remaining: int, now: int) -> "SlidingWindow":
         """Apply the remaining calls that the upstream reports. If more were used than we counted, others made them."""
-        unknown = limit - remaining - sum(self.counts(monotonic_ms))
-        return self.plus(monotonic_ms, others=unknown) if unknown > 0 else self
+        unknown = limit - remaining - sum(self.counts(now))
+        return self.plus(now, others=unknown) if unknown > 0 else self
 
-    def restarted(self, monotonic_ms: int) -> "SlidingWindow":
-        """The window after a reboot: the elapsed time is unknown, so every call counts as just made."""
-        tasks = sum(bucket[1] for bucket in self.buckets)
-        requests = sum(bucket[2] for bucket in self.buckets)
-        others = sum(bucket[3] for bucket in self.buckets)
-        return replace(self, buckets=()).plus(monotonic_ms, tasks, requests, others)
+    def moved(self, by_ms: int) -> "SlidingWindow":
+        """The window after the clock was set."""
+        by = ceil(by_ms / self.bucket_ms)
+        return replace(self, buckets=tuple((max(0, bucket[0] + by), *bucket[1:]) for bucket in self.buckets))
 
-    def _live(self, monotonic_ms: int) -> tuple[Bucket, ...]:
-        oldest = (monotonic_ms - self.length_ms) // self.bucket_ms  # the first with a part in the window
+    def not_after(self, now: int) -> "SlidingWindow":
+        """The window for another process: what was called in the future counts as called just now."""
+        number = now // self.bucket_ms
+        past = tuple(bucket for bucket in self.buckets if bucket[0] <= number)
+        later = [bucket for bucket in self.buckets if bucket[0] > number]
+        window = replace(self, buckets=past)
+        return window.plus(now, *(sum(bucket[n] for bucket in later) for n in (1, 2, 3))) if later else window
+
+    def _live(self, now: int) -> tuple[Bucket, ...]:
+        oldest = (now - self.length_ms) // self.bucket_ms  # the first with a part in the window
         if not self.buckets or self.buckets[0][0] >= oldest:
             return self.buckets
         return tuple(bucket for bucket in self.buckets if bucket[0] >= oldest)
@@ -169,30 +171,6 @@ def check_plausible(*numbers: float) -> None:
     for number in numbers:
         if not 0 <= number <= NUMBER_MAX:
             raise ValueError(f"{number!r:.40} is not a count or a time")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMonth(Shape):
-    """The month's counts and its two token buckets, as of `seen_at`."""
-
-    offset_ms: int
-    spent: int
-    used_by_others: int
-    task_tokens: float
-    request_tokens: float
-    reported: int | None
-    seen_at: int
-    granted_at: int | None
-    rolled_over_at: int | None
-    past: dict[str, int]  # our own calls of other months, by label
-
-    @classmethod
-    def __post_deserialize__(cls, month: "StoredMonth") -> "StoredMonth":
-        check_plausible(month.offset_ms, month.spent, month.used_by_others, month.seen_at)
-        check_plausible(month.granted_at or 0, month.task_tokens, month.request_tokens, *month.past.values())
-        if month.offset_ms > OFFSET_MAX_MS:
-            raise ValueError("a month begins at most 31 days after the calendar's")
-        return month
 
 
 class Span(NamedTuple):
@@ -216,11 +194,11 @@ def span_of(wall_ms: int, offset_ms: int = 0) -> Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Month:
-    """The calls of the current month, and the tokens for the calls left."""
+class Month(Shape):
+    """The calls of the current month, and the tokens for the calls left as of `seen_at`."""
 
     span: Span
-    seen: Moment
+    seen_at: int
     spent: int = 0
     used_by_others: int = 0
     task_tokens: float = 0.0
@@ -229,40 +207,49 @@ class Month:
     granted_at: int | None = None
     offset_ms: int = 0
     rolled_over_at: int | None = None
-    past: Mapping[str, int] | None = None  # our own calls of other months
+    past: dict[str, int] = field(default_factory=dict)  # our own calls of other months, by label
 
     @classmethod
-    def begin(cls, moment: Moment, limit: int, share: float) -> "Month":
+    def __post_deserialize__(cls, month: "Month") -> "Month":
+        check_plausible(month.span.starts_at, month.seen_at, month.spent, month.used_by_others, month.offset_ms)
+        check_plausible(month.granted_at or 0, month.task_tokens, month.request_tokens, *month.past.values())
+        check_plausible(month.reported or 0, month.rolled_over_at or 0)
+        if month.offset_ms > OFFSET_MAX_MS or month.span != span_of(month.span.starts_at, month.offset_ms):
+            raise ValueError("a month begins with the calendar's, or at most 31 days later")
+        return month
+
+    @classmethod
+    def begin(cls, now: int, limit: int, share: float) -> "Month":
         """A first month; nothing is known about its earlier calls."""
-        return cls(span_of(moment.wall_ms), moment).primed(moment, limit, share)
+        return cls(span_of(now), now).primed(now, limit, share)
 
-    def counted(self, moment: Moment) -> "Month":
+    def counted(self, now: int) -> "Month":
         """The month as of now, with correct counts; its buckets are not updated."""
-        return self if self._is_at(moment) else self._rolled_over(moment)
+        return self if self._is_at(now) else self._rolled_over(now)
 
-    def at(self, moment: Moment, limit: int, share: float) -> "Month":
-        """The month as of now: rolled over if it has ended, its buckets refilled up to this moment."""
-        if not self._is_at(moment):
-            return self._rolled_over(moment).primed(moment, limit, share)
-        if moment.wall_ms < self.seen.wall_ms - BACKWARDS_MS:
-            return self.primed(moment, limit, share)
-        return self._refilled(moment, limit, share)
+    def at(self, now: int, limit: int, share: float) -> "Month":
+        """The month as of now: rolled over if it has ended, its buckets refilled up to now."""
+        if not self._is_at(now):
+            return self._rolled_over(now).primed(now, limit, share)
+        if now < self.seen_at - BACKWARDS_MS:
+            return self.primed(now, limit, share)
+        return self._refilled(now, limit, share)
 
-    def primed(self, moment: Moment, limit: int, share: float) -> "Month":
+    def primed(self, now: int, limit: int, share: float) -> "Month":
         """A day's worth of tokens in the buckets, at least one in each; the rest unallocated."""
         calls_left = self.calls_left(limit)
         share = _effective(share, calls_left)
-        day = calls_left * min(1.0, DAY_MS / max(1, self.span.ends_at - moment.wall_ms))
+        day = calls_left * min(1.0, DAY_MS / max(1, self.span.ends_at - now))
         request_tokens = max(1.0, day * share) if share else 0.0
         task_tokens = min(calls_left - request_tokens, max(1.0, day * (1 - share)))
-        return replace(self, seen=moment, task_tokens=task_tokens, request_tokens=request_tokens)
+        return replace(self, seen_at=now, task_tokens=task_tokens, request_tokens=request_tokens)
 
     def calls_left(self, limit: int) -> int:
         return max(0, limit - self.spent - self.used_by_others)
 
     def wait_ms(self, lane: Lane, limit: int, share: float, *, probing: bool) -> int:
-        """How long after `seen` a call of this lane may go out."""
-        to_rollover_ms = max(1, self.span.ends_at - self.seen.wall_ms)
+        """How long after `seen_at` a call of this lane may go out."""
+        to_rollover_ms = max(1, self.span.ends_at - self.seen_at)
         calls_left = self.calls_left(limit)
         if calls_left == 0:
             return self._probe_wait_ms() if probing else to_rollover_ms
@@ -290,7 +277,7 @@ class Month:
         return replace(
             self,
             spent=self.spent + 1,
-            granted_at=self.seen.wall_ms,
+            granted_at=self.seen_at,
             request_tokens=max(0.0, self.request_tokens - from_requests),
             task_tokens=max(0.0, self.task_tokens - (not from_requests)),
         )
@@ -301,60 +288,28 @@ class Month:
         month = replace(self, reported=remaining, used_by_others=max(0, used - self.spent))
         if not self._shows_rollover(remaining, used, limit):
             was_empty = self.calls_left(limit) == 0 and month.calls_left(limit) > 0
-            return month.primed(self.seen, limit, share) if was_empty else month
-        wall_ms = self.seen.wall_ms
+            return month.primed(self.seen_at, limit, share) if was_empty else month
+        wall_ms = self.seen_at
         offset_ms = wall_ms - span_of(wall_ms).starts_at
         return replace(
             month, span=span_of(wall_ms, offset_ms), offset_ms=offset_ms, rolled_over_at=wall_ms, spent=used
-        ).primed(self.seen, limit, share)
+        ).primed(self.seen_at, limit, share)
 
     def time_left_ratio(self) -> float:
         """How much of the month's time is left, from 0 to 1."""
-        return (self.span.ends_at - self.seen.wall_ms) / (self.span.ends_at - self.span.starts_at)
+        return (self.span.ends_at - self.seen_at) / (self.span.ends_at - self.span.starts_at)
 
     def for_tasks(self, limit: int, share: float) -> float:
         """How many calls tasks can count on until the rollover."""
         unallocated = max(0.0, self.calls_left(limit) - self.task_tokens - self.request_tokens)
         return self.task_tokens + unallocated * (1 - share)
 
-    def to_stored(self) -> StoredMonth:
-        return StoredMonth(
-            offset_ms=self.offset_ms,
-            spent=self.spent,
-            used_by_others=self.used_by_others,
-            task_tokens=self.task_tokens,
-            request_tokens=self.request_tokens,
-            reported=self.reported,
-            seen_at=self.seen.wall_ms,
-            granted_at=self.granted_at,
-            rolled_over_at=self.rolled_over_at,
-            past=dict(self.past or {}),
-        )
-
-    @classmethod
-    def from_stored(cls, stored: StoredMonth, moment: Moment) -> "Month":
-        """The stored month; the time since then is measured by the wall clock.
-
-        An object that is rebuilt for every run must find its buckets refilled. However far the clock jumped, the
-        buckets cannot get more tokens than there are calls left in the month.
-        """
-        passed_ms = max(0, moment.wall_ms - stored.seen_at)
-        return cls(
-            span_of(stored.seen_at, stored.offset_ms),
-            Moment(stored.seen_at, moment.monotonic_ms - passed_ms),
-            spent=stored.spent,
-            used_by_others=stored.used_by_others,
-            task_tokens=stored.task_tokens,
-            request_tokens=stored.request_tokens,
-            reported=stored.reported,
-            granted_at=stored.granted_at,
-            offset_ms=stored.offset_ms,
-            rolled_over_at=stored.rolled_over_at,
-            past=stored.past,
-        )
+    def moved(self, by_ms: int) -> "Month":
+        """The month after the clock was set: its buckets do not refill by that."""
+        return replace(self, seen_at=max(0, self.seen_at + by_ms))
 
     def _probe_wait_ms(self) -> int:
-        since_ms = PROBE_MS if self.granted_at is None else self.seen.wall_ms - self.granted_at
+        since_ms = PROBE_MS if self.granted_at is None else self.seen_at - self.granted_at
         return PROBE_MS - since_ms if 0 <= since_ms < PROBE_MS else 0
 
     def _shows_rollover(self, remaining: int, used: int, limit: int) -> bool:
@@ -363,31 +318,31 @@ class Month:
             return False
         if self.rolled_over_at is None:
             return True
-        return not 0 <= self.seen.wall_ms - self.rolled_over_at < ROLLOVER_EVERY_MIN_MS
+        return not 0 <= self.seen_at - self.rolled_over_at < ROLLOVER_EVERY_MIN_MS
 
-    def _is_at(self, moment: Moment) -> bool:
-        return self.span.starts_at <= moment.wall_ms < self.span.ends_at
+    def _is_at(self, now: int) -> bool:
+        return self.span.starts_at <= now < self.span.ends_at
 
-    def _rolled_over(self, moment: Moment) -> "Month":
-        past = {**(self.past or {}), self.span.label: self.spent}
-        span = span_of(moment.wall_ms, self.offset_ms)
+    def _rolled_over(self, now: int) -> "Month":
+        past = {**self.past, self.span.label: self.spent}
+        span = span_of(now, self.offset_ms)
         spent = past.pop(span.label, 0)
         kept = dict(sorted(past.items())[-PAST_MONTHS_MAX:])
-        return replace(self, span=span, seen=moment, spent=spent, used_by_others=0, past=kept)
+        return replace(self, span=span, seen_at=now, spent=spent, used_by_others=0, past=kept)
 
-    def _refilled(self, moment: Moment, limit: int, share: float) -> "Month":
+    def _refilled(self, now: int, limit: int, share: float) -> "Month":
         calls_left = self.calls_left(limit)
         share = _effective(share, calls_left)
         request_tokens = min(self.request_tokens, calls_left)
         task_tokens = min(self.task_tokens, calls_left - request_tokens)
-        elapsed_ms = max(0, moment.monotonic_ms - self.seen.monotonic_ms)
-        left_ms = max(1, self.span.ends_at - self.seen.wall_ms)
+        elapsed_ms = max(0, now - self.seen_at)
+        left_ms = max(1, self.span.ends_at - self.seen_at)
         refill = (calls_left - task_tokens - request_tokens) * min(1.0, elapsed_ms / left_ms)
         request_tokens += refill * share
         overflow = max(0.0, request_tokens - calls_left * share)
         return replace(
             self,
-            seen=moment,
+            seen_at=now,
             request_tokens=request_tokens - overflow,
             task_tokens=task_tokens + refill * (1 - share) + overflow,
         )

@@ -25,14 +25,8 @@ ALARM_LIMIT_MS = 15 * 60_000  # an alarm handler may run this long, on both plat
 
 
 class Clock(Protocol):
-    """The only source of time. Instants are wall-clock unix milliseconds; durations are monotonic.
+    """The only source of time. Instants are wall-clock unix milliseconds; durations are monotonic."""
 
-    `boot_id` identifies the period in which monotonic times can be compared, even between processes; it is empty if
-    that is unknown.
-    """
-
-    @property
-    def boot_id(self) -> str: ...
     def now(self) -> int: ...
     def monotonic(self) -> float: ...
     async def sleep(self, seconds: float) -> None: ...

@@ -86,8 +86,6 @@ class CloudflareClock:
     too: budgets and back-offs continue exactly when an object moves.
     """
 
-    boot_id = "cloudflare"
-
     def now(self) -> int:
         return time.time_ns() // 1_000_000
 

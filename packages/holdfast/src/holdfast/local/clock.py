@@ -12,12 +12,10 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from holdfast.types import Clock
 
-BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 RECHECK_S = 30.0  # how long a jump of the wall clock may go unnoticed where there is no timerfd
 
 _CLOCK_REALTIME = 0
@@ -37,22 +35,10 @@ class LocalClock(Clock, Protocol):
     def close(self) -> None: ...
 
 
-def read_boot_id() -> str:
-    """An id of this boot of the machine: the kernel's, or the minute of the boot where there is none.
-
-    That minute changes when the clock is set. The boot then counts as another one, which errs on the safe side.
-    """
-    try:
-        return BOOT_ID_FILE.read_text().strip()
-    except OSError:
-        return f"minute-{round((time.time() - time.monotonic()) / 60)}"
-
-
 class SystemClock:
     """Real time, and a timer on it."""
 
     def __init__(self) -> None:
-        self.boot_id = read_boot_id()
         self._timer: _TimerFd | _LoopTimer | None = None
 
     def now(self) -> int:

@@ -96,8 +96,7 @@ def _run_job(future: "asyncio.Future[T]", func: Callable[..., T], args: tuple[An
 class VirtualClock:
     """A `LocalClock` on a virtual loop. `jump` moves the wall clock without moving time."""
 
-    def __init__(self, start_ms: int = START_MS, boot_id: str = "a boot") -> None:
-        self.boot_id = boot_id
+    def __init__(self, start_ms: int = START_MS) -> None:
         self._wall_ms = start_ms
         self._bell: Callable[[], None] | None = None
         self._handle: asyncio.TimerHandle | None = None

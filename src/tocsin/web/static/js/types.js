@@ -139,8 +139,8 @@
  * `forecast` is null until calls have been counted for an hour: a first burst does not predict a month.
  *
  * @typedef {{
- *   plan: QuotaStatus,
- *   limits: QuotaStatus,
+ *   plan: Quota,
+ *   limits: Quota,
  *   spent: SpentCalls,
  *   left: CallsLeft,
  *   reported: ReportedLimits,
@@ -361,13 +361,15 @@
 /**
  * Calls per window, null for a window without a limit, and the share that is reserved for requests.
  *
+ * `isCap`: never exceeded, whatever the upstream reports. For a key that others use too.
+ *
  * @typedef {{
- *   second: number | null,
- *   minute: number | null,
- *   month: number | null,
- *   requestShare: number,
+ *   second?: number | null,
+ *   minute?: number | null,
+ *   month?: number | null,
+ *   requestShare?: number,
  *   isCap?: boolean,
- * }} QuotaStatus
+ * }} Quota
  */
 
 /**
