@@ -330,7 +330,6 @@ class LiveObject:
         if left_s > 0:
             self._idle_timer = self._loop.call_later(left_s, self._check_idle)
         else:
-            self.storage.close()
             self._runtime.forget(self)
 
 

@@ -130,7 +130,9 @@ class Runtime:
     def forget(self, live: LiveObject) -> None:
         if self._live.get(live.owner.object) is live:
             del self._live[live.owner.object]
-        if live.broken and not self._closing:
+        if not live.broken:
+            live.storage.close()
+        elif not self._closing:
             self.metrics.objects_reset += 1
             self.logger.warning("object.reset", **_names(live.owner))
 
