@@ -1,4 +1,4 @@
-"""`tocsin refresh` on a terminal: one bar that never runs backwards, why it waits, and what Ctrl-C means."""
+"""`tocsin refresh` on a terminal: how far it is, why it waits, and what Ctrl-C means."""
 
 import os
 import pty
@@ -16,7 +16,7 @@ from support.scripted_scheduler import ADMIN_KEY
 from support.statuses import budget_status, scheduler_status, task_status
 from support.tocsin_command import TOCSIN, rest_of_terminal
 from support.web_thread import served_in_thread
-from tocsin.commands.refresh import RefreshView, why_it_waits
+from tocsin.commands.refresh import progress_words, why_it_waits
 from tocsin.scheduler.types import Progress, Status
 from tocsin.upstream.budget import BudgetStatus, WaitingCallers
 
@@ -33,24 +33,15 @@ def status(**running: tuple[int, int]) -> Status:
     return replace(made, tasks=tasks)
 
 
-def test_the_bar_never_runs_backwards() -> None:
-    """A sweep that finds more to do: 18 of 40 becomes 19 of 98, and the bar waits."""
-    shares, view = [], RefreshView()
-    for done, total in ((0, 0), (18, 40), (19, 98), (44, 98), (98, 98), (98, 120)):
-        view = view.after(status(sweep=(done, total)), "sweep")
-        shares.append(view.share)
+def test_the_words_tell_how_far_the_running_tasks_are() -> None:
+    """Only those that were asked for; a run that has not counted its work has begun, and none is over 100 %."""
+    both = status(tenero=(5, 10), sweep=(10, 40))
 
-    assert shares == [None, 0.45, 0.45, 0.45, 1.0, 1.0]
-    assert view.words == "sweep: 98 of 120"
-
-
-def test_all_tasks_are_one_bar() -> None:
-    """A run that has ended counts as done, and the text is about those still running."""
-    view = RefreshView().after(status(tenero=(5, 10), sweep=(10, 40)), "all")
-    assert (view.share, view.words) == (0.375, "tenero: 5 of 10; sweep: 10 of 40")
-    view = view.after(status(sweep=(20, 40)), "all")
-    assert (view.share, view.words) == (0.75, "sweep: 20 of 40")
-    assert RefreshView().after(status(tenero=(5, 10)), "sweep").share is None
+    assert progress_words(both, "all") == "tenero: 5 of 10 (50%); sweep: 10 of 40 (25%)"
+    assert progress_words(both, "sweep") == "sweep: 10 of 40 (25%)"
+    assert progress_words(status(sweep=(0, 0)), "sweep") == "sweep: begun"
+    assert progress_words(status(sweep=(1_200, 1_100)), "sweep") == "sweep: 1,200 of 1,100 (100%)"
+    assert progress_words(status(tenero=(5, 10)), "sweep") == "waiting for its end"
 
 
 @pytest.mark.parametrize(
@@ -74,13 +65,13 @@ def test_all_tasks_are_one_bar() -> None:
 def test_what_a_run_waits_for(budget: BudgetStatus, words: str | None) -> None:
     assert why_it_waits("hiro", budget, START_MS) == words
     shown = replace(status(sweep=(3, 9)), budgets={"hiro": budget})
-    expected = "sweep: 3 of 9" if words is None else f"sweep: 3 of 9, waits: {words}"
-    assert RefreshView().after(shown, "sweep").words == expected
+    expected = "sweep: 3 of 9 (33%)" if words is None else f"sweep: 3 of 9 (33%), waits: {words}"
+    assert progress_words(shown, "sweep") == expected
 
 
 @pytest.mark.slow
 def test_ctrl_c_says_that_the_run_goes_on(tmp_path: Path) -> None:
-    """A terminal shows the bar, and after Ctrl-C one sentence and the exit code of an interrupt."""
+    """A terminal shows the progress, and after Ctrl-C one sentence and the exit code of an interrupt."""
     with served_in_thread(tmp_path) as served:
         scheduler = served.scheduler
         tasks = {**scheduler.shown.tasks, "tenero": task_status(running=Progress(START_MS, 3, 9, 7))}

@@ -4,9 +4,7 @@ It needs no settings, no database and no service: the file is enough.
 """
 
 import asyncio
-import codecs
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,9 +12,8 @@ from holdfast.errors import UsageError
 from tocsin.errors import FetchError, RoundFileError
 from tocsin.rounds.file import RecountReport, RoundFile, lines_of, read_round_file, recount
 
-FILE_MAX = 500_000_000  # bytes; a million swaps take 370 MB, and a download is kept in memory
+FILE_MAX = 500_000_000  # bytes; a million swaps take 370 MB
 DOWNLOAD_S = 300.0
-PIECE_BYTES = 1_000_000
 
 _ROUND = re.compile(r".*/api/competition/rounds/[^/]+")
 
@@ -25,9 +22,11 @@ def recount_source(source: str) -> tuple[RoundFile, RecountReport]:
     """Recount a file. Raises `UsageError` if it cannot be read, is damaged, or is not a round's file."""
     is_url = source.startswith(("http://", "https://"))
     try:
-        pieces = _pieces(_downloaded(source)) if is_url else _read(Path(source))
-        file = read_round_file(lines_of(_decoded(pieces)))
+        text = (_downloaded(source) if is_url else _read(Path(source))).decode()
+        file = read_round_file(lines_of([text]))
         return file, recount(file)
+    except UnicodeDecodeError:
+        raise UsageError("This is not a complete, unchanged file of a round: it is not UTF-8 text.") from None
     except RoundFileError as error:
         raise UsageError(f"This is not a complete, unchanged file of a round: {error}.") from None
 
@@ -39,19 +38,17 @@ def file_url(url: str) -> str:
     return urlunsplit(parts._replace(path=f"{parts.path}/file")) if is_round else url
 
 
-def _read(path: Path) -> Iterator[bytes]:
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            size = 0
-            while piece := stream.read(PIECE_BYTES):
-                size += len(piece)
-                if size > FILE_MAX:
-                    raise UsageError(f"{path} is larger than {FILE_MAX:,} bytes: it is not a round's file.")
-                yield piece
+            content = stream.read(FILE_MAX + 1)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror or error}. Give a file that the API served, or its URL."
         ) from None
+    if len(content) > FILE_MAX:
+        raise UsageError(f"{path} is larger than {FILE_MAX:,} bytes: it is not a round's file.")
+    return content
 
 
 def _downloaded(url: str) -> bytes:
@@ -80,18 +77,3 @@ async def _fetched(url: str) -> bytes:
             f"The server answers {response.status} instead of the file. A round has a file once it is finalized."
         )
     return response.body
-
-
-def _pieces(body: bytes) -> Iterator[bytes]:
-    for start in range(0, len(body), PIECE_BYTES):
-        yield body[start : start + PIECE_BYTES]
-
-
-def _decoded(pieces: Iterator[bytes]) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        for piece in pieces:
-            yield decoder.decode(piece)
-        yield decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        raise RoundFileError(None, "it is not UTF-8 text") from None

@@ -1,54 +1,23 @@
-"""`tocsin refresh`: requests the refresh in a thread, and meanwhile shows its progress from the status.
-
-There is one bar, for one task or for all. It never runs backwards: when a run finds more work, the bar waits. The words
-beside it tell how far each task is, and what it waits for.
-"""
+"""`tocsin refresh`: requests the refresh in a thread, and meanwhile shows on a terminal how far each task is."""
 
 import sys
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
 from threading import Thread
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as ProgressBar
 
 from holdfast.errors import HoldfastError
 from holdfast.types import JSON
 from tocsin.commands.client import REFRESH_S, SCHEDULER, ServiceClient
-from tocsin.scheduler.types import Progress, SchedulerOverview, Status
+from tocsin.scheduler.types import SchedulerOverview, Status
 from tocsin.text import shown_until
 from tocsin.upstream.budget import BudgetStatus
 
 INTERRUPTED = 130  # as a shell reports Ctrl-C
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshView:
-    """What is shown: words, and the share of the work that is done, from 0 to 1, None while unknown."""
-
-    share: float | None = None
-    words: str = "asking"
-    seen: Mapping[str, Progress] = field(default_factory=dict)  # the runs of each task, as they were last seen
-
-    def after(self, status: Status, wanted: str) -> "RefreshView":
-        """The view after this status."""
-        running = {
-            name: task.running
-            for name, task in status.tasks.items()
-            if task.running is not None and wanted in {name, "all"}
-        }
-        seen = {**self.seen, **running}
-        parts = [_share(seen[name], is_over=name not in running) for name in seen]
-        known = [part for part in parts if part is not None]
-        share = sum(known) / len(parts) if known else None
-        if share is not None and self.share is not None:
-            share = max(share, self.share)
-        words = [_words(name, running[name], status) for name in running]
-        return RefreshView(self.share if share is None else share, "; ".join(words) or self.words, seen)
 
 
 def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, why: Mapping[str, str]) -> JSON:
@@ -62,32 +31,18 @@ def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, why: 
             answer.set_exception(error)
 
     Thread(target=ask, daemon=True).start()  # a daemon: Ctrl-C does not wait for the run's end
-    view = RefreshView()
     try:
-        with _bar() as progress:
-            bar = progress.add_task(view.words, total=None)
+        with ExitStack() as stack:
+            shown = Console(stderr=True, highlight=False).status("asking")
+            if sys.stderr.isatty():
+                stack.enter_context(shown)
             while not _is_over(answer, poll_s):
-                view = _looked(client, task, view)
-                total = None if view.share is None else 1.0
-                progress.update(bar, description=view.words, completed=view.share or 0.0, total=total)
+                shown.update(_progress(client, task))
     except KeyboardInterrupt:
         which = "" if task == "all" else f" --task {task}"
         typer.echo(f"The run continues in the service. `tocsin runs{which}` shows how it ends.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     return answer.result()
-
-
-def _bar() -> ProgressBar:
-    """A bar with a description that tells how far the work is: on stderr, and only on a terminal."""
-    return ProgressBar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
 
 
 def _is_over(answer: "Future[JSON]", within_s: float) -> bool:
@@ -98,25 +53,29 @@ def _is_over(answer: "Future[JSON]", within_s: float) -> bool:
     return True
 
 
-def _looked(client: ServiceClient, wanted: str, view: RefreshView) -> RefreshView:
+def _progress(client: ServiceClient, wanted: str) -> str:
     try:
         overview = SchedulerOverview.from_json(client.get(SCHEDULER, keyed=True))
     except HoldfastError:
-        return replace(view, words="the service sends no status")  # the refresh itself will report the error
-    return view.after(overview.status, wanted)
+        return "the service sends no status"  # the refresh itself will report the error
+    return progress_words(overview.status, wanted)
 
 
-def _share(progress: Progress, *, is_over: bool) -> float | None:
-    if is_over:
-        return 1.0
-    return min(1.0, progress.done / progress.total) if progress.total > 0 else None
-
-
-def _words(name: str, progress: Progress, status: Status) -> str:
-    upstream = status.tasks[name].upstream
-    far = f"{progress.done:,} of {progress.total:,}" if progress.total else "begun"
-    waits = None if upstream is None else why_it_waits(upstream, status.budgets.get(upstream), status.now)
-    return f"{name}: {far}" if waits is None else f"{name}: {far}, waits: {waits}"
+def progress_words(status: Status, wanted: str) -> str:
+    """How far the running tasks are, and what they wait for."""
+    words = []
+    for name, task in status.tasks.items():
+        if task.running is None or wanted not in {name, "all"}:
+            continue
+        done, total = task.running.done, task.running.total
+        far = f"{done:,} of {total:,} ({min(1, done / total):.0%})" if total else "begun"
+        waits = (
+            None
+            if task.upstream is None
+            else why_it_waits(task.upstream, status.budgets.get(task.upstream), status.now)
+        )
+        words.append(f"{name}: {far}" if waits is None else f"{name}: {far}, waits: {waits}")
+    return "; ".join(words) or "waiting for its end"
 
 
 def why_it_waits(upstream: str, budget: BudgetStatus | None, now: int) -> str | None:
