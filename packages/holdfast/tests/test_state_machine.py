@@ -5,6 +5,7 @@ runtime is open, and a new runtime opens the copies.
 """
 
 import asyncio
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -23,11 +24,17 @@ from holdfast_testing.objects import Objects
 KEYS = st.sampled_from(["a", "a\0", "ab", "b", "é", "z"])
 VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.booleans(), max_size=2)
 WRITES = st.lists(st.tuples(KEYS, VALUES | st.just("delete")).map(list), max_size=4)
+TABLE = "CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, value TEXT)"
 DELAYS_MS = st.integers(-5_000, 60_000)
 
 
 class Subject(DurableObject):
-    """Runs the steps of the machine, and records each ring of its alarm."""
+    """Runs the steps of the machine, each write as an entry and as a row, and records each ring of its alarm."""
+
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+        self.sql = ctx.storage.sql
+        self.sql.exec(TABLE)
 
     async def write(self, writes: list[Any], how: str) -> None:
         self._apply(writes)
@@ -45,8 +52,10 @@ class Subject(DurableObject):
         for key, value in writes:
             if value == "delete":
                 self.ctx.storage.delete(key)
+                self.sql.exec("DELETE FROM rows WHERE key = ?", key)
             else:
                 self.ctx.storage.put(key, value)
+                self.sql.exec("INSERT OR REPLACE INTO rows VALUES (?, ?)", key, json.dumps(value))
 
     async def transact(self, writes: list[Any], how: str, delay_ms: int | None) -> None:
         async def work(txn: Any) -> None:
@@ -63,6 +72,7 @@ class Subject(DurableObject):
 
     async def clear(self) -> None:
         await self.ctx.storage.delete_all()
+        self.sql.exec(TABLE)
 
     async def arm(self, delay_ms: int) -> None:
         await self.ctx.storage.set_alarm(self.env.now() + delay_ms)
@@ -71,7 +81,12 @@ class Subject(DurableObject):
         await self.ctx.storage.delete_alarm()
 
     async def read(self) -> Any:
-        return {"entries": await self.ctx.storage.list(), "alarm": await self.ctx.storage.get_alarm()}
+        rows = self.sql.exec("SELECT key, value FROM rows ORDER BY key").raw()
+        return {
+            "entries": await self.ctx.storage.list(),
+            "rows": {key: json.loads(value) for key, value in rows},
+            "alarm": await self.ctx.storage.get_alarm(),
+        }
 
     async def alarm(self, info: AlarmInfo) -> None:
         self.env.rung.append((info.scheduled_time, info.retry_count, self.env.now()))
@@ -231,12 +246,13 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def storage_is_what_the_model_says(self) -> None:
-        """Compare entries and alarm, read through the object."""
+        """Compare entries, rows and alarm, read through the object."""
         if not hasattr(self, "made"):
             return
         state = self._call("read")
         assert state["entries"] == self.entries
         assert list(state["entries"]) == sorted(self.entries, key=str.encode)
+        assert state["rows"] == self.entries
         assert state["alarm"] == self.alarm_at
 
     def teardown(self) -> None:
