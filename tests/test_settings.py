@@ -249,7 +249,7 @@ def test_a_hook_is_named_by_its_uuid_or_its_path() -> None:
     """The path of the documentation is the default; a client of Hiro's uses another one."""
     key = {"HIRO_API_KEY": "a-hiro-key"}
 
-    assert read({**key, "TOCSIN_CHAINHOOK_ID": HOOK}).chainhook_id == f"/chainhooks/v1/me/{HOOK}"
+    assert read({**key, "TOCSIN_CHAINHOOK_ID": HOOK}).chainhook_id == HOOK
     assert read({**key, "TOCSIN_CHAINHOOK_ID": f"/chainhooks/me/{HOOK}"}).chainhook_id == f"/chainhooks/me/{HOOK}"
     with pytest.raises(SettingsError, match="is neither a UUID nor a path"):
         read({**key, "TOCSIN_CHAINHOOK_ID": f"https://api.hiro.so/{HOOK}"})

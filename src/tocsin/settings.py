@@ -156,12 +156,12 @@ def one_of(*values: str) -> Callable[[str], str]:
     return parse
 
 
-def chainhook_path(text: str) -> str:
-    """The path of a hook at Hiro, from its UUID or from the path itself."""
+def hook_id(text: str) -> str:
+    """A hook at Hiro: its UUID, or its path there."""
     uuid = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     if not re.fullmatch(rf"((/[a-z0-9_-]+)+/)?{uuid}", text.strip()):
         raise ValueError("is neither a UUID nor a path that ends with one")
-    return text.strip() if text.strip().startswith("/") else f"/chainhooks/v1/me/{text.strip()}"
+    return text.strip()
 
 
 def secret(text: str) -> str:
@@ -540,8 +540,8 @@ class Settings:
     )  # fmt: skip
     alert_name: str = _setting("TOCSIN_ALERT_NAME", word, "tocsin", "tocsin-staging", "name of this service in alerts")
     chainhook_id: str | None = _setting(
-        "TOCSIN_CHAINHOOK_ID", chainhook_path, None, "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185",
-        "the hook to watch, once an hour: its UUID, or its path at Hiro (/chainhooks/me/UUID)",
+        "TOCSIN_CHAINHOOK_ID", hook_id, None, "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185",
+        "the hook to watch, once an hour: its UUID, or its path at Hiro if it is not one of the usual two",
     )  # fmt: skip
     chainhook_reenable: bool = _setting(
         "TOCSIN_CHAINHOOK_REENABLE", yes_or_no, False, "yes", "enable that hook again after Hiro interrupted it"

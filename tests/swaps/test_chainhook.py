@@ -194,3 +194,20 @@ async def test_a_push_without_usable_ids_is_reported(tmp_path: Path) -> None:
         assert (odd.ignored, fine.ignored, fine.queued) == (3, 0, 0)
         assert [(line.level, line.fields["count"]) for line in lines] == [("WARN", 3)]
         assert len(world.log.of("chainhook.ids_unusable")) == 1
+
+
+@pytest.mark.parametrize("served", ["/chainhooks/me/", "/chainhooks/v1/me/"])
+async def test_both_paths_are_tried_and_the_one_that_answers_is_remembered(served: str, tmp_path: Path) -> None:
+    """Given the UUID only: the documentation and Hiro's own client name different paths."""
+    async with watching(tmp_path, path=HOOK_UUID) as (made, simulator):
+        simulator.hiro.hooks.served = served
+        await asyncio.sleep(3 * HOUR_S)
+        status = await made.client().status()
+        simulator.hiro.hooks.served = "/chainhooks/me/"
+        await asyncio.sleep(3 * HOUR_S)
+        later = await made.client().status()
+
+    assert status.tasks["chainhook"].condition == later.tasks["chainhook"].condition == "ok"
+    assert (status.last_result["chainhook"] or {})["path"] == f"{served}{HOOK_UUID}"
+    assert (later.last_result["chainhook"] or {})["path"] == f"/chainhooks/me/{HOOK_UUID}"
+    assert [request.status for request in simulator.requests].count(404) == 1

@@ -1,7 +1,9 @@
 """Pushes of Chainhook: who may send them, what is read from them, and that none is lost or counted twice."""
 
+import asyncio
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,15 @@ from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
 from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.simulator import Simulator
 from support.asgi import Answer
 from support.competition import as_rows, sweep
 from support.competition_site import BEARER, CHAINHOOK, competition_site, push_1, push_2
+from support.simulated_fetch import SimulatedFetch
+from support.whole_service import ALERT_URL, Webhook
 from support.world import CHAINHOOK_SECRET, FAILING, JSON_TYPE, OLD_CHAINHOOK_SECRET, Tocsin, tocsin_in
 from tocsin.errors import OtherNetwork
+from tocsin.scheduler.health import HealthSnapshot, health_of
 from tocsin.swaps import chainhook
 from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED
 
@@ -397,3 +403,55 @@ def txid(transaction: Any) -> Any:
 
 def is_id(text: str) -> bool:
     return len(text) == 66
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "count"),
+    [
+        ({"event": {"apply": [{"transactions": [{"transaction_identifier": {"id": "0x1"}}] * 3}]}}, 3),
+        (
+            {"event": {"apply": [], "blocks": [{"transactions": [{"transaction_identifier": {"hash": SAMPLE_TXID}}]}]}},
+            1,
+        ),
+    ],
+)
+async def test_transactions_that_cannot_be_read_raise_an_alert(unreadable: Any, count: int, tmp_path: Path) -> None:
+    """Hiro counts such a push as delivered, so nobody else would notice; the next one that can be read ends it."""
+    hooks: list[Webhook] = []
+
+    def webhook(simulator: Simulator) -> Webhook:
+        hooks.append(Webhook(SimulatedFetch(simulator)))
+        return hooks[0]
+
+    async with tocsin_in(tmp_path, fetch=webhook, alert_url=ALERT_URL) as made:
+        answers = [await made.post(CHAINHOOK, unreadable, BEARER) for _ in range(2)]
+        await asyncio.sleep(1)
+        ill = await made.client().status()
+        empty = await made.post(CHAINHOOK, {"event": {"apply": [], "rollback": []}}, BEARER)
+        still_ill = await made.client().status()
+        await made.post(CHAINHOOK, push_2([made.simulator.chain.swap(made.simulator.chain.wallets[0])]), BEARER)
+        await asyncio.sleep(1)
+        well = await made.client().status()
+        health = health_of(HealthSnapshot(0.0, None, replace(ill, next_alarm_at=ill.now)), ill.now)
+
+    assert [(answer.status, answer.json()["ignored"]) for answer in answers] == [(200, count)] * 2
+    assert (empty.status, empty.json()["ignored"]) == (200, 0)
+    assert f"none can be read ({count} in the last push)" in ill.problems[0]
+    assert (len(ill.problems), still_ill.problems, well.problems) == (1, ill.problems, [])
+    assert (health.ready, health.state, health.reasons) == (False, "failing", ill.problems)
+    assert [(alert["event"], alert["reasons"]) for alert in hooks[0].alerts] == [
+        ("not_ready", ill.problems),
+        ("ready", []),
+    ]
+
+
+async def test_a_problem_outlives_the_process_and_ends_after_a_day(tmp_path: Path) -> None:
+    """Perhaps the hook was removed: an old problem does not stay for ever."""
+    unreadable: Any = {"event": {"apply": [{"transactions": [{"transaction_identifier": {}}]}]}}
+    async with tocsin_in(tmp_path) as made:
+        await made.post(CHAINHOOK, unreadable, BEARER)
+    async with tocsin_in(tmp_path) as again:
+        first = (await again.client().status()).problems
+        await asyncio.sleep(86_401)
+        later = (await again.client().status()).problems
+    assert (len(first), later) == (1, [])

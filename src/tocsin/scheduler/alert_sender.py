@@ -21,7 +21,7 @@ from tocsin.fetch import Fetch
 from tocsin.scheduler import alerts
 from tocsin.scheduler.alerts import Alert, AlertState, HeartbeatState
 from tocsin.scheduler.config import AlertTarget, SchedulerEnv
-from tocsin.scheduler.health import TaskFacts, TaskHealth, task_health, tasks_health
+from tocsin.scheduler.health import TaskFacts, TaskHealth, found_problem, task_health, tasks_health
 from tocsin.scheduler.state import SchedulerState
 from tocsin.scheduler.types import Health
 
@@ -174,7 +174,9 @@ class AlertSender:
         return alerts.ring_at(state, self._facts().values(), now)
 
     def _tasks(self) -> dict[str, TaskHealth]:
-        return {name: task_health(facts) for name, facts in self._facts().items()}
+        tasks = {name: task_health(facts) for name, facts in self._facts().items()}
+        found = self._state.own.problems_at(self._env.clock.now())
+        return tasks | {sentence: found_problem(sentence) for sentence in found}
 
     def _health(self, tasks: Mapping[str, TaskHealth]) -> Health:
         """The health of the tasks only: `ProcessAlerts` reports problems of the process itself."""

@@ -155,7 +155,13 @@ def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None 
     """The health of the service, from the snapshot's status or a newer one."""
     status = newer or snapshot.status
     problems = process_problems(snapshot, status, now)
-    return tasks_health(() if status is None else status.tasks.values(), problems)
+    found = [] if status is None else [*status.tasks.values(), *map(found_problem, status.problems)]
+    return tasks_health(found, problems)
+
+
+def found_problem(sentence: str) -> TaskHealth:
+    """What a request job found, which makes the service not ready as a task does."""
+    return TaskHealth("failing", sentence, not_ready=True)
 
 
 def tasks_health(tasks: Iterable[TaskHealth | TaskStatus | TaskCondition], problems: Sequence[str] = ()) -> Health:

@@ -43,6 +43,7 @@ from tocsin.scheduler.types import (
     DayList,
     MeasuredStatus,
     Paused,
+    Problem,
     RefreshResult,
     RefreshRun,
     Resumed,
@@ -262,7 +263,7 @@ class SchedulerDO(DurableObject):
         if job not in self.env.request_jobs:
             raise BindingMissing(f"there is no job {job!r} in this deployment")
         session = request_session(self.env.logger.bind(job=job), self._state.measures.call_answered)
-        context = WorkContext(self._bindings, session, wake=self._wake)
+        context = WorkContext(self._bindings, session, wake=self._wake, report=self._report)
         result = await self.env.request_jobs[job](context, argument)
         self._state.own.last_job_at[job] = self.env.clock.now()
         self._save()
@@ -289,6 +290,17 @@ class SchedulerDO(DurableObject):
         if task not in [*self._tasks]:
             known = ", ".join([*self._tasks, *others])
             raise UsageError(f"{NO_TASK} {task!r:.60}: give one of {known}")
+
+    def _report(self, subject: str, problem: str | None) -> None:
+        """Keep or end a problem that a request job found; it is alerted like that of a task."""
+        problems = self._state.own.problems
+        if problem is None and subject not in problems:
+            return
+        problems.pop(subject, None)
+        if problem is not None:
+            problems[subject] = Problem(self.env.clock.now(), problem)
+        self._save()
+        self._alerts.look()
 
     def _wake(self, *names: str) -> None:
         """Run the first of these tasks that is switched on as soon as it may run; calls are within a bound.
@@ -500,6 +512,7 @@ class SchedulerDO(DurableObject):
             last_result={name: states[name].last_result for name in tasks},
             last_job_at=dict(self._state.own.last_job_at),
             lookups=dict(self.env.look_ups.uses),
+            problems=self._state.own.problems_at(now),
         )
 
     def _task_statuses(self) -> dict[str, TaskStatus]:

@@ -36,12 +36,13 @@ from tocsin.scheduler.history import (
     run_number,
 )
 from tocsin.scheduler.stored import EntryReader
-from tocsin.scheduler.types import DayTotals, LastError, Measures, Outcome, RunError, RunRecord
+from tocsin.scheduler.types import DayTotals, LastError, Measures, Outcome, Problem, RunError, RunRecord
 from tocsin.shape import FreeForm, Shape
 from tocsin.upstream.budget import Budget
 from tocsin.upstream.windows import check_plausible
 
 STATE_VERSION = 4  # earlier ones were never released
+PROBLEM_LASTS_MS = 86_400_000  # after it was last found
 RECENT_MAX = 12  # complete runs that determine a task's usual number of calls
 NEWEST_RUNS = 120  # read if an entry is missing or damaged that would have named the last runs
 RERUN_WAIT_MAX_MS = 10_000
@@ -102,6 +103,7 @@ class SchedulerRecord(Shape):
     paused_until: int | None = None  # all tasks
     armed_at: int | None = None  # when the alarm was first set
     last_job_at: dict[str, int] = field(default_factory=dict)  # when each request job last succeeded
+    problems: dict[str, Problem] = field(default_factory=dict)  # that request jobs found, by subject
     alert: AlertState = field(default_factory=AlertState)
     heartbeat: HeartbeatState = field(default_factory=HeartbeatState)
 
@@ -109,6 +111,10 @@ class SchedulerRecord(Shape):
     def __post_deserialize__(cls, record: "SchedulerRecord") -> "SchedulerRecord":
         check_plausible(record.paused_until or 0, record.armed_at or 0, *record.last_job_at.values())
         return record
+
+    def problems_at(self, now: int) -> list[str]:
+        """The problems that were found in the last day."""
+        return [each.sentence for each in self.problems.values() if abs(now - each.at) < PROBLEM_LASTS_MS]
 
 
 @dataclass(slots=True)

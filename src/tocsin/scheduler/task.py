@@ -43,10 +43,16 @@ class WorkContext:
     """The context of a request job; `TaskContext` adds what only runs have."""
 
     def __init__(
-        self, bindings: ContextBindings, session: CallSession, *, wake: Callable[..., None] = lambda *_tasks: None
+        self,
+        bindings: ContextBindings,
+        session: CallSession,
+        *,
+        wake: Callable[..., None] = lambda *_tasks: None,
+        report: Callable[[str, str | None], None] = lambda _subject, _problem: None,
     ) -> None:
         self._bindings = bindings
         self.session = session
+        self.report = report  # a problem of a subject, which makes the service not ready; None: it has none now
         self.wake = wake  # asks for a run of the first of these tasks that is switched on
 
     @property

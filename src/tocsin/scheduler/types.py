@@ -131,6 +131,14 @@ class Progress(Shape):
 
 
 @dataclass(frozen=True, slots=True)
+class Problem(Shape):
+    """What a request job found to be wrong, in a sentence, and when it last did."""
+
+    at: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskStatus(Shape):
     """One task.
 
@@ -190,6 +198,7 @@ class Status(Shape):
     last_result: dict[str, FreeForm | None]
     last_job_at: dict[str, int] = field(default_factory=dict)
     lookups: dict[str, LookupUse] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
     def __post_serialize__(self, json: dict[Any, Any]) -> dict[Any, Any]:
         del json["lastRunAt"], json["lastResult"]
@@ -223,6 +232,7 @@ class StatusCondition(Shape):
 
     next_alarm_at: int | None
     tasks: dict[str, TaskCondition]
+    problems: list[str] = field(default_factory=list)
 
 
 def run_at_name(task: str) -> str:

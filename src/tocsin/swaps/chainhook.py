@@ -10,14 +10,18 @@ our lists show them.
 
 Hiro interrupts a hook silently after failed deliveries. The task exists if the settings name a hook, and watches it. A
 hook that is not streaming makes the run incomplete: the status shows it at once, and the service is not ready if that
-lasts for two cadences. Nothing is lost in the meantime: the feed and the sweep find what no push reports.
+lasts for two cadences. Nothing is lost in the meantime: the feed and the sweep find what no push reports. Hiro's pages
+and Hiro's own client name different paths of a hook: the watch tries both, and stays with the one that answers.
+
+A push that has transactions, none of which can be read, makes the service not ready at once: Hiro counts it as
+delivered, so nobody else notices. The next push that can be read ends that.
 
 Emits `chainhook.received`, `chainhook.too_large`, `chainhook.ids_unusable`, `queue.filled`, `chainhook.interrupted`,
 `chainhook.reenabled`.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.errors import UsageError
@@ -31,7 +35,7 @@ from tocsin.swaps import store as swap_store
 from tocsin.swaps.rules import Rules, Tier, tiers
 from tocsin.swaps.store import PUSHED, Candidate
 from tocsin.swaps.types import PushCounts
-from tocsin.upstream.answer import Failure, Limited, NotFound
+from tocsin.upstream.answer import BadRequest, Failure, Limited, NotFound
 from tocsin.upstream.decode import value_count
 from tocsin.upstream.hiro import HiroClient
 
@@ -43,7 +47,19 @@ APPLY, ROLLBACK = "apply", "rollback"
 OURS = {"network": "mainnet", "chain": "stacks"}  # required in a push that names them
 WATCH_EVERY_MS = 3_600_000
 LONGEST_RUN_MS = 120_000
-EMPTY_RESULT: FreeForm = {"hook": None, "enabled": None, "lastBlock": None, "occurrences": None, "reenabled": False}
+UNREADABLE = (
+    "Chainhook delivers transactions of which none can be read ({} in the last push): compare the payload of the hook"
+    " with docs/competition.md; until then, the lists show the swaps"
+)
+ID_FIELD = b'"transaction_identifier"'
+EMPTY_RESULT: FreeForm = {
+    "path": None,
+    "hook": None,
+    "enabled": None,
+    "lastBlock": None,
+    "occurrences": None,
+    "reenabled": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,13 @@ def is_too_large(body: bytes) -> bool:
     return len(body) > READ_MAX or value_count(body) > VALUES_MAX
 
 
+def counted(push: Push, body: bytes) -> Push:
+    """The push with the number of transactions that its body has elsewhere than where they were looked for."""
+    if push.applied or push.rolled_back or push.too_large:
+        return push
+    return replace(push, without_id=max(push.without_id, body.count(ID_FIELD)))
+
+
 def read_push(payload: JSON) -> Push:
     """Read a payload.
 
@@ -106,6 +129,10 @@ def read_push(payload: JSON) -> Push:
 async def receive(context: WorkContext, rules: Rules, argument: JSON) -> PushCounts:
     """Queue the transactions of a push that may count, in one batch, as far as there is room."""
     push = Push.from_json(argument)
+    if push.applied or push.rolled_back:
+        context.report("chainhook", None)
+    elif push.without_id:
+        context.report("chainhook", UNREADABLE.format(push.without_id))
     if push.too_large:
         context.logger.warning("chainhook.too_large", reason="the feed looks at the network's list instead")
         context.wake("feed", "sweep")
@@ -227,10 +254,23 @@ def problem_of(hook: HookStatus) -> str | None:
     return None
 
 
-async def watch_hook(context: TaskContext, path: str, *, reenable: bool) -> TaskResult:
-    """Ask Hiro for the status of the hook at this path; with `reenable`, enable it again if it was interrupted."""
+def hook_paths(hook: str) -> list[str]:
+    """Where a hook may be at Hiro; a path in the settings is the only one."""
+    return [hook] if hook.startswith("/") else [f"/chainhooks/v1/me/{hook}", f"/chainhooks/me/{hook}"]
+
+
+async def watch_hook(context: TaskContext, paths: list[str], *, reenable: bool) -> TaskResult:
+    """Ask Hiro for the status of a hook; with `reenable`, enable it again if it was interrupted.
+
+    The one of its `paths` that answers becomes the first.
+    """
     hiro = context.upstream("hiro", HiroClient)
+    path, *others = paths
     asked = await hiro.hook_status(path, context.session)
+    for other in others:
+        if isinstance(asked, NotFound) or (isinstance(asked, BadRequest) and asked.status == 404):
+            path, asked = other, await hiro.hook_status(other, context.session)
+            paths.sort(key=path.__ne__)
     if isinstance(asked, NotFound):
         reason = "Hiro has no such hook for our key: check TOCSIN_CHAINHOOK_ID and HIRO_API_KEY"
         return TaskResult(EMPTY_RESULT, error=reason, error_kind="NotFound")
@@ -239,6 +279,7 @@ async def watch_hook(context: TaskContext, path: str, *, reenable: bool) -> Task
     hook = asked.value
     counters = {
         **EMPTY_RESULT,
+        "path": path,
         "hook": hook.state,
         "enabled": hook.enabled,
         "lastBlock": hook.last_block,
@@ -277,12 +318,13 @@ def _without_answer(counters: FreeForm, failure: Failure) -> TaskResult:
 
 def watch_chainhook_tasks(settings: Settings) -> tuple[Task, ...]:
     """The task; empty if there is no hook to watch."""
-    path, reenable = settings.chainhook_id, settings.chainhook_reenable
-    if path is None:
+    hook, reenable = settings.chainhook_id, settings.chainhook_reenable
+    if hook is None:
         return ()
+    paths = hook_paths(hook)
 
     async def run(context: TaskContext) -> TaskResult:
-        return await watch_hook(context, path, reenable=reenable)
+        return await watch_hook(context, paths, reenable=reenable)
 
     task = Task(
         name="chainhook",

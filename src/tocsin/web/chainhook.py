@@ -48,6 +48,7 @@ class ChainhookRoute:
         body = await _start_of(request)
         try:
             push = Push([], [], too_large=True) if chainhook.is_too_large(body) else chainhook.read_push(parsed(body))
+            push = chainhook.counted(push, body)
         except OtherNetwork as error:
             raise RequestRefused(422, "wrong_network", str(error)) from None
         except UsageError as error:

@@ -18,13 +18,14 @@ HOOK_PATH = re.compile(r"/chainhooks(?:/v1)?/me/([0-9a-f-]+)(/enabled)?")
 
 
 class HookApi:
-    """One registered hook. The paths of the documentation and of Hiro's own client both work."""
+    """One registered hook, at the path of the documentation and that of Hiro's own client."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self.uuid = HOOK_UUID  # of the registered hook
         self.state: HookState = "streaming"
         self.enabled = True
+        self.served = "/"  # the only paths that exist begin with it
 
     def set_state(self, state: str) -> None:
         for known in get_args(HookState):
@@ -38,7 +39,7 @@ class HookApi:
         """The reply to a request below /chainhooks."""
         found = HOOK_PATH.fullmatch(request.path)
         method = "PATCH" if found and found[2] else "GET"
-        if found is None or request.method != method:
+        if found is None or request.method != method or not request.path.startswith(self.served):
             raise HiroHttpError(404, f"Route {request.method}:{request.path} not found")
         if "x-api-key" not in request.headers:
             raise HiroHttpError(401, "No API key found in request")

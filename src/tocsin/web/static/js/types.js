@@ -687,6 +687,7 @@
  *   budgets: Record<string, BudgetStatus>,
  *   lastJobAt?: Record<string, number>,
  *   lookups?: Record<string, LookupUse>,
+ *   problems?: string[],
  *   [name: string]: any,
  * }} Status
  */
