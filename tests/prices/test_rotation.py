@@ -27,7 +27,6 @@ from tocsin.prices.refresh import (
 )
 from tocsin.prices.store import STATIC_TOKENS, get_cached_token_prices
 from tocsin.settings import Settings
-from tocsin.stacks import TokenPrice
 
 NOW = START_MS
 DAY_MS = 86_400_000
@@ -103,11 +102,6 @@ def test_list_and_single_tokens_are_planned_together() -> None:
         "d": unlisted(NOW - 3, NOW - 99),
     }
     assert plan_refresh("abcd", memory, NOW, pages_max=3) == plan("ba", "dc")
-
-
-def test_a_held_price_is_a_price_of_its_token() -> None:
-    assert TokenMemory(held=HeldPrice(2.5, 6)).held_price("a") == TokenPrice("a", 2.5, 6)
-    assert TokenMemory().held_price("a") is None
 
 
 @pytest.mark.slow

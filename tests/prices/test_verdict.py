@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.testing.virtual_time import START_MS
 from tocsin.prices.price import PoolFloors
-from tocsin.prices.refresh import Verdict, judge
+from tocsin.prices.refresh import HeldPrice, Verdict, judge
 from tocsin.prices.store import CachedPrice, RemainingCalls
 from tocsin.stacks import TokenPrice
 
@@ -29,8 +29,12 @@ def cached(price_usd: float | None, age_ms: int = MINUTE_MS, decimals: int | Non
     return CachedPrice(price_usd, decimals, NOW - age_ms, LIMIT, 20_000.0, 700.0)
 
 
+def held_back(price: TokenPrice | None) -> HeldPrice | None:
+    return None if price is None else HeldPrice(price.price_usd, price.decimals)
+
+
 def judged(price: TokenPrice, known: CachedPrice | None, held: TokenPrice | None = None) -> Verdict:
-    return judge(price, known, held, now=NOW, rate_limit=LIMIT, jump_factor=5.0, floors=FLOORS)
+    return judge(price, known, held_back(held), now=NOW, rate_limit=LIMIT, jump_factor=5.0, floors=FLOORS)
 
 
 def entry(price_usd: float | None, decimals: int | None = 6) -> CachedPrice:
@@ -116,7 +120,7 @@ def test_without_a_floor_the_second_sighting_is_enough() -> None:
     options: dict[str, Any] = {"now": NOW, "rate_limit": LIMIT, "jump_factor": 5.0, "floors": PoolFloors(0, 0)}
     price = replace(seen(9.1), liquidity_usd=None)
 
-    assert judge(price, cached(0.85), seen(9.0), **options).kind == "priced"
+    assert judge(price, cached(0.85), held_back(seen(9.0)), **options).kind == "priced"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,8 @@ def test_whatever_the_source_sends_a_price_stays_and_moves_only_when_confirmed(
     before: float | None = None
     for number, price_usd in enumerate(prices):
         price = seen(price_usd)
-        verdict = judge(price, known, held, now=NOW + number, rate_limit=LIMIT, jump_factor=factor, floors=FLOORS)
+        at = NOW + number
+        verdict = judge(price, known, held_back(held), now=at, rate_limit=LIMIT, jump_factor=factor, floors=FLOORS)
         if verdict.entry is not None:
             was = None if known is None else known.price_usd
             if was is not None:

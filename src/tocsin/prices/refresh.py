@@ -26,11 +26,14 @@ from typing import Literal, TypeAlias
 
 from holdfast.types import JSON, KV, Logger
 from tocsin.errors import MalformedShape
-from tocsin.prices import store as series
 from tocsin.prices.price import PoolFloors, floors_of
 from tocsin.prices.store import (
+    NOT_REPORTED,
     CachedPrice,
+    PricePoint,
     RemainingCalls,
+    accepted_point,
+    append,
     get_cached_token_prices,
     peg_of,
     publish_tokens,
@@ -58,18 +61,6 @@ MEMORY_KEY = "tenero:memory"
 
 # A single call may wait this long for its permit and its answer; with less time left, no call is begun.
 SINGLE_S = 80.0
-EMPTY_RESULT: FreeForm = {
-    "tokensAttempted": 0,
-    "succeeded": 0,
-    "failed": 0,
-    "withoutPrice": 0,
-    "heldBack": 0,
-    "unasked": 0,
-    "written": 0,
-    "calls": 0,
-    "rateLimitRemaining": {"minute": None, "month": None},
-    "unpricedTokens": [],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +79,6 @@ class TokenMemory(Shape):
     missed_at: int | None = None  # when the list was last read without finding it
     unlisted: bool = False  # it was not found because it is not in the list
     held: HeldPrice | None = None
-
-    def held_price(self, token_id: str) -> TokenPrice | None:
-        held = self.held
-        return None if held is None else TokenPrice(token_id, held.price_usd, held.decimals)
 
 
 NEW = TokenMemory()
@@ -160,7 +147,7 @@ class Verdict:
 def judge(
     seen: TokenPrice,
     cached: CachedPrice | None,
-    held: TokenPrice | None,
+    held: HeldPrice | None,
     *,
     now: int,
     rate_limit: RemainingCalls,
@@ -210,7 +197,7 @@ def _is_same(token_id: str, entry: CachedPrice, cached: CachedPrice | None, floo
     )
 
 
-def _is_jump(known: CachedPrice | TokenPrice, seen: TokenPrice, factor: float) -> bool:
+def _is_jump(known: CachedPrice | HeldPrice, seen: TokenPrice, factor: float) -> bool:
     if known.price_usd is None or seen.price_usd is None:
         return False
     if None not in {known.decimals, seen.decimals} and known.decimals != seen.decimals:
@@ -247,9 +234,38 @@ async def refresh_prices(context: TaskContext, tracked: Sequence[str], options: 
         await refresh.ask_all()
     finally:
         if refresh.accepted:
-            await context.db.batch(series.append(context.db, refresh.accepted))
+            await context.db.batch(append(context.db, refresh.accepted))
         await context.kv.put(MEMORY_KEY, json.dumps(memory_to_json(refresh.memory)))
     return refresh.result()
+
+
+@dataclass(slots=True)
+class _Counts:
+    priced: int = 0
+    unpriced: int = 0
+    held: int = 0
+    written: int = 0
+    failures: dict[str, Failure] = field(default_factory=dict)
+
+    @property
+    def attempted(self) -> int:
+        return self.priced + self.unpriced + self.held + len(self.failures)
+
+    def counters(self, tokens: int, calls: int, remaining: RemainingCalls) -> FreeForm:
+        return {
+            "tokensAttempted": self.attempted,
+            "succeeded": self.priced,
+            "failed": len(self.failures),
+            "withoutPrice": self.unpriced,
+            "heldBack": self.held,
+            "unasked": tokens - self.attempted,
+            "written": self.written,
+            "calls": calls,
+            "rateLimitRemaining": {"minute": remaining.minute, "month": remaining.month},
+        }
+
+
+EMPTY_RESULT: FreeForm = {**_Counts().counters(0, 0, NOT_REPORTED), "unpricedTokens": []}
 
 
 @dataclass(slots=True)
@@ -263,12 +279,8 @@ class _Refresh:
     cached: dict[str, CachedPrice]
     memory: dict[str, TokenMemory]
     began: float
-    priced: int = 0
-    unpriced: int = 0
-    held: int = 0
-    written: int = 0
-    accepted: list[series.PricePoint] = field(default_factory=list)
-    failures: dict[str, Failure] = field(default_factory=dict)
+    counts: _Counts = field(default_factory=_Counts)
+    accepted: list[PricePoint] = field(default_factory=list)
     asked_singly: set[str] = field(default_factory=set)
     list_failure: Failure | None = None
     stopped: bool = False  # make no further calls in this refresh
@@ -329,7 +341,7 @@ class _Refresh:
         verdict = judge(
             seen,
             cached,
-            memory.held_price(token_id),
+            memory.held,
             now=seen_at,
             rate_limit=self._remaining_calls(),
             jump_factor=self.options.jump_factor,
@@ -352,21 +364,21 @@ class _Refresh:
         held = HeldPrice(seen.price_usd, seen.decimals) if verdict.kind == "held" else None
         self.memory[token_id] = replace(memory, held=held)
         if verdict.kind == "priced" or (verdict.kind == "unpriced" and was is None):
-            self.accepted.append(series.accepted_point(seen, known_decimals(seen, cached), seen_at))
+            self.accepted.append(accepted_point(seen, known_decimals(seen, cached), seen_at))
         if verdict.entry is not None:
             await put_token_price(self.context.kv, token_id, verdict.entry)
             self.cached[token_id] = verdict.entry
-            self.written += 1
-        self.priced += verdict.kind == "priced"
-        self.unpriced += verdict.kind == "unpriced"
-        self.held += verdict.kind == "held"
-        self.context.progress(self._attempted(), len(self.token_ids), **self._counters())
+            self.counts.written += 1
+        self.counts.priced += verdict.kind == "priced"
+        self.counts.unpriced += verdict.kind == "unpriced"
+        self.counts.held += verdict.kind == "held"
+        self.context.progress(self.counts.attempted, len(self.token_ids), **self._counters())
 
     def _failed(self, failures: Mapping[str, Failure]) -> None:
         """Count and report tokens without an answer; decide whether to continue."""
         if not failures:
             return
-        self.failures |= failures
+        self.counts.failures |= failures
         token_id, failure = next(iter(failures.items()))
         self.stopped = (
             failure is self.list_failure
@@ -381,7 +393,7 @@ class _Refresh:
             first=token_id,
             goes_on=not self.stopped,
         )
-        self.context.progress(self._attempted(), len(self.token_ids), **self._counters())
+        self.context.progress(self.counts.attempted, len(self.token_ids), **self._counters())
 
     def result(self) -> TaskResult:
         counters: FreeForm = self._counters() | {
@@ -403,60 +415,46 @@ class _Refresh:
                 limited_until=self._limited_until(),
                 incomplete=incomplete,
                 by_budget=self._is_limited_by_budget(),
-                progressed=self.priced > 0,
+                progressed=self.counts.priced > 0,
             )
         kind = None if failure is None else type(failure).__name__
         return TaskResult(counters, error, self._limited_until(), kind)
 
     def _unanswered(self) -> str | None:
         """A sentence about tokens without an answer; None if all had one."""
-        if not self.failures and self.list_failure is None:
+        if not self.counts.failures and self.list_failure is None:
             return None
-        failure = self.list_failure or next(iter(self.failures.values()))
-        return f"{len(self.failures)} of {len(self.token_ids)} tokens had no answer; {failure.reason}"
+        failure = self.list_failure or next(iter(self.counts.failures.values()))
+        return f"{len(self.counts.failures)} of {len(self.token_ids)} tokens had no answer; {failure.reason}"
 
     def _is_limited_by_budget(self) -> bool:
-        limited = [failure for failure in self.failures.values() if isinstance(failure, Limited)]
+        limited = [failure for failure in self.counts.failures.values() if isinstance(failure, Limited)]
         return bool(limited) and all(failure.by_budget for failure in limited)
 
     def _counters(self) -> FreeForm:
-        remaining = self._remaining_calls()
-        return {
-            "startedAt": self.context.started_at,
-            "tokensAttempted": self._attempted(),
-            "succeeded": self.priced,
-            "failed": len(self.failures),
-            "withoutPrice": self.unpriced,
-            "heldBack": self.held,
-            "unasked": len(self.token_ids) - self._attempted(),
-            "written": self.written,
-            "calls": self.context.session.calls,
-            "rateLimitRemaining": {"minute": remaining.minute, "month": remaining.month},
-        }
-
-    def _attempted(self) -> int:
-        return self.priced + self.unpriced + self.held + len(self.failures)
+        calls, remaining = self.context.session.calls, self._remaining_calls()
+        return {"startedAt": self.context.started_at} | self.counts.counters(len(self.token_ids), calls, remaining)
 
     def _failure(self) -> Failure | None:
         """The answer that makes the refresh a failure, if any."""
-        if self.list_failure is not None and not (isinstance(self.list_failure, Limited) and self.priced):
+        if self.list_failure is not None and not (isinstance(self.list_failure, Limited) and self.counts.priced):
             return self.list_failure
-        return None if self.priced else next(iter(self.failures.values()), None)
+        return None if self.counts.priced else next(iter(self.counts.failures.values()), None)
 
     def _nothing_priced(self) -> str | None:
         """Why a refresh without a failed answer is still a failure; None if it is not."""
-        if self.priced or not self._attempted():
+        if self.counts.priced or not self.counts.attempted:
             return None
-        if self.held:
-            return f"all {self.held} prices jumped by more than {self.options.jump_factor:g} times: held back"
+        if self.counts.held:
+            return f"all {self.counts.held} prices jumped by more than {self.options.jump_factor:g} times: held back"
         return (
-            f"tenero answered, but has no price for any of {self.unpriced} tokens:"
+            f"tenero answered, but has no price for any of {self.counts.unpriced} tokens:"
             " check TENERO_API_URL and whether its answers have changed"
         )
 
     def _limited_until(self) -> int | None:
         """When the source can be called again, if a 429 or its remaining calls limit us."""
-        until = [failure.until for failure in self.failures.values() if isinstance(failure, Limited)]
+        until = [failure.until for failure in self.counts.failures.values() if isinstance(failure, Limited)]
         remaining, now = self._remaining_calls(), self.context.clock.now()
         if self.context.session.calls:
             until += [now + MINUTE_MS] if remaining.minute == 0 else []

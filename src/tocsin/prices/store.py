@@ -25,6 +25,7 @@ from holdfast.types import KV, Database, Row, Statement
 from tocsin.errors import MalformedShape
 from tocsin.prices.price import Price
 from tocsin.shape import Shape
+from tocsin.sql import read_queries
 from tocsin.stacks import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, TokenPrice, is_token_id
 from tocsin.text import decimal_of_float, decimal_text
 
@@ -36,34 +37,14 @@ TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 _MANY = 100  # keys that KV accepts at once
 # An unchanged price is written only once an hour, so an entry may be that old and still be correct.
 STALE_AFTER_MS = 2 * 3_600_000
-_ADD_TOKENS = """
-INSERT INTO price_tokens (token) SELECT json_extract(value, '$[0]') FROM json_each(?) WHERE true
-ON CONFLICT (token) DO NOTHING"""
-_ADD_POINTS = """
-INSERT INTO price_points (token, at, price_usd, decimals, source, liquidity_usd, volume_usd)
-SELECT t.id, json_extract(p.value, '$[1]'), json_extract(p.value, '$[2]'), json_extract(p.value, '$[3]'),
-  json_extract(p.value, '$[4]'), json_extract(p.value, '$[5]'), json_extract(p.value, '$[6]')
-FROM json_each(?) p
-JOIN price_tokens t ON t.token = json_extract(p.value, '$[0]')
-WHERE true
-ON CONFLICT (token, at) DO NOTHING"""
-# CROSS JOIN keeps this order: first the requested tokens, then their points by the primary key.
-_BETWEEN = """
-SELECT t.token AS token_id, p.at, p.price_usd, p.decimals, p.source, p.liquidity_usd, p.volume_usd
-FROM json_each(?) asked
-CROSS JOIN price_tokens t ON t.token = CAST(asked.value AS TEXT)
-CROSS JOIN price_points p ON p.token = t.id AND p.at >= ? AND p.at <= ?
-ORDER BY p.token, p.at"""
-_NEWEST_DECIMALS = """
-SELECT p.decimals FROM price_tokens t JOIN price_points p ON p.token = t.id
-WHERE t.token = ? AND p.decimals IS NOT NULL ORDER BY p.at DESC LIMIT 1"""
 TRADED_MAX = 50
 TRACKED_KEY = "tenero:tracked"
 STATIC_TOKENS: tuple[str, ...] = tuple(
     json.loads(files("tocsin.prices").joinpath("static_tokens.json").read_text())["tokens"]
 )
 _TRADED_READ_MAX = 200  # more than are ever priced: some rows may not be token ids
-_TRADED = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT ?"
+
+SQL = read_queries(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +84,6 @@ def price_key(token_id: str) -> str:
     return f"{PRICE_PREFIX}{token_id}"
 
 
-async def get_cached_token_price(kv: KV, token_id: str) -> CachedPrice | None:
-    return (await get_cached_token_prices(kv, [token_id])).get(token_id)
-
-
 async def get_cached_token_prices(kv: KV, token_ids: Sequence[str]) -> dict[str, CachedPrice]:
     """The cached prices of those tokens that have one. An unreadable entry counts as missing."""
     prices: dict[str, CachedPrice] = {}
@@ -127,7 +104,7 @@ async def put_token_price(kv: KV, token_id: str, price: CachedPrice) -> None:
 
 
 def read_price(text: str) -> CachedPrice | None:
-    """The price in an entry; None if the entry is unreadable."""
+    """The price in an entry; None if the entry is unreadable or not plausible: one such price would distort every sum."""
     try:
         value = json.loads(text)
         if not isinstance(value, dict) or isinstance(value.get("priceUsd"), str | bool):
@@ -135,13 +112,9 @@ def read_price(text: str) -> CachedPrice | None:
         price = CachedPrice.from_json({**value, "rateLimit": value.get("rateLimit") or {}})
     except (ValueError, OverflowError, RecursionError, MalformedShape):
         return None
-    return price if _is_plausible(price) else None
-
-
-def _is_plausible(price: CachedPrice) -> bool:
-    """Whether the price is within bounds. An older release accepted any size, which would distort every sum."""
     usd = price.price_usd
-    return (usd is None or PRICE_USD_MIN <= usd <= PRICE_USD_MAX) and 0 <= price.fetched_at <= TIME_MAX_MS
+    plausible = (usd is None or PRICE_USD_MIN <= usd <= PRICE_USD_MAX) and 0 <= price.fetched_at <= TIME_MAX_MS
+    return price if plausible else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +189,12 @@ def append(db: Database, points: Sequence[PricePoint]) -> list[Statement]:
     rows = json.dumps(
         [[p.token_id, p.at, p.price_usd, p.decimals, p.source, p.liquidity_usd, p.volume_usd] for p in points]
     )
-    return [db.prepare(_ADD_TOKENS).bind(rows), db.prepare(_ADD_POINTS).bind(rows)]
+    return [db.prepare(SQL["add_tokens"]).bind(rows), db.prepare(SQL["add_points"]).bind(rows)]
 
 
 def ask_for_points(db: Database, token_ids: Collection[str], first_ms: int, last_ms: int) -> Statement:
     """A query for `points_of`: the points of these tokens in a period."""
-    return db.prepare(_BETWEEN).bind(json.dumps(sorted(set(token_ids))), first_ms, last_ms)
+    return db.prepare(SQL["points_between"]).bind(json.dumps(sorted(set(token_ids))), first_ms, last_ms)
 
 
 def points_of(rows: Iterable[Row]) -> dict[str, list[PricePoint]]:
@@ -240,7 +213,7 @@ async def points_between(
 
 async def newest_decimals(db: Database, token_id: str) -> int | None:
     """The token's decimals, from the newest point that has them."""
-    row = await db.prepare(_NEWEST_DECIMALS).bind(token_id).first()
+    row = await db.prepare(SQL["newest_decimals"]).bind(token_id).first()
     return None if row is None else row["decimals"]
 
 
@@ -284,5 +257,5 @@ async def supported_tokens(kv: KV) -> tuple[str, ...]:
 
 async def traded_tokens(db: Database) -> list[str]:
     """Return the tokens of swaps that count, from any source, most traded first. Reads one row per token."""
-    rows = (await db.prepare(_TRADED).bind(_TRADED_READ_MAX).all()).results
+    rows = (await db.prepare(SQL["traded_tokens"]).bind(_TRADED_READ_MAX).all()).results
     return [str(row["token"]) for row in rows]
