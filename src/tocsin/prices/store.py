@@ -104,7 +104,7 @@ async def put_token_price(kv: KV, token_id: str, price: CachedPrice) -> None:
 
 
 def read_price(text: str) -> CachedPrice | None:
-    """The price in an entry; None if the entry is unreadable or not plausible: one such price would distort every sum."""
+    """The price in an entry; None if it is unreadable or not plausible: such a price would distort every sum."""
     try:
         value = json.loads(text)
         if not isinstance(value, dict) or isinstance(value.get("priceUsd"), str | bool):
