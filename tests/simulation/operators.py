@@ -23,11 +23,10 @@ from tocsin.commands.rows import ImportReport, TableCounts, import_file, import_
 from tocsin.errors import ImportRefused, NoAnswer
 from tocsin.rounds.round import CATEGORIES
 from tocsin.swaps.agents import TABLES
-from tocsin.swaps.codes import Code
-from tocsin.swaps.explain import explain, explain_check
+from tocsin.swaps.explain import explain
 from tocsin.swaps.rules import SQL as RULES_SQL
-from tocsin.swaps.rules import Check, Tier, rules_of
-from tocsin.swaps.types import Explanation
+from tocsin.swaps.rules import Tier, rules_of
+from tocsin.swaps.types import TradeVerdict
 from tocsin.swaps.verify import moves_if_needed
 from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro import HiroClient
@@ -409,10 +408,10 @@ class CommandUsers(RoundOperators):
         if before is self._is_true(transaction):
             self._check_explanation(transaction, explanation, is_true=before)
 
-    async def _explained(self, client: HiroClient, tx_id: str, session: CallSession) -> Explanation:
+    async def _explained(self, client: HiroClient, tx_id: str, session: CallSession) -> TradeVerdict | None:
         found = (value_or_raise(await client.transactions_with_events([tx_id], session)) or {}).get(tx_id)
         if found is None:
-            return explain_check(Check("transaction", "Hiro does not know it", Code.TX_NOT_FOUND))
+            return None
         rules, sender = rules_of(self._history.settings), found.transaction.sender
         with self._history.reader.at_one_instant() as live:
             row = live.execute(RULES_SQL["tier"], (sender,)).fetchone()
@@ -423,13 +422,16 @@ class CommandUsers(RoundOperators):
     def _is_true(self, transaction: ChainTransaction) -> bool:
         return any(swap.txid == transaction.tx_id for swap in self._outside.truth())
 
-    def _check_explanation(self, transaction: ChainTransaction, explanation: Explanation, *, is_true: bool) -> None:
+    def _check_explanation(
+        self, transaction: ChainTransaction, explanation: TradeVerdict | None, *, is_true: bool
+    ) -> None:
         """Check that exactly the swaps that count are verified, and those Hiro does not show yet are pending."""
         hiro = self._outside.simulator.hiro
-        self._history.happened[f"explain {explanation.status}"] += 1
+        status = "rejected" if explanation is None else explanation.status
+        self._history.happened[f"explain {status}"] += 1
         if hiro.index_lag_ms or hiro.list_lag_ms:
             return  # explained from what Hiro knew some minutes ago
-        wrong = {"verified": not is_true, "rejected": is_true}.get(explanation.status, False)
+        wrong = {"verified": not is_true, "rejected": is_true}.get(status, False)
         if wrong:
             self._history.broken("explains", f"{transaction.tx_id} is {explanation}, and it counts: {is_true}")
 

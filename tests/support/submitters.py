@@ -7,6 +7,7 @@ it can. While it is refused it tries at most once a minute, which gains as much 
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -17,7 +18,7 @@ from support.scripted_fetch import Request, ScriptedFetch, response
 from tocsin.errors import NoAnswer, ShareUsed
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.task import ContextBindings, WorkContext
-from tocsin.swaps.submit import SubmissionLane
+from tocsin.swaps.submit import NoFact, SubmissionLane
 from tocsin.upstream.answer import Limited, Ok
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import UpstreamClient
@@ -75,7 +76,8 @@ class LaneWorld:
         bindings = ContextBindings(self.clock, {"hiro": self.hiro})
         context = WorkContext(bindings, request_session(self._log))
         client = client_networks(host) if self._shares else ()
-        await self.lane.find(context, self.new_txid(), client)
+        with suppress(NoFact):
+            await self.lane.find(context, self.new_txid(), client)
 
     async def run(self, greedy: Sequence[str], days: float) -> LaneFigures:
         tasks = [asyncio.create_task(self._submit_greedily(host)) for host in greedy]

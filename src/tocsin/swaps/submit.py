@@ -27,10 +27,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from holdfast.errors import ObjectReset, StoreError, UsageError
-from holdfast.types import JSON, Database, Row
+from holdfast.types import JSON, Row
 from tocsin.errors import NoAnswer, ShareUsed
 from tocsin.scheduler.task import RequestJob, WorkContext
 from tocsin.shape import Shape
@@ -38,11 +38,11 @@ from tocsin.stacks import Transaction, TransactionWithEvents, canonical_txid
 from tocsin.swaps import chainhook, trades
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.codes import MEANINGS, Code
-from tocsin.swaps.explain import explain, explain_check, explain_refusal, explain_stored_swap
-from tocsin.swaps.rules import Check, Rules, Tier, checks, judge, still_refused, tier_of
-from tocsin.swaps.store import SUBMITTED, Candidate, stored_transaction
+from tocsin.swaps.explain import explain, known_verdict
+from tocsin.swaps.rules import Rules, Tier, checks, judge, still_refused, tier_of
+from tocsin.swaps.store import SUBMITTED, Candidate
 from tocsin.swaps.swap import recorded_legs
-from tocsin.swaps.types import Explanation, KnownFrom, SubmitAnswer, TradeVerdict, VerdictAnswer
+from tocsin.swaps.types import SubmitAnswer, VerdictAnswer
 from tocsin.swaps.verify import Verifier, is_final, moves_if_needed
 from tocsin.upstream.answer import Limited, value_or_raise
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX, HiroClient
@@ -59,13 +59,9 @@ NOT_FOUND_MAX = 10_000  # remembered at once
 HOOK = ("chainhook",)  # as a client of the request lane
 
 Queued: TypeAlias = Literal["new", "again", "full"]
+T = TypeVar("T")
 
 QUEUE_FULL = "the queue of submitted trades is full; once mined, this trade is found without a submission"
-QUEUED = "it is queued, and will be verified by the next run that can afford it"
-STEP_OF = {
-    Code.TX_FAILED: "status",
-    Code.MALFORMED_TX: "kind",
-}  # the other codes are derived again, or concern the tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +165,14 @@ def _retrieved(lookup: "asyncio.Future[Lookup]") -> None:
         lookup.exception()
 
 
+class NoFact(Exception):
+    """Nothing is known about a transaction: why, and when to ask again (unix ms)."""
+
+    def __init__(self, code: Code, reason: str, retry_at: int | None = None) -> None:
+        super().__init__(reason)
+        self.code, self.reason, self.retry_at = code, reason, retry_at
+
+
 class SubmissionLane:
     """Handles all submissions of one object. A client is given by its networks; an operator has none and no share."""
 
@@ -176,10 +180,6 @@ class SubmissionLane:
         self._shares = ClientShares()
         self._lookups = GatheredLookup()
         self._not_found: OrderedDict[str, float] = OrderedDict()  # until when
-
-    def not_found_s(self, context: WorkContext, txid: str) -> float:
-        """Return for how long it is still remembered that Hiro does not know this transaction."""
-        return max(0.0, self._not_found.get(txid, 0.0) - context.clock.monotonic())
 
     def check(self, context: WorkContext, client: Sequence[str]) -> None:
         """Refuse a client that has used up its share. Raises `ShareUsed`."""
@@ -192,16 +192,28 @@ class SubmissionLane:
         """Count calls for a client; a negative number gives some back."""
         self._shares.charge(client, calls, context.clock.monotonic())
 
-    async def find(self, context: WorkContext, txid: str, client: Sequence[str]) -> Lookup:
-        """Ask Hiro, together with others, and remember ids that it does not know. Raises `ShareUsed` or `NoAnswer`."""
-        self.check(context, client)
-        self.charge(context, client, 1)  # until the real cost is known: many may ask at once
-        lookup = await self._lookups.find(context, txid, lambda cost: self.charge(context, client, cost - 1))
-        if lookup.readable and lookup.found is None:
+    async def find(
+        self, context: WorkContext, txid: str, client: Sequence[str], *, again: bool = False
+    ) -> tuple[TransactionWithEvents, float]:
+        """Ask Hiro, together with others. Return the transaction and its part of the calls.
+
+        Raises `ShareUsed`, `NoAnswer` or `NoFact`. An id that Hiro does not know is not asked for `again` soon.
+        """
+        now_s = context.clock.monotonic()
+        remembered_s = 0.0 if again else self._not_found.get(txid, 0.0) - now_s
+        if remembered_s <= 0:
+            self.check(context, client)
+            self.charge(context, client, 1)  # until the real cost is known: many may ask at once
+            lookup = await self._lookups.find(context, txid, lambda cost: self.charge(context, client, cost - 1))
+            if not lookup.readable:
+                raise NoFact(Code.TX_FETCH_FAILED, "Hiro's answer about it cannot be read")
+            if lookup.found is not None:
+                return lookup.found, lookup.cost
+            remembered_s = NOT_FOUND_S
             self._not_found[txid] = context.clock.monotonic() + NOT_FOUND_S
             while len(self._not_found) > NOT_FOUND_MAX:
                 self._not_found.popitem(last=False)
-        return lookup
+        raise NoFact(Code.TX_NOT_FOUND, "Hiro does not know it", context.clock.now() + ceil(remembered_s) * 1000)
 
 
 async def submit(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
@@ -222,24 +234,46 @@ async def recheck(context: WorkContext, rules: Rules, argument: JSON, lane: Subm
 async def _answered(
     context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane, *, again: bool
 ) -> SubmitAnswer:
+    client = () if again else client_of(argument)
+
+    async def work(txid: str) -> SubmitAnswer:
+        try:
+            known = None if again else await _known(context, txid, rules)
+            return known or await _verify(context, txid, rules, lane, client, again=again)
+        except StoreError as error:
+            context.logger.exception("trade.submit_failed", txid=txid, reason=str(error))
+            return refused(Code.DB_UNAVAILABLE, "the database refused")
+
+    def unknown(code: Code, reason: str, retry_at: int | None) -> SubmitAnswer:
+        answer = refused(code, reason, retry_at=retry_at)
+        if code is not Code.TOO_MANY_REQUESTS or retry_at is None:
+            return answer
+        wait_s = ceil((retry_at - context.clock.now()) / 1000)
+        return replace(answer, sentence=f"{answer.sentence} To submit again, wait {wait_s} s.")
+
+    return await _answer(context, argument, work, unknown)
+
+
+async def _answer(
+    context: WorkContext,
+    argument: JSON,
+    work: Callable[[str], Awaitable[T]],
+    unknown: Callable[[Code, str, int | None], T],
+) -> T:
+    """Return the answer about the requested transaction. `unknown` makes it when nothing is known: why, until when."""
     try:
         txid = canonical_txid(txid_text(argument))
     except UsageError as error:
-        return refused(Code.MALFORMED_TXID, str(error))
-    client = () if again else client_of(argument)
-    now = context.clock.now()
+        return unknown(Code.MALFORMED_TXID, str(error), None)
     try:
-        known = None if again else await _known(context, txid, rules, lane)
-        return known or await _verify(context, txid, rules, lane, client)
+        return await work(txid)
+    except NoFact as error:
+        return unknown(error.code, error.reason, error.retry_at)
     except NoAnswer as error:
         until = error.answer.until if isinstance(error.answer, Limited) else None
-        return refused(Code.TX_FETCH_FAILED, f"Hiro: {error.answer.kind}", retry_at=until)
+        return unknown(Code.TX_FETCH_FAILED, f"Hiro: {error.answer.kind}", until)
     except ShareUsed as error:
-        answer = refused(Code.TOO_MANY_REQUESTS, str(error), retry_at=now + error.wait_s * 1000)
-        return replace(answer, sentence=f"{answer.sentence} To submit again, wait {error.wait_s} s.")
-    except StoreError as error:
-        context.logger.exception("trade.submit_failed", txid=txid, reason=str(error))
-        return refused(Code.DB_UNAVAILABLE, "the database refused")
+        return unknown(Code.TOO_MANY_REQUESTS, str(error), context.clock.now() + error.wait_s * 1000)
 
 
 def recorded(row: Row, *, new: bool) -> SubmitAnswer:
@@ -264,29 +298,24 @@ def refused(code: Code, reason: str, *, retry_at: int | None = None, obstacle: s
     )
 
 
-async def _known(context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane) -> SubmitAnswer | None:
-    """Return an answer without a call if the transaction is already recorded or refused, or was just asked for."""
+async def _known(context: WorkContext, txid: str, rules: Rules) -> SubmitAnswer | None:
+    """Return an answer without a call if the transaction is already recorded or refused."""
     swap = await trades.find_swap(context.db, txid)
     if swap is not None:
         return recorded(swap, new=False)
     refusal = await trades.find_refusal(context.db, txid)
     if refusal is not None and still_refused(refusal, await tier_of(context.db, refusal["sender"]), rules):
         return refused(Code(refusal["code"]), refusal["reason"])
-    remembered_s = lane.not_found_s(context, txid)
-    return _not_found(context, remembered_s) if remembered_s > 0 else None
+    return None
 
 
 async def _verify(
-    context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane, client: Sequence[str]
+    context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane, client: Sequence[str], *, again: bool
 ) -> SubmitAnswer:
     """Ask the chain. A trade that is a swap, or will be one, costs its client nothing."""
-    lookup = await lane.find(context, txid, client)
-    if not lookup.readable:
-        return refused(Code.TX_FETCH_FAILED, "Hiro's answer about it cannot be read")
-    if lookup.found is None:
-        return _not_found(context, NOT_FOUND_S)
-    answer, useful = await _judged(context, lookup.found, rules)
-    lane.charge(context, client, -lookup.cost if useful else context.session.calls)
+    found, cost = await lane.find(context, txid, client, again=again)
+    answer, useful = await _judged(context, found, rules)
+    lane.charge(context, client, -cost if useful else context.session.calls)
     return answer
 
 
@@ -314,11 +343,6 @@ async def _judged(context: WorkContext, found: TransactionWithEvents, rules: Rul
 async def _pending(context: WorkContext, txid: str, reason: str) -> tuple[SubmitAnswer, bool]:
     queued = await _queue(context, txid)
     return refused(Code.PENDING, reason, obstacle=QUEUE_FULL if queued == "full" else None), queued == "new"
-
-
-def _not_found(context: WorkContext, remembered_s: float) -> SubmitAnswer:
-    retry_at = context.clock.now() + ceil(remembered_s) * 1000
-    return refused(Code.TX_NOT_FOUND, "Hiro does not know it", retry_at=retry_at)
 
 
 async def _queue(context: WorkContext, txid: str) -> Queued:
@@ -355,74 +379,22 @@ def client_of(argument: JSON) -> tuple[str, ...]:
 
 async def verdict(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> VerdictAnswer:
     """Return the verdict on `{"txid": …, "client": […]}`; a call to the chain counts against the client."""
-    try:
-        txid = canonical_txid(txid_text(argument))
-    except UsageError as error:
-        return VerdictAnswer(None, str(Code.MALFORMED_TXID), str(error))
-    known = await known_verdict(context.db, txid, rules)
-    if known is not None:
-        return VerdictAnswer(known)
-    now = context.clock.now()
-    try:
-        return await _asked(context, txid, rules, lane, client_of(argument))
-    except NoAnswer as error:
-        until = error.answer.until if isinstance(error.answer, Limited) else None
-        return VerdictAnswer(None, str(Code.TX_FETCH_FAILED), f"Hiro: {error.answer.kind}", until)
-    except ShareUsed as error:
-        return VerdictAnswer(None, str(Code.TOO_MANY_REQUESTS), str(error), now + error.wait_s * 1000)
+    client = client_of(argument)
 
+    async def work(txid: str) -> VerdictAnswer:
+        known = await known_verdict(context.db, txid, rules)
+        if known is not None:
+            return VerdictAnswer(known)
+        found, _ = await lane.find(context, txid, client)
+        tier = await tier_of(context.db, found.transaction.sender)
+        moves = await moves_if_needed(context.upstream("hiro", HiroClient), context.session, found, tier, rules)
+        lane.charge(context, client, context.session.calls)
+        return VerdictAnswer(explain(found.transaction, moves, tier, rules))
 
-async def known_verdict(db: Database, txid: str, rules: Rules) -> TradeVerdict | None:
-    """Return the verdict without asking the chain; None if only the chain has the answer."""
-    swap = await trades.find_swap(db, txid)
-    if swap is not None:
-        tier = await tier_of(db, swap["sender"])
-        return _verdict(txid, explain_stored_swap(stored_transaction(swap), swap, tier, rules), "record", swap)
-    refusal = await trades.find_refusal(db, txid)
-    if refusal is not None:
-        tier = await tier_of(db, refusal["sender"])
-        if still_refused(refusal, tier, rules):
-            check = Check(STEP_OF.get(Code(refusal["code"]), "tokens"), refusal["reason"], Code(refusal["code"]))
-            return _verdict(txid, explain_refusal(stored_transaction(refusal), check, tier, rules), "refusal")
-    if refusal is not None or await swap_store.queued(db, [txid]):
-        return _verdict(txid, explain_check(Check("queue", QUEUED, Code.PENDING)), "queue")
-    return None
+    def unknown(code: Code, reason: str, retry_at: int | None) -> VerdictAnswer:
+        return VerdictAnswer(None, str(code), reason, retry_at)
 
-
-async def _asked(
-    context: WorkContext, txid: str, rules: Rules, lane: SubmissionLane, client: Sequence[str]
-) -> VerdictAnswer:
-    not_found = lane.not_found_s(context, txid)
-    if not_found <= 0:
-        lookup = await lane.find(context, txid, client)
-        if not lookup.readable:
-            return VerdictAnswer(None, str(Code.TX_FETCH_FAILED), "Hiro's answer about it cannot be read")
-        found = lookup.found
-        if found is not None:
-            transaction = found.transaction
-            tier = await tier_of(context.db, transaction.sender)
-            hiro = context.upstream("hiro", HiroClient)
-            moves = await moves_if_needed(hiro, context.session, found, tier, rules)
-            lane.charge(context, client, context.session.calls)
-            return VerdictAnswer(_verdict(txid, explain(transaction, moves, tier, rules), "chain"))
-        not_found = NOT_FOUND_S
-    retry_at = context.clock.now() + int(not_found * 1000)
-    return VerdictAnswer(None, str(Code.TX_NOT_FOUND), "Hiro does not know it", retry_at)
-
-
-def _verdict(txid: str, explanation: Explanation, known_from: KnownFrom, swap: Row | None = None) -> TradeVerdict:
-    return TradeVerdict(
-        txid=txid,
-        status=explanation.status,
-        known_from=known_from,
-        reason=explanation.reason,
-        steps=explanation.steps,
-        code=explanation.code,
-        sentence=None if explanation.code is None else MEANINGS[Code(explanation.code)].sentence,
-        swap=explanation.swap,
-        legs=explanation.legs,
-        trade=None if swap is None else trades.trade_of(swap),
-    )
+    return await _answer(context, argument, work, unknown)
 
 
 def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:

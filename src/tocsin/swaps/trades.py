@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from holdfast.errors import UsageError
 from holdfast.types import JSON, Database, Row
 from tocsin.sql import read_queries
-from tocsin.stacks import canonical_txid, decode_address
+from tocsin.stacks import decode_address
 from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.types import RecentRefusal, RefusalPage, Trade, TradeCounts, TradePage
 from tocsin.swaps.values import stored_excess
@@ -26,8 +26,7 @@ REFUSALS_MAX = 500
 REFUSALS_DEFAULT = 50
 
 _TXID = re.compile(r"0x[0-9a-f]{64}")
-_HEIGHT_MAX = _REFUSED_AT_MAX = 2**53 - 1
-_TIME_MAX = 10**15  # older releases recorded times up to this; trades with such a time are listed first
+_MAX = 2**53 - 1
 
 SQL = read_queries(__file__)
 
@@ -87,14 +86,14 @@ async def trades_of(db: Database, address: str, *, limit: int = PAGE_DEFAULT, af
     check_address(address)
     if not 1 <= limit <= PAGE_MAX:
         raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
-    before = (_TIME_MAX + 1, "") if after is None else _read_cursor(after)
+    before = (_MAX, "") if after is None else _read_time(after)
     rows = (await db.prepare(SQL["trades_of_sender"]).bind(address, *before, limit + 1).all()).results
     return TradePage([trade_of(row) for row in rows[:limit]], _next(rows, limit, t="burn_block_time", x="txid"))
 
 
 async def newest_trades(db: Database, *, limit: int = PAGE_DEFAULT, after: str | None = None) -> TradePage:
     """Return the page of everybody's swaps at the cursor `after`, newest first."""
-    before = (_HEIGHT_MAX, 0) if after is None else _read_position(after)
+    before = (_MAX, 0) if after is None else _read_position(after)
     rows = (await db.prepare(SQL["newest_trades"]).bind(*before, limit + 1).all()).results
     return TradePage([trade_of(row) for row in rows[:limit]], _next(rows, limit, h="block_height", i="tx_index"))
 
@@ -128,16 +127,16 @@ def _next(rows: Sequence[Row], limit: int, **columns: str) -> str | None:
     return write({key: rows[limit - 1][column] for key, column in columns.items()}) if len(rows) > limit else None
 
 
-def _read_cursor(text: str) -> tuple[int, str]:
+def _read_time(text: str, field: str = "next_cursor") -> tuple[int, str]:
     match read(text):
-        case {"t": int(time), "x": str(txid)} if 0 <= time <= _TIME_MAX and _TXID.fullmatch(txid):
+        case {"t": int(time), "x": str(txid)} if 0 <= time <= _MAX and _TXID.fullmatch(txid):
             return time, txid
-    raise UsageError("cursor must be next_cursor of the previous page; leave it out to start at the newest.")
+    raise UsageError(f"cursor must be {field} of the previous page; leave it out to start at the newest.")
 
 
 def _read_position(text: str) -> tuple[int, int]:
     match read(text):
-        case {"h": int(height), "i": int(index)} if 0 <= height <= _HEIGHT_MAX and 0 <= index <= _HEIGHT_MAX:
+        case {"h": int(height), "i": int(index)} if 0 <= height <= _MAX and 0 <= index <= _MAX:
             return height, index
     raise UsageError("cursor must be next_cursor of the previous page, also of everybody's trades.")
 
@@ -156,7 +155,7 @@ async def refusals(
     if code is not None and code not in {str(known) for known in MEANINGS if MEANINGS[known].final}:
         final = ", ".join(str(known) for known, meaning in MEANINGS.items() if meaning.final)
         raise UsageError(f"code is one of {final}, not {code[:40]!r}.")
-    before = (_REFUSED_AT_MAX, "") if after is None else _read_refusal_cursor(after)
+    before = (_MAX, "") if after is None else _read_time(after, "next")
     if sender is not None:
         check_address(sender)
         statement = db.prepare(SQL["refusals_of_sender"]).bind(sender, *before, limit + 1)
@@ -180,10 +179,3 @@ def refusal_of(row: Row) -> RecentRefusal:
         burn_block_time=row["burn_block_time"],
         refused_at=row["refused_at"],
     )
-
-
-def _read_refusal_cursor(text: str) -> tuple[int, str]:
-    match read(text):
-        case {"t": int(time), "x": str(txid)} if 0 <= time <= _REFUSED_AT_MAX and txid == canonical_txid(txid):
-            return time, txid
-    raise UsageError("cursor must be next of the previous page.")

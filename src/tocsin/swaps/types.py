@@ -212,18 +212,6 @@ class SwapAmounts(SnakeShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation(SnakeShape):
-    """The verifier's judgement of a transaction, step by step. `legs` is null if it is not known what moved."""
-
-    status: Literal["verified", "pending", "rejected"]
-    code: str | None
-    reason: str
-    steps: list[ExplainStep]
-    swap: SwapAmounts | None
-    legs: list[Leg] | None
-
-
-@dataclass(frozen=True, slots=True)
 class TradeVerdict(SnakeShape):
     """Whether a transaction counts, and why, step by step.
 
