@@ -61,6 +61,11 @@ def request_jobs(settings: Settings) -> Mapping[str, RequestJob]:
     return {**competition_jobs(rules), **round_jobs(rules, feed_runs=feed_runs(settings))}
 
 
+def job_secrets(settings: Settings) -> Mapping[str, str]:
+    """The keys that sign the calls of jobs. While one replaces another with its name, the first one signs."""
+    return {key.name: key.secret for key in reversed(settings.job_secrets)}
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The tasks, request jobs and upstreams of a scheduler, by its settings. A deployment may have its own."""
@@ -138,6 +143,7 @@ class App:
             upstreams=self._parts.upstreams(settings),
             tasks=self._parts.tasks(settings),
             request_jobs=self._parts.request_jobs(settings),
+            job_secrets=job_secrets(settings),
             DB=platform.db,
             KV=platform.kv,
             mask=platform.mask,
@@ -195,12 +201,13 @@ class App:
 
     async def apply(self, new: Configured) -> None:
         """Replace tasks, jobs, rules and keys: all of them, or none if the object refuses them."""
-        before = self.env.tasks, self.env.request_jobs
-        self.env.tasks, self.env.request_jobs = new.tasks, new.request_jobs
+        env = self.env
+        before = env.tasks, env.request_jobs, env.job_secrets
+        env.tasks, env.request_jobs, env.job_secrets = new.tasks, new.request_jobs, job_secrets(new.settings)
         try:
             await self.scheduler().reload()
         except BaseException:
-            self.env.tasks, self.env.request_jobs = before
+            env.tasks, env.request_jobs, env.job_secrets = before
             raise
         self.settings = new.settings
         self.in_force.keys, self.in_force.rules = keys_of(new.settings), new.rules

@@ -26,7 +26,7 @@ CADENCE_MIN_MS = 1_000
 CADENCE_MAX_MS = 7 * 86_400_000
 SLICE_MIN_MS = 100
 OWN_KEY_MIN = 16  # characters
-Role: TypeAlias = Literal["operator", "viewer", "cron", "chainhook", "lookup"]
+Role: TypeAlias = Literal["operator", "viewer", "cron", "chainhook", "lookup", "job"]
 KEYS_MAX = 20  # for people who may open the console
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
 MINUTE_MS = 60_000
@@ -391,6 +391,11 @@ class Settings:
     lookup_paths: tuple[LookupPath, ...] = _setting(
         "TOCSIN_LOOKUP_PATHS", lookup_paths, lookup_paths(LOOKUP_PATHS), "hiro/v1/names/*=6h,hiro/extended/v1/tx/*=30s",
         "what they may ask for, and for how long an answer is fresh; `*` is one part of a path, the first match counts",
+    )  # fmt: skip
+    job_secrets: tuple[AccessKey, ...] = _setting(
+        "TOCSIN_JOB_SECRETS", access_keys("job", "job", KEYS_MAX), (), "site:a-long-random-text",
+        "keys that sign the calls of jobs, by the names that the jobs give; a bare key has the name job",
+        is_secret=True, reload=True,
     )  # fmt: skip
     hiro_api_key: str | None = _setting(
         "HIRO_API_KEY", secret, None, "0123456789abcdef", "raises Hiro's limits", is_secret=True

@@ -60,6 +60,7 @@ class SchedulerEnv:
     upstreams: Mapping[str, Upstream]
     tasks: Sequence[Task]
     request_jobs: Mapping[str, RequestJob] = field(default_factory=dict)
+    job_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     DB: Database | None = None
     KV: bindings.KV | None = None
     memory: ProcessMemory = field(default_factory=ProcessMemory)

@@ -8,12 +8,13 @@ upstream holds its task back, which then runs again (C), the breaker is a settin
 
 Emits: `run.started`, `run.progressed`, `run.ended`, `run.interrupted`, `alarm.armed`, `scheduler.paused`,
 `scheduler.resumed`, `scheduler.drained`, `breaker.opened`, `budget.overdrawn`, `admin.acted`, as log lines and as
-events; `budget.changed` as an event only.
+events; `budget.changed` as an event only; `job.unusable` as a log line only.
 """
 
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from holdfast.errors import BindingMissing, UsageError
 from holdfast.types import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
@@ -31,10 +32,12 @@ from tocsin.scheduler.history import (
     read_days,
     read_lines,
 )
+from tocsin.scheduler.jobs import Job, JobAction, JobList, changed_jobs, check_job, job_task, view_of
 from tocsin.scheduler.run import KeptLines, Run, RunLogger
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide, due_at
 from tocsin.scheduler.state import TaskState, load_state
-from tocsin.scheduler.task import ContextBindings, Task, TaskContext, WorkContext
+from tocsin.scheduler.stored import EntryReader
+from tocsin.scheduler.task import Attempt, ContextBindings, Task, TaskContext, WorkContext
 from tocsin.scheduler.types import (
     NO_TASK,
     AuditEntry,
@@ -63,6 +66,7 @@ from tocsin.upstream.lookups import Lookup
 from tocsin.upstream.windows import ClockSteps
 
 PROGRESS_EVERY_MS = 500
+JOB_PREFIX = "job:"
 RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task or pushes ask for runs
 WAKE_AGAIN_MS = 1_000  # the least time between a run and the next one that was asked for, if it makes no calls
 RESET = "the object was reset during this run"
@@ -77,6 +81,7 @@ class SchedulerDO(DurableObject):
     def __init__(self, ctx: ObjectContext, env: SchedulerEnv) -> None:
         super().__init__(ctx, env)
         self._tasks: dict[str, Task] = {task.name: task for task in env.tasks}
+        self._jobs: dict[str, Job] = {}
         self._running: dict[str, Run] = {}
         self._reported_at: dict[str, int] = {}
         self._reported_alarm: int | None = None
@@ -88,6 +93,12 @@ class SchedulerDO(DurableObject):
 
     async def _load(self) -> None:
         storage, env = self.ctx.storage, self.env
+        stored = EntryReader(storage, env.logger)
+        for key, value in (await storage.list(prefix=JOB_PREFIX)).items():
+            job = stored.read(key, value, Job.from_json, None)
+            if job is not None:
+                self._jobs[job.name] = job
+        self._tasks = self._all_tasks()
         self._state = await load_state(storage, self._tasks, env.upstreams, env.logger, env.clock.now())
         now = self._now()
         self._end_holds()
@@ -278,13 +289,67 @@ class SchedulerDO(DurableObject):
 
     async def reload(self) -> None:
         """Adopt the environment's tasks. A run under way keeps the task it began with."""
-        for task in self.env.tasks:
-            self._state.tasks.setdefault(task.name, TaskState())
-        self._tasks = {task.name: task for task in self.env.tasks}
+        self._adopt()
+
+    def _all_tasks(self) -> dict[str, Task]:
+        """The environment's tasks, and one for each job. A stored job that this release cannot run is left out."""
+        env, now = self.env, self.env.clock.now()
+        tasks = {task.name: task for task in env.tasks}
+        for job in self._jobs.values():
+            if job.name in tasks:
+                env.logger.warning("job.unusable", job=job.name, reason="this release has a task with this name")
+                continue
+            try:
+                upstream = job.upstream if job.upstream in env.upstreams else None
+                tasks[job.name] = job_task(replace(job, upstream=upstream), env.fetch, env.job_secrets, now)
+            except UsageError as error:
+                env.logger.warning("job.unusable", job=job.name, reason=str(error))
+        return tasks
+
+    def _adopt(self) -> None:
+        self._tasks = self._all_tasks()
+        for name in self._tasks:
+            self._state.tasks.setdefault(name, TaskState())
         self._report_overdrafts()
         self._save()
         if not self._is_drained():
             self._set_alarm(self._decide())
+
+    # Jobs
+
+    async def jobs(self) -> FreeForm:
+        return self._job_list([]).to_json()
+
+    async def change_jobs(self, action: JobAction, given: list[JSON], by: FreeForm | None = None) -> FreeForm:
+        """Add, change, remove, pause or resume jobs, or apply a whole set; all of it or nothing."""
+        changed: list[str] = []
+
+        def change() -> str:
+            jobs = [Job.from_json(job) for job in given]
+            after, lines = changed_jobs(self._jobs, action, jobs)
+            for name, job in after.items():
+                if job != self._jobs.get(name):
+                    if name == "all" or any(task.name == name for task in self.env.tasks):
+                        raise UsageError(f"{name} is a task of Tocsin itself: give the job another name.")
+                    check_job(job, self.env.upstreams, self.env.job_secrets)
+                    job_task(job, self.env.fetch, self.env.job_secrets, self.env.clock.now())  # it refuses a bad name
+            removed = self._jobs.keys() - after.keys()
+            for name in removed:
+                self.ctx.storage.delete(f"{JOB_PREFIX}{name}")
+                if name not in self._running:
+                    self._state.forget(self.ctx.storage, name)
+            self.ctx.storage.put({f"{JOB_PREFIX}{name}": job.to_json() for name, job in after.items()})
+            self._jobs = after
+            self._adopt()
+            changed.extend(lines)
+            return "; ".join(lines) or "nothing changed"
+
+        await self._audit.record(by, change)
+        return self._job_list(changed).to_json()
+
+    def _job_list(self, changed: list[str]) -> JobList:
+        now = self.env.clock.now()
+        return JobList(self.ctx.id.name, [view_of(job, now) for job in self._jobs.values()], changed)
 
     def _check_known(self, task: JSON, *others: str) -> None:
         if task not in [*self._tasks]:
@@ -373,7 +438,11 @@ class SchedulerDO(DurableObject):
                 return None
             return "the scheduler is paused" if self._state.own.paused_until else "the task is paused"
 
-        kept = KeptLines(env.clock, env.mask)
+        async def keep_steps() -> None:
+            self._save()
+            await self.ctx.storage.sync()
+
+        kept, state = KeptLines(env.clock, env.mask), self._state.tasks[name]
         context = TaskContext(
             self._bindings,
             task_session(
@@ -385,6 +454,9 @@ class SchedulerDO(DurableObject):
             by_hand=trigger == "refresh",
             stop_reason=stop_reason,
             on_progress=lambda context: self._progressed(record, context),
+            attempt=Attempt(record.id, record.slot_at, trigger, state.attempt, state.first_attempt_at),
+            steps=state.steps,
+            keep_steps=keep_steps,
         )
         run = self._running[name] = Run(task, record, context, kept)
         fields: FreeForm = {"task": name, "run": record.id, "trigger": trigger, "slotAt": record.slot_at}
@@ -413,6 +485,8 @@ class SchedulerDO(DurableObject):
             fields: FreeForm = {"task": name, "failures": state.consecutive_failures}
             self._emit("breaker.opened", fields, level="ERROR")
         self._save(record)
+        if name not in self._tasks:  # a job that was removed during its run
+            self._state.forget(self.ctx.storage, name)
         keep_lines(self.ctx.storage, record.id, run.kept.lines())
         for task in self._tasks.values():
             if task.woken_by(name, record.result):
@@ -448,6 +522,8 @@ class SchedulerDO(DurableObject):
         now, schedules = self._now(), dict[str, TaskSchedule]()
         for name, task in self._tasks.items():
             state = self._state.tasks[name]
+            if task.cron is not None and not state.last_slot_at:
+                state.last_slot_at = now  # it runs first at its next time, not at once
             held_until = max(state.next_run_after or 0, state.paused_until or 0) or None
             schedule = TaskSchedule(
                 name,
@@ -459,6 +535,7 @@ class SchedulerDO(DurableObject):
                 rerun=state.rerun,
                 wake_at=state.wake_at,
                 enabled=task.enabled,
+                cron=task.cron,
             )
             schedules[name] = clamped(schedule, now=now)
             state.last_slot_at = schedules[name].last_slot_at
@@ -545,6 +622,7 @@ class SchedulerDO(DurableObject):
                 sentence=health.sentence,
                 problem=health.problem,
                 title=task.title or name.replace("_", " ").capitalize(),
+                next_at=view_of(self._jobs[name], now).next_at if name in self._jobs else [],
             )
 
         return {name: task_status(name, task) for name, task in self._tasks.items()}

@@ -5,7 +5,8 @@ before. A late or long run does not move the next slot. Slots that passed unused
 paused, held back or still running) result in one run, and are counted as missed. When the budget stretches the
 cadence, each slot follows the last one at the stretched interval instead. The first run of a task starts at once, with
 a slot of its own: an earlier slot would make a new service look late. A run may ask for another run at a given time,
-such as the end of a round. That adds one slot and moves no other.
+such as the end of a round. That adds one slot and moves no other. A task with a cron expression has its slots at the
+times of that expression, and the budget never stretches them.
 
 The last slot only moves forward, so no slot is run twice. After the clock is set back, the last slot can lie in the
 far future, which would hold the task up until then. `clamped` corrects it; apply it and keep the result before
@@ -18,9 +19,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from holdfast.errors import UsageError
+from holdfast.schedule import MINUTE_MS, Cron
 from tocsin.settings import ALARM_AHEAD_MAX_MS
 from tocsin.text import utc_time
 from tocsin.upstream.windows import DAY_MS
+
+MISSED_MAX = 1_000  # slots of a cron expression that are counted as missed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class TaskSchedule:
     rerun: bool = False  # its last run was interrupted
     wake_at: int | None = None  # its last run asked for a run at this time
     enabled: bool = True
+    cron: Cron | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def clamped(schedule: TaskSchedule, *, now: int) -> TaskSchedule:
     """The schedule, with a last slot no further in the future than possible."""
     if schedule.last_slot_at <= now + schedule.cadence_ms:
         return schedule
-    return replace(schedule, last_slot_at=_grid(now, schedule.cadence_ms))
+    return replace(schedule, last_slot_at=_newest(now, schedule))
 
 
 def decide(
@@ -107,8 +112,8 @@ def _regular_slot(schedule: TaskSchedule, now: int) -> DueSlot:
         passed = max(1, (now - last) // schedule.effective_ms)
         at = last + passed * schedule.effective_ms
     else:
-        at = _grid(now, schedule.cadence_ms)
-        passed = (at - _grid(last, schedule.cadence_ms)) // schedule.cadence_ms
+        at = _newest(now, schedule)
+        passed = _slots_between(last, at, schedule)
     # A rerun belongs to the slot of the interrupted run, if no newer one has begun.
     return DueSlot(max(at, last), max(0, passed - 1)) if at <= now else DueSlot(last, 0)
 
@@ -119,15 +124,35 @@ def slot_after(last: int, schedule: TaskSchedule, now: int) -> int:
         return now
     if _stretched(schedule):
         return last + schedule.effective_ms
-    return _grid(last, schedule.cadence_ms) + schedule.cadence_ms
+    if schedule.cron is not None:
+        return schedule.cron.after(last)
+    return _newest(last, schedule) + schedule.cadence_ms
 
 
 def _stretched(schedule: TaskSchedule) -> bool:
-    return schedule.effective_ms > schedule.cadence_ms
+    return schedule.cron is None and schedule.effective_ms > schedule.cadence_ms
 
 
-def _grid(at: int, cadence_ms: int) -> int:
-    return at - at % cadence_ms
+def _newest(at: int, schedule: TaskSchedule) -> int:
+    """The newest slot that has begun at this time."""
+    if schedule.cron is None:
+        return at - at % schedule.cadence_ms
+    back_ms = MINUTE_MS
+    while (slot := schedule.cron.after(at - back_ms)) > at:
+        back_ms *= 4
+    while (following := schedule.cron.after(slot)) <= at:
+        slot = following
+    return slot
+
+
+def _slots_between(last: int, at: int, schedule: TaskSchedule) -> int:
+    """How many slots there are after `last` up to `at`; of a cron expression, `MISSED_MAX` are counted."""
+    if schedule.cron is None:
+        return (at - _newest(last, schedule)) // schedule.cadence_ms
+    count, slot = 0, schedule.cron.after(last)
+    while slot <= at and count <= MISSED_MAX:
+        count, slot = count + 1, schedule.cron.after(slot)
+    return count
 
 
 def check_pause(until: int, now: int, longest_ms: int) -> None:

@@ -76,6 +76,9 @@ class TaskState(Shape):
     wake_at: int | None = None  # its last run asked for a run at this time
     run_counts: dict[str, int] = field(default_factory=dict)  # by outcome
     recent_calls: list[int] = field(default_factory=list)  # of complete runs
+    attempt: int = 1  # of its last run, which may have repeated another
+    first_attempt_at: int = 0
+    steps: FreeForm = field(default_factory=dict)  # results of its last run's steps that must not be repeated
 
     @classmethod
     def __post_deserialize__(cls, task: "TaskState") -> "TaskState":
@@ -168,6 +171,10 @@ class SchedulerState:
     def begin(self, record: RunRecord) -> None:
         """Add a run to the history."""
         task = self.tasks[record.task]
+        if task.rerun and record.slot_at in {None, task.last_slot_at}:
+            task.attempt += 1
+        else:
+            task.attempt, task.first_attempt_at, task.steps = 1, record.started_at, {}
         self.run_seq = max(self.run_seq, record.id)
         self.open_runs[record.id] = record
         if record.slot_at is not None:
@@ -222,6 +229,12 @@ class SchedulerState:
             self.tasks[record.task].rerun = True
             ended.append(interrupted)
         return ended
+
+    def forget(self, storage: Storage, task: str) -> None:
+        """Remove what is stored about a task that no longer exists."""
+        self.tasks.pop(task, None)
+        self.written.pop(f"{TASK_PREFIX}{task}", None)
+        storage.delete(f"{TASK_PREFIX}{task}")
 
     def save(self, storage: Storage, *runs: RunRecord) -> None:
         """Write the changed records and these runs. Writes take effect at once and are committed with the turn.

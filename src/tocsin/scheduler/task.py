@@ -12,10 +12,12 @@ collaborators.
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from holdfast.errors import BindingMissing, UsageError
+from holdfast.schedule import Cron
 from holdfast.types import JSON, KV, Clock, Database, Logger
+from holdfast.values import encode
 from tocsin.errors import RunStopped
 from tocsin.settings import SLICE_MAX_MS
 from tocsin.shape import FreeForm
@@ -25,6 +27,8 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
+STEPS_MAX = 20  # of a run
+STEP_LENGTH_MAX = 4_096  # of a step's result, as JSON
 MARGIN_S = 15.0  # how long before the end of its slice a run stops at a checkpoint; at most a quarter of the slice
 
 
@@ -37,6 +41,17 @@ class ContextBindings:
     database: Database | None = None
     kv_store: KV | None = None
     in_hand: set[str] = field(default_factory=set)  # work in progress, so that no two runs do the same
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Which run this is. A run that is repeated after a crash or a limit has the same `first_at` (unix ms)."""
+
+    run: int = 0
+    slot_at: int | None = None
+    trigger: str = "refresh"
+    number: int = 1
+    first_at: int = 0
 
 
 class WorkContext:
@@ -100,8 +115,14 @@ class TaskContext(WorkContext):
         by_hand: bool = False,
         stop_reason: Callable[[], str | None] = lambda: None,
         on_progress: Callable[["TaskContext"], object] = lambda _: None,
+        attempt: Attempt = Attempt(),  # noqa: B008 - it is frozen
+        steps: dict[str, JSON] | None = None,
+        keep_steps: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(bindings, session)
+        self.attempt = attempt
+        self._steps = {} if steps is None else steps
+        self._keep_steps = keep_steps
         self.started_at = bindings.clock.now()
         self.by_hand = by_hand
         self.in_hand = bindings.in_hand
@@ -123,6 +144,24 @@ class TaskContext(WorkContext):
         self.done, self.total = done, total
         self.counters.update(counters)
         self._on_progress(self)
+
+    async def once(self, step: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do a step that must not be repeated, and return its result, which is JSON.
+
+        If this run is cut off later and repeated for its slot, the step is not done again: its stored result is
+        returned. If it is cut off during the step, nobody knows whether the step was done: it is done again.
+        """
+        if step not in self._steps:
+            if len(self._steps) >= STEPS_MAX:
+                raise UsageError(f"a run can have {STEPS_MAX} steps: {step!r:.40} is one too many")
+            result: Any = await work()
+            if len(encode(result, f"the result of the step {step!r:.40}")) > STEP_LENGTH_MAX:
+                raise UsageError(f"the result of the step {step!r:.40} is longer than {STEP_LENGTH_MAX:,} characters")
+            self._steps[step] = result
+            if self._keep_steps is not None:
+                await self._keep_steps()
+        kept: Any = self._steps[step]
+        return kept  # type: ignore[no-any-return]  # what the step returned, as JSON
 
     def checkpoint(self) -> None:
         """Call this between two units of work. Raises `RunStopped` when the run must end here."""
@@ -162,7 +201,8 @@ class Task:
     calls of a run. With `calls_per_run_max`, the cadence follows the calls that the newest runs actually made, up to
     that number. Without a complete run for two cadences, or for `overdue_after_ms` if that is longer, the service is
     not ready. `empty_result` is the result of a run that was cut off before it reported any progress. `why` explains
-    the cadence to the operator. `title` is what the console calls it; without one, its name. `woken_by` tells whether
+    the cadence to the operator. With `cron`, runs are at its times, and `cadence_ms` is how far they are apart at most.
+    `title` is what the console calls it; without one, its name. `woken_by` tells whether
     a run of another task, with these counters, asks for a run.
     """
 
@@ -178,6 +218,7 @@ class Task:
     empty_result: FreeForm = field(default_factory=dict, compare=False)
     why: str = field(default="", compare=False)
     title: str = field(default="", compare=False)
+    cron: Cron | None = field(default=None, compare=False)
     woken_by: Callable[[str, FreeForm], bool] = field(default=lambda _task, _counters: False, compare=False)
 
     def __post_init__(self) -> None:

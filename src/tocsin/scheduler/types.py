@@ -144,7 +144,7 @@ class TaskStatus(Shape):
 
     `cadence_reason` explains the effective cadence, `cadence_why` the configured one. `last_success_at` is the end of
     its last complete run. `sentence` describes its state. `condition` is its health; `problem` explains why it makes
-    the service not ready. `title` is its name for people.
+    the service not ready. `title` is its name for people. Of a job, `next_at` are the next times of its schedule.
     """
 
     enabled: bool
@@ -168,6 +168,7 @@ class TaskStatus(Shape):
     overdue_after_ms: int = 0  # overdue after this long without a complete run, or two cadences if longer
     title: str = ""
     paused_until: int | None = None  # of this task alone; `Status.paused_until` is that of all
+    next_at: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,312 @@
+"""Jobs: periodic tasks without code. A run of a job is one signed POST to a URL of the operator's.
+
+    {"job": "payouts", "run": 17, "slot": 1778706900000, "trigger": "alarm", "attempt": 1}
+
+The call is signed as the Standard Webhooks specification describes: `webhook-id`, `webhook-timestamp` (unix seconds),
+and `webhook-signature`, which is `v1,` and the Base64 of HMAC-SHA256 over `id.timestamp.body`. The id is the
+idempotency key: it stays the same when a run is repeated after a crash or a limit. The key of the HMAC is a setting; a
+job only names it.
+
+A JSON object with a status of 2xx is the result. 429, or any other status with Retry-After, makes the run limited: it
+is repeated when that has passed. Everything else is a failure. Redirects are not followed.
+"""
+
+import hmac
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from ipaddress import ip_address
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
+
+from holdfast.errors import UsageError, ValueRefused
+from holdfast.schedule import Cron, Every
+from holdfast.values import encode
+from tocsin import __version__
+from tocsin.errors import FetchError
+from tocsin.fetch import Fetch, FetchResponse, check_request, without_secrets
+from tocsin.scheduler.task import Task, TaskContext, TaskResult
+from tocsin.settings import CADENCE_MAX_MS, SLICE_MAX_MS
+from tocsin.shape import Shape
+from tocsin.text import long_duration, parse_duration
+from tocsin.upstream.client import read_retry_after
+
+JOBS_MAX = 100
+CADENCE_MIN_MS = 10_000
+RESULT_BYTES_MAX = 64 * 1024
+SHOWN_MAX = 200  # characters of an answer that is a failure
+LIMITED_MS = 60_000  # how long to wait after a 429 without Retry-After
+DAY_MS = 86_400_000
+NEXT_SHOWN = 5
+GAPS = 10  # times of a cron expression that tell how far they are apart
+
+JobAction: TypeAlias = Literal["add", "change", "remove", "pause", "resume", "apply"]
+JOB_ACTIONS: tuple[JobAction, ...] = get_args(JobAction)
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Shape):
+    """A job: which URL is called, and when.
+
+    It has either `every`, a duration such as `15m`, or `cron`, an expression of five fields in the time zone `zone`.
+    `limit` is how long a call may take. `upstream` is the one whose budget the called program spends, with
+    `calls_per_run` calls. The service is not ready without a complete run for `overdue_after`, or for two cadences if
+    that is longer. `secret` is the name of the key that signs the calls. A job that is not `enabled` is paused.
+    """
+
+    name: str
+    url: str
+    every: str | None = None
+    cron: str | None = None
+    zone: str = "UTC"
+    limit: str = "30s"
+    upstream: str | None = None
+    calls_per_run: float = 0.0
+    overdue_after: str | None = None
+    secret: str = "job"  # noqa: S105 - the name of one
+    title: str = ""
+    enabled: bool = True
+
+
+JOB_FIELDS = {field.name for field in fields(Job)}
+
+
+@dataclass(frozen=True, slots=True)
+class JobView(Shape):
+    """A job, and `next_at`: the next times of its schedule."""
+
+    job: Job
+    next_at: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class JobList(Shape):
+    """All jobs by name. `name` is the scheduler instance. `changed` describes what a change of them did."""
+
+    name: str | None
+    jobs: list[JobView]
+    changed: list[str]
+
+
+def schedule_of(job: Job) -> Every | Cron:
+    """When a job runs. Raises UsageError if it does not say so, or if it would run too often or too seldom."""
+    if (job.every is None) == (job.cron is None):
+        raise UsageError(f"The job {job.name} needs either every, such as 15m, or cron, such as 30 8 * * mon-fri.")
+    if job.cron is not None:
+        try:
+            return Cron(job.cron, job.zone)
+        except UsageError as error:
+            raise UsageError(f"The job {job.name}: {error}.") from None
+    period_ms = _duration(job, "every")
+    if not CADENCE_MIN_MS <= period_ms <= CADENCE_MAX_MS:
+        longest, shortest = long_duration(CADENCE_MAX_MS), long_duration(CADENCE_MIN_MS)
+        raise UsageError(f"The job {job.name}: every is from {shortest} to {longest}; use cron for rarer times.")
+    return Every(period_ms)
+
+
+def check_job(job: Job, upstreams: Mapping[str, object], secrets: Mapping[str, str]) -> None:
+    """Refuse a job that could not run, with what to change."""
+    schedule_of(job)
+    _check_url(job)
+    if not 1_000 <= _duration(job, "limit") <= SLICE_MAX_MS:
+        raise UsageError(f"The job {job.name}: limit is from 1 second to {long_duration(SLICE_MAX_MS)}.")
+    if job.overdue_after is not None:
+        _duration(job, "overdue_after")
+    if job.upstream is not None and job.upstream not in upstreams:
+        raise UsageError(f"The job {job.name}: there is no upstream {job.upstream!r:.40}; use {', '.join(upstreams)}.")
+    if not 0 <= job.calls_per_run <= 1_000_000 or (job.calls_per_run and job.upstream is None):
+        raise UsageError(f"The job {job.name}: calls_per_run is a number of calls to the upstream that it names.")
+    if job.secret not in secrets:
+        known = f"use {', '.join(secrets)}" if secrets else "set TOCSIN_JOB_SECRETS"
+        raise UsageError(f"The job {job.name}: there is no secret named {job.secret!r:.40}; {known}.")
+    if len(job.title) > 60 or not job.title.isprintable():
+        raise UsageError(f"The job {job.name}: a title is one line of at most 60 characters.")
+
+
+def _check_url(job: Job) -> None:
+    try:
+        check_request(job.url, "POST", {})
+        parts = urlsplit(job.url)
+    except UsageError:
+        raise UsageError(f"The job {job.name}: url looks like https://site.example/jobs/payouts.") from None
+    if "@" in parts.netloc or len(job.url) > 2_000:
+        raise UsageError(f"The job {job.name}: url has no user, and at most 2,000 characters.")
+    if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+        raise UsageError(f"The job {job.name}: url begins with https://, because http is not encrypted.")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _duration(job: Job, field: str) -> int:
+    text = getattr(job, field)
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"The job {job.name}: {field}={text!r:.40} {error}, such as 15m.") from None
+
+
+def changed_jobs(jobs: Mapping[str, Job], action: JobAction, given: list[Job]) -> tuple[dict[str, Job], list[str]]:
+    """Return the jobs after an action, and what it did. Of `given`, remove, pause and resume need only the names."""
+    names = [job.name for job in given]
+    if len(set(names)) < len(names):
+        raise UsageError("Two jobs have the same name.")
+    missing = sorted(set(names) - set(jobs))
+    if action == "add" and len(missing) < len(names):
+        raise UsageError(f"There is a job {(set(names) & set(jobs)).pop()} already: change it, or use another name.")
+    if action not in {"add", "apply"} and missing:
+        known = f"the jobs are {', '.join(jobs)}" if jobs else "there is none"
+        raise UsageError(f"There is no job {missing[0]!r:.40}; {known}.")
+    after = {} if action == "apply" else dict(jobs)
+    for job in given:
+        match action:
+            case "remove":
+                del after[job.name]
+            case "pause" | "resume":
+                after[job.name] = _replaced(jobs[job.name], enabled=action == "resume")
+            case _:
+                after[job.name] = job
+    if len(after) > JOBS_MAX:
+        raise UsageError(f"There can be at most {JOBS_MAX} jobs.")
+    return dict(sorted(after.items())), differences(jobs, after)
+
+
+def differences(before: Mapping[str, Job], after: Mapping[str, Job]) -> list[str]:
+    """What distinguishes two sets of jobs, a line for each."""
+    lines = [f"{name}: removed" for name in sorted(before.keys() - after.keys())]
+    for name, job in sorted(after.items()):
+        old = before.get(name)
+        if old is None:
+            lines.append(f"{name}: added, {words_of(job)}")
+            continue
+        pairs = [(field, getattr(old, field), getattr(job, field)) for field in sorted(JOB_FIELDS)]
+        changes = [f"{field} {_word(was)} → {_word(now)}" for field, was, now in pairs if was != now]
+        if changes:
+            lines.append(f"{name}: {', '.join(changes)}")
+    return lines
+
+
+def words_of(job: Job) -> str:
+    """When it runs and what it calls, in a few words."""
+    when = f"every {job.every}" if job.every is not None else f"{job.cron} ({job.zone})"
+    return f"{when}: {without_secrets(job.url)}"
+
+
+def _word(value: object) -> str:
+    return {None: "none", True: "yes", False: "no", "": "none"}.get(value, str(value))  # type: ignore[call-overload, no-any-return]  # a mixed table
+
+
+def _replaced(job: Job, **changes: Any) -> Job:  # noqa: ANN401 - the values of its fields
+    return Job(**{field: changes.get(field, getattr(job, field)) for field in JOB_FIELDS})
+
+
+def view_of(job: Job, now: int) -> JobView:
+    """A job with its next times. A stored job that this release cannot run has none."""
+    try:
+        return JobView(job, _times(schedule_of(job), now, NEXT_SHOWN))
+    except UsageError:
+        return JobView(job, [])
+
+
+def _times(schedule: Every | Cron, now: int, count: int) -> list[int]:
+    times: list[int] = []
+    for _ in range(count):
+        times.append(schedule.after(times[-1] if times else now))
+    return times
+
+
+def job_task(job: Job, fetch: Fetch, secrets: Mapping[str, str], now: int) -> Task:
+    """The task that runs a job."""
+    schedule = schedule_of(job)
+    if isinstance(schedule, Every):
+        cadence_ms, cron = schedule.period_ms, None
+    else:
+        gaps = pairwise(_times(schedule, now, GAPS))
+        cadence_ms, cron = max(later - earlier for earlier, later in gaps), schedule
+    limit_ms = _duration(job, "limit")
+
+    async def run(context: TaskContext) -> TaskResult:
+        return await call(job, context, fetch, secrets.get(job.secret), limit_ms / 1000)
+
+    return Task(
+        job.name,
+        cadence_ms,
+        # The call ends before the slice does, so that its failure says what happened.
+        min(SLICE_MAX_MS, limit_ms + 5_000),
+        run,
+        upstream=job.upstream,
+        calls_per_run=job.calls_per_run,
+        overdue_after_ms=0 if job.overdue_after is None else _duration(job, "overdue_after"),
+        enabled=job.enabled,
+        why=f"a job: {words_of(job)}",
+        title=job.title,
+        cron=cron,
+    )
+
+
+async def call(job: Job, context: TaskContext, fetch: Fetch, secret: str | None, limit_s: float) -> TaskResult:
+    """Call the URL once, and return what the answer means."""
+    if secret is None:
+        return TaskResult({}, f"there is no secret named {job.secret!r} in TOCSIN_JOB_SECRETS", error_kind="NoSecret")
+    this = context.attempt
+    body = json.dumps(
+        {"job": job.name, "run": this.run, "slot": this.slot_at, "trigger": this.trigger, "attempt": this.number}
+    ).encode()
+    headers = {
+        "content-type": "application/json",
+        "user-agent": f"tocsin/{__version__}",
+        **signed(f"{job.name}-{this.first_at}", context.clock.now() // 1000, body, secret),
+    }
+    try:
+        response = await fetch(
+            job.url, method="POST", headers=headers, body=body, timeout_s=limit_s, body_max=RESULT_BYTES_MAX
+        )
+    except FetchError as error:
+        return TaskResult({}, f"{error}", error_kind=type(error).__name__)
+    return judged(response, context.clock.now())
+
+
+def signed(message_id: str, at_s: int, body: bytes, secret: str) -> dict[str, str]:
+    """The headers of a signed call."""
+    signature = hmac.new(secret.encode(), f"{message_id}.{at_s}.".encode() + body, sha256).digest()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": f"v1,{b64encode(signature).decode()}",
+    }
+
+
+def judged(response: FetchResponse, now: int) -> TaskResult:
+    """What an answer means for the run. Pure."""
+    status, wait_ms = response.status, read_retry_after(response.headers, now)
+    if status == 429 or (status >= 400 and wait_ms is not None):
+        until = now + (LIMITED_MS if wait_ms is None else wait_ms)
+        return TaskResult(
+            {}, incomplete=f"the URL answered {status}: {_start(response)}", limited_until=until, progressed=False
+        )
+    if 300 <= status < 400:
+        return TaskResult({}, f"the URL answered {status}: redirects are not followed", error_kind="Redirected")
+    if not 200 <= status < 300:
+        return TaskResult({}, f"the URL answered {status}: {_start(response)}", error_kind="Refused")
+    try:
+        result: Any = json.loads(response.body) if response.body.strip() else {}
+        encode(result, "the result")  # it can be stored
+        json.dumps(result, ensure_ascii=False).encode()  # and shown
+    except (ValueError, RecursionError, ValueRefused):
+        result = None
+    if not isinstance(result, dict):
+        return TaskResult({}, f"the URL answered no JSON object: {_start(response)}", error_kind="Malformed")
+    return TaskResult(result)
+
+
+def _start(response: FetchResponse) -> str:
+    text = response.body[: SHOWN_MAX * 4].decode(errors="replace")
+    shown = "".join(char if char.isprintable() else " " for char in " ".join(text.split()))[:SHOWN_MAX]
+    return shown or "an empty body"

@@ -1,0 +1,453 @@
+"""Jobs without code: which are accepted, when they run, what is called, and what an answer means."""
+
+import asyncio
+import hmac
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import UsageError
+from holdfast_testing.virtual_time import VirtualClock
+from support.scheduler import MINUTE, Scheduler, scheduler
+from support.scheduler import Job as CodedTask
+from support.scripted_fetch import Handler, Request, ScriptedFetch, always, response
+from tocsin.errors import FetchTimeout
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.jobs import JOBS_MAX, Job, changed_jobs, check_job, job_task, judged
+from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.scheduler.types import AuditEntry
+
+SECRETS = {"job": "a-long-random-text"}
+PAYOUTS = Job("payouts", "https://site.example/jobs/payouts?region=eu", every="15m")
+OK = response({"paid": 3})
+EIGHT = int(datetime(2026, 3, 2, 8, 0, tzinfo=UTC).timestamp() * 1000)  # a Monday
+BY = AuditEntry("alice", "operator", "127.0.0.1", "add", "payouts")
+
+
+def at(hour: int, minute: int = 0, day: int = 2) -> int:
+    return int(datetime(2026, 3, day, hour, minute, tzinfo=UTC).timestamp() * 1000)
+
+
+def posts(handler: Handler) -> ScriptedFetch:
+    fetch = ScriptedFetch(handler)
+    fetch.method = "POST"
+    return fetch
+
+
+def with_jobs(path: Path, handler: Handler, *tasks: CodedTask, clock: VirtualClock | None = None) -> Any:
+    return scheduler(path, *tasks, fetch=posts(handler), clock=clock or VirtualClock(EIGHT))
+
+
+async def add(made: Scheduler, *jobs: Job, action: Any = "add") -> list[str]:
+    made.env.job_secrets = SECRETS
+    return (await made.client().change_jobs(action, [job.to_json() for job in jobs], BY)).changed
+
+
+def sent(fetch: Any) -> list[dict[str, Any]]:
+    return [json.loads(request.body) for request in fetch.requests]
+
+
+# What is accepted
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"every": None}, "needs either every, such as 15m, or cron, such as 30 8 * * mon-fri"),
+        ({"cron": "0 8 * * *"}, "needs either every"),
+        ({"every": "soon"}, "every='soon' is not a duration"),
+        ({"every": "9s"}, "every is from 10 seconds to 7 days; use cron for rarer times"),
+        ({"every": "8d"}, "use cron for rarer times"),
+        ({"every": None, "cron": "61 * * * *"}, "minute 61: use 0 to 59"),
+        ({"every": None, "cron": "0 8 * * *", "zone": "Mars/Base"}, "there is no time zone 'Mars/Base'"),
+        ({"url": "http://site.example/"}, "url begins with https://, because http is not encrypted"),
+        ({"url": "https://bob:pass@site.example/"}, "url has no user"),
+        ({"url": "ftp://site.example/"}, "url looks like https://site.example/jobs/payouts"),
+        ({"url": "https://site.example/a b"}, "url looks like"),
+        ({"limit": "15m"}, "limit is from 1 second to 14 minutes"),
+        ({"limit": "500ms"}, "limit is from 1 second"),
+        ({"overdue_after": "late"}, "overdue_after='late' is not a duration"),
+        ({"upstream": "bns"}, "there is no upstream 'bns'; use hiro"),
+        ({"calls_per_run": 5.0}, "calls_per_run is a number of calls to the upstream that it names"),
+        ({"secret": "site"}, "there is no secret named 'site'; use job"),
+        ({"title": "a\nb"}, "a title is one line of at most 60 characters"),
+    ],
+)
+def test_a_job_that_could_not_run_is_refused(changes: Mapping[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_job(replace(PAYOUTS, **changes), {"hiro": None}, SECRETS)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://site.example/", "http://127.0.0.1:8000/x", "http://localhost/x", "http://[::1]:9/"]
+)
+def test_https_is_demanded_except_on_this_machine(url: str) -> None:
+    check_job(replace(PAYOUTS, url=url, upstream="hiro", calls_per_run=2.5), {"hiro": None}, SECRETS)
+
+
+def test_without_any_secret_the_setting_is_named() -> None:
+    with pytest.raises(UsageError, match="set TOCSIN_JOB_SECRETS"):
+        check_job(PAYOUTS, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("action", "names", "sentence"),
+    [
+        ("add", ["a"], "There is a job a already"),
+        ("add", ["n", "n"], "Two jobs have the same name"),
+        ("change", ["n"], "There is no job 'n'; the jobs are a, b"),
+        ("remove", ["a", "n"], "There is no job 'n'"),
+        ("pause", ["n"], "There is no job 'n'"),
+        ("apply", [f"job{n}" for n in range(JOBS_MAX + 1)], "There can be at most 100 jobs"),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_refused(action: Any, names: list[str], sentence: str) -> None:
+    jobs = {name: replace(PAYOUTS, name=name) for name in ("a", "b")}
+    with pytest.raises(UsageError) as refused:
+        changed_jobs(jobs, action, [replace(PAYOUTS, name=name) for name in names])
+    assert sentence in str(refused.value)
+
+
+def test_a_set_is_applied_and_described() -> None:
+    """What is not in the set is removed; the difference has a line for each job."""
+    jobs = {name: replace(PAYOUTS, name=name) for name in ("a", "b", "c")}
+    given = [
+        jobs["b"],
+        replace(jobs["c"], every="1h", enabled=False),
+        replace(PAYOUTS, name="d", every=None, cron="0 8 * * *"),
+    ]
+
+    after, lines = changed_jobs(jobs, "apply", given)
+
+    assert list(after) == ["b", "c", "d"]
+    assert lines == [
+        "a: removed",
+        "c: enabled yes → no, every 15m → 1h",
+        "d: added, 0 8 * * * (UTC): https://site.example/jobs/payouts",
+    ]
+
+
+# What an answer means
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (200, b'{"a": 1}', TaskResult({"a": 1})),
+        (202, b" ", TaskResult({})),
+        (204, b"", TaskResult({})),
+        (200, b"[1]", TaskResult({}, "the URL answered no JSON object: [1]", error_kind="Malformed")),
+        (200, b"<p>hi\n</p>", TaskResult({}, "the URL answered no JSON object: <p>hi </p>", error_kind="Malformed")),
+        (200, b'{"a": NaN}', TaskResult({}, 'the URL answered no JSON object: {"a": NaN}', error_kind="Malformed")),
+        (302, b"", TaskResult({}, "the URL answered 302: redirects are not followed", error_kind="Redirected")),
+        (500, b"oh", TaskResult({}, "the URL answered 500: oh", error_kind="Refused")),
+        (404, b"", TaskResult({}, "the URL answered 404: an empty body", error_kind="Refused")),
+    ],
+)
+def test_what_an_answer_means(status: int, body: bytes, expected: TaskResult) -> None:
+    assert judged(FetchResponse(status, {}, body), EIGHT) == expected
+
+
+@pytest.mark.parametrize("body", [b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}", b'{"a": "\\ud800"}', b"[" * 60_000])
+def test_what_cannot_be_stored_or_shown_is_a_failure(body: bytes) -> None:
+    assert judged(FetchResponse(200, {}, body), EIGHT).error_kind == "Malformed"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "wait_ms"),
+    [(429, {}, 60_000), (429, {"retry-after": "7"}, 7_000), (503, {"retry-after": "120"}, 120_000)],
+)
+def test_a_limited_answer_says_when_to_repeat(status: int, headers: Mapping[str, str], wait_ms: int) -> None:
+    result = judged(FetchResponse(status, headers, b"busy"), EIGHT)
+    assert (result.limited_until, result.progressed) == (EIGHT + wait_ms, False)
+    assert result.incomplete == f"the URL answered {status}: busy"
+
+
+# Runs
+
+
+async def test_a_job_calls_its_url_on_the_grid_with_a_signature(tmp_path: Path) -> None:
+    """At once, and then at each quarter; the receiver can verify who calls, and when."""
+    async with with_jobs(tmp_path, always(OK)) as made:
+        assert await add(made, PAYOUTS) == ["payouts: added, every 15m: https://site.example/jobs/payouts"]
+        await asyncio.sleep(31 * 60)
+        requests: list[Request] = made.env.fetch.requests
+        status = await made.status()
+        audit = (await made.client().audit(5)).records
+
+    assert [request.url for request in requests] == [PAYOUTS.url] * 3
+    assert sent(made.env.fetch)[:2] == [
+        {"job": "payouts", "run": 1, "slot": EIGHT, "trigger": "alarm", "attempt": 1},
+        {"job": "payouts", "run": 2, "slot": at(8, 15), "trigger": "alarm", "attempt": 1},
+    ]
+    message = requests[1]
+    assert message.body is not None
+    assert message.headers["webhook-id"] == f"payouts-{at(8, 15)}"
+    assert message.headers["webhook-timestamp"] == str(at(8, 15) // 1000)
+    version, _, signature = message.headers["webhook-signature"].partition(",")
+    content = f"payouts-{at(8, 15)}.{at(8, 15) // 1000}.".encode() + message.body
+    assert version == "v1"
+    assert b64decode(signature) == hmac.new(b"a-long-random-text", content, sha256).digest()
+    assert status.last_result["payouts"] is not None
+    assert status.last_result["payouts"]["paid"] == 3
+    assert status.tasks["payouts"].next_at == [at(8, 45), at(9), at(9, 15), at(9, 30), at(9, 45)]
+    assert (status.tasks["payouts"].title, status.tasks["payouts"].condition) == ("Payouts", "ok")
+    assert [(each.action, each.target, each.outcome) for each in audit] == [("add", "payouts", "done")]
+
+
+async def test_a_cron_job_waits_for_its_time_and_catches_up_once(tmp_path: Path) -> None:
+    """In its zone; after a pause of two days it runs once, and the times that passed are counted."""
+    job = replace(PAYOUTS, every=None, cron="30 9 * * *", zone="Europe/Berlin")
+    async with with_jobs(tmp_path, always(OK)) as made:
+        await add(made, job)
+        await asyncio.sleep(29 * 60)
+        before = len(made.env.fetch.requests)
+        await asyncio.sleep(2 * 60)
+        first = sent(made.env.fetch)
+        await made.client().pause_until(at(12, 0, day=4), "payouts")
+        await asyncio.sleep(3 * 86_400)
+        slots = [each["slot"] for each in sent(made.env.fetch)]
+        task = (await made.status()).tasks["payouts"]
+
+    assert (before, [each["slot"] for each in first]) == (0, [at(8, 30)])
+    assert slots == [at(8, 30), at(8, 30, day=4), at(8, 30, day=5)]
+    assert (task.missed_slots, task.cadence_ms) == (1, 86_400_000)
+    assert task.next_due_at == at(8, 30, day=6)
+
+
+async def test_a_run_cut_off_by_a_crash_is_repeated_with_the_same_key(tmp_path: Path) -> None:
+    """The receiver sees that it is the same work: one result, however often it is called."""
+    clock = VirtualClock(EIGHT)
+
+    async def slow_then_quick(request: Request) -> FetchResponse:
+        await asyncio.sleep(20 if json.loads(request.body or b"")["attempt"] == 1 else 0)
+        return OK
+
+    async with with_jobs(tmp_path, slow_then_quick, clock=clock) as made:
+        await add(made, PAYOUTS)
+        await asyncio.sleep(5)
+        made.reset()
+        await made.client().status()
+        await asyncio.sleep(60)
+        requests, runs = made.env.fetch.requests, await made.runs("payouts")
+        await asyncio.sleep(15 * 60)
+
+    assert [request.headers["webhook-id"] for request in requests[:2]] == [f"payouts-{EIGHT}"] * 2
+    assert [(each["attempt"], each["slot"]) for each in sent(made.env.fetch)] == [
+        (1, EIGHT),
+        (2, EIGHT),
+        (1, at(8, 15)),
+    ]
+    assert [(run.outcome, run.trigger) for run in runs] == [("ok", "rerun"), ("interrupted", "alarm")]
+    assert requests[2].headers["webhook-id"] == f"payouts-{at(8, 15)}"
+
+
+async def test_a_limited_run_is_repeated_when_the_wait_is_over_with_the_same_key(tmp_path: Path) -> None:
+    answers = iter([response({}, status=429, headers={"retry-after": "120"}), OK])
+    async with with_jobs(tmp_path, lambda _: next(answers)) as made:
+        await add(made, PAYOUTS)
+        await asyncio.sleep(10)
+        limited = (await made.status()).tasks["payouts"]
+        await asyncio.sleep(150)
+        ids = [request.headers["webhook-id"] for request in made.env.fetch.requests]
+        runs = await made.runs("payouts")
+
+    assert limited.condition == "limited"
+    assert ids == [f"payouts-{EIGHT}"] * 2
+    assert [run.outcome for run in runs] == ["ok", "limited"]
+    assert runs[0].started_at == EIGHT + 120_000
+
+
+async def test_a_url_that_hangs_fails_within_its_limit_and_holds_up_nobody(tmp_path: Path) -> None:
+    """The time limit is the client's; other tasks keep their slots."""
+
+    async def hang(request: Request) -> FetchResponse:
+        await asyncio.sleep(request.timeout_s)
+        raise FetchTimeout("no complete response within 10 s")
+
+    other = CodedTask("tenero", 5 * MINUTE)
+    async with with_jobs(tmp_path, hang, other) as made:
+        await add(made, replace(PAYOUTS, limit="10s"))
+        await asyncio.sleep(11 * 60)
+        runs, task = await made.runs("payouts"), (await made.status()).tasks["payouts"]
+
+    assert [(run.outcome, run.duration_ms) for run in runs] == [("failed", 10_000)]
+    assert task.last_error is not None
+    assert (task.last_error.kind, task.last_error.message) == ("FetchTimeout", "no complete response within 10 s")
+    assert other.started == [EIGHT, EIGHT + 5 * MINUTE, EIGHT + 10 * MINUTE]
+
+
+async def test_a_refresh_returns_the_result_of_the_url(tmp_path: Path) -> None:
+    async with with_jobs(tmp_path, always(OK)) as made:
+        await add(made, PAYOUTS)
+        await asyncio.sleep(1)
+        result = await made.client().refresh("payouts")
+
+    assert (result.summary["paid"], result.run.outcome) == (3, "ok")
+    assert sent(made.env.fetch)[1] | {"run": 0} == {
+        "job": "payouts", "run": 0, "slot": None, "trigger": "refresh", "attempt": 1,
+    }  # fmt: skip
+
+
+async def test_jobs_survive_a_reset_and_follow_changes(tmp_path: Path) -> None:
+    """Changed, paused, resumed and removed; what was removed leaves nothing behind."""
+    async with with_jobs(tmp_path, always(OK)) as made:
+        await add(made, PAYOUTS)
+        await asyncio.sleep(1)
+        made.reset()
+        assert [each.job for each in (await made.client().jobs()).jobs] == [PAYOUTS]
+        await add(made, replace(PAYOUTS, every="1h"), action="change")
+        await asyncio.sleep(30 * 60)
+        hourly = len(made.env.fetch.requests)
+        paused = await add(made, PAYOUTS, action="pause")
+        await asyncio.sleep(3 * 3_600)
+        while_paused, condition = len(made.env.fetch.requests), (await made.status()).tasks["payouts"].condition
+        await add(made, PAYOUTS, action="resume")
+        await asyncio.sleep(1)
+        after = len(made.env.fetch.requests)
+        assert await add(made, PAYOUTS, action="remove") == ["payouts: removed"]
+        await asyncio.sleep(3 * 3_600)
+        entries, status = made.entries(), await made.status()
+
+    assert (hourly, paused) == (1, ["payouts: enabled yes → no"])
+    assert (while_paused, condition, after, len(made.env.fetch.requests)) == (1, "disabled", 2, 2)
+    assert "payouts" not in status.tasks
+    assert not [key for key in entries if key in {"job:payouts", "task:payouts"}]
+
+
+async def test_a_job_removed_during_its_run_ends_in_peace(tmp_path: Path) -> None:
+    async def slow(_request: Request) -> FetchResponse:
+        await asyncio.sleep(20)
+        return OK
+
+    async with with_jobs(tmp_path, slow) as made:
+        await add(made, PAYOUTS)
+        await asyncio.sleep(1)
+        await add(made, PAYOUTS, action="remove")
+        await asyncio.sleep(60)
+        entries, runs = made.entries(), await made.runs()
+
+    assert [(run.task, run.outcome) for run in runs] == [("payouts", "ok")]
+    assert not [key for key in entries if key.endswith(":payouts")]
+
+
+async def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
+    """Of several jobs none is added; the audit log has the reason; a name of Tocsin's own task is taken."""
+    async with with_jobs(tmp_path, always(OK), CodedTask("tenero", 5 * MINUTE)) as made:
+        for wrong in (replace(PAYOUTS, name="tenero"), replace(PAYOUTS, name="Bad Name"), replace(PAYOUTS, name="all")):
+            with pytest.raises(UsageError):
+                await add(made, PAYOUTS, wrong)
+        jobs, records = (await made.client().jobs()).jobs, (await made.client().audit(5)).records
+
+    assert jobs == []
+    assert [(record.outcome, record.detail) for record in records][-1] == (
+        "refused", "tenero is a task of Tocsin itself: give the job another name.",
+    )  # fmt: skip
+
+
+async def test_a_stored_job_that_this_release_cannot_run_is_reported_and_kept(tmp_path: Path) -> None:
+    """Its upstream or zone may be gone, or its name taken; everything else goes on."""
+    stored = {
+        "job:payouts": {**PAYOUTS.to_json(), "every": None, "cron": "0 8 * * *", "zone": "Mars/Base"},
+        "job:tenero": replace(PAYOUTS, name="tenero").to_json(),
+        "job:good": replace(PAYOUTS, name="good", upstream="gone").to_json(),
+        "job:broken": {"name": 5},
+    }
+    other = CodedTask("tenero", 5 * MINUTE)
+    async with scheduler(tmp_path, other, fetch=posts(always(OK)), clock=VirtualClock(EIGHT), stored=stored) as made:
+        made.env.job_secrets = SECRETS
+        await asyncio.sleep(5)
+        status, jobs = await made.status(), (await made.client().jobs()).jobs
+
+    assert list(status.tasks) == ["tenero", "good"]
+    assert {each.job.name: bool(each.next_at) for each in jobs} == {"good": True, "payouts": False, "tenero": True}
+    assert len(other.started) == 1
+    assert [line.fields["job"] for line in made.log.lines if line.event == "job.unusable"][:2] == ["payouts", "tenero"]
+
+
+async def test_a_secret_that_is_gone_is_a_failure_that_names_it(tmp_path: Path) -> None:
+    async with with_jobs(tmp_path, always(OK)) as made:
+        await add(made, PAYOUTS)
+        made.env.job_secrets = {}
+        await made.stub().reload()
+        (result,) = [await made.client().refresh("payouts")]
+
+    assert result.run.error is not None
+    assert result.run.error.message == "there is no secret named 'job' in TOCSIN_JOB_SECRETS"
+
+
+def test_a_task_of_a_cron_job_knows_how_far_its_runs_are_apart() -> None:
+    """On workdays: three days over the weekend."""
+    job = replace(PAYOUTS, every=None, cron="30 8 * * mon-fri")
+    assert job_task(job, posts(always(OK)), SECRETS, EIGHT).cadence_ms == 3 * 86_400_000
+
+
+# Steps that are not repeated
+
+
+async def test_a_step_is_done_once_in_the_attempts_of_a_slot(tmp_path: Path) -> None:
+    """After a crash its stored result is returned; in the next slot it is done again."""
+    done: list[str] = []
+
+    async def work(context: TaskContext) -> TaskResult:
+        async def charge() -> int:
+            done.append(f"charge {context.attempt.number}")
+            return 7
+
+        paid = await context.once("charge", charge)
+        await asyncio.sleep(30 if len(done) == 1 and context.attempt.number == 1 else 0)
+        return TaskResult({"paid": paid})
+
+    task = CodedTask("payouts", 15 * MINUTE, run=work, upstream=None, calls_per_run=0)
+    async with scheduler(tmp_path, task, clock=VirtualClock(EIGHT)) as made:
+        await asyncio.sleep(5)
+        made.reset()
+        await made.client().status()
+        await asyncio.sleep(10)
+        first = (await made.status()).last_result["payouts"]
+        again = list(done)
+        await asyncio.sleep(15 * 60)
+
+    assert first is not None
+    assert (first["paid"], again) == (7, ["charge 1"])
+    assert done == ["charge 1", "charge 1"]
+
+
+async def test_steps_are_bounded(tmp_path: Path) -> None:
+    async def long(context: TaskContext) -> TaskResult:
+        async def text() -> str:
+            return "x" * 4_096
+
+        await context.once("long", text)
+        return TaskResult({})
+
+    async def many(context: TaskContext) -> TaskResult:
+        async def nothing() -> None:
+            return None
+
+        for number in range(21):
+            await context.once(f"step {number}", nothing)
+        return TaskResult({})
+
+    tasks = [
+        CodedTask(name, 15 * MINUTE, run=run, upstream=None, calls_per_run=0)
+        for name, run in (("long", long), ("many", many))
+    ]
+    async with scheduler(tmp_path, *tasks, clock=VirtualClock(EIGHT)) as made:
+        await asyncio.sleep(5)
+        errors = {
+            name: task.last_error and task.last_error.message for name, task in (await made.status()).tasks.items()
+        }
+
+    assert errors == {
+        "long": "the result of the step 'long' is longer than 4,096 characters",
+        "many": "a run can have 20 steps: 'step 20' is one too many",
+    }
