@@ -707,7 +707,7 @@
  * `cadenceReason` explains the effective cadence, `cadenceWhy` the configured one. `lastSuccessAt` is the end of
  * its last complete run. `sentence` describes its state. `condition` is its health; `problem` explains why it
  * makes
- * the service not ready. `title` is its name for people.
+ * the service not ready. `title` is its name for people. Of a job, `nextAt` are the next times of its schedule.
  *
  * @typedef {{
  *   enabled: boolean,
@@ -731,6 +731,7 @@
  *   overdueAfterMs?: number,
  *   title?: string,
  *   pausedUntil?: number | null,
+ *   nextAt?: number[],
  * }} TaskStatus
  */
 
