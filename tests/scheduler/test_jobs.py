@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from holdfast_testing.virtual_time import VirtualClock
 
 from holdfast.errors import UsageError
+from holdfast.testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Scheduler, scheduler
 from support.scheduler import Job as CodedTask
 from support.scripted_fetch import Handler, Request, ScriptedFetch, always, response
