@@ -276,7 +276,7 @@ def test_every_secret_is_known_to_be_one() -> None:
     shown = {value for value in secrets.values() if isinstance(value, str)}
     pairs = {key.secret for value in secrets.values() if isinstance(value, tuple) for key in value}
     assert set(secret_values(Settings(**secrets))) == shown | pairs
-    assert len(pairs) == 10
+    assert len(pairs) == 12
     capabilities = {"alert_url", "heartbeat_url"}  # anybody who knows such a URL can post to it
     named = {one.name for one in fields(Settings) if re.search("key|secret", one.name)}
     assert named | capabilities == set(secrets)

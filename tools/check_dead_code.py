@@ -36,6 +36,7 @@ EXCEPTIONS = {
     "new_unique_id": CLOUDFLARE,
     "last_row_id": CLOUDFLARE,
     "database_size": CLOUDFLARE,
+    "once": "tasks of a deployment's own use it: docs/tasks.md",
     "refreshNow": JAVASCRIPT,
     "pauseUntil": JAVASCRIPT,
     "data_received": UVICORN,

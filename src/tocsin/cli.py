@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError, UsageError
 from tocsin import __version__
 from tocsin.commands import agents as agent_commands
 from tocsin.commands import data as data_commands
+from tocsin.commands import jobs as job_commands
 from tocsin.commands import operate as operator_commands
 from tocsin.commands import rounds as round_commands
 from tocsin.commands.data import DataDir
@@ -111,6 +112,7 @@ def runs(
 
 
 operator_commands.register(app)
+job_commands.register(app)
 
 
 @app.command(rich_help_panel=COMPETITION)

@@ -416,8 +416,8 @@ def test_the_help_groups_the_commands() -> None:
     del groups["Options"]
     assert list(groups) == ["Watch", "Act", "Competition", "Data", "Service"]
     assert groups == {
-        "Watch": ["status", "runs", "audit", "events"],
-        "Act": ["refresh", "pause", "resume", "recheck"],
+        "Watch": ["status", "runs", "audit", "jobs", "events"],
+        "Act": ["refresh", "pause", "resume", "recheck", "job"],
         "Competition": ["prices", "board", "recount", "explain", "refusals", "agents", "round"],
         "Data": ["backup", "verify", "restore", "import", "rebuild", "export"],
         "Service": ["check", "doctor", "serve", "reload", "simulate"],

@@ -20,7 +20,17 @@ from support.scheduler import Job as CodedTask
 from support.scripted_fetch import Handler, Request, ScriptedFetch, always, response
 from tocsin.errors import FetchTimeout
 from tocsin.fetch import FetchResponse
-from tocsin.scheduler.jobs import JOBS_MAX, Job, changed_jobs, check_job, job_task, judged
+from tocsin.scheduler.jobs import (
+    BY_NAME,
+    JOBS_MAX,
+    Job,
+    JobChange,
+    changed_jobs,
+    check_job,
+    job_task,
+    judged,
+    read_change,
+)
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import AuditEntry
 
@@ -45,9 +55,15 @@ def with_jobs(path: Path, handler: Handler, *tasks: CodedTask, clock: VirtualClo
     return scheduler(path, *tasks, fetch=posts(handler), clock=clock or VirtualClock(EIGHT))
 
 
+def change_of(action: Any, *jobs: Job) -> JobChange:
+    if action in BY_NAME:
+        return JobChange(action, names=[job.name for job in jobs])
+    return JobChange(action, list(jobs))
+
+
 async def add(made: Scheduler, *jobs: Job, action: Any = "add") -> list[str]:
     made.env.job_secrets = SECRETS
-    return (await made.client().change_jobs(action, [job.to_json() for job in jobs], BY)).changed
+    return (await made.client().change_jobs(change_of(action, *jobs), BY)).changed
 
 
 def sent(fetch: Any) -> list[dict[str, Any]]:
@@ -112,7 +128,7 @@ def test_without_any_secret_the_setting_is_named() -> None:
 def test_a_change_that_makes_no_sense_is_refused(action: Any, names: list[str], sentence: str) -> None:
     jobs = {name: replace(PAYOUTS, name=name) for name in ("a", "b")}
     with pytest.raises(UsageError) as refused:
-        changed_jobs(jobs, action, [replace(PAYOUTS, name=name) for name in names])
+        changed_jobs(jobs, change_of(action, *(replace(PAYOUTS, name=name) for name in names)))
     assert sentence in str(refused.value)
 
 
@@ -125,7 +141,7 @@ def test_a_set_is_applied_and_described() -> None:
         replace(PAYOUTS, name="d", every=None, cron="0 8 * * *"),
     ]
 
-    after, lines = changed_jobs(jobs, "apply", given)
+    after, lines = changed_jobs(jobs, JobChange("apply", given))
 
     assert list(after) == ["b", "c", "d"]
     assert lines == [
@@ -133,6 +149,40 @@ def test_a_set_is_applied_and_described() -> None:
         "c: enabled yes → no, every 15m → 1h",
         "d: added, 0 8 * * * (UTC): https://site.example/jobs/payouts",
     ]
+
+
+def adding(**job: Any) -> Any:
+    return {"action": "add", "jobs": [job]}
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ([], "Give an object with action, one of add, change, remove, pause, resume, apply"),
+        ({"action": "stop"}, "Give an object with action"),
+        ({"action": "pause", "name": "payouts"}, 'such as {"action": "pause", "names": ["payouts"]}'),
+        ({"action": "pause"}, "pause needs names."),
+        ({"action": "pause", "names": [5]}, "names a list of texts"),
+        ({"action": "add", "names": ["payouts"]}, "add needs jobs."),
+        ({"action": "add", "jobs": []}, "add needs jobs."),
+        ({"action": "add", "jobs": ["payouts"]}, "A job has no field 'payouts'"),
+        ({"action": "apply", "jobs": [], "dryRun": 1}, "dryRun is true or false"),
+        (adding(name="a", url="u", evry="5m"), "A job has no field 'evry'. The fields are: name, url, every, cron"),
+        (adding(name="a"), "A job needs a url."),
+        (adding(name="a", url="u", every=15), "every is a text, not 15."),
+        (adding(name="a", url="u", enabled=1), "enabled is true or false, not 1."),
+        (adding(name="a", url="u", callsPerRun=True), "callsPerRun is a number, not True."),
+    ],
+)
+def test_a_wrong_body_is_refused_with_a_sentence(body: Any, sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_change(body)
+    assert sentence in str(refused.value)
+
+
+def test_a_body_is_read_with_the_defaults_of_a_job() -> None:
+    body: Any = {"action": "apply", "jobs": [{"name": "a", "url": "https://a.example/", "every": "5m", "cron": None}]}
+    assert read_change(body) == JobChange("apply", [Job("a", "https://a.example/", every="5m")])
 
 
 # What an answer means

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         RoundReward,
         RoundRow,
     )
+    from tocsin.scheduler.jobs import JobList, JobView
     from tocsin.scheduler.types import AuditList, DayList, Health, RefreshResult, Reloaded, RunList, Status, TaskStatus
     from tocsin.shape import FreeForm
     from tocsin.swaps.types import RecentRefusal, RefusalPage, SubmitAnswer, TradeVerdict
@@ -169,6 +170,25 @@ def days(days: DayList) -> Iterable[RenderableType]:
                 short_duration(totals.duration_max_ms),
             )
     yield table if days.days else "No runs yet."
+
+
+def jobs(found: JobList) -> Iterable[RenderableType]:
+    table = table_of("job", "runs", "next", "calls")
+    for view in found.jobs:
+        each = view.job
+        when = f"every {each.every}" if each.every is not None else f"{each.cron} ({each.zone})"
+        at = shown_instant(view.next_at[0]) if view.next_at and each.enabled else "paused" if view.next_at else "never"
+        table.add_row(each.name, when, at, escape(each.url))
+    yield table if found.jobs else "No jobs yet: `tocsin job add NAME --to URL --every 15m` adds one."
+
+
+def job(view: JobView) -> Iterable[RenderableType]:
+    table = table_of("field", "value")
+    for name, value in view.job.to_json().items():
+        if value not in {None, ""}:
+            table.add_row(name, escape(str(value)))
+    yield table
+    yield f"Next: {', '.join(map(shown_instant, view.next_at)) or 'never: this release cannot run it'}"
 
 
 def audit(audit: AuditList) -> Iterable[RenderableType]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.types import JSON
-from tocsin.scheduler.jobs import JobAction, JobList
+from tocsin.scheduler.jobs import JobChange, JobList
 from tocsin.scheduler.types import (
     AuditEntry,
     AuditList,
@@ -94,8 +94,8 @@ class SchedulerClient:
     async def jobs(self) -> JobList:
         return JobList.from_json(await self._stub.jobs())
 
-    async def change_jobs(self, action: JobAction, given: list[FreeForm], by: AuditEntry | None = None) -> JobList:
-        return JobList.from_json(await self._stub.change_jobs(action, given, None if by is None else by.to_json()))
+    async def change_jobs(self, change: JobChange, by: AuditEntry | None = None) -> JobList:
+        return JobList.from_json(await self._stub.change_jobs(change.to_json(), None if by is None else by.to_json()))
 
     async def audit_begin(self, entry: AuditEntry) -> str:
         """Record an action that is about to be done. Returns the record's id."""

@@ -15,7 +15,7 @@ import hmac
 import json
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from ipaddress import ip_address
 from itertools import pairwise
@@ -24,13 +24,14 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.schedule import Cron, Every
+from holdfast.types import JSON
 from holdfast.values import encode
 from tocsin import __version__
 from tocsin.errors import FetchError
 from tocsin.fetch import Fetch, FetchResponse, check_request, without_secrets
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import CADENCE_MAX_MS, SLICE_MAX_MS
-from tocsin.shape import Shape
+from tocsin.shape import FreeForm, Shape, camel_case
 from tocsin.text import long_duration, parse_duration
 from tocsin.upstream.client import read_retry_after
 
@@ -44,17 +45,18 @@ NEXT_SHOWN = 5
 GAPS = 10  # times of a cron expression that tell how far they are apart
 
 JobAction: TypeAlias = Literal["add", "change", "remove", "pause", "resume", "apply"]
-JOB_ACTIONS: tuple[JobAction, ...] = get_args(JobAction)
+BY_NAME: tuple[JobAction, ...] = ("remove", "pause", "resume")  # these need only names
 
 
 @dataclass(frozen=True, slots=True)
 class Job(Shape):
-    """A job: which URL is called, and when.
+    """A job: which `url` is called, and when.
 
-    It has either `every`, a duration such as `15m`, or `cron`, an expression of five fields in the time zone `zone`.
-    `limit` is how long a call may take. `upstream` is the one whose budget the called program spends, with
-    `calls_per_run` calls. The service is not ready without a complete run for `overdue_after`, or for two cadences if
-    that is longer. `secret` is the name of the key that signs the calls. A job that is not `enabled` is paused.
+    `name` is a lower-case word, `title` what the console calls it. It has either `every`, a duration such as `15m`, or
+    `cron`, an expression of five fields in the time zone `zone`. `limit` is how long a call may take. `upstream` is the
+    one whose budget the called program spends, with `calls_per_run` calls. The service is not ready without a complete
+    run for `overdue_after`, or for two cadences if that is longer. `secret` is the name of the key that signs the
+    calls. A job that is not `enabled` is paused.
     """
 
     name: str
@@ -71,12 +73,27 @@ class Job(Shape):
     enabled: bool = True
 
 
-JOB_FIELDS = {field.name for field in fields(Job)}
+JOB_FIELDS = {each.name for each in fields(Job)}
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange(Shape):
+    """An operator's change of jobs.
+
+    `jobs` are those to add or to change, or the whole set to apply; `names` those to remove, pause or resume. `reason`
+    is for the audit log. With `dry_run`, the answer says what would change, and nothing does.
+    """
+
+    action: JobAction
+    jobs: list[Job] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    reason: str | None = None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobView(Shape):
-    """A job, and `next_at`: the next times of its schedule."""
+    """A `job`, and `next_at`: the next times of its schedule."""
 
     job: Job
     next_at: list[int]
@@ -84,11 +101,47 @@ class JobView(Shape):
 
 @dataclass(frozen=True, slots=True)
 class JobList(Shape):
-    """All jobs by name. `name` is the scheduler instance. `changed` describes what a change of them did."""
+    """All `jobs` by name. `name` is the scheduler instance. `changed` has a line for each job that changed."""
 
     name: str | None
     jobs: list[JobView]
     changed: list[str]
+
+
+def read_change(body: JSON) -> JobChange:
+    """An operator's change. Refuses a wrong field by its name."""
+    known = {camel_case(each.name) for each in fields(JobChange)}
+    if not isinstance(body, dict) or body.get("action") not in get_args(JobAction) or not body.keys() <= known:
+        raise UsageError(
+            f"Give an object with action, one of {', '.join(get_args(JobAction))}, and any of jobs, names, reason,"
+            ' dryRun, such as {"action": "pause", "names": ["payouts"]}.'
+        )
+    jobs, names, reason = body.get("jobs", []), body.get("names", []), body.get("reason")
+    if not isinstance(jobs, list) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UsageError("jobs is a list of jobs, names a list of texts.")
+    if not isinstance(reason, str | None) or type(body.get("dryRun", False)) is not bool:
+        raise UsageError("reason is a text, dryRun is true or false.")
+    by_name = body["action"] in BY_NAME
+    if (by_name and (jobs or not names)) or (not by_name and (names or (not jobs and body["action"] != "apply"))):
+        raise UsageError(f"{body['action']} needs {'names' if by_name else 'jobs'}.")
+    return JobChange.from_json({**body, "jobs": [_checked_fields(job) for job in jobs]})
+
+
+def _checked_fields(job: JSON) -> FreeForm:
+    """The JSON of a job, if its fields have the right names and types."""
+    known = [camel_case(each.name) for each in fields(Job)]
+    if not isinstance(job, dict) or not job.keys() <= set(known):
+        named = min(job.keys() - set(known)) if isinstance(job, dict) else job
+        raise UsageError(f"A job has no field {named!r:.40}. The fields are: {', '.join(known)}.")
+    for name, value in job.items():
+        kinds = {"enabled": (bool, "true or false"), "callsPerRun": (int | float, "a number")}
+        kind, words = kinds.get(name, (str | None, "a text"))
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise UsageError(f"{name} is {words}, not {value!r:.40}.")
+    for name in ("name", "url"):
+        if not job.get(name):
+            raise UsageError(f"A job needs a {name}.")
+    return {name: value for name, value in job.items() if value is not None}
 
 
 def schedule_of(job: Job) -> Every | Cron:
@@ -153,9 +206,10 @@ def _duration(job: Job, field: str) -> int:
         raise UsageError(f"The job {job.name}: {field}={text!r:.40} {error}, such as 15m.") from None
 
 
-def changed_jobs(jobs: Mapping[str, Job], action: JobAction, given: list[Job]) -> tuple[dict[str, Job], list[str]]:
-    """Return the jobs after an action, and what it did. Of `given`, remove, pause and resume need only the names."""
-    names = [job.name for job in given]
+def changed_jobs(jobs: Mapping[str, Job], change: JobChange) -> tuple[dict[str, Job], list[str]]:
+    """Return the jobs after a change, and what it did."""
+    action = change.action
+    names = [*change.names, *(job.name for job in change.jobs)]
     if len(set(names)) < len(names):
         raise UsageError("Two jobs have the same name.")
     missing = sorted(set(names) - set(jobs))
@@ -165,14 +219,12 @@ def changed_jobs(jobs: Mapping[str, Job], action: JobAction, given: list[Job]) -
         known = f"the jobs are {', '.join(jobs)}" if jobs else "there is none"
         raise UsageError(f"There is no job {missing[0]!r:.40}; {known}.")
     after = {} if action == "apply" else dict(jobs)
-    for job in given:
-        match action:
-            case "remove":
-                del after[job.name]
-            case "pause" | "resume":
-                after[job.name] = _replaced(jobs[job.name], enabled=action == "resume")
-            case _:
-                after[job.name] = job
+    after |= {job.name: job for job in change.jobs}
+    for name in change.names:
+        if action == "remove":
+            del after[name]
+        else:
+            after[name] = replace(jobs[name], enabled=action == "resume")
     if len(after) > JOBS_MAX:
         raise UsageError(f"There can be at most {JOBS_MAX} jobs.")
     return dict(sorted(after.items())), differences(jobs, after)
@@ -201,10 +253,6 @@ def words_of(job: Job) -> str:
 
 def _word(value: object) -> str:
     return {None: "none", True: "yes", False: "no", "": "none"}.get(value, str(value))  # type: ignore[call-overload, no-any-return]  # a mixed table
-
-
-def _replaced(job: Job, **changes: Any) -> Job:  # noqa: ANN401 - the values of its fields
-    return Job(**{field: changes.get(field, getattr(job, field)) for field in JOB_FIELDS})
 
 
 def view_of(job: Job, now: int) -> JobView:

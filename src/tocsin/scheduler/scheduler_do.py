@@ -32,7 +32,7 @@ from tocsin.scheduler.history import (
     read_days,
     read_lines,
 )
-from tocsin.scheduler.jobs import Job, JobAction, JobList, changed_jobs, check_job, job_task, view_of
+from tocsin.scheduler.jobs import Job, JobChange, JobList, changed_jobs, check_job, job_task, view_of
 from tocsin.scheduler.run import KeptLines, Run, RunLogger
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide, due_at
 from tocsin.scheduler.state import TaskState, load_state
@@ -320,19 +320,22 @@ class SchedulerDO(DurableObject):
     async def jobs(self) -> FreeForm:
         return self._job_list([]).to_json()
 
-    async def change_jobs(self, action: JobAction, given: list[JSON], by: FreeForm | None = None) -> FreeForm:
-        """Add, change, remove, pause or resume jobs, or apply a whole set; all of it or nothing."""
+    async def change_jobs(self, asked: FreeForm, by: FreeForm | None = None) -> FreeForm:
+        """Make a `JobChange`: all of it or nothing."""
+        wanted = JobChange.from_json(asked)
         changed: list[str] = []
 
         def change() -> str:
-            jobs = [Job.from_json(job) for job in given]
-            after, lines = changed_jobs(self._jobs, action, jobs)
+            after, lines = changed_jobs(self._jobs, wanted)
             for name, job in after.items():
                 if job != self._jobs.get(name):
                     if name == "all" or any(task.name == name for task in self.env.tasks):
                         raise UsageError(f"{name} is a task of Tocsin itself: give the job another name.")
                     check_job(job, self.env.upstreams, self.env.job_secrets)
                     job_task(job, self.env.fetch, self.env.job_secrets, self.env.clock.now())  # it refuses a bad name
+            changed.extend(lines)
+            if wanted.dry_run:
+                return ""
             removed = self._jobs.keys() - after.keys()
             for name in removed:
                 self.ctx.storage.delete(f"{JOB_PREFIX}{name}")
@@ -341,10 +344,9 @@ class SchedulerDO(DurableObject):
             self.ctx.storage.put({f"{JOB_PREFIX}{name}": job.to_json() for name, job in after.items()})
             self._jobs = after
             self._adopt()
-            changed.extend(lines)
             return "; ".join(lines) or "nothing changed"
 
-        await self._audit.record(by, change)
+        await self._audit.record(None if wanted.dry_run else by, change)
         return self._job_list(changed).to_json()
 
     def _job_list(self, changed: list[str]) -> JobList:

@@ -2,7 +2,7 @@
 
 import { now, setAge, setCountdown } from "./clock.js";
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
-import { clock, count, duration, NONE, span } from "./format.js";
+import { clock, count, duration, moment, NONE, span } from "./format.js";
 import { resultWords, taskTitle } from "./task-words.js";
 
 /**
@@ -28,6 +28,7 @@ function makeCard(name, refresh) {
 		el("div", { class: "running" }, part("progress", "bar", { "aria-label": `Progress of ${title}` }), part("small", "progress")),
 		el("dl", {}, fact("Next run", "next"), fact("Last run", "last"), fact("Cadence", "cadence"), fact("Failures in a row", "failures")),
 		part("p", "result", { class: "note" }),
+		part("p", "times", { class: "note" }),
 		part("p", "why", { class: "note", "data-mood": "warn" }),
 		el(
 			"footer",
@@ -50,6 +51,7 @@ function updateCard(card, name, task, status, last) {
 		cadence: (stretched ? `${span(task.effectiveCadenceMs)} instead of ` : "every ") + span(task.cadenceMs),
 		failures: count(failures) + missed,
 		result: last ? resultWords(last.result) : "",
+		times: task.nextAt?.length ? `Next times: ${task.nextAt.map(moment).join(", ")}` : "",
 		why: whyOf(task, heldUntil, stretched),
 	};
 	for (const [which, text] of Object.entries(texts)) setText(part(which), text);

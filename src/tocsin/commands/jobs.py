@@ -1,0 +1,187 @@
+"""`tocsin jobs` and `tocsin job …`: periodic calls of URLs, which the scheduler's object stores."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.errors import UsageError
+from holdfast.types import JSON
+from tocsin.commands.options import ACT, WATCH, AsJson, Connect, Reason, calls_service, print_answer
+
+if TYPE_CHECKING:
+    from tocsin.commands.client import ServiceClient
+    from tocsin.scheduler.jobs import JobList
+
+PATH = "/api/admin/jobs"
+FILE_KEYS = "url, every, cron, zone, limit, upstream, calls_per_run, overdue_after, secret, title, enabled"
+
+job = typer.Typer(no_args_is_help=True, help="Add, change and remove jobs: periodic calls of a URL.")
+Name = Annotated[str, typer.Argument(help="The job's name, such as payouts.", metavar="NAME")]
+Url = Annotated[str | None, typer.Option("--to", help="The URL to call.", metavar="URL")]
+Every = Annotated[str | None, typer.Option(help="90s, 15m, 2h, 1d.", metavar="DURATION")]
+Cron = Annotated[str | None, typer.Option(help="Five fields: '30 8 * * mon-fri'.", metavar="EXPRESSION")]
+Zone = Annotated[str | None, typer.Option(help="Of --cron, such as Europe/Berlin; UTC by default.")]
+Limit = Annotated[str | None, typer.Option(help="How long a call may take; 30s by default.", metavar="DURATION")]
+Upstream = Annotated[str | None, typer.Option(help="Whose budget the called program spends: hiro or tenero.")]
+Calls = Annotated[float | None, typer.Option("--calls-per-run", min=0, help="How many calls to the upstream.")]
+OverdueAfter = Annotated[str | None, typer.Option(help="Not ready after this long.", metavar="DURATION")]
+Secret = Annotated[str | None, typer.Option(help="The name of a key in TOCSIN_JOB_SECRETS; job by default.")]
+Title = Annotated[str | None, typer.Option(help="What the console calls it.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=WATCH)(jobs)
+    app.add_typer(job, name="job", rich_help_panel=ACT)
+
+
+@calls_service
+def jobs(connect: Connect, as_json: AsJson = False) -> None:
+    """List the jobs, with their schedules and the next time of each."""
+    from tocsin.commands import render
+
+    answer, found = _jobs(connect())
+    print_answer(answer, as_json, render.jobs(found))
+
+
+@job.command()
+@calls_service
+def show(connect: Connect, name: Name, as_json: AsJson = False) -> None:
+    """Show a job with the next five times of its schedule."""
+    from tocsin.commands import render
+
+    _, found = _jobs(connect())
+    view = next((each for each in found.jobs if each.job.name == name), None)
+    if view is None:
+        raise UsageError(f"There is no job {name!r:.40}. `tocsin jobs` lists them.")
+    print_answer(view.to_json(), as_json, render.job(view))
+
+
+def _defining(action: str, text: str) -> Callable[..., None]:
+    """The command that adds a job, or changes one: both have the same options."""
+
+    def define(
+        connect: Connect,
+        name: Name,
+        to: Url = None,
+        every: Every = None,
+        cron: Cron = None,
+        zone: Zone = None,
+        limit: Limit = None,
+        upstream: Upstream = None,
+        calls_per_run: Calls = None,
+        overdue_after: OverdueAfter = None,
+        secret: Secret = None,
+        title: Title = None,
+        as_json: AsJson = False,
+        reason: Reason = None,
+    ) -> None:
+        fields: dict[str, JSON] = {
+            "url": to,
+            "every": every,
+            "cron": cron,
+            "zone": zone,
+            "limit": limit,
+            "upstream": upstream,
+            "callsPerRun": calls_per_run,
+            "overdueAfter": overdue_after,
+            "secret": secret,
+            "title": title,
+        }
+        given = {field: value for field, value in fields.items() if value is not None}
+        client, before = connect(), dict[str, JSON]()
+        if action == "change":
+            _, found = _jobs(client)
+            before = next((each.job.to_json() for each in found.jobs if each.job.name == name), {"url": to or "-"})
+            before |= {other: None for one, other in (("every", "cron"), ("cron", "every")) if one in given}
+        _send(client, as_json, reason, action=action, jobs=[{**before, "name": name, **given}])
+
+    define.__doc__ = text
+    return calls_service(define)
+
+
+job.command("add")(_defining("add", "Add a job: tocsin job add payouts --to https://site.example/pay --every 15m."))
+job.command("change")(_defining("change", "Change what is given, and keep the rest."))
+
+
+@job.command()
+@calls_service
+def remove(connect: Connect, name: Name, as_json: AsJson = False, reason: Reason = None) -> None:
+    """Remove a job. A run under way ends first."""
+    _send(connect(), as_json, reason, action="remove", names=[name])
+
+
+@job.command()
+@calls_service
+def pause(connect: Connect, name: Name, as_json: AsJson = False, reason: Reason = None) -> None:
+    """Pause a job until it is resumed. `tocsin pause --task NAME --for 2h` ends by itself."""
+    _send(connect(), as_json, reason, action="pause", names=[name])
+
+
+@job.command()
+@calls_service
+def resume(connect: Connect, name: Name, as_json: AsJson = False, reason: Reason = None) -> None:
+    """Let a paused job run again."""
+    _send(connect(), as_json, reason, action="resume", names=[name])
+
+
+@job.command()
+@calls_service
+def apply(
+    connect: Connect,
+    file: Annotated[Path, typer.Argument(help="A TOML file with a table [jobs.NAME] for each job.", metavar="FILE")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    reason: Reason = None,
+) -> None:
+    """Make the jobs equal to a file: show the difference, ask, and apply it. What is not in the file is removed."""
+    wanted = read_jobs_file(file)
+    client = connect()
+    body: dict[str, JSON] = {"action": "apply", "jobs": [*wanted]}
+    lines = _changed(client, {**body, "dryRun": True})
+    if not as_json:
+        typer.echo("\n".join(lines) or "Nothing to change.")
+    if lines and not yes and not typer.confirm("Apply this?", err=True):
+        raise typer.Exit(1)
+    if lines or as_json:
+        _send(client, as_json, reason, quiet=True, **body)
+
+
+def read_jobs_file(path: Path) -> list[JSON]:
+    """The jobs of a TOML file, with the names of fields as the API has them."""
+    import tomllib
+
+    from tocsin.shape import camel_case
+
+    try:
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}.") from None
+    jobs = found.pop("jobs", {})
+    if found or not isinstance(jobs, dict) or not all(isinstance(table, dict) for table in jobs.values()):
+        raise UsageError(f"{path}: give each job a table, such as [jobs.payouts], with {FILE_KEYS}.")
+    return [{"name": name, **{camel_case(key): value for key, value in table.items()}} for name, table in jobs.items()]
+
+
+def _jobs(client: "ServiceClient") -> "tuple[JSON, JobList]":
+    from tocsin.scheduler.jobs import JobList
+
+    answer = client.get(PATH, keyed=True)
+    return answer, client.read(JobList, answer)
+
+
+def _changed(client: "ServiceClient", body: dict[str, JSON]) -> list[str]:
+    from tocsin.scheduler.jobs import JobList
+
+    return client.read(JobList, client.send(PATH, body, {})).changed
+
+
+def _send(client: "ServiceClient", as_json: bool, reason: str | None, *, quiet: bool = False, **body: JSON) -> None:
+    from tocsin.scheduler.jobs import JobList
+
+    answer = client.send(PATH, body if reason is None else {**body, "reason": reason}, {})
+    changed = client.read(JobList, answer).changed or ["Nothing changed."]
+    print_answer(answer, as_json, ["Done."] if quiet else changed)
