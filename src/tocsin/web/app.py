@@ -231,12 +231,11 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         ],
     )
     cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
-    cached = {prices.PATH: price_routes.cache, **trading.caches}
     rendered = [*AgentPages(deps, agent_routes, limits).routes(), *RoundPages(deps, limits).routes()]
     every = [*routes_of(listed, limits, authorized, compress=deps.compress), *rendered, *pages]
     http.know(route.path for route in every if isinstance(route, Route))
     return _App(
-        cached,
+        {prices.PATH: price_routes.cache, **trading.caches},
         lookup_routes,
         http,
         limits,
