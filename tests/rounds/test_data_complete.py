@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world, txid
-from tocsin.rounds.data_complete import LastRead, RecordFacts, incomplete_because, load_record, unread_because
+from tocsin.rounds.data_complete import RecordFacts, incomplete_because, load_record
 from tocsin.rounds.round import RoundRules
 from tocsin.rounds.store import load_unfinished
 from tocsin.swaps.position import FeedState, save_state, set_value
@@ -18,6 +18,7 @@ FOLLOWED = FeedState(started_at=1, looked_at=1, complete_at=GRACE_S * 1000, rest
 
 ROUND = RoundRules(ROUND_ID, START_S, END_S, GRACE_S)
 CHANGED = "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
+UNREAD = "the chain was not read completely since the grace ended (2027-01-22 09:00 UTC)"
 UNREAD_WALLET = "wallets that have become eligible, and whose lists were not read yet: 1"
 LATE = "SP3D3AMACPMMA62DD0BT1SDFQSRWS9G0VBQ0V6JXF"
 OUTSIDE_S = 7_200  # burn block times are at most this much out of order
@@ -47,9 +48,7 @@ async def test_a_list_that_is_followed_completely_is_enough(tmp_path: Path) -> N
         await read_wallets(world, *AGENTS)
         assert await reason(world, FOLLOWED) is None
 
-        late = await reason(world, replace(FOLLOWED, complete_at=GRACE_S * 1000 - 1))
-        assert late is not None
-        assert late.startswith("the chain was not read completely since the grace ended")
+        assert await reason(world, replace(FOLLOWED, complete_at=GRACE_S * 1000 - 1)) == UNREAD
 
 
 async def test_times_of_a_clock_that_was_ahead_show_nothing(tmp_path: Path) -> None:
@@ -63,8 +62,7 @@ async def test_times_of_a_clock_that_was_ahead_show_nothing(tmp_path: Path) -> N
         none = FeedState(source="contracts")
         reasons += [await reason(world, none), await reason(world, none, at_s=ahead)]
 
-    unread = "the chain was not read completely since the grace ended (2027-01-22 09:00 UTC)"
-    assert reasons == [unread, None, unread, None]
+    assert reasons == [UNREAD, None, UNREAD, None]
 
 
 async def test_a_wallet_that_has_become_eligible_is_named_as_the_reason(tmp_path: Path) -> None:
@@ -197,6 +195,18 @@ async def test_a_candidate_whose_block_is_unknown_holds_every_round_up(tmp_path:
     assert (recorded, unknown) == (None, "transactions that wait to be verified: 1")
 
 
+def facts(
+    feed: FeedState,
+    swept_at: int | None = None,
+    *,
+    missing: tuple[int, int | None] = (0, None),
+    after: int | None = None,
+) -> RecordFacts:
+    """What is known if all else is complete. `missing`: how many nonces, and the block up to which none is."""
+    proof = Proof(rests=True, missing_nonces=missing[0], nonces_until=missing[1], unverified=0, verified_until=None)
+    return RecordFacts(feed, swept_at, proof, 0, after, 0, RULES.version, RULES.version)
+
+
 @pytest.mark.parametrize(
     ("nonces_until", "block_after", "waits"),
     [(998, 1_000, True), (999, 1_000, False), (1_000, 1_000, False), (None, 1_000, True), (999, None, True)],
@@ -205,12 +215,8 @@ def test_a_missing_nonce_after_the_round_does_not_hold_it_up(
     nonces_until: int | None, block_after: int | None, waits: bool
 ) -> None:
     """Block 1,000 lies after the round, so what is missing must lie in it or above it."""
-    proof = Proof(rests=True, missing_nonces=2, nonces_until=nonces_until, unverified=0, verified_until=None)
-    version = RULES.version
-    facts = RecordFacts(LastRead(FOLLOWED, None), proof, 0, block_after, 0, version, version)
-
     expected = "transactions of eligible wallets that no list has shown: 2" if waits else None
-    assert incomplete_because(ROUND, facts) == expected
+    assert incomplete_because(ROUND, facts(FOLLOWED, missing=(2, nonces_until), after=block_after)) == expected
 
 
 @pytest.mark.parametrize(
@@ -218,9 +224,8 @@ def test_a_missing_nonce_after_the_round_does_not_hold_it_up(
 )
 def test_the_list_must_show_a_block_from_after_the_grace(newest_s: int | None, is_read: bool) -> None:
     """A list that lags looks complete; an empty one has nothing to show."""
-    read = LastRead(replace(FOLLOWED, newest_s=newest_s), swept_at=None)
-
-    assert (unread_because(ROUND, read) is None) == is_read
+    found = incomplete_because(ROUND, facts(replace(FOLLOWED, newest_s=newest_s)))
+    assert found == (None if is_read else UNREAD)
 
 
 @pytest.mark.parametrize(("late_ms", "is_read"), [(-1, False), (0, True), (1, True)])
@@ -228,6 +233,5 @@ def test_the_list_must_show_a_block_from_after_the_grace(newest_s: int | None, i
 def test_the_chain_is_read_from_the_instant_at_which_the_grace_ends(by: str, late_ms: int, is_read: bool) -> None:
     at = GRACE_S * 1000 + late_ms
     followed = replace(FOLLOWED, complete_at=at if by == "feed" else None)
-    read = LastRead(followed, swept_at=at if by == "sweep" else None)
-
-    assert (unread_because(ROUND, read) is None) == is_read
+    found = incomplete_because(ROUND, facts(followed, at if by == "sweep" else None))
+    assert found == (None if is_read else UNREAD)

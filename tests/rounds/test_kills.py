@@ -35,7 +35,7 @@ from support.round_world import (
 )
 from support.watched_database import Killed, Moment, WatchedDatabase, counting, killed_at
 from tocsin.rounds.capture import capture
-from tocsin.rounds.finalize import finalize
+from tocsin.rounds.steps import finalize
 from tocsin.rounds.store import the_round
 from tocsin.scheduler.task import TaskResult
 
@@ -242,7 +242,7 @@ def finished(data: Path) -> dict[str, list[dict[str, Any]]]:
     """Serve until the round has its result; return everything that was written."""
     with running(ServiceProcess(data, **ALONE)) as service:
         url = f"{service.url}/api/competition/rounds/{ROUND_ID}"
-        until(lambda: ask(url)[0] == 200)
+        until(lambda: ask(url)[1]["round"]["digest"])
         digest = ask(url)[1]["round"]["digest"]
         until(lambda: [run for run in service.runs("rounds") if run["outcome"] == "ok"])
     found = asyncio.run(everything(data))

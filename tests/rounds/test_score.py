@@ -18,7 +18,6 @@ from support.random_rounds import round_inputs
 from tocsin.rounds.accounts import TradingAccounts, agent_scores, token_values
 from tocsin.rounds.capture import swaps_in_order
 from tocsin.rounds.file import file_lines, parts_of
-from tocsin.rounds.finalize import parts_with_pauses
 from tocsin.rounds.round import (
     AgentFlag,
     PriceSource,
@@ -30,6 +29,7 @@ from tocsin.rounds.round import (
     RoundSwap,
 )
 from tocsin.rounds.score import ranked, rewards, score, scoring, with_pauses
+from tocsin.rounds.steps import parts_with_pauses
 from tocsin.swaps.values import SwapWorth
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast.local.storage import ObjectStorage
-from holdfast.types import Database, Row, Statement
+from holdfast.types import Database
 from simulation.checks import Violation
 from simulation.history import Report, run_history
 from simulation.plan import Event, Plan, draw_long_plan, draw_plan
@@ -24,7 +24,7 @@ from simulation.shrink import shrunk
 from tocsin.rounds import capture
 from tocsin.rounds import steps as advance
 from tocsin.rounds import task as run_rounds
-from tocsin.rounds.capture import ask_for_closing_prices, closing_prices_of
+from tocsin.rounds.capture import closing_prices
 from tocsin.rounds.round import RoundPrice, RoundRow, step_of
 from tocsin.scheduler import health as service_health
 from tocsin.scheduler.scheduler_do import SchedulerDO
@@ -174,21 +174,16 @@ def closed_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def captured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round does not wait until the chain was read."""
-    monkeypatch.setattr(advance, "unread_because", lambda _rules, _read: None)
     monkeypatch.setattr(advance, "incomplete_because", lambda _rules, _record: None)
 
 
 def later_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round is valued at prices from before its end."""
 
-    def asked(db: Database, token_ids: Collection[str], ends_at: int) -> Statement:
-        return ask_for_closing_prices(db, token_ids, ends_at - 3_600)
+    async def prices(db: Database, token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
+        return await closing_prices(db, token_ids, ends_at - 3_600)
 
-    def prices(rows: Iterable[Row], token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
-        return closing_prices_of(rows, token_ids, ends_at - 3_600)
-
-    monkeypatch.setattr(capture, "ask_for_closing_prices", asked)
-    monkeypatch.setattr(capture, "closing_prices_of", prices)
+    monkeypatch.setattr(capture, "closing_prices", prices)
 
 
 def woken_never(monkeypatch: pytest.MonkeyPatch) -> None:

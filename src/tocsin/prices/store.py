@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from holdfast.types import KV, Database, Row, Statement
+from holdfast.types import KV, Database, Statement
 from tocsin.errors import MalformedShape
 from tocsin.prices.price import Price
 from tocsin.shape import Shape
@@ -192,23 +192,15 @@ def append(db: Database, points: Sequence[PricePoint]) -> list[Statement]:
     return [db.prepare(SQL["add_tokens"]).bind(rows), db.prepare(SQL["add_points"]).bind(rows)]
 
 
-def ask_for_points(db: Database, token_ids: Collection[str], first_ms: int, last_ms: int) -> Statement:
-    """A query for `points_of`: the points of these tokens in a period."""
-    return db.prepare(SQL["points_between"]).bind(json.dumps(sorted(set(token_ids))), first_ms, last_ms)
-
-
-def points_of(rows: Iterable[Row]) -> dict[str, list[PricePoint]]:
-    """The points of each token, oldest first; a token without one is left out."""
-    found: dict[str, list[PricePoint]] = {}
-    for row in rows:
-        found.setdefault(row["token_id"], []).append(PricePoint(**row))
-    return found
-
-
 async def points_between(
     db: Database, token_ids: Collection[str], first_ms: int, last_ms: int
 ) -> dict[str, list[PricePoint]]:
-    return points_of((await ask_for_points(db, token_ids, first_ms, last_ms).all()).results)
+    """The points of each token in a period, oldest first; a token without one is left out."""
+    values = (json.dumps(sorted(set(token_ids))), first_ms, last_ms)
+    found: dict[str, list[PricePoint]] = {}
+    for row in (await db.prepare(SQL["points_between"]).bind(*values).all()).results:
+        found.setdefault(row["token_id"], []).append(PricePoint(**row))
+    return found
 
 
 async def newest_decimals(db: Database, token_id: str) -> int | None:

@@ -10,12 +10,10 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from contextlib import suppress
 from typing import TypeAlias
 
-from holdfast.errors import UsageError
-from holdfast.types import Database, Row, Statement
-from tocsin.prices.store import STALE_AFTER_MS, PricePoint, ask_for_points, in_force, newest_decimals, peg_of, points_of
+from holdfast.types import Database, Row
+from tocsin.prices.store import STALE_AFTER_MS, PricePoint, in_force, newest_decimals, peg_of, points_between
 from tocsin.rounds.round import (
     FlagDecision,
     RoundAgent,
@@ -58,22 +56,12 @@ UNPRICED = f"the price of {GAUGE} at the end is not known: prices were not refre
 # Prices of the end
 
 
-def ask_for_closing_prices(db: Database, token_ids: Collection[str], ends_at: int) -> Statement:
-    """Return the query for the rows that `closing_prices_of` reads."""
-    end_ms = ends_at * 1000
-    return ask_for_points(db, token_ids, end_ms - (INSTANTS - 1) * APART_MS - STALE_AFTER_MS, end_ms)
-
-
-def closing_prices_of(rows: Iterable[Row], token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
-    """Return the prices at `ends_at` (unix seconds) of the tokens that have one, in order of their ids."""
-    series = points_of(rows)
-    prices = [closing_price(token_id, series.get(token_id, []), ends_at * 1000) for token_id in sorted(set(token_ids))]
-    return [price for price in prices if price is not None]
-
-
 async def closing_prices(db: Database, token_ids: Collection[str], ends_at: int) -> list[RoundPrice]:
-    rows = (await ask_for_closing_prices(db, token_ids, ends_at).all()).results
-    return closing_prices_of(rows, token_ids, ends_at)
+    """Return the prices at `ends_at` (unix seconds) of the tokens that have one, in order of their ids."""
+    end_ms = ends_at * 1000
+    series = await points_between(db, token_ids, end_ms - (INSTANTS - 1) * APART_MS - STALE_AFTER_MS, end_ms)
+    prices = [closing_price(token_id, series.get(token_id, []), end_ms) for token_id in sorted(set(token_ids))]
+    return [price for price in prices if price is not None]
 
 
 async def known_decimals(db: Database, token_id: str, ends_at: int) -> int | None:
@@ -114,39 +102,11 @@ async def traded_in(db: Database, rules: RoundRules) -> set[str]:
 
 async def prices_of_end(db: Database, rules: RoundRules, tokens: Collection[str]) -> list[RoundPrice]:
     """Return the prices of the end by token: from the series, or set by an operator instead."""
-    points, overrides = await db.batch(_ask_for_end(db, rules, tokens))
-    return _prices_of(points.results, overrides.results, rules, tokens)
-
-
-async def still_unpriced(db: Database, rounds: Sequence[RoundRules]) -> set[str]:
-    """Return the rounds whose prices of the end are unknown, judged by the one decisive token."""
-    answers = await db.batch([ask for rules in rounds for ask in _ask_for_end(db, rules, {GAUGE})])
-    unpriced = set()
-    for rules, points, overrides in zip(rounds, answers[::2], answers[1::2], strict=True):
-        with suppress(UsageError):  # its next step reports what cannot be read, without delaying other rounds
-            if unpriced_because(_prices_of(points.results, overrides.results, rules, {GAUGE})):
-                unpriced.add(rules.round_id)
-    return unpriced
-
-
-def _ask_for_end(db: Database, rules: RoundRules, tokens: Collection[str]) -> list[Statement]:
-    overrides = db.prepare(SQL["overrides"]).bind(rules.round_id)
-    return [ask_for_closing_prices(db, tokens, rules.ends_at), overrides]
-
-
-def _prices_of(
-    points: Iterable[Row], overrides: Iterable[Row], rules: RoundRules, tokens: Collection[str]
-) -> list[RoundPrice]:
-    prices = {price.token_id: price for price in closing_prices_of(points, tokens, rules.ends_at)}
-    for row in overrides:
-        prices[row["token_id"]] = RoundPrice(
-            row["token_id"],
-            row["price_usd"],
-            row["decimals"],
-            "manual_admin",
-            rules.ends_at * 1000,
-            reason=row["reason"],
-        )
+    prices = {price.token_id: price for price in await closing_prices(db, tokens, rules.ends_at)}
+    at = rules.ends_at * 1000
+    for row in (await db.prepare(SQL["overrides"]).bind(rules.round_id).all()).results:
+        known = (row["token_id"], row["price_usd"], row["decimals"])
+        prices[row["token_id"]] = RoundPrice(*known, "manual_admin", at, reason=row["reason"])
     return [prices[token] for token in sorted(prices)]
 
 

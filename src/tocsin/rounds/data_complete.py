@@ -7,10 +7,9 @@ must have been read once. No listed transaction of the round may wait to be veri
 become eligible since.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from holdfast.types import Database, Row
+from holdfast.types import Database
 from tocsin.rounds.round import RoundRules
 from tocsin.sql import read_queries
 from tocsin.swaps.position import FEED_KEY, FeedState, ask_for_values, state_of
@@ -26,18 +25,11 @@ UNORDERED_S = 7_200
 
 
 @dataclass(frozen=True, slots=True)
-class LastRead:
-    """How the network's list is followed, and when the newest complete sweep began (unix ms)."""
-
-    feed: FeedState
-    swept_at: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class RecordFacts:
     """How far the chain was read."""
 
-    read: LastRead
+    feed: FeedState  # how the network's list is followed
+    swept_at: int | None  # when the newest complete sweep began (unix ms)
     proof: Proof
     unverified: int  # transactions that may lie within the round and wait to be verified
     block_after: int | None  # a block that certainly lies after the round
@@ -47,7 +39,7 @@ class RecordFacts:
 
     @property
     def proven_block(self) -> int | None:
-        return self.proof.until_block(self.read.feed)
+        return self.proof.until_block(self.feed)
 
 
 async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, *, feed_runs: bool) -> RecordFacts:
@@ -65,11 +57,15 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
             *ask_for_proof(db),
         ]
     )
-    values, waiting = _values(kept.results), of_round.results[0]
-    read = _last_read(values, now, feed_runs=feed_runs)
+    values, waiting = {row["key"]: row["value"] for row in kept.results}, of_round.results[0]
+    feed = state_of(values.get(FEED_KEY)) if feed_runs else FeedState(source="contracts")
+    if (feed.complete_at or 0) > now:
+        feed = replace(feed, complete_at=None)
+    swept_at = int(values.get(SWEPT_AT, 0))
     return RecordFacts(
-        read,
-        read_proof(proof, read.feed, rules),
+        feed,
+        swept_at if 0 < swept_at <= now else None,
+        read_proof(proof, feed, rules),
         waiting["unverified"] + eligible_now.results[0]["n"],
         waiting["block_after"],
         unread.results[0]["n"],
@@ -78,54 +74,24 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
     )
 
 
-async def load_last_read(db: Database, now: int, *, feed_runs: bool) -> LastRead:
-    rows = (await ask_for_values(db, FEED_KEY, SWEPT_AT).all()).results
-    return _last_read(_values(rows), now, feed_runs=feed_runs)
-
-
-def _values(rows: Iterable[Row]) -> dict[str, str]:
-    return {row["key"]: row["value"] for row in rows}
-
-
-def _last_read(values: Mapping[str, str], now: int, *, feed_runs: bool) -> LastRead:
-    feed = state_of(values.get(FEED_KEY)) if feed_runs else FeedState(source="contracts")
-    if (feed.complete_at or 0) > now:
-        feed = replace(feed, complete_at=None)
-    swept_at = int(values.get(SWEPT_AT, 0))
-    return LastRead(feed, swept_at if 0 < swept_at <= now else None)
-
-
-def _is_followed(rules: RoundRules, read: LastRead) -> bool:
+def _is_followed(rules: RoundRules, facts: RecordFacts) -> bool:
     """Return whether the network's list was read since the grace ended. Until it shows a later block, it may lag."""
-    feed, ended_s = read.feed, rules.grace_ends_at
+    feed, ended_s = facts.feed, rules.grace_ends_at
     shows = feed.newest_s is None or feed.newest_s >= ended_s
     return feed.source == "network" and (feed.complete_at or 0) >= ended_s * 1000 and shows
 
 
-def _is_swept(rules: RoundRules, read: LastRead) -> bool:
-    return (read.swept_at or 0) >= rules.grace_ends_at * 1000
-
-
-def unread_because(rules: RoundRules, read: LastRead) -> str | None:
-    """Return why the chain does not count as read since the grace ended; None if it was read."""
-    if _is_followed(rules, read) or _is_swept(rules, read):
-        return None
-    return f"the chain was not read completely since the grace ended ({utc_time(rules.grace_ends_at * 1000)})"
-
-
 def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
     """Return why the record of a round is incomplete; None if it is complete."""
-    unread = unread_because(rules, facts.read)
-    if unread is not None:
-        return unread
-    by_feed = _is_followed(rules, facts.read) and facts.proof.rests
-    by_sweep = _is_swept(rules, facts.read)
-    rests_on_others = not by_sweep and facts.read.feed.rests_on not in {None, facts.rules_version}
+    by_feed, by_sweep = _is_followed(rules, facts), (facts.swept_at or 0) >= rules.grace_ends_at * 1000
+    if not by_feed and not by_sweep:
+        return f"the chain was not read completely since the grace ended ({utc_time(rules.grace_ends_at * 1000)})"
+    rests_on_others = not by_sweep and facts.feed.rests_on not in {None, facts.rules_version}
     if rests_on_others or facts.swept_rules != facts.rules_version:
         return "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
     if facts.unread_wallets:
         return f"wallets that have become eligible, and whose lists were not read yet: {facts.unread_wallets}"
-    if not by_feed and not by_sweep:
+    if not facts.proof.rests and not by_sweep:
         return "not all contracts' lists were read since the network's list is followed"
     return _unrecorded_because(facts)
 
@@ -134,7 +100,7 @@ def _unrecorded_because(facts: RecordFacts) -> str | None:
     """Return which transactions were listed, or must exist, and are not recorded."""
     if facts.unverified:
         return f"transactions that wait to be verified: {facts.unverified}"
-    if facts.read.feed.source == "network" and facts.proof.missing_nonces and not _lie_after(facts):
+    if facts.feed.source == "network" and facts.proof.missing_nonces and not _lie_after(facts):
         return f"transactions of eligible wallets that no list has shown: {facts.proof.missing_nonces}"
     return None
 

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from types import UnionType
 from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -48,7 +47,6 @@ LINE_MAX = 16_000_000  # characters; the longest lines are flags with their tran
 NAME = r"[ !#-\[\]-~]+"  # printable ASCII that JSON does not escape
 DIGEST_LINE = re.compile(r'\["digest","sha256","([0-9a-f]{64})"\]')
 
-_BLOCK = 250  # lines that are encoded, hashed and put into a part at once
 _INTEGER_MAX = 2**63 - 1
 _NUMBER = r"(0|[1-9][0-9]{0,15})"
 _AMOUNT = r'"([1-9][0-9]{0,39})"'
@@ -99,14 +97,11 @@ _TYPES = {
 
 
 def file_lines(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool = False) -> Iterator[str]:
-    """Yield the file line by line, without the line feeds. The last line has the digest.
-
-    `in_order`: the swaps are already in chain order.
-    """
+    """Yield the file line by line, without the line feeds. `in_order`: the swaps are already in chain order."""
     digest = hashlib.sha256()
-    for block in _blocks_before_digest(inputs, outcome, in_order=in_order):
-        digest.update(_ended(block).encode())
-        yield from block
+    for line in _lines_before_digest(inputs, outcome, in_order=in_order):
+        digest.update(f"{line}\n".encode())
+        yield line
     yield digest_line(digest.hexdigest())
 
 
@@ -114,8 +109,9 @@ def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
     """Yield the file in parts of at most `size_max` bytes. Parts end at a line end; only a longer line is cut."""
     part: list[str] = []
     size = 0
-    for text in _fitting(iter(lines), size_max):
-        length = _size(text)
+    for line in lines:
+        text = f"{line}\n"
+        length = len(text.encode())
         if size + length > size_max and part:
             yield "".join(part)
             part, size = [], 0
@@ -126,21 +122,6 @@ def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
             size += length
     if part:
         yield "".join(part)
-
-
-def _fitting(lines: Iterator[str], size_max: int) -> Iterator[str]:
-    """Yield blocks of lines that are small compared to a part; larger blocks are split into lines."""
-    while block := list(islice(lines, _BLOCK)):
-        text = _ended(block)
-        if _size(text) <= size_max // 4:
-            yield text
-        else:
-            yield from (_ended([line]) for line in block)
-
-
-def _size(text: str) -> int:
-    """Return the size in bytes."""
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def lines_of(parts: Iterable[str]) -> Iterator[str]:
@@ -172,7 +153,7 @@ def digest_line(digest: str) -> str:
     return encode(["digest", "sha256", digest])
 
 
-def _blocks_before_digest(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool) -> Iterator[list[str]]:
+def _lines_before_digest(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool) -> Iterator[str]:
     listed: dict[str, Sequence[Any]] = {
         "agent": inputs.agents,
         "price": inputs.prices,
@@ -191,39 +172,18 @@ def _blocks_before_digest(inputs: RoundInputs, outcome: RoundOutcome, *, in_orde
         "complete_until_block": inputs.complete_until_block,
         "counts": {name: len(values) for name, values in listed.items() if values or name != EXCESS.name},
     }
-    yield [encode(["header", header])]
-    quoted = _Quoted()
+    yield encode(["header", header])
     for kind in KINDS:
-        found = listed[kind.name]
-        values = iter(found if kind is SWAP and in_order else sorted(found, key=kind.key))
-        while block := list(islice(values, _BLOCK)):
-            if kind is SWAP:
-                yield _swap_lines(block, quoted)
-            else:
-                yield [encode([kind.name, value.to_json()]) for value in block]
+        values = listed[kind.name]
+        for value in values if kind is SWAP and in_order else sorted(values, key=kind.key):
+            yield _swap_line(value) if kind is SWAP else encode([kind.name, value.to_json()])
 
 
-def _ended(lines: Sequence[str]) -> str:
-    return "\n".join(lines) + "\n"
-
-
-class _Quoted(dict[str, str]):
-    """Names in quotes. Many swaps share few names, so each name is checked once."""
-
-    def __missing__(self, name: str) -> str:
-        if not re.fullmatch(NAME, name):
-            raise UsageError(f"A swap has the name {name[:60]!r}, which is not printable ASCII.")
-        quoted = self[name] = f'"{name}"'
-        return quoted
-
-
-def _swap_lines(swaps: Iterable[RoundSwap], q: _Quoted) -> list[str]:
-    """Encode swaps like `encode`, in a fraction of the time. The database accepts only valid txids and amounts."""
-    return [
-        f'["swap","{txid}",{q[sender]},{q[contract]},{q[function]},{q[token_in]},"{given}",{q[token_out]},"{got}",'
-        f'{at},{height},{index},"{source}"]'
-        for txid, sender, contract, function, token_in, given, token_out, got, at, height, index, source in swaps
-    ]
+def _swap_line(swap: RoundSwap) -> str:
+    line = encode(["swap", *swap])
+    if not _SWAP_LINE.fullmatch(line):
+        raise UsageError(f"A swap has a name that is not printable ASCII, or another wrong value: {line:.500}")
+    return line
 
 
 def pieces(line: str, size_max: int) -> Iterator[str]:

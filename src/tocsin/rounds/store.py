@@ -7,8 +7,6 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any
 
 from holdfast.types import Database, Row, Statement
 from tocsin.errors import RequestRefused
@@ -161,13 +159,6 @@ def rule_of(row: Row) -> RoundRule:
 
 
 def round_of(row: Row) -> RoundRow:
-    return _round_of(tuple(row.items()))
-
-
-@lru_cache(maxsize=256)
-def _round_of(columns: tuple[tuple[str, Any], ...]) -> RoundRow:
-    """Convert a row. Cached: waiting rounds are read every minute, and converting takes longer than reading."""
-    row = dict(columns)
     return RoundRow.from_json({**row, "rules": json.loads(row["rules_json"])})
 
 

@@ -26,7 +26,7 @@ from tocsin.rounds.round import (
     step_of,
     waited_ms,
 )
-from tocsin.rounds.steps import RoundWork, note_waiting, still_waiting, take_step
+from tocsin.rounds.steps import RoundWork, note_waiting, take_step
 from tocsin.rounds.store import compact, iso_time
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
@@ -97,14 +97,10 @@ class RoundsRun:
         began, left = clock.now(), await store.load_unfinished(db)
         if left.rule is not None and await self._follow_rule(left.rule, left.rule_set_at):
             left = await store.load_unfinished(db)
-        waiting = await still_waiting(self._work, left.rounds)
         for number, each in enumerate(left.rounds):
             self._context.progress(number, len(left.rounds), **self._counters)
             self._context.checkpoint()
-            if each.round_id in waiting:
-                await note_waiting(self._work, each, waiting[each.round_id])
-            else:
-                await self._try_to_advance(each)
+            await self._try_to_advance(each)
         await self._note_discrepancies()
         left, now = await store.load_unfinished(db), clock.now()
         self._counters["waiting"] = {each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason}
