@@ -37,7 +37,8 @@ def _copy(package: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     for file in sorted(package.rglob("*")):
         name = file.relative_to(package)
-        if (file.suffix in {".py", ".json"} or file.name == "queries.sql") and name.parts[0] not in LOCAL_ONLY:
+        is_read = file.suffix in {".py", ".json"} or file.name in {"queries.sql", "leaderboard.html"}
+        if is_read and name.parts[0] not in LOCAL_ONLY:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target / name)
 
@@ -45,6 +46,7 @@ def _copy(package: Path, target: Path) -> None:
 def _pages(public: Path) -> None:
     """Copy the pages, with the same paths and headers as locally."""
     shutil.copytree(TOCSIN / "web" / "static", public / "static")
+    (public / "static" / "leaderboard.html").unlink()  # the Worker renders it
     for name in PAGES:
         (public / "static" / f"{name}.html").rename(public / f"{name}.html")
     (public / "_headers").write_text(static_headers())

@@ -93,7 +93,10 @@ def test_every_page_and_file_is_the_local_one_with_the_same_headers(
         "/nothing",
         "/static/nothing.js",
         "/",
+        "/leaderboard",
         "/leaderboard/",
+        "/static/leaderboard.html",
+        "/rounds",
         "/console/",
     ],
 )

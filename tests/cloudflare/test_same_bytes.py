@@ -101,6 +101,11 @@ PATHS = (
     "/nothing",
     "/",
     "/leaderboard/?sort=pnl",
+    "/leaderboard",
+    "/rounds",
+    "/rounds/half-hour-1",
+    "/rounds/half-hour-2",
+    "/agents/{wallet}",
 )
 
 
@@ -180,7 +185,7 @@ def test_there_was_something_to_compare(both: tuple[Workerd, dict[str, Any]]) ->
     bodies = {
         path: response.json()
         for path, response in state["responses"].items()
-        if response.body and not path.endswith("/file")
+        if response.headers.get("content-type") == "application/json"
     }
     assert len(state["rows"]["swaps"]) > 100
     assert state["rows"]["refusals"]

@@ -17,6 +17,7 @@ from support.pages_server import PagesServer, World
 from support.pages_world import Json, sample_prices
 from support.statuses import HOUR, refresh_result, run_record, scheduler_status
 from tocsin.scheduler.types import Completeness, Health, Outcome, RunError, SchedulerOverview, ServiceState
+from tocsin.web.markup import ago, short_amount, signed_percent, signed_usd, span_words
 from tocsin.web.pages import STATIC
 
 ROOT = Path(__file__).parents[2]
@@ -61,8 +62,9 @@ def test_amounts_are_exact(page: Page, units: str, decimals: int, shown: str) ->
     ],
 )
 def test_ages(page: Page, ms: int, shown: str) -> None:
-    """Ages are shown in their largest unit."""
+    """Ages are shown in their largest unit; the service writes the same."""
     assert ask(page, "format", "m.ago(a)", ms) == shown
+    assert shown == NONE or ago(int(ms)) == shown
 
 
 @pytest.mark.parametrize("at", [1e18, -1e18, 8.64e15 + 1, None, "yesterday"])
@@ -107,12 +109,52 @@ def test_an_item_that_cannot_be_drawn_does_not_hide_the_others(page: Page) -> No
         (-5.2, f"{MINUS}$5.20"),
         (None, NONE),
         (-12_345_678, f"{MINUS}$12.35M"),
-        (1e52, "+$1.00e+52"),
+        (1.21e15, "+$1,210T"),
+        (-7.441e12, f"{MINUS}$7.441T"),
+        (1e52, ">$999,999T"),
     ],
 )
 def test_money_has_its_sign(page: Page, value: float | None, shown: str) -> None:
-    """A gain and a loss differ by more than colour; a value that rounds to zero has no sign."""
-    assert ask(page, "money", "m.signedUsd(a)", value) == shown
+    """A gain and a loss differ by more than color; a value that rounds to zero has no sign.
+
+    The service writes the same.
+    """
+    assert ask(page, "money", "m.signedUsd(a)", value) == shown == signed_usd(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (20.216, "+20.22%"),
+        (-0.004, "0.00%"),
+        (-123.45, f"{MINUS}123.5%"),
+        (16_241.0, "+16,241%"),
+        (162_410.0, "+162K%"),
+        (33.3e12, "+33.3T%"),
+        (1.5e15, ">999T%"),
+        (None, NONE),
+    ],
+)
+def test_percentages_have_their_sign(page: Page, value: float | None, shown: str) -> None:
+    """They stay short, whatever a source says. The service writes the same."""
+    assert ask(page, "money", "m.signedPercent(a)", value) == shown == signed_percent(value)
+
+
+@pytest.mark.parametrize(
+    ("units", "decimals", "shown"),
+    [(99, 8, "0.00000099"), (123456789012, 8, "1,234.56"), (-1234567890, 8, f"{MINUS}12.3456"), (0, 6, "0")],
+)
+def test_amounts_are_short(page: Page, units: int, decimals: int, shown: str) -> None:
+    """The service writes the same."""
+    assert ask(page, "money", "m.shortAmount(BigInt(a[0]), a[1])", [str(units), decimals]) == shown
+    assert short_amount(units, decimals) == shown
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"), [(0, "0 min"), (3_599_999, "59 min"), (55_200_000, "15 h 20 min"), (140_400_000, "1 d 15 h")]
+)
+def test_what_is_left_is_in_two_units(page: Page, ms: int, shown: str) -> None:
+    assert ask(page, "format", "m.left(a)", ms) == shown == span_words(ms)
 
 
 def test_tokens_add_up_to_the_boards_figures(page: Page) -> None:
@@ -251,7 +293,7 @@ def test_the_console_says_until_which_block_the_record_is_complete(
     ],
 )
 def test_the_board_says_what_the_service_says(page: Page, state: ServiceState, mood: str, title: str) -> None:
-    """Live means that every task is complete; otherwise the reasons are those of /readyz."""
+    """Live means that every task is complete; otherwise one sentence says what may be missing, never why."""
     at = 1_778_700_600_000
     ready = state not in {"overdue", "failing", "disabled", "broken"}
     reasons = [] if ready else ["sweep is overdue"]
@@ -262,14 +304,13 @@ def test_the_board_says_what_the_service_says(page: Page, state: ServiceState, m
         page,
         "board-state",
         "m.stateOf(a)",
-        {"board": board, "prices": None, "poll": {"error": None, "nextAt": 1}, "remembered": False, "at": at},
+        {"board": board, "prices": None, "poll": {"error": None, "nextAt": 1}, "at": at},
     )
 
     assert (shown["mood"], shown["title"]) == (mood, title)
-    assert shown["text"].startswith("Swaps as of ")
-    assert ", prices 1 min old. " in shown["text"]
-    said = "This page updates itself." if state == "ready" else f"{[*reasons, *notes][0]}."
-    assert shown["text"].endswith(said)
+    current = r"Swaps as of \d\d:\d\d, prices 1 min old\."
+    late = r"Trades since \d\d:\d\d may be missing; prices are from \d\d:\d\d\. They appear by themselves\."
+    assert re.fullmatch(late if mood == "warn" else current, shown["text"])
 
 
 def test_the_first_sweep_shows_how_far_it_is(page: Page) -> None:
@@ -283,7 +324,7 @@ def test_the_first_sweep_shows_how_far_it_is(page: Page) -> None:
         "service": Health(True, "starting", [], []).to_json(),
         "firstSweep": {"done": 29, "total": 40},
     }
-    asked = {"board": board, "prices": None, "poll": {"error": None, "nextAt": 1}, "remembered": False, "at": at}
+    asked = {"board": board, "prices": None, "poll": {"error": None, "nextAt": 1}, "at": at}
     shown = ask(page, "board-state", "m.stateOf(a)", asked)
 
     assert (shown["mood"], shown["title"]) == ("wait", "Still reading the chain")
@@ -297,7 +338,7 @@ def test_a_final_board_is_not_called_stale(page: Page) -> None:
         health = Health(ready, "ready" if ready else "overdue", [], []).to_json()
         board = {"rows": [], "complete": True, "pricesAsOf": 1, "sweptAt": 1, "service": health, "final": True}
         poll = {"error": None, "nextAt": 1}
-        given = {"board": board, "prices": {}, "poll": poll, "remembered": False, "at": 10**12}
+        given = {"board": board, "prices": {}, "poll": poll, "at": 10**12}
         titles.append(ask(page, "board-state", "m.stateOf(a)", given)["title"])
 
     assert titles == ["Final", "Not up to date"]

@@ -50,6 +50,20 @@ def test_is_light(page: Page, world: World, state: State) -> None:
     assert not any(url.endswith("types.js") for url in sizes)
 
 
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (360, 740)])
+def test_the_first_screen_of_a_phone_shows_four_agents(page: Page, world: World, width: int, height: int) -> None:
+    """With the banner in full: when the round ends, and what there is to win."""
+    page.set_viewport_size({"width": width, "height": height})
+    world.current_rounds["waiting"] = []
+    open_board(page)
+
+    expect(page.locator("#round p")).to_have_count(2)
+    bottoms = page.locator(ROWS).evaluate_all("(rows) => rows.map((row) => row.getBoundingClientRect().bottom)")
+    assert sum(bottom <= height for bottom in bottoms) >= 4
+    cut = "(lines) => lines.filter((line) => line.scrollWidth > line.clientWidth).length"
+    assert page.locator("#round p").evaluate_all(cut) == 0
+
+
 def test_the_leaderboard_by_keyboard(page: Page, world: World) -> None:
     """From the address bar: skip the header, search, sort, open an agent, close it; focus is always visible."""
     open_board(page)

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -33,6 +33,7 @@ from support.statuses import refresh_result, run_record
 from tocsin.board.types import Board
 from tocsin.local.server import HttpServer
 from tocsin.prices.price import PriceList
+from tocsin.rounds.round import CurrentRounds
 from tocsin.scheduler.audit import EVENT_FIELDS
 from tocsin.scheduler.health import HealthSnapshot, TaskFacts, health_of, task_health
 from tocsin.scheduler.types import (
@@ -52,7 +53,9 @@ from tocsin.scheduler.types import (
 from tocsin.shape import FreeForm
 from tocsin.swaps.types import TradePage
 from tocsin.web.app import ErrorMiddleware
+from tocsin.web.board_page import page_of
 from tocsin.web.pages import page_routes
+from tocsin.web.round_page import banner_lines
 
 ENDED_FIELDS = ("trigger", "outcome", "durationMs", "error", "reason", "result")
 
@@ -210,6 +213,7 @@ class ScriptedApi:
 
     def app(self) -> Starlette:
         routes = [
+            Route("/leaderboard", self.board_page),
             Route("/api/competition/leaderboard", self.leaderboard),
             Route("/api/competition/trades", self.trades),
             *round_routes(lambda: self.world),
@@ -221,6 +225,11 @@ class ScriptedApi:
         ]
         around = [Middleware(ErrorMiddleware, logger=CapturedLog()), Middleware(Script, server=self._server)]
         return Starlette(routes=[*routes, *page_routes()], middleware=around)
+
+    async def board_page(self, _request: Request) -> Response:
+        """Return the page before the first board: the rows then come from the API."""
+        banner = banner_lines(CurrentRounds.from_json(self.world.current_rounds))
+        return HTMLResponse(page_of(None, banner, now_ms(), None))
 
     async def leaderboard(self, request: Request) -> Response:
         world = self.world

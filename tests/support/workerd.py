@@ -271,7 +271,11 @@ def _project() -> bytes:
         ):
             for file in sorted((root / folder).rglob("*")):
                 is_test = file.name.startswith("test_")
-                if file.suffix in {".py", ".json", ".sql"} and "node_modules" not in file.parts and not is_test:
+                if (
+                    file.suffix in {".py", ".json", ".sql", ".html"}
+                    and "node_modules" not in file.parts
+                    and not is_test
+                ):
                     archive.write(file, file.relative_to(root))
         _add_libraries(archive)
     return packed.getvalue()

@@ -22,7 +22,7 @@ async def fetched(directory: Path, path: str, method: str = "GET", headers: dict
 @pytest.mark.slow
 async def test_every_file_is_served(tmp_path: Path) -> None:
     """Byte for byte, with its media type; a file of an unknown kind would be missing without an error."""
-    files = [path for path in STATIC.rglob("*") if path.is_file()]
+    files = [path for path in STATIC.rglob("*") if path.is_file() and path.name != "leaderboard.html"]
     async with tocsin_in(tmp_path, reads_per_minute=0) as made:
         for file in files:
             path = f"/static/{file.relative_to(STATIC)}" if file.suffix != ".html" else f"/{file.stem}"

@@ -70,6 +70,13 @@ def test_the_sentence_about_the_winner_says_why_it_is_not_the_first() -> None:
     )
 
 
+def test_a_winner_whose_name_cannot_be_seen_has_an_address() -> None:
+    """Nothing after "won by" would say nothing."""
+    unseen = RoundWinner("overall_pnl", AGENTS[0], 2, "\u200b\u2060 ", 50_000)
+
+    assert won_by("week-1", unseen, [], []) == f"Week 1 was won by {AGENTS[0][:6]}…{AGENTS[0][-5:]}"
+
+
 async def test_a_round_has_a_page_from_its_start_to_its_result(tmp_path: Path) -> None:
     """It runs, it waits, it is final: then with its winner, its digest and the command that recounts it."""
     async with site(tmp_path) as made:

@@ -37,6 +37,7 @@ from tocsin.web import (
     rounds,
 )
 from tocsin.web.agent_page import AgentPages
+from tocsin.web.board_page import BoardPage
 from tocsin.web.cache import ResponseCache
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import UNDER_WAY_MAX, ClientLimits
@@ -210,9 +211,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     listed = handlers(
         deps,
         [
-            price_routes,
-            trading,
-            agent_routes,
+            *(price_routes, trading, agent_routes),
             agents.CsvRoute(agent_routes),
             competition.CurvesRoute(deps, everywhere),
             events.NewsStreams(deps),
@@ -231,8 +230,9 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         ],
     )
     cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
-    rendered = [*AgentPages(deps, agent_routes, limits).routes(), *RoundPages(deps, limits).routes()]
-    every = [*routes_of(listed, limits, authorized, compress=deps.compress), *rendered, *pages]
+    renderers = (BoardPage(deps), AgentPages(deps, agent_routes, limits), RoundPages(deps, limits))
+    rendered = [*(route for each in renderers for route in each.routes()), *pages]
+    every = [*routes_of(listed, limits, authorized, compress=deps.compress), *rendered]
     http.know(route.path for route in every if isinstance(route, Route))
     return _App(
         {prices.PATH: price_routes.cache, **trading.caches},

@@ -27,11 +27,17 @@ def usd(value: float | None, short_from: float = 10_000_000) -> str:
 
 def _size(size: float, short_from: float) -> str:
     if size >= HUGE:
-        return "over $999,999T"
+        return ">$999,999T"
+    if size >= 1e15:
+        return f"${size / 1e12:,.0f}T"
     if size < short_from:
         return f"${size:,.2f}"
+    return f"${_compact(size, 4)}"
+
+
+def _compact(size: float, digits: int) -> str:
     unit, letter = next((each for each in ((1e12, "T"), (1e9, "B"), (1e6, "M")) if size >= each[0]), (1e3, "K"))
-    return f"${_digits(size / unit, 4)}{letter}"
+    return f"{_digits(size / unit, digits)}{letter}"
 
 
 def _digits(size: float, digits: int) -> str:
@@ -51,17 +57,16 @@ def signed_percent(value: float | None) -> str:
     if value is None:
         return NONE
     size = abs(value)
-    if size >= 1e9:
-        return _signed(value, "over 999M%")
+    if size >= 1e15:
+        return ">999T%"
     if size >= 100_000:
-        unit, letter = (1e6, "M") if size >= 1e6 else (1e3, "K")
-        return _signed(value, f"{_digits(size / unit, 3)}{letter}%")
+        return _signed(value, f"{_compact(size, 3)}%")
     places = 0 if size >= 1000 else 1 if size >= 100 else 2
     return _signed(value, f"{size:,.{places}f}%")
 
 
 def _signed(value: float, text: str) -> str:
-    if abs(value) < CENT:
+    if abs(value) < CENT or text.startswith(">"):
         return text
     return f"+{text}" if value > 0 else f"{MINUS}{text}"
 
@@ -106,6 +111,15 @@ def soon(seconds: int, now_ms: int) -> str:
         f"{moment.strftime(f'{day} %H:%M UTC')}, in"
         f' <time datetime="{moment.isoformat()}" data-left="{seconds * 1000}">{left}</time>'
     )
+
+
+def ago(ms: int) -> str:
+    """`4 min ago`, in the largest unit."""
+    minutes = round(ms / 60_000)
+    if ms < 45_000:
+        return "just now"
+    hours = minutes // 60
+    return f"{minutes} min ago" if minutes < 60 else f"{hours} h ago" if hours < 48 else f"{hours // 24} days ago"
 
 
 def span_words(ms: int) -> str:

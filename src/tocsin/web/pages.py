@@ -31,7 +31,7 @@ AGED = {"Cache-Control": "public, max-age=30"}
 
 
 def page_routes() -> list[BaseRoute]:
-    """The two pages, their files, and redirects to them."""
+    """The static pages, the files of all pages, and redirects."""
     pages = [Route(f"/{name}", ReadOnly(_file(STATIC / f"{name}.html"))) for name in PAGES]
     parts = [
         Route(f"/static/{path.relative_to(STATIC).as_posix()}", ReadOnly(_file(path)))
@@ -43,7 +43,7 @@ def page_routes() -> list[BaseRoute]:
 
 def redirects() -> list[BaseRoute]:
     """From the bare host, and from a page with a trailing slash."""
-    targets = {"/": f"/{PAGES[0]}"} | {f"/{name}/": f"/{name}" for name in PAGES}
+    targets = {"/": "/leaderboard"} | {f"/{name}/": f"/{name}" for name in ("leaderboard", "rounds", *PAGES)}
     return [Route(path, ReadOnly(_Redirect(target))) for path, target in targets.items()]
 
 
@@ -169,8 +169,7 @@ def _document(head: PageHead, body: str, script: str | None) -> str:
 <title>{escape(head.title)} · Tocsin</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta name="description" content="{escape(head.description)}">
-{_preview(head)}<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+{link_preview(head)}<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="/static/style.css">
 <link rel="stylesheet" href="/static/agent.css">
 {loaded}</head>
@@ -181,7 +180,8 @@ def _document(head: PageHead, body: str, script: str | None) -> str:
 """
 
 
-def _preview(head: PageHead) -> str:
+def link_preview(head: PageHead) -> str:
+    """Its description, and what other sites show of a link to it."""
     properties = {
         "og:type": "website",
         "og:site_name": SITE,
@@ -192,5 +192,6 @@ def _preview(head: PageHead) -> str:
         properties["og:url"] = head.url
     if head.image is not None:
         properties |= {"og:image": head.image, "og:image:width": "1200", "og:image:height": "630"}
-    lines = [f'<meta property="{name}" content="{escape(content)}">\n' for name, content in properties.items()]
+    lines = [f'<meta name="description" content="{escape(head.description)}">\n']
+    lines += [f'<meta property="{name}" content="{escape(content)}">\n' for name, content in properties.items()]
     return "".join(lines) + '<meta name="twitter:card" content="summary_large_image">\n'

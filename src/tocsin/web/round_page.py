@@ -103,6 +103,18 @@ def banner(round_: RoundRow, now: int) -> str:
     return " · ".join(part for part in (name, when, sats_text(round_)) if part)
 
 
+def banner_lines(current: CurrentRounds) -> str:
+    """What runs or comes next, what waits for its result, and who won last."""
+    now = current.now * 1000
+    told = [each for each in (current.running or current.next, *current.waiting) if each is not None]
+    lines = [banner(each, now) for each in told]
+    if current.latest is not None:
+        title = title_of(current.latest.round.round_id)
+        rest = current.latest.sentence.removeprefix(title)
+        lines.append(f'<a href="/rounds/{escape(current.latest.round.round_id)}">{escape(title)}</a>{escape(rest)}')
+    return "".join(f"<p>{line}</p>" for line in lines)
+
+
 def page_body(facts: RoundFacts) -> str:
     parts = [_intro(facts), _prizes(facts), _podium(facts), _flags(facts), _standings(facts), _rules(facts.round)]
     if facts.detail is not None:

@@ -8,26 +8,22 @@ import { freshness } from "./prices.js";
 
 const PRICES_OLD_MS = 60 * 60_000; // when the prices themselves could not be loaded
 
-export function drawState({ board, prices, poll, remembered }) {
-	const { mood, title, text } = stateOf({ board, prices, poll, remembered, at: now() });
+export function drawState({ board, prices, poll }) {
+	const { mood, title, text } = stateOf({ board, prices, poll, at: now() });
 	const node = byId("state");
 	setAttribute(node, "data-mood", mood);
 	setText(byId("state-title"), title);
 	setText(byId("state-text"), text);
 	byId("retry").hidden = mood !== "bad";
-	setText(byId("prices-age"), board?.pricesAsOf ? span(now() - board.pricesAsOf) : "–");
 }
 
 /** Pure. The worst state wins. */
-export function stateOf({ board, prices, poll, remembered, at }) {
+export function stateOf({ board, prices, poll, at }) {
 	if (poll.error) return outOfReach(board, poll);
 	if (board === null) return { mood: "wait", title: "Loading", text: "The board is loading." };
-	if (poll.nextAt === 0 && remembered) {
-		return { mood: "wait", title: "From your last visit", text: "Loading the current board." };
-	}
 	if (!board.complete) return { mood: "wait", title: "Loading", text: `${count(board.rows.length)} agents so far.` };
 	if (!board.pricesAsOf) {
-		if (board.service?.ready === false) return { mood: "warn", title: "Not up to date", text: `${board.service.reasons.join("; ")}.` };
+		if (board.service?.ready === false) return { mood: "warn", title: "Not up to date", text: missing(board.sweptAt, null) };
 		return { mood: "warn", title: "No prices yet", text: "Dollar values appear when prices are known." };
 	}
 	if (board.round?.final && board.service.ready) return { mood: "live", title: "Final", text: `This is the result of round ${board.round.roundId}.` };
@@ -48,9 +44,15 @@ function serviceState({ service, sweptAt, pricesAsOf, firstSweep }, at) {
 	const swaps = sweptAt ? `Swaps as of ${clock(sweptAt)}, prices` : "Prices";
 	const state = service?.state ?? "ready"; // an older service
 	if (firstSweep) return { mood: "wait", title: TITLES.starting, text: `${count(firstSweep.done)} of ${count(firstSweep.total)} lists are read.` };
-	const why = state === "ready" ? "This page updates itself." : `${[...service.reasons, ...service.notes].join("; ")}.`;
 	const mood = { ready: "live", starting: "wait" }[state] ?? "warn";
-	return { mood, title: TITLES[state] ?? "Not up to date", text: `${swaps} ${span(at - pricesAsOf)} old. ${why}` };
+	const text = mood === "warn" ? missing(sweptAt, pricesAsOf) : `${swaps} ${span(at - pricesAsOf)} old.`;
+	return { mood, title: TITLES[state] ?? "Not up to date", text };
+}
+
+/** What a fault means for a visitor, whatever its cause. */
+function missing(sweptAt, pricesAsOf) {
+	const prices = pricesAsOf ? `prices are from ${clock(pricesAsOf)}` : "prices are not known yet";
+	return `Trades${sweptAt ? ` since ${clock(sweptAt)}` : ""} may be missing; ${prices}. They appear by themselves.`;
 }
 
 function outOfReach(board, poll) {

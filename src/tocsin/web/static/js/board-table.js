@@ -28,7 +28,7 @@ export function drawRows(entries, view) {
 const cell = (name, ...children) => el("td", { role: "cell", class: name }, ...children);
 
 function makeRow({ row }) {
-	const link = el("a", { href: `?agent=${encodeURIComponent(row.stxAddress)}`, "data-agent": row.stxAddress });
+	const link = el("a", { href: `/agents/${encodeURIComponent(row.stxAddress)}`, "data-agent": row.stxAddress });
 	return el(
 		"tr",
 		{ role: "row" },

@@ -2,7 +2,9 @@
 
 import { COLUMNS } from "./board-order.js";
 
-export const DEFAULT_VIEW = { sort: "pnl", dir: "desc", q: "", page: 1, agent: null, period: "all" };
+/** The service chooses the first period: that of the round while one runs. */
+const first = globalThis.document?.querySelector("[name=period][checked]")?.value ?? "all";
+export const DEFAULT_VIEW = { sort: "pnl", dir: "desc", q: "", page: 1, agent: null, period: first };
 export const PERIODS = ["round", "24h", "7d", "30d", "all"];
 const QUERY_MAX = 100;
 

@@ -1,6 +1,6 @@
 /** The service's clock, and the one timer that updates ages and countdowns. */
 
-import { ago, isoTime, left, moment, remaining } from "./format.js";
+import { ago, isoTime, left, moment } from "./format.js";
 import { el, setAttribute, setText } from "./dom.js";
 
 const SKEW_IGNORED_MS = 2000; // a Date header has whole seconds
@@ -29,13 +29,6 @@ export function setAge(node, at) {
 	setText(node, ago(now() - at));
 }
 
-/** Counts down to `until`; shows `otherwise` when there is nothing to wait for. */
-export function setCountdown(node, until, otherwise) {
-	setAttribute(node, "data-until", until);
-	setAttribute(node, "title", until && moment(until));
-	setText(node, until ? remaining(until - now()) : otherwise);
-}
-
 /** An element that shows how long it is until a time, in words. */
 export const leftUntil = (at) => el("time", { datetime: isoTime(at), "data-left": at, title: moment(at) }, left(at - now()));
 
@@ -49,9 +42,6 @@ export function everySecond(callback) {
 function tick() {
 	if (document.hidden) return;
 	for (const node of document.querySelectorAll("[data-at]")) setText(node, ago(now() - Number(node.dataset.at)));
-	for (const node of document.querySelectorAll("[data-until]")) {
-		setText(node, remaining(Number(node.dataset.until) - now()));
-	}
 	for (const node of document.querySelectorAll("[data-left]")) setText(node, left(Number(node.dataset.left) - now()));
 	for (const callback of listeners) callback();
 }

@@ -1,11 +1,12 @@
 /** The console page: one session with the scheduler, opened by the admin key and closed with the tab. */
 
 import { drawBudgets, drawLookups } from "./budgets.js";
-import { everySecond, heard, now, setCountdown } from "./clock.js";
+import { everySecond, heard, now } from "./clock.js";
+import { remaining, setCountdown } from "./countdown.js";
 import { byId, setAttribute, setText } from "./dom.js";
 import { clearLog, logEvent } from "./event-log.js";
 import { EventStream } from "./event-stream.js";
-import { clock, clockSeconds, NONE, remaining, span } from "./format.js";
+import { clock, clockSeconds, NONE, span } from "./format.js";
 import { Poll } from "./poll.js";
 import { drawPrices, loadPrices } from "./prices.js";
 import { getJson, post } from "./request.js";

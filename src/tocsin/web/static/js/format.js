@@ -49,20 +49,6 @@ export function span(ms) {
 	return hours < 48 ? `${hours} h` : `${Math.floor(hours / 24)} days`;
 }
 
-/** How long a run took. */
-export function duration(ms) {
-	if ((ms ?? null) === null) return NONE;
-	if (ms < 1000) return `${ms} ms`;
-	return ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : span(ms);
-}
-
-/** A countdown: 4:07, or 2:04:07. */
-export function remaining(ms) {
-	const seconds = Math.max(0, Math.ceil(ms / 1000));
-	const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
-	return (parts[0] ? parts : parts.slice(1)).map((part, index) => (index ? String(part).padStart(2, "0") : String(part))).join(":");
-}
-
 /** A length of time in two units: "1 d 15 h", "15 h 20 min", "4 min". */
 export function left(ms) {
 	const minutes = Math.floor(Math.max(0, ms) / 60_000);
@@ -72,12 +58,4 @@ export function left(ms) {
 
 export function shortAddress(address) {
 	return address.length > 14 ? `${address.slice(0, 6)}…${address.slice(-5)}` : address;
-}
-
-/** `rejectionReasons` and `sender_not_registered` as words. */
-export function words(name) {
-	return name
-		.replace(/_/g, " ")
-		.replace(/([a-z])([A-Z])/g, "$1 $2")
-		.toLowerCase();
 }

@@ -1,6 +1,5 @@
 /** The leaderboard page: its data, its view, and drawing the data by the view. */
 
-import { keepBoard, recallBoard } from "./board-cache.js";
 import { loadBoard } from "./board-feed.js";
 import { arrange, COLUMNS } from "./board-order.js";
 import { follow } from "./board-live.js";
@@ -19,11 +18,13 @@ const POLL_MS = 30_000;
 const NO_PRICES = {};
 
 let view = parseView(location.search);
-let board = recallBoard(view.period);
-const boards = new Map([[view.period, board]]); // the known board of each period
+let board = null;
+const boards = new Map(); // the known board of each period
 let lookedAt = view.period;
 let prices = null;
-const remembered = board !== null;
+/** Whether the rows that came with the page are those of the view. */
+let served = byId("rows").childElementCount > 0 && !formatView({ ...view, agent: null });
+if (!served) byId("rows").replaceChildren();
 
 const poll = new Poll(refresh, POLL_MS, draw);
 
@@ -37,7 +38,6 @@ async function refresh() {
 	const fresh = await loadBoard(period, known, (partial) => {
 		if (known === null || !known.complete) show(partial, period);
 	});
-	if (fresh.pages.some((page, index) => page !== known?.pages[index])) keepBoard({ ...fresh, period });
 	show(fresh, period);
 	prices = await asked;
 	await strip;
@@ -51,9 +51,9 @@ function show(next, period) {
 }
 
 function draw() {
-	drawState({ board, prices: prices?.prices, poll, remembered });
-	const unavailable = board === null && poll.error !== null;
-	document.body.dataset.phase = board ? "shown" : unavailable ? "failed" : "loading";
+	if (!served || board || poll.error) drawState({ board, prices: prices?.prices, poll });
+	const unavailable = board === null && !served && poll.error !== null;
+	document.body.dataset.phase = board || served ? "shown" : unavailable ? "failed" : "loading";
 	byId("unavailable").hidden = !unavailable;
 	if (board === null) return;
 	const arranged = arrange(board.rows, view);
@@ -134,6 +134,7 @@ function lookAtPeriod() {
 	for (const choice of periods) choice.checked = choice.value === view.period;
 	if (view.period === lookedAt) return;
 	lookedAt = view.period;
+	served = false;
 	board = boards.get(view.period) ?? null;
 	poll.again();
 }
@@ -192,7 +193,7 @@ byId("more-rules").addEventListener("toggle", async (event) => {
 });
 
 lookAtPeriod();
-everySecond(() => drawState({ board, prices: prices?.prices, poll, remembered }));
+everySecond(() => board && drawState({ board, prices: prices?.prices, poll }));
 draw();
 poll.now();
 follow({

@@ -8,12 +8,17 @@ const USD_SHORT = new Intl.NumberFormat("en-US", { ...DOLLARS, notation: "compac
 
 const SHORT = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
 
-const HUGE = 1e15; // a larger figure is a source's error; it must not break the layout
+const HUGE = 1e18; // a larger figure is a source's error; it must not break the layout
 
 export function usd(value, shortFrom = 10_000_000) {
 	if (value === null || value === undefined) return NONE;
-	if (Math.abs(value) >= HUGE) return `${value < 0 ? "-" : ""}$${Math.abs(value).toExponential(2)}`;
-	return Math.abs(value) >= shortFrom ? USD_SHORT.format(value) : USD.format(value);
+	return `${value < 0 ? "−" : ""}${sizeOf(Math.abs(value), shortFrom)}`;
+}
+
+function sizeOf(size, shortFrom) {
+	if (size >= HUGE) return ">$999,999T";
+	if (size >= 1e15) return `$${count(Math.round(size / 1e12))}T`;
+	return size >= shortFrom ? USD_SHORT.format(size) : USD.format(size);
 }
 
 /** With its sign: colour alone must not mark a gain. */
@@ -25,12 +30,12 @@ export function signedUsd(value, shortFrom) {
 export function signedPercent(value) {
 	if (value === null || value === undefined) return NONE;
 	const size = Math.abs(value);
-	const text = size >= HUGE ? size.toExponential(2) : size >= 100_000 ? SHORT.format(size) : size >= 1000 ? count(Math.round(size)) : size.toFixed(size >= 100 ? 1 : 2);
+	const text = size >= 1e15 ? ">999T" : size >= 100_000 ? SHORT.format(size) : size >= 1000 ? count(Math.round(size)) : size.toFixed(size >= 100 ? 1 : 2);
 	return signed(value, `${text}%`, size < 0.005);
 }
 
 function signed(value, text, isZero) {
-	if (isZero) return text;
+	if (isZero || text.startsWith(">")) return text;
 	return value > 0 ? `+${text}` : `−${text}`;
 }
 

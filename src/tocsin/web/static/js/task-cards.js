@@ -1,9 +1,10 @@
 /** One card per task: its cadence, last run, next run and condition. */
 
-import { now, setAge, setCountdown } from "./clock.js";
+import { now, setAge } from "./clock.js";
+import { setCountdown } from "./countdown.js";
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
-import { clock, count, duration, moment, NONE, span } from "./format.js";
-import { resultWords, taskTitle } from "./task-words.js";
+import { clock, count, moment, NONE, span } from "./format.js";
+import { duration, resultWords, taskTitle } from "./task-words.js";
 
 /**
  * `refresh(name)` is called by a card's button.

@@ -1,6 +1,6 @@
 /** Tasks, results and events in words. Pure. */
 
-import { clock, clockSeconds, count, duration, words } from "./format.js";
+import { clock, clockSeconds, count, NONE, span } from "./format.js";
 
 /** @type {Record<string, string>} */
 const titles = {};
@@ -62,4 +62,19 @@ export function eventWords(event) {
 	const known = EVENTS[name];
 	const about = task ? `${taskTitle(task)}: ` : upstream ? `${upstream}: ` : "";
 	return { title: name, text: about + (known ? known(event) : JSON.stringify(fields)), mood: failed ? "warn" : "calm" };
+}
+
+/** How long a run took. */
+export function duration(ms) {
+	if ((ms ?? null) === null) return NONE;
+	if (ms < 1000) return `${ms} ms`;
+	return ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : span(ms);
+}
+
+/** `rejectionReasons` and `sender_not_registered` as words. */
+export function words(name) {
+	return name
+		.replace(/_/g, " ")
+		.replace(/([a-z])([A-Z])/g, "$1 $2")
+		.toLowerCase();
 }

@@ -1,8 +1,8 @@
 /** A day of runs as a chart: position is time, height is duration, colour is outcome. Also the refusals. */
 
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
-import { clock, count, duration, moment, span, words } from "./format.js";
-import { completeWords, taskTitle } from "./task-words.js";
+import { clock, count, moment, span } from "./format.js";
+import { completeWords, duration, taskTitle, words } from "./task-words.js";
 import { linkTo } from "./views.js";
 
 const DAY_MS = 86_400_000;

@@ -1,6 +1,7 @@
 /** The state of the service at a glance, as it reports it. Pure. */
 
-import { clock, remaining } from "./format.js";
+import { remaining } from "./countdown.js";
+import { clock } from "./format.js";
 import { taskTitle } from "./task-words.js";
 
 const TITLES = {

@@ -1,11 +1,11 @@
 /** The totals of each day: how long the runs of a task took, and how many were not complete. */
 
 import { el } from "./dom.js";
-import { count, duration, utcDay } from "./format.js";
+import { count, utcDay } from "./format.js";
 import { plot, summaryOf } from "./plot.js";
 import { getJson } from "./request.js";
 import { cellsOf, selectOf, tableOf } from "./table.js";
-import { taskTitle } from "./task-words.js";
+import { duration, taskTitle } from "./task-words.js";
 import { linkTo } from "./views.js";
 
 const PATH = "/api/admin/scheduler/days?limit=30";

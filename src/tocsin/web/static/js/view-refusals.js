@@ -2,9 +2,10 @@
 
 import { ageOf } from "./clock.js";
 import { el } from "./dom.js";
-import { count, moment, NONE, shortAddress, words } from "./format.js";
+import { count, moment, NONE, shortAddress } from "./format.js";
 import { getJson } from "./request.js";
 import { factsOf, selectOf } from "./table.js";
+import { words } from "./task-words.js";
 import { linkTo } from "./views.js";
 
 const PATH = "/api/admin/competition/refusals";

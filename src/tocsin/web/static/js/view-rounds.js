@@ -1,10 +1,11 @@
 /** The rounds: status, end, what each waits for, and what differs since its result. */
 
-import { setCountdown } from "./clock.js";
+import { setCountdown } from "./countdown.js";
 import { el } from "./dom.js";
-import { moment, NONE, words } from "./format.js";
+import { moment, NONE } from "./format.js";
 import { getJson } from "./request.js";
 import { cellsOf, tableOf } from "./table.js";
+import { words } from "./task-words.js";
 
 const PATH = "/api/admin/competition/finalize";
 

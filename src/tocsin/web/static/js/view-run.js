@@ -2,10 +2,10 @@
 
 import { now } from "./clock.js";
 import { el } from "./dom.js";
-import { clockSeconds, count, duration, isoTime, moment, NONE, words } from "./format.js";
+import { clockSeconds, count, isoTime, moment, NONE } from "./format.js";
 import { getJson } from "./request.js";
 import { cellsOf, factsOf, tableOf } from "./table.js";
-import { taskTitle } from "./task-words.js";
+import { duration, taskTitle, words } from "./task-words.js";
 import { lateOf } from "./view-runs.js";
 import { linkTo } from "./views.js";
 

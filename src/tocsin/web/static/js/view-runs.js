@@ -2,11 +2,11 @@
 
 import { now } from "./clock.js";
 import { el, keyed } from "./dom.js";
-import { clockSeconds, count, day, duration, NONE } from "./format.js";
+import { clockSeconds, count, day, NONE } from "./format.js";
 import { plot, summaryOf } from "./plot.js";
 import { getJson } from "./request.js";
 import { cellsOf, selectOf, tableOf } from "./table.js";
-import { taskTitle } from "./task-words.js";
+import { duration, taskTitle } from "./task-words.js";
 import { linkTo } from "./views.js";
 
 const PATH = "/api/admin/scheduler/runs";
