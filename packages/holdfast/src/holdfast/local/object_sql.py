@@ -92,13 +92,15 @@ class SqlFiles:
         self.directory.mkdir(mode=0o700, exist_ok=True)
         _log_of(path).unlink(missing_ok=True)
         path.unlink(missing_ok=True)
-        count = 0
+        count = last = 0
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             for number, content in pages:
                 if number == 1:
                     count = int.from_bytes(content[28:32])
-                file.seek((number - 1) * PAGE_BYTES)
+                if number != last + 1:  # each seek would write what is buffered
+                    file.seek((number - 1) * PAGE_BYTES)
                 file.write(content)
+                last = number
             file.truncate(count * PAGE_BYTES)  # SQLite never wrote the last pages if they were free again at the commit
 
 
