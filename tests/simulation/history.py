@@ -252,6 +252,8 @@ class History:
         self.process = None
         self.actions.process_ended()
         self.damage.process_ended()
+        if self.checks.clock_set_s > began_s:  # it may have ended before it noticed that, and stored what follows
+            self.checks.ages_are_unknown(self.time.now_s + self.restart_after_s)
         if self.reboots:
             self.reboots = False
             if self.clock.reboot():
