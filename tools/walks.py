@@ -149,7 +149,7 @@ async def world(*names: str) -> AsyncIterator[World]:
         made = World(app, app.web(), runtime, simulator)
         await made.rings()
         await made.rings()
-        await app.health.look()
+        await app.health.check()
         yield made
 
 

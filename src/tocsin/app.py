@@ -23,12 +23,13 @@ from tocsin.fetch import Fetch
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.rounds.actions import round_jobs
 from tocsin.rounds.task import feed_runs, rounds_task
+from tocsin.scheduler.alerts import ProcessAlerts
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerEnv, scheduler_config
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.scheduler.types import Reloaded
-from tocsin.scheduler.watch import FileProblem, HealthWatch, ProcessAlerts, ask_measured_status, ask_status, why_refused
+from tocsin.scheduler.watch import FileProblem, HealthWatch, ask_measured_status, ask_status, why_refused
 from tocsin.settings import Settings
 from tocsin.swaps.chainhook import watch_chainhook_tasks
 from tocsin.swaps.feed import follow_network_tasks
@@ -214,17 +215,8 @@ class App:
 
     def _process_alerts(self) -> Callable[[HealthSnapshot], None]:
         """Make the function that alerts the receiver, if there is one, about problems of the process itself."""
-        config, platform = scheduler_config(self.settings), self.platform
-        if config.alert_target is None:
-            return lambda _: None
-        return ProcessAlerts(
-            config.alert_target,
-            config.instance,
-            fetch=platform.fetch,
-            clock=platform.clock,
-            logger=platform.logger,
-            mask=platform.mask,
-        ).look
+        config = scheduler_config(self.settings)
+        return ProcessAlerts(self.platform, config).check if config.alert_target is not None else lambda _: None
 
     async def _ask_health(self) -> HealthSnapshot:
         """Ask the scheduler itself, because there is no process to watch."""

@@ -146,7 +146,7 @@ class Service:
             self._stack.callback(self.app.deps.closing.set)  # runs first: ends the event streams
             # From here on, the scheduler runs on its own.
             await self.scheduler().arm()
-            await self.app.health.look()
+            await self.app.health.check()
         except BaseException:
             await self.close()
             raise

@@ -17,7 +17,7 @@ from support.scheduler import MINUTE, Job, Scheduler, doing, prices, scheduler, 
 from tocsin.errors import FetchFailed, FetchTimeout
 from tocsin.fetch import FetchResponse
 from tocsin.local.fetch import HttpFetch
-from tocsin.scheduler.alert_sender import exchange
+from tocsin.scheduler.alerts import exchange
 from tocsin.scheduler.config import AlertTarget, SchedulerConfig, scheduler_config
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.settings import Settings
@@ -217,7 +217,7 @@ async def test_an_alert_is_retried_with_back_off_and_then_dropped(tmp_path: Path
 
     assert gaps[:7] == [1, 2, 4, 8, 16, 32, 60]
     assert receiver.events() == ["not_ready"] * 30 + ["ready"]
-    lines = [*made.log.named("alert.send_failed"), *made.log.named("alert.given_up")]
+    lines = [*made.log.named("alert.send_failed"), *made.log.named("alert.abandoned")]
     assert [line["attempts"] for line in lines] == [1, 30]
     assert "s3cret" not in str(made.log.lines)
 

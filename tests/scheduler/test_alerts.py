@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from support.scheduler import MINUTE
 from tocsin import __version__
 from tocsin.scheduler import alerts
-from tocsin.scheduler.alert_sender import message
 from tocsin.scheduler.alerts import (
     ALERTS_PER_HOUR_MAX,
     Alert,
@@ -23,6 +22,7 @@ from tocsin.scheduler.alerts import (
     due,
     heartbeat_due,
     is_undecided,
+    message,
     observed,
     ring_at,
     send_at,

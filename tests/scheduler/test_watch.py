@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,13 +19,15 @@ from support.scheduler import MINUTE, Job, scheduler
 from support.statuses import scheduler_status
 from tocsin.errors import FetchFailed
 from tocsin.fetch import FetchResponse
+from tocsin.scheduler.alerts import ProcessAlerts
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import AlertTarget
+from tocsin.scheduler.config import AlertTarget, SchedulerConfig
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Status
-from tocsin.scheduler.watch import HealthWatch, ProcessAlerts
+from tocsin.scheduler.watch import HealthWatch
 
 URL = "https://alerts.test/T0/s3cret"
+ALERTED = SchedulerConfig(alert_target=AlertTarget(URL))
 
 
 class SchedulerStub:
@@ -75,7 +78,7 @@ async def test_an_old_check_shows_its_age() -> None:
     """A stuck loop checks nothing: the age of the last check grows, whatever it saw."""
     clock = VirtualClock()
     health = watch(scheduler_status(), Store(), clock)
-    await health.look()
+    await health.check()
     fresh = await health.snapshot()
     await clock.sleep(60)
 
@@ -89,15 +92,15 @@ async def test_a_store_error_and_its_recovery_are_noticed() -> None:
     """It is written to every few seconds, and at each check while it fails."""
     clock, store = VirtualClock(), Store()
     health = watch(scheduler_status(), store, clock)
-    await health.look()
-    await health.look()
+    await health.check()
+    await health.check()
     assert store.written == 1
     store.error = StoreUnavailable("KV.put: disk full")
     await clock.sleep(5)
-    await health.look()
+    await health.check()
     assert (await health.snapshot()).store_error == "KV.put: disk full"
     store.error = None
-    await health.look()
+    await health.check()
 
     assert (await health.snapshot()).store_error is None
 
@@ -106,8 +109,8 @@ async def test_a_scheduler_that_does_not_answer_is_a_problem() -> None:
     """An error or silence: each has its sentence."""
     clock = VirtualClock()
     failed, silent = watch(ObjectReset("reset"), Store(), clock), watch(None, Store(), clock)
-    await failed.look()
-    await silent.look()
+    await failed.check()
+    await silent.check()
 
     assert (await failed.snapshot()).scheduler_error == "the scheduler does not answer: reset"
     assert (await silent.snapshot()).scheduler_error == "the scheduler did not answer within 2 s"
@@ -117,16 +120,16 @@ async def test_the_alarm_is_set_again_when_the_store_recovers() -> None:
     """Once, and not before the scheduler takes it."""
     clock, store, stub = VirtualClock(), Store(), SchedulerStub(scheduler_status())
     health = watch(stub, store, clock)
-    await health.look()
+    await health.check()
     store.error = StoreUnavailable("KV.put: disk full")
     await clock.sleep(5)
-    await health.look()
+    await health.check()
     store.error, stub.answer = None, ObjectReset("reset")
-    await health.look()
+    await health.check()
     armed_while_reset, stub.answer = stub.armed, scheduler_status()
     for _ in range(3):
         await clock.sleep(5)
-        await health.look()
+        await health.check()
 
     assert (armed_while_reset, stub.armed) == (0, 1)
 
@@ -178,7 +181,7 @@ async def test_a_lost_file_is_the_error_of_the_store() -> None:
     health = watch(stub, store, clock, check_files=lambda: problems[0])
     while problems:
         await clock.sleep(5)
-        await health.look()
+        await health.check()
         snapshot = await health.snapshot()
         seen.append((snapshot.store_error, snapshot.file_problem, store.written, stub.armed))
         problems.pop(0)
@@ -198,7 +201,7 @@ async def test_the_store_is_written_every_five_seconds_and_looked_at_every_secon
         scheduler_status(),
         store,
         clock,
-        on_look=lambda seen: ages.append((clock.now() - START_MS - 100_000, seen.loop_tick_age_s, store.written)),
+        on_check=lambda seen: ages.append((clock.now() - START_MS - 100_000, seen.loop_tick_age_s, store.written)),
     )
     watching = asyncio.create_task(health.watch())
     await clock.sleep(5.5)
@@ -212,7 +215,7 @@ async def test_a_missing_alarm_is_set_again(active: bool, next_alarm_at: int | N
     """Unless this scheduler is not the active one."""
     stub = SchedulerStub(scheduler_status(active=active, next_alarm_at=next_alarm_at))
     health = watch(stub, Store(), VirtualClock())
-    await health.look()
+    await health.check()
 
     assert stub.armed == armed
 
@@ -238,10 +241,10 @@ async def test_a_scheduler_that_does_not_take_the_alarm_does_not_stop_the_watch(
     clock, store, stub = VirtualClock(), Store(), Silent(scheduler_status())
     health = watch(stub, store, clock)
     store.error = StoreUnavailable("KV.put: disk full")
-    await health.look()
+    await health.check()
     store.error = None
     for _ in range(2):
-        await health.look()
+        await health.check()
         await clock.sleep(5)
 
     assert stub.armed == 2
@@ -294,16 +297,12 @@ class Process:
 async def process() -> AsyncIterator[Process]:
     clock = VirtualClock()
     made = Process(clock)
-    sender = ProcessAlerts(
-        AlertTarget(URL),
-        "v1",
-        fetch=made.fetch,
-        clock=clock,
-        logger=made.log,
-        mask=lambda text: text.replace("hunter2", "***"),
+    outside = SimpleNamespace(
+        fetch=made.fetch, clock=clock, logger=made.log, mask=lambda text: text.replace("hunter2", "***")
     )
+    sender = ProcessAlerts(outside, ALERTED)
     client = SchedulerClient(made)
-    watch = HealthWatch(lambda: client, made, clock, lambda: made.lost, sender.look)  # type: ignore[arg-type]  # and of a store
+    watch = HealthWatch(lambda: client, made, clock, lambda: made.lost, sender.check)  # type: ignore[arg-type]  # and of a store
     watching = asyncio.create_task(watch.watch())
     try:
         yield made
@@ -407,20 +406,20 @@ async def test_a_broken_process_is_reported_after_twenty_seconds_and_one_alert_a
         under_way[0] -= 1
         return FetchResponse(500 if len(at_once) == 1 else 200, {}, b"")
 
-    alerts = ProcessAlerts(AlertTarget(URL), "v1", fetch=receive, clock=VirtualClock(), logger=log)
+    alerts = ProcessAlerts(SimpleNamespace(fetch=receive, clock=VirtualClock(), logger=log, mask=str), ALERTED)
     broken = HealthSnapshot(None, "the store is gone", None)
-    alerts.look(broken)
+    alerts.check(broken)
     await asyncio.sleep(19.999)
-    alerts.look(broken)
+    alerts.check(broken)
     await asyncio.sleep(0)
     before = len(at_once)
     await asyncio.sleep(0.001)
     for _ in range(20):
-        alerts.look(broken)
+        alerts.check(broken)
         await asyncio.sleep(1)
     while_sent = len(at_once)
     await asyncio.sleep(45)
-    alerts.look(broken)
+    alerts.check(broken)
     await asyncio.sleep(60)
 
     assert (before, while_sent, at_once) == (0, 1, [1, 1])

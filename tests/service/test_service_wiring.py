@@ -31,7 +31,7 @@ from support.loopback import Request, serving
 from support.patience import PATIENCE_S
 from tocsin.local import server as http_server
 from tocsin.local.server import HttpServer
-from tocsin.scheduler import watch as process_alerts
+from tocsin.scheduler import alerts as process_alerts
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.service import Service, open_machine, run
 from tocsin.settings import AccessKey, Settings
@@ -119,8 +119,8 @@ def test_no_store_writes_while_a_file_is_lost_and_all_do_when_it_is_back(tmp_pat
             kv, db, scheduler = made.service.kv, made.service.db, made.service.scheduler()
             file = made.data / name
             file.rename(tmp_path / "aside")
-            await made.service.app.health.look()
-            await made.service.app.health.look()
+            await made.service.app.health.check()
+            await made.service.app.health.check()
             with pytest.raises(StoreUnavailable, match=f"{name} was deleted or replaced"):
                 await kv.put("a", "1")
             with pytest.raises(StoreUnavailable, match=f"{name} was deleted or replaced"):
@@ -129,7 +129,7 @@ def test_no_store_writes_while_a_file_is_lost_and_all_do_when_it_is_back(tmp_pat
                 await scheduler.resume()
 
             (tmp_path / "aside").rename(file)
-            await made.service.app.health.look()
+            await made.service.app.health.check()
             await kv.put("a", "2")
             await db.prepare("DELETE FROM agents").run()
             await made.service.scheduler().resume()
@@ -146,7 +146,7 @@ def test_a_lost_lock_is_told_and_stops_no_write(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(tmp_path) as made:
             (made.data / "tocsin.lock").unlink()
-            await made.service.app.health.look()
+            await made.service.app.health.check()
             await made.service.kv.put("a", "1")
 
             assert [line["file"] for line in made.lines("store.file_lost")] == [str(made.data / "tocsin.lock")]
@@ -318,7 +318,7 @@ def test_a_problem_of_the_process_reaches_the_receiver_of_alerts(
                 (made.data / "db.sqlite").unlink()
                 told: list[dict[str, Any]] = []
                 while not told:
-                    await made.service.app.health.look()
+                    await made.service.app.health.check()
                     await asyncio.sleep(0.01)
                     sent = [json.loads(request.body) for request in receiver.requests]
                     told = [each for each in sent if each["state"] == "broken"]  # the object tells of the tasks
@@ -442,7 +442,7 @@ def test_reads_go_on_while_writes_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(tmp_path) as made:
             (made.data / "kv.sqlite").rename(tmp_path / "aside")
-            await made.service.app.health.look()
+            await made.service.app.health.check()
             code, _, _ = await made.get("/api/competition/allowlist")
             with pytest.raises(StoreError):
                 await made.service.kv.put("a", "1")

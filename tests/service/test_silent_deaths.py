@@ -84,7 +84,7 @@ async def test_8_an_object_whose_storage_was_wiped_goes_on(tmp_path: Path) -> No
     async with service(tmp_path, simulator, arm=False) as made:
         clock = made.scheduler.clock
         watch = HealthWatch(made.scheduler.client, made.kv, clock)
-        await watch.look()
+        await watch.check()
         told = health_of(await watch.snapshot(), clock.now())
         await asyncio.sleep(60)
         healed, runs = await made.health(), await made.runs("sweep")

@@ -25,7 +25,7 @@ async def check_ending(history: "History", process: SimulatedProcess) -> None:
     history.damage.ending()
     check_kept_runs(history)
     status = await process.scheduler().status()
-    await process.app.health.look()
+    await process.app.health.check()
     health = health_of(process.app.health.seen(), process.clock.now())
     if not health.ready or health.state != "ready":
         history.broken("readiness", f"after the calm it is {health.state}: {health.reasons} {health.notes}")

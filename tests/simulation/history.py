@@ -149,7 +149,7 @@ class History:
                 self.checks.lost_runs()
         elif event in {"sweep.threw", "verify.threw", "alarm.exhausted", "alarm.dropped", "alert.sent"}:
             self.happened[event] += 1
-        elif event == "alert.given_up":
+        elif event == "alert.abandoned":
             self.outside.receiver.given_up += 1
 
     def fetching(self, url: str) -> None:
@@ -335,7 +335,7 @@ class History:
 
     async def _look(self, process: SimulatedProcess) -> None:
         began_s = self.time.now_s
-        await process.app.health.look()
+        await process.app.health.check()
         status = process.app.health.seen().status
         answer = await ask(unchecked(process.web), "/readyz")
         body = answer.json()

@@ -785,7 +785,7 @@ def test_all_reasons_are_listed_together_and_the_worst_names_the_state() -> None
 
 async def seen(made: Tocsin) -> list[Any]:
     """What the routes show after a look at the scheduler and the store."""
-    await made.built.health.look()
+    await made.built.health.check()
     paths = ("/readyz", PATH, "/api/competition/leaderboard", "/metrics")
     readyz, overview, board, metrics = [await made.ask(path, headers=KEY) for path in paths]
     return [readyz, overview.json(), board.json(), metrics.body.decode()]

@@ -8,8 +8,8 @@ upstreams.py      the limiters and clients of all upstreams, and the cadences th
 state.py          what the object stores: a record per task, and one of its own; stored.py reads single entries
 history.py        the runs, the totals of each day, and the newest events for watchers
 health.py         the health of the tasks and of the service, in one word and in sentences
-alerts.py         which alerts to send, and when; alert_sender.py sends them
-watch.py          monitors the process, for `/readyz` and for alerts about it
+alerts.py         which alerts to send, and when, and who sends them
+watch.py          monitors the process, for `/readyz`
 audit.py          the actions of operators
 client.py         typed calls to the object; types.py has the shapes
 config.py         what the platforms pass in

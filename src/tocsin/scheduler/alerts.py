@@ -1,7 +1,7 @@
-"""Decides which alerts to send, and when. Pure: takes state, health and time, and returns a new state.
+"""The alerts: which to send, and when; their messages; and who sends them.
 
 An alert is an edge: the service became not ready, or ready again. Each edge is sent once. `sent_ready` is the last
-readiness that the receiver was sent. It is stored, so a restart neither repeats an alert nor loses one.
+readiness that the receiver was sent. The object's own is stored, so a restart neither repeats an alert nor loses one.
 
     an undelivered alert                  is retried after 1, 2, 4 … minutes, an hour at most, up to 30 attempts
     a newer edge                          replaces an undelivered one; two edges that cancel out before the first
@@ -11,16 +11,49 @@ readiness that the receiver was sent. It is stored, so a restart neither repeats
                                           oldest of the six is an hour old, and is sent if it still applies
 
 Times are wall-clock times. A time too far in the future means that the clock was set back; it counts as now.
+
+`TaskAlerts` sends the alerts about tasks, in the object. `ProcessAlerts` sends those about a process whose store, files
+or alarm do not work: the object cannot, because it could not store that it sent them. Their state is kept in memory, so
+a restart may repeat an alert. The `ready` alert is sent only when the tasks are ready too, even if the object also
+sends one. A stuck event loop cannot send anything; then the heartbeats stop.
+
+Emits `alert.sent`, `alert.send_failed`, `alert.abandoned`, `heartbeat.failed`, `heartbeat.recovered`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import asyncio
+import json
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-from tocsin.scheduler.health import TaskFacts, TaskHealth, overdue_in_ms
+from holdfast.types import JSON, Clock, Logger
+from tocsin import __version__
+from tocsin.errors import FetchError, RunStopped
+from tocsin.fetch import Fetch
+from tocsin.scheduler.config import AlertTarget, SchedulerConfig, SchedulerEnv
+from tocsin.scheduler.health import (
+    HealthSnapshot,
+    TaskFacts,
+    TaskHealth,
+    found_problem,
+    health_of,
+    overdue_in_ms,
+    process_problems,
+    task_health,
+    tasks_health,
+)
 from tocsin.scheduler.types import Health
 from tocsin.shape import Shape
 from tocsin.upstream.windows import HOUR_MS, MINUTE_MS
 
+Background = Callable[[Coroutine[Any, Any, None]], object]
+
+TIMEOUT_S = 10.0
+ATTEMPT_MAX_MS = int(TIMEOUT_S * 1000)
+ANSWER_BYTES_MAX = 64 * 1024
+SUMMARY_MAX = 1_000  # PagerDuty accepts 1024 characters
+PATIENCE_S = 20.0  # a shorter problem of the process is not reported by an alert
 ALERTS_PER_HOUR_MAX = 6
 ATTEMPTS_MAX = 30  # about a day
 REASONS_MAX = 10
@@ -133,3 +166,276 @@ def _shortened(reasons: list[str]) -> list[str]:
 
 def _recent(sent_at: list[int], now: int) -> list[int]:
     return [at for at in sent_at if now - HOUR_MS < at <= now]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertMessage:
+    """The headers and the body of a POST."""
+
+    headers: dict[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+def message(target: AlertTarget, alert: Alert, instance: str) -> AlertMessage:
+    """Build the message to post to the target's URL."""
+    write = {"slack": _slack, "pagerduty": _pagerduty}.get(target.format, _generic)
+    headers = {"content-type": "application/json"}
+    if target.format == "json" and target.key is not None:
+        headers["authorization"] = f"Bearer {target.key}"
+    return AlertMessage(headers, json.dumps(write(target, alert, instance)).encode())
+
+
+def _generic(target: AlertTarget, alert: Alert, instance: str) -> JSON:
+    """`id` is the same for every attempt, so a receiver can recognise a duplicate."""
+    return {
+        "event": "ready" if alert.ready else "not_ready",
+        "id": f"{target.name}-{instance}-{alert.at}",
+        "service": target.name,
+        "instance": instance,
+        "state": alert.state,
+        "reasons": [*alert.reasons],
+        "at": alert.at,
+        "version": __version__,
+    }
+
+
+def _slack(target: AlertTarget, alert: Alert, instance: str) -> JSON:
+    icon = ":large_green_circle:" if alert.ready else ":red_circle:"
+    lines = [f"{icon} {_sentence(target, alert, instance)}", *(f"• {reason}" for reason in alert.reasons)]
+    text = "\n".join(lines)
+    return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
+
+
+def _pagerduty(target: AlertTarget, alert: Alert, instance: str) -> JSON:
+    """One incident per instance: the `resolve` event closes the incident that `trigger` opened."""
+    event: dict[str, JSON] = {
+        "routing_key": target.key,
+        "event_action": "resolve" if alert.ready else "trigger",
+        "dedup_key": f"{target.name}-{instance}",
+    }
+    if not alert.ready:
+        summary = ": ".join([_sentence(target, alert, instance), *alert.reasons[:1]])
+        event["payload"] = {
+            "summary": summary[:SUMMARY_MAX],
+            "source": f"{target.name} {instance}",
+            "severity": "critical",
+            "timestamp": datetime.fromtimestamp(alert.at / 1000, UTC).isoformat(),
+            "component": "scheduler",
+            "custom_details": {"state": alert.state, "reasons": [*alert.reasons], "version": __version__},
+        }
+    return event
+
+
+def _sentence(target: AlertTarget, alert: Alert, instance: str) -> str:
+    state = "ready again" if alert.ready else f"not ready ({alert.state})"
+    return f"{target.name} {instance} is {state}"
+
+
+async def post_alert(fetch: Fetch, target: AlertTarget, alert: Alert, instance: str) -> str | None:
+    """Post an alert. Returns why the receiver did not accept it; None if it did."""
+    post = message(target, alert, instance)
+    return await exchange(fetch, target.url, method="POST", headers=post.headers, body=post.body)
+
+
+async def exchange(
+    fetch: Fetch, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
+) -> str | None:
+    """Make one call. Returns why it failed, without the URL, which is a secret; None if it succeeded."""
+    try:
+        response = await fetch(
+            url, method=method, headers=headers, body=body, timeout_s=TIMEOUT_S, body_max=ANSWER_BYTES_MAX
+        )
+    except FetchError as error:
+        return f"{type(error).__name__}: {str(error).rpartition(': ')[2]}"
+    except RunStopped as stopped:  # Cloudflare: this invocation has no subrequests left
+        return str(stopped)
+    return None if 200 <= response.status < 300 else f"the receiver answered {response.status}"
+
+
+class Outside(Protocol):
+    """What alerts need of their environment. `mask` removes the secrets from a text."""
+
+    @property
+    def fetch(self) -> Fetch: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def logger(self) -> Logger: ...
+    @property
+    def mask(self) -> Callable[[str], str]: ...
+
+
+class AlertPost:
+    """Sends the alerts of one state, one at a time. `keep` is given each new state.
+
+    `on_sent` is called when the attempts that were due have ended.
+    """
+
+    def __init__(
+        self,
+        outside: Outside,
+        config: SchedulerConfig,
+        spawn: Background,
+        state: AlertState | None = None,
+        keep: Callable[[AlertState], None] = lambda _: None,
+        on_sent: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._outside = outside
+        self._config = config
+        self._spawn = spawn
+        self._keep = keep
+        self._on_sent = on_sent
+        self.state = state or AlertState()
+        self.sending = False
+
+    def observe(self, health: Health) -> None:
+        self._set(observed(self.state, health, self._outside.clock.now()))
+
+    def send(self) -> None:
+        """Send the alert that is due, in the background."""
+        target = self._config.alert_target
+        if target is not None and not self.sending and due(self.state, self._outside.clock.now()) is not None:
+            self.sending = True
+            self._spawn(self._send_all(target))
+
+    async def _send_all(self, target: AlertTarget) -> None:
+        try:
+            while (alert := due(self.state, self._outside.clock.now())) is not None:
+                await self._send(target, alert)
+        finally:
+            self.sending = False
+        self._on_sent()
+
+    async def _send(self, target: AlertTarget, alert: Alert) -> None:
+        logger = self._outside.logger
+        self._set(attempted(self.state, alert, self._outside.clock.now()))
+        problem = await post_alert(self._outside.fetch, target, alert, self._config.instance)
+        fields: dict[str, JSON] = {"ready": alert.ready, "at": alert.at, "attempts": alert.attempts + 1}
+        if problem is None:
+            self._set(delivered(self.state, alert))
+            logger.info("alert.sent", **fields)
+        elif alert.attempts + 1 >= ATTEMPTS_MAX:
+            self._set(delivered(self.state, alert))
+            fix = "check TOCSIN_ALERT_URL and TOCSIN_ALERT_KEY; Tocsin will send the next change"
+            logger.error("alert.abandoned", **fields, reason=problem, fix=fix)
+        elif alert.attempts == 0:  # log only the first failure
+            logger.warning("alert.send_failed", **fields, reason=problem)
+
+    def _set(self, state: AlertState) -> None:
+        if state != self.state:
+            self.state = state
+            self._keep(state)
+
+
+class TaskAlerts:
+    """The alerts about the tasks of one scheduler, and its heartbeats. `running` has the tasks that are running now."""
+
+    def __init__(
+        self,
+        env: SchedulerEnv,
+        post: AlertPost,
+        heartbeat: HeartbeatState,
+        keep_heartbeat: Callable[[HeartbeatState], None],
+        *,
+        facts: Callable[[], Mapping[str, TaskFacts]],
+        problems: Callable[[], Collection[str]],
+        running: Collection[str],
+        spawn: Background,
+    ) -> None:
+        self._env = env
+        self._problems = problems
+        self._is_on = env.config.alert_target is not None
+        self._post = post
+        self._heartbeat = heartbeat
+        self._keep_heartbeat = keep_heartbeat
+        self._facts = facts
+        self._running = running
+        self._spawn = spawn
+
+    def check(self) -> None:
+        """Check the health of the tasks, and send the alert that is due."""
+        if not self._is_on:
+            return
+        tasks = self._tasks()
+        if not is_undecided(self._post.state, tasks, self._running):
+            self._post.observe(self._health(tasks))
+        self._post.send()
+
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat if the service is ready and the last one was long enough ago."""
+        url, now = self._env.config.heartbeat_url, self._env.clock.now()
+        if url is None or not heartbeat_due(self._heartbeat, now) or not self._health(self._tasks()).ready:
+            return
+        self._set(replace(self._heartbeat, sent_at=now))
+        self._spawn(self._send_heartbeat(url))
+
+    def ring_at(self) -> int | None:
+        """When the alarm must ring for an alert; None if it need not."""
+        if not self._is_on:
+            return None
+        state, now = self._post.state, self._env.clock.now()
+        if self._post.sending and state.pending is not None:  # it waits for the attempt under way
+            try_at = max(state.pending.try_at, now + ATTEMPT_MAX_MS)
+            state = replace(state, pending=replace(state.pending, try_at=try_at))
+        return ring_at(state, self._facts().values(), now)
+
+    def _tasks(self) -> dict[str, TaskHealth]:
+        """The health of each task, and the problems that request jobs reported."""
+        tasks = {name: task_health(facts) for name, facts in self._facts().items()}
+        return tasks | {sentence: found_problem(sentence) for sentence in self._problems()}
+
+    def _health(self, tasks: Mapping[str, TaskHealth]) -> Health:
+        """The health of the tasks only: `ProcessAlerts` reports problems of the process itself."""
+        health = tasks_health(tasks.values())
+        return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])
+
+    async def _send_heartbeat(self, url: str) -> None:
+        problem = await exchange(self._env.fetch, url)
+        if (problem is not None) == self._heartbeat.failed:
+            return
+        self._set(replace(self._heartbeat, failed=problem is not None))
+        if problem is None:
+            self._env.logger.info("heartbeat.recovered")
+        else:
+            self._env.logger.warning("heartbeat.failed", reason=problem, fix="check TOCSIN_HEARTBEAT_URL")
+
+    def _set(self, heartbeat: HeartbeatState) -> None:
+        self._heartbeat = heartbeat
+        self._keep_heartbeat(heartbeat)
+
+
+class ProcessAlerts:
+    """The alerts of one process."""
+
+    def __init__(self, outside: Outside, config: SchedulerConfig) -> None:
+        self._outside = outside
+        self._background: set[asyncio.Task[None]] = set()
+        self._post = AlertPost(outside, config, self._spawn)
+        self._broken_since_s: float | None = None
+
+    def check(self, snapshot: HealthSnapshot) -> None:
+        """Check the health of the process, and send the alert that is due."""
+        health = self._health(snapshot)
+        if health is None:
+            return
+        if health.ready or health.state == "broken":  # the object reports problems of tasks
+            self._post.observe(health)
+        self._post.send()
+
+    def _health(self, snapshot: HealthSnapshot) -> Health | None:
+        """The health of the process; None while a problem may still go away."""
+        now, now_s = self._outside.clock.now(), self._outside.clock.monotonic()
+        problems = process_problems(snapshot, snapshot.status, now)
+        if not problems:
+            self._broken_since_s = None
+            return health_of(snapshot, now)
+        if self._broken_since_s is None:
+            self._broken_since_s = now_s
+        if now_s - self._broken_since_s < PATIENCE_S:
+            return None
+        return Health(False, "broken", [self._outside.mask(problem) for problem in problems], [])
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from holdfast.errors import BindingMissing, UsageError
 from holdfast.types import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
-from tocsin.scheduler.alert_sender import AlertSender
+from tocsin.scheduler.alerts import AlertPost, AlertState, HeartbeatState, TaskAlerts
 from tocsin.scheduler.audit import AuditLog
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.health import TaskFacts, is_failing, is_overdue, task_health
@@ -103,15 +103,7 @@ class SchedulerDO(DurableObject):
         now = self._now()
         self._end_holds()
         self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
-        self._alerts = AlertSender(
-            env,
-            storage,
-            self._state,
-            facts=self._facts,
-            running=self._running,
-            spawn=self.ctx.wait_until,
-            on_sent=lambda: self._set_alarm(self._decide()),
-        )
+        self._alerts = self._open_alerts()
         self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
         begun = env.memory.begun_runs
         interrupted = self._state.interrupt(now, lambda run: RESET if run.id in begun else STOPPED)
@@ -122,6 +114,29 @@ class SchedulerDO(DurableObject):
             if not self._is_drained():
                 self._set_alarm(self._decide())  # after a reset nothing else makes it ring at once
         self._report_overdrafts()
+
+    def _open_alerts(self) -> TaskAlerts:
+        env, own, spawn = self.env, self._state.own, self.ctx.wait_until
+
+        def keep(state: AlertState) -> None:
+            own.alert = state
+            self._save()
+
+        def keep_heartbeat(state: HeartbeatState) -> None:
+            own.heartbeat = state
+            self._save()
+
+        post = AlertPost(env, env.config, spawn, own.alert, keep, lambda: self._set_alarm(self._decide()))
+        return TaskAlerts(
+            env,
+            post,
+            own.heartbeat,
+            keep_heartbeat,
+            facts=self._facts,
+            problems=lambda: own.problems_at(env.clock.now()),
+            running=self._running,
+            spawn=spawn,
+        )
 
     def _end_holds(self) -> None:
         """End the holds of tasks whose upstream's plan has changed."""
@@ -367,7 +382,7 @@ class SchedulerDO(DurableObject):
         if problem is not None:
             problems[subject] = Problem(self.env.clock.now(), problem)
         self._save()
-        self._alerts.look()
+        self._alerts.check()
 
     def _wake(self, *names: str) -> None:
         """Run the first of these tasks that is switched on as soon as it may run; calls are within a bound.
@@ -400,10 +415,10 @@ class SchedulerDO(DurableObject):
         ]
         self._save(*[run.record for run in started])
         self._set_alarm(decision)  # in the same transaction as the slots and the started runs
-        self._alerts.look()
+        self._alerts.check()
         if started:
             await self._wait_for(started, decision.ring_at)
-        self._alerts.beat()
+        self._alerts.send_heartbeat()
 
     async def _wait_for(self, started: list[Run], ring_at: int) -> None:
         """Wait for the runs, but not beyond the next alarm: its handler cannot start until this one ends."""
@@ -497,7 +512,7 @@ class SchedulerDO(DurableObject):
         names = ("task", "trigger", "outcome", "durationMs", "error", "reason", "result")
         fields = {**{name: shown[name] for name in names}, "run": record.id}
         self._emit("run.ended", fields, level="INFO" if record.outcome in {"ok", "stopped"} else "WARN")
-        self._alerts.look()
+        self._alerts.check()
         self._set_alarm(self._decide())
 
     async def _refresh(self, name: str) -> RefreshResult:

@@ -3,13 +3,6 @@
 `/readyz` reads only these results and the age of the last check, so a stuck event loop cannot hide behind an old, good
 result. When the store becomes writable again, the alarm is set again, because retries may have moved it minutes ahead.
 It is also set if there is none.
-
-`ProcessAlerts` sends the alerts about a process whose store, files or alarm do not work: the object cannot send these,
-because it could not store that it sent them. Their state is kept in memory, so a restart may repeat an alert. The
-`ready` alert is sent only when the tasks are ready too, even if the object also sends one. A stuck event loop cannot
-send anything; then the heartbeats stop.
-
-Emits `alert.sent` and `alert.send_failed`.
 """
 
 import asyncio
@@ -17,23 +10,17 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.types import JSON, KV, Clock, Logger
-from tocsin.fetch import Fetch
-from tocsin.scheduler import alerts
-from tocsin.scheduler.alert_sender import post_alert
-from tocsin.scheduler.alerts import AlertState
+from holdfast.types import KV, Clock
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import AlertTarget
-from tocsin.scheduler.health import HealthSnapshot, health_of, process_problems
-from tocsin.scheduler.types import Health, MeasuredStatus, Status
+from tocsin.scheduler.health import HealthSnapshot
+from tocsin.scheduler.types import MeasuredStatus, Status
 
 T = TypeVar("T")
 
-LOOK_EVERY_S = 1.0
+CHECK_EVERY_S = 1.0
 WRITE_EVERY_S = 5.0
 STATUS_WAIT_S = 2.0
 WRITE_KEY = "tocsin:alive"
-PATIENCE_S = 20.0  # a shorter problem is not reported by an alert
 
 
 class FileProblem(Protocol):
@@ -51,7 +38,7 @@ def why_refused(problem: FileProblem | None) -> str | None:
 
 
 class HealthWatch:
-    """Monitors the scheduler and the store, for `/readyz`. Each check calls `check_files` first and `on_look` last."""
+    """Monitors the scheduler and the store, for `/readyz`. Each check calls `check_files` first and `on_check` last."""
 
     def __init__(
         self,
@@ -59,14 +46,14 @@ class HealthWatch:
         kv: KV,
         clock: Clock,
         check_files: Callable[[], FileProblem | None] = lambda: None,
-        on_look: Callable[[HealthSnapshot], None] = lambda _: None,
+        on_check: Callable[[HealthSnapshot], None] = lambda _: None,
     ) -> None:
         self._scheduler = scheduler
         self._kv = kv
         self._clock = clock
         self._check_files = check_files
-        self._on_look = on_look
-        self._looked_at = clock.monotonic()
+        self._on_check = on_check
+        self._checked_at = clock.monotonic()
         self._wrote_at: float | None = None
         self._store_error: str | None = None
         self._status: Status | None = None
@@ -79,15 +66,15 @@ class HealthWatch:
         return self.seen()
 
     def seen(self) -> HealthSnapshot:
-        age_s = self._clock.monotonic() - self._looked_at
+        age_s = self._clock.monotonic() - self._checked_at
         return HealthSnapshot(age_s, self._store_error, self._status, self._scheduler_error, self._file_problem)
 
     async def watch(self) -> None:
         while True:
-            await self.look()
-            await self._clock.sleep(LOOK_EVERY_S)
+            await self.check()
+            await self._clock.sleep(CHECK_EVERY_S)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         problem = self._check_files()
         self._file_problem = None
         if problem is not None and problem.loses_writes:
@@ -100,8 +87,8 @@ class HealthWatch:
             self._status, self._scheduler_error = await ask_status(self._scheduler)
             if self._status is not None and self._status.active and self._status.next_alarm_at is None:
                 await self._arm()  # its storage was wiped: `/readyz` reports it until the next check
-        self._looked_at = self._clock.monotonic()
-        self._on_look(self.seen())
+        self._checked_at = self._clock.monotonic()
+        self._on_check(self.seen())
 
     async def _try_to_write(self) -> None:
         now = self._clock.monotonic()
@@ -144,66 +131,3 @@ async def _asked(ask: Callable[[], Awaitable[T]]) -> tuple[T | None, str | None]
         return None, f"the scheduler did not answer within {STATUS_WAIT_S:g} s"
     except HoldfastError as error:
         return None, f"the scheduler does not answer: {error}"
-
-
-class ProcessAlerts:
-    """The alerts of one process. `mask` removes the secrets from a text."""
-
-    def __init__(
-        self,
-        target: AlertTarget,
-        instance: str,
-        *,
-        fetch: Fetch,
-        clock: Clock,
-        logger: Logger,
-        mask: Callable[[str], str] = str,
-    ) -> None:
-        self._target = target
-        self._instance = instance
-        self._fetch = fetch
-        self._clock = clock
-        self._logger = logger
-        self._mask = mask
-        self._state = AlertState()
-        self._broken_since_s: float | None = None
-        self._sending: asyncio.Task[None] | None = None
-
-    def look(self, snapshot: HealthSnapshot) -> None:
-        """Check the health of the process, and send the alert that is due."""
-        health = self._health(snapshot)
-        if health is None:
-            return
-        if health.ready or health.state == "broken":  # the object reports problems of tasks
-            self._state = alerts.observed(self._state, health, self._clock.now())
-        if self._sending is None and alerts.due(self._state, self._clock.now()) is not None:
-            self._sending = asyncio.create_task(self._send_due())
-
-    def _health(self, snapshot: HealthSnapshot) -> Health | None:
-        """The health of the process; None while a problem may still go away."""
-        now, now_s = self._clock.now(), self._clock.monotonic()
-        problems = process_problems(snapshot, snapshot.status, now)
-        if not problems:
-            self._broken_since_s = None
-            return health_of(snapshot, now)
-        if self._broken_since_s is None:
-            self._broken_since_s = now_s
-        if now_s - self._broken_since_s < PATIENCE_S:
-            return None
-        return Health(False, "broken", [self._mask(problem) for problem in problems], [])
-
-    async def _send_due(self) -> None:
-        try:
-            alert = alerts.due(self._state, self._clock.now())
-            if alert is None:
-                return
-            self._state = alerts.attempted(self._state, alert, self._clock.now())
-            problem = await post_alert(self._fetch, self._target, alert, self._instance)
-            fields: dict[str, JSON] = {"ready": alert.ready, "at": alert.at, "attempts": alert.attempts + 1}
-            if problem is None:
-                self._state = alerts.delivered(self._state, alert)
-                self._logger.info("alert.sent", **fields)
-            elif alert.attempts == 0:
-                self._logger.warning("alert.send_failed", **fields, reason=problem)
-        finally:
-            self._sending = None
