@@ -46,7 +46,7 @@ from tocsin.swaps.values import value_swaps
 from tocsin.upstream.limiter import task_session
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from tocsin.board.past import curves_at
+from tocsin.board.history import curves_at
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000

@@ -34,9 +34,9 @@ from support.pages_rounds import round_row
 from support.pages_world import sample_row
 from support.round_world import SetClock
 from tocsin.app import Platform, Process, build
-from tocsin.board.past import curves_at, past_at, publish_curves, publish_past, read_past, with_past
+from tocsin.board.board import BoardReader, PeriodRows, PublishedBoard, publish
+from tocsin.board.history import curves_at, past_at, publish_curves, publish_past, read_past, with_past
 from tocsin.board.publish import rows_now
-from tocsin.board.published import BoardReader, PeriodRows, PublishedBoard, publish
 from tocsin.board.types import BoardRow
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.client import SchedulerClient

@@ -19,7 +19,7 @@ from holdfast.local.kv import KV_MIGRATIONS, SqliteKV
 from holdfast.local.migrations import load
 from stacks_simulator.addresses import address_of
 from tocsin.app import Platform, Process, build
-from tocsin.board.published import PublishedBoard, publish
+from tocsin.board.board import PublishedBoard, publish
 from tocsin.board.types import BoardRow
 from tocsin.fetch import FetchResponse
 from tocsin.local.server import HttpServer

@@ -14,7 +14,7 @@ from support.market import Market
 from support.pages_world import sample_row
 from support.task_run import task_bench
 from tocsin.board import history
-from tocsin.board.published import PublishedBoard, publish
+from tocsin.board.board import PublishedBoard, publish
 from tocsin.board.types import BoardRow, HistoryPoint
 from tocsin.prices.store import PricePoint, append, points_between
 from tocsin.settings import Settings

@@ -14,8 +14,8 @@ from support.local_store import open_competition
 from support.pages_world import sample_row
 from support.round_world import SetClock
 from tocsin.board import history as agent_days
-from tocsin.board.past import BoardPast, curves_at, is_outdated, past_at, publish_past, read_past, with_past
-from tocsin.board.published import PeriodRows, PublishedBoard
+from tocsin.board.board import PeriodRows, PublishedBoard
+from tocsin.board.history import BoardPast, curves_at, is_outdated, past_at, publish_past, read_past, with_past
 from tocsin.board.types import BoardPeriod, BoardRow
 
 HOUR_MS = 3_600_000

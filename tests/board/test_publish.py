@@ -15,9 +15,8 @@ from support.competition import World, chain_of, leaderboard, open_world, sweep
 from support.history_rows import PlainSwap, add_swaps, add_traders, mark_excessive
 from support.market import Market
 from support.task_run import TaskBench, task_bench
-from tocsin.board.board import board_query, page_of
+from tocsin.board.board import KEY, BoardReader, PublishedBoard, board_query, page_of
 from tocsin.board.publish import board_task
-from tocsin.board.published import KEY, BoardReader, PublishedBoard
 from tocsin.board.types import BoardRow
 from tocsin.prices.refresh import refresh_prices_task
 from tocsin.prices.store import (

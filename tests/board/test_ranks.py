@@ -10,8 +10,17 @@ import pytest
 from holdfast.errors import UsageError
 from support.pages_world import sample_row
 from tocsin.board.agents import MISSING, BoardRanks, TradingStats, ValuedSwap, ranks_of, trading_stats
-from tocsin.board.board import BoardQuery, board_query, page_of, percent_of, ranked, unit_prices
-from tocsin.board.published import PeriodFigures, PeriodRows, PublishedBoard
+from tocsin.board.board import (
+    BoardQuery,
+    PeriodFigures,
+    PeriodRows,
+    PublishedBoard,
+    board_query,
+    page_of,
+    percent_of,
+    ranked,
+    unit_prices,
+)
 from tocsin.board.types import BoardRow
 from tocsin.swaps import trades as page_token
 

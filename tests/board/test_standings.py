@@ -15,8 +15,8 @@ from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S
 from support.world import FAILING, tocsin_in
 from tocsin.board import history as agent_days
 from tocsin.board import publish as standings
+from tocsin.board.board import ROUND_KEY, BoardReader, publish
 from tocsin.board.publish import publish_board
-from tocsin.board.published import ROUND_KEY, BoardReader, publish
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.rounds.store import round_in_force
 from tocsin.swaps.values import value_swaps

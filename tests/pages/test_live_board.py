@@ -5,8 +5,8 @@ from pathlib import Path
 from playwright.sync_api import Browser, expect
 
 from support.web_thread import another_trade, served_in_thread
+from tocsin.board.board import publish
 from tocsin.board.publish import board_at
-from tocsin.board.published import publish
 
 LOOK_MS = 90_000  # for a slow machine; the stream itself checks once a second
 

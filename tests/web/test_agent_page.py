@@ -16,8 +16,8 @@ from support.pages_driver import MINUS
 from support.pages_world import sample_row
 from tocsin.board import history as agent_days
 from tocsin.board.agents import TradingStats, ValuedSwap
+from tocsin.board.board import publish
 from tocsin.board.publish import board_at
-from tocsin.board.published import publish
 from tocsin.board.types import AgentView
 from tocsin.prices.price import Price
 from tocsin.swaps.types import RecentRefusal, Trade

@@ -24,7 +24,7 @@ from support.statuses import scheduler_status, task_status
 from support.world import FAILING, tocsin_in
 from tocsin.board import history as agent_days
 from tocsin.board.board import DIRECTIONS, SORTS
-from tocsin.board.past import publish_curves
+from tocsin.board.history import publish_curves
 from tocsin.board.types import AgentCurve, Curves
 from tocsin.prices.store import STATIC_TOKENS, price_key, publish_tokens
 from tocsin.scheduler.health import HealthSnapshot

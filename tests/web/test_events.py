@@ -19,9 +19,9 @@ from support.asgi import serving
 from support.competition_site import CompetitionSite, competition_site
 from support.scripted_scheduler import scene
 from support.world import ADMIN_KEY, named_keys, tocsin_in
+from tocsin.board.board import PublishedBoard, publish
 from tocsin.board.news import newest_id, read_news, trim_news
 from tocsin.board.publish import board_at
-from tocsin.board.published import PublishedBoard, publish
 from tocsin.board.types import News
 from tocsin.errors import RequestRefused
 from tocsin.scheduler.types import SchedulerEvent

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.types import Database
-from tocsin.board.board import PERIODS, SORTS, PricedToken, ranked, unit_prices, value_by
-from tocsin.board.published import PeriodRows, PublishedBoard
+from tocsin.board.board import PERIODS, SORTS, PeriodRows, PricedToken, PublishedBoard, ranked, unit_prices, value_by
 from tocsin.board.types import AgentTier, AgentView, BoardRow
 from tocsin.sql import read_queries
 from tocsin.swaps.trades import check_address, refusals

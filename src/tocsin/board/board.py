@@ -5,22 +5,28 @@ token counts like one without a price; the board names both kinds. An excessive 
 in the totals of its pair. An agent is one identity (ERC-8004): its rotated wallets share one row, under the wallet that
 traded last. Sums in USD have twelve digits; the underlying amounts are exact.
 
-There are two P&Ls: unrealised, with all amounts at the given prices, and at trade, with each swap at the prices of its
+There are two P&Ls: unrealized, with all amounts at the given prices, and at trade, with each swap at the prices of its
 own time.
+
+The object publishes the board as values in KV, so that a visitor costs no query. They are written when something
+changes and read as a whole; periods, pages and orders are derived from them.
 """
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from holdfast.errors import UsageError
-from holdfast.types import Database, Row
+from holdfast.types import KV, Database, Row
 from tocsin.board.capital import KnownOutlays, Trader, capital
-from tocsin.board.types import BoardPeriod, BoardRow
+from tocsin.board.types import BoardPeriod, BoardRound, BoardRow
+from tocsin.errors import MalformedShape
+from tocsin.shape import Shape
 from tocsin.sql import read_queries
 from tocsin.swaps import trades
 
@@ -36,6 +42,8 @@ PERIOD_DEFAULT: BoardPeriod = "all"
 SORT_DEFAULT: Sort = "pnl"  # not the number of trades, which costs nothing to raise
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
+KEY = "board:v1"
+ROUND_KEY = "board:round:v1"
 
 _OFFSET_MAX = 10**6
 _VALUE_OF = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
@@ -319,3 +327,107 @@ def _read_cursor(text: str, order: str) -> int:
         case [str(named), int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
             return offset
     raise UsageError("cursor must be next of the previous page, with the same sort, dir and period.")
+
+
+# The published board
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodFigures(Shape):
+    """The agents' figures since a time (unix ms): a value for each row of the board, in its order."""
+
+    since: int
+    pnl_usd: list[float | None]
+    volume_usd: list[float | None]  # each swap at the prices of its own time, as in the next field
+    pnl_at_trade_usd: list[float | None]
+    trade_count: list[int]
+    valued_trade_count: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBoard(Shape):
+    """All rows, in the default order. A final board is valued at the prices of the competition's end.
+
+    The board of a round has a row for each agent that traded in it, in the order of its rules.
+    """
+
+    rows: list[BoardRow]
+    as_of: int
+    prices_as_of: int | None
+    final: bool
+    periods: dict[str, PeriodFigures] = field(default_factory=dict)
+    round: BoardRound | None = None
+    round_version: int = 0  # of the result
+
+
+async def publish(kv: KV, board: PublishedBoard, key: str = KEY) -> None:
+    await kv.put(key, json.dumps(board.to_json(), separators=(",", ":")))
+
+
+class BoardReader:
+    """Reads a published board, and parses it once for each publication."""
+
+    def __init__(self, kv: KV, key: str = KEY) -> None:
+        self._kv = kv
+        self._key = key
+        self._text = ""
+        self._board: PublishedBoard | None = None
+
+    async def read(self) -> PublishedBoard | None:
+        """Return the board; None if there is none or it cannot be read."""
+        text = await self._kv.get(self._key)
+        if text is None:
+            return None
+        if text != self._text:
+            self._text, self._board = text, None
+            with suppress(ValueError, MalformedShape):
+                self._board = PublishedBoard.from_json(json.loads(text))
+        return self._board
+
+
+class PeriodRows:
+    """The rows of each period, computed once for each published board."""
+
+    def __init__(self) -> None:
+        self._board: PublishedBoard | None = None
+        self._rows: dict[str, list[BoardRow]] = {}
+
+    def of(self, board: PublishedBoard, period: BoardPeriod) -> Sequence[BoardRow]:
+        """Return the rows of a period; none if the board is from an older release without that period."""
+        if period in {"all", "round"}:
+            return board.rows
+        if board is not self._board:
+            self._board, self._rows = board, {}
+        if period not in self._rows:
+            figures = board.periods.get(period)
+            self._rows[period] = [] if figures is None else _rows_of(board.rows, figures)
+        return self._rows[period]
+
+
+def _rows_of(rows: Sequence[BoardRow], figures: PeriodFigures) -> list[BoardRow]:
+    columns = zip(
+        rows,
+        figures.pnl_usd,
+        figures.volume_usd,
+        figures.pnl_at_trade_usd,
+        figures.trade_count,
+        figures.valued_trade_count,
+        strict=True,
+    )
+    return [
+        replace(
+            row,
+            pnl_usd=pnl,
+            pnl_percent=percent_of(pnl, row.capital_usd),
+            volume_usd=volume,
+            volume_at_trade_usd=volume,
+            pnl_at_trade_usd=at_trade,
+            trade_count=trades,
+            valued_trade_count=valued,
+            uncounted_trade_count=trades - valued,
+            excess_trade_count=min(row.excess_trade_count, trades - valued),
+            unpriced_tokens=row.unpriced_tokens if trades > valued or pnl is None else [],
+            thin_tokens=row.thin_tokens if trades > valued or pnl is None else [],
+        )
+        for row, pnl, volume, at_trade, trades, valued in columns
+    ]

@@ -10,10 +10,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.types import KV, Database, Row
-from tocsin.board.board import PricedToken, all_rows, percent_of, twelve_digits, unit_prices
-from tocsin.board.history import HOUR_MS
-from tocsin.board.past import curves_at, is_outdated, past_at, publish_curves, publish_past, read_past, with_past
-from tocsin.board.published import ROUND_KEY, BoardReader, PublishedBoard, publish
+from tocsin.board.board import (
+    ROUND_KEY,
+    BoardReader,
+    PricedToken,
+    PublishedBoard,
+    all_rows,
+    percent_of,
+    publish,
+    twelve_digits,
+    unit_prices,
+)
+from tocsin.board.history import (
+    HOUR_MS,
+    curves_at,
+    is_outdated,
+    past_at,
+    publish_curves,
+    publish_past,
+    read_past,
+    with_past,
+)
 from tocsin.board.types import BoardRound, BoardRow
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import prices_of, tracked_tokens, traded_tokens

@@ -15,7 +15,7 @@ BoardPeriod: TypeAlias = Literal["round", "24h", "7d", "30d", "all"]
 class BoardRow(Shape):
     """One agent on the board. `wallets` has all addresses whose trades count in the row, newest first.
 
-    `pnl_usd` is unrealised: what was received less what was given, all at the prices of the board. `pnl_at_trade_usd`
+    `pnl_usd` is unrealized: what was received less what was given, all at the prices of the board. `pnl_at_trade_usd`
     and `volume_at_trade_usd` value each trade at the prices of its own time, for the `valued_trade_count` trades whose
     prices are known. `pnl_percent` is a percentage of `capital_usd`, the capital used: for each token, the largest net
     amount given at any time. `thin_tokens` have a price at which hardly anybody could trade. Trades with them or with

@@ -15,9 +15,8 @@ from starlette.types import ASGIApp
 from holdfast.errors import UsageError
 from holdfast.types import JSON
 from tocsin.board.agents import BoardRanks, agent_view
-from tocsin.board.board import SORT_DEFAULT, ranked
+from tocsin.board.board import ROUND_KEY, SORT_DEFAULT, BoardReader, PublishedBoard, ranked
 from tocsin.board.publish import board_at
-from tocsin.board.published import ROUND_KEY, BoardReader, PublishedBoard
 from tocsin.board.types import AgentView, BoardRow
 from tocsin.errors import RequestRefused
 from tocsin.rounds.capture import live_inputs, prices_of_end, traded_in

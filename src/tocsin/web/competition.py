@@ -11,10 +11,9 @@ from starlette.types import ASGIApp
 
 from holdfast.types import JSON
 from tocsin.board import board
-from tocsin.board.history import DAY_MS, history_of
-from tocsin.board.past import are_curves, published_curves
+from tocsin.board.board import ROUND_KEY, BoardReader, PeriodRows, PublishedBoard
+from tocsin.board.history import DAY_MS, are_curves, history_of, published_curves
 from tocsin.board.publish import board_at
-from tocsin.board.published import ROUND_KEY, BoardReader, PeriodRows, PublishedBoard
 from tocsin.board.types import Board, BoardPeriod, Curves, HistoryView, Period
 from tocsin.prices.store import STATIC_TOKENS, TRADED_MAX, published_tokens
 from tocsin.rounds.round import AgentStatus

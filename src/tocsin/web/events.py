@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.errors import BindingMissing, ObjectError, StoreError
 from tocsin.board.agents import BoardRanks
+from tocsin.board.board import BoardReader, PublishedBoard
 from tocsin.board.news import newest_id, read_news
-from tocsin.board.published import BoardReader, PublishedBoard
 from tocsin.board.types import News
 from tocsin.errors import RequestRefused
 from tocsin.scheduler.types import EventBatch, SchedulerEvent

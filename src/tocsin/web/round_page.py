@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from tocsin.board.published import ROUND_KEY, BoardReader
+from tocsin.board.board import ROUND_KEY, BoardReader
 from tocsin.rounds import store
 from tocsin.rounds.round import CATEGORIES, AgentFlag, CurrentRounds, RewardRow, RoundDetail, RoundRow, RoundWinner
 from tocsin.rounds.words import is_excluded, name_of, title_of, why

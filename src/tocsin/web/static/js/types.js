@@ -80,7 +80,7 @@
 /**
  * One agent on the board. `wallets` has all addresses whose trades count in the row, newest first.
  *
- * `pnlUsd` is unrealised: what was received less what was given, all at the prices of the board. `pnlAtTradeUsd`
+ * `pnlUsd` is unrealized: what was received less what was given, all at the prices of the board. `pnlAtTradeUsd`
  * and `volumeAtTradeUsd` value each trade at the prices of its own time, for the `valuedTradeCount` trades whose
  * prices are known. `pnlPercent` is a percentage of `capitalUsd`, the capital used: for each token, the largest
  * net
