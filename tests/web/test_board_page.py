@@ -11,8 +11,8 @@ from support.asgi import ask
 from support.competition_site import competition_site
 from support.pages_driver import MINUS
 from support.pages_world import sample_row
+from tocsin.board.board import ROUND_KEY, PublishedBoard, publish
 from tocsin.board.publish import board_at
-from tocsin.board.published import ROUND_KEY, PublishedBoard, publish
 from tocsin.board.types import BoardRound, BoardRow
 from tocsin.web.board_page import curve, page_of, row_html
 

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import StoreError
-from tocsin.board.published import ROUND_KEY, BoardReader, PublishedBoard
+from tocsin.board.board import ROUND_KEY, BoardReader, PublishedBoard
 from tocsin.board.types import BoardRow
 from tocsin.rounds.store import current_rounds
 from tocsin.rounds.words import name_of, title_of
