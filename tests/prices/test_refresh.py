@@ -30,6 +30,7 @@ from tocsin.prices.refresh import EMPTY_RESULT, MEMORY_KEY, TokenMemory, refresh
 from tocsin.prices.store import (
     STATIC_TOKENS,
     CachedPrice,
+    get_cached_token_price,
     get_cached_token_prices,
     prices_of,
     put_token_price,
@@ -66,7 +67,7 @@ def failing(status: int, headers: dict[str, str] | None = None) -> Callable[[Req
 
 
 async def usd_of(bench: TaskBench, token_id: str) -> float | None:
-    found = (await get_cached_token_prices(bench.kv, [token_id])).get(token_id)
+    found = await get_cached_token_price(bench.kv, token_id)
     assert found is not None
     return found.price_usd
 
@@ -191,7 +192,7 @@ async def test_a_token_that_the_source_does_not_know_is_not_a_failure(tmp_path: 
         assert result.error is None
         assert (result.counters["succeeded"], result.counters["withoutPrice"]) == (3, 1)
         assert result.counters["unpricedTokens"] == [OTHERS[0]]
-        found = (await get_cached_token_prices(bench.kv, [OTHERS[0]])).get(OTHERS[0])
+        found = await get_cached_token_price(bench.kv, OTHERS[0])
         assert found is not None
         assert (found.price_usd, found.decimals, found.fetched_at) == (None, None, START_MS)
 
@@ -416,7 +417,7 @@ async def test_prices_of_tokens_no_longer_traded_are_left_alone(tmp_path: Path) 
         await bench.kv.put(MEMORY_KEY, json.dumps({OTHERS[5]: TokenMemory(asked_at=1).to_json()}))
 
         await bench.run(TASK)
-        assert (await get_cached_token_prices(bench.kv, [OTHERS[5]])).get(OTHERS[5])
+        assert await get_cached_token_price(bench.kv, OTHERS[5])
         assert OTHERS[5] not in json.loads(await bench.kv.get(MEMORY_KEY) or "")
 
 

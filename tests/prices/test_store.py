@@ -24,6 +24,7 @@ from tocsin.prices.store import (
     PricePoint,
     RemainingCalls,
     append,
+    get_cached_token_price,
     get_cached_token_prices,
     in_force,
     peg_of,
@@ -56,10 +57,10 @@ async def test_an_entry_has_the_documented_key_and_shape(tmp_path: Path) -> None
             "liquidityUsd": 2.5,
             "volumeUsd": None,
         }
-        assert (await get_cached_token_prices(kv, ["stx"])).get("stx") == CachedPrice(
+        assert await get_cached_token_price(kv, "stx") == CachedPrice(
             0.85, 6, START_MS, RemainingCalls(99, 49_000), 2.5
         )
-        assert (await get_cached_token_prices(kv, [USDCX])).get(USDCX) is None
+        assert await get_cached_token_price(kv, USDCX) is None
 
 
 async def test_an_entry_expires(tmp_path: Path) -> None:
@@ -68,9 +69,9 @@ async def test_an_entry_expires(tmp_path: Path) -> None:
     async with open_kv(tmp_path, clock) as kv:
         await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS))
         clock.jump(604_800_000 - 1)
-        assert (await get_cached_token_prices(kv, ["stx"])).get("stx") is not None
+        assert await get_cached_token_price(kv, "stx") is not None
         clock.jump(1)
-        assert (await get_cached_token_prices(kv, ["stx"])).get("stx") is None
+        assert await get_cached_token_price(kv, "stx") is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ async def test_an_entry_that_cannot_be_read_counts_as_none(tmp_path: Path, text:
     async with open_kv(tmp_path, VirtualClock()) as kv:
         await kv.put(price_key("stx"), text)
 
-        assert (await get_cached_token_prices(kv, ["stx"])).get("stx") is None
+        assert await get_cached_token_price(kv, "stx") is None
 
 
 def test_the_pegs_are_the_known_stablecoins() -> None:

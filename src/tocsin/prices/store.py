@@ -84,6 +84,10 @@ def price_key(token_id: str) -> str:
     return f"{PRICE_PREFIX}{token_id}"
 
 
+async def get_cached_token_price(kv: KV, token_id: str) -> CachedPrice | None:
+    return (await get_cached_token_prices(kv, [token_id])).get(token_id)
+
+
 async def get_cached_token_prices(kv: KV, token_ids: Sequence[str]) -> dict[str, CachedPrice]:
     """The cached prices of those tokens that have one. An unreadable entry counts as missing."""
     prices: dict[str, CachedPrice] = {}
