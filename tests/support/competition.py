@@ -28,9 +28,8 @@ from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.stacks import MinedAt, Transaction
-from tocsin.swaps.codes import Code
 from tocsin.swaps.feed import follow_network_tasks
-from tocsin.swaps.rules import AllowList, Rules, built_in
+from tocsin.swaps.rules import AllowList, Code, Rules, built_in
 from tocsin.swaps.submit import SubmissionLane, submit
 from tocsin.swaps.sweep import sweep_task
 from tocsin.swaps.types import SubmitAnswer

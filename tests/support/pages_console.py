@@ -12,7 +12,7 @@ from support.pages_world import refused_with, shaped
 from tocsin.prices.price import PastPrice, PriceHistory
 from tocsin.scheduler.history import counted, day_of
 from tocsin.scheduler.types import AuditList, DayList, DayTotals, RunDetail, RunLine, RunLines, RunList, RunRecord
-from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.rules import MEANINGS, Code
 from tocsin.swaps.types import RecentRefusal, RefusalPage
 
 Json = dict[str, Any]

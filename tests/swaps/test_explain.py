@@ -12,9 +12,8 @@ from support.competition import World, trading, transaction, verdict_of
 from support.simulated import quiet_simulator
 from tocsin.commands import render
 from tocsin.stacks import ContractCall
-from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.explain import explain_refusal, explain_stored_swap
-from tocsin.swaps.rules import Check, Rules, built_in
+from tocsin.swaps.rules import MEANINGS, Check, Code, Rules, built_in
 from tocsin.swaps.store import stored_transaction
 from tocsin.swaps.submit import SubmissionLane, verdict
 from tocsin.swaps.swap import recorded_legs

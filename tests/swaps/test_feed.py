@@ -44,13 +44,12 @@ from tocsin.scheduler.types import Completeness
 from tocsin.settings import Settings
 from tocsin.swaps import proof as nonces
 from tocsin.swaps import store
-from tocsin.swaps.codes import Code
 from tocsin.swaps.feed import EMPTY_RESULT, FeedCounts
 from tocsin.swaps.lists import PageRead
 from tocsin.swaps.pool import StopReason
 from tocsin.swaps.position import Anchor, FeedState, Gap, MeasuredTraffic, Position, load_state, save_state, set_value
 from tocsin.swaps.proof import completeness
-from tocsin.swaps.rules import built_in
+from tocsin.swaps.rules import Code, built_in
 from tocsin.swaps.store import Refusal
 from tocsin.swaps.sweep import Sweep
 from tocsin.swaps.verify import Tally

@@ -28,9 +28,8 @@ from tocsin.errors import NoAnswer
 from tocsin.stacks import AccountNonce, ContractCall, MinedAt, StxPayment, Transaction
 from tocsin.swaps import proof as nonces
 from tocsin.swaps import store as swap_store
-from tocsin.swaps.codes import Code
 from tocsin.swaps.lists import ListReader, first_funders, record_funders, relevant, triage
-from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.rules import Code, Rules, built_in
 from tocsin.swaps.store import Candidate, Known
 from tocsin.swaps.sweep import Sweep
 from tocsin.upstream.answer import BadRequest

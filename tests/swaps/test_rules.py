@@ -10,8 +10,19 @@ import pytest
 from holdfast.errors import StartError, UsageError
 from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT, OFF_LIST_FUNCTION
 from tocsin.stacks import ContractCall, MinedAt, Transaction
-from tocsin.swaps.codes import Code
-from tocsin.swaps.rules import AllowList, Check, Rules, built_in, checks, judge, parse, still_refused, with_added
+from tocsin.swaps.rules import (
+    MEANINGS,
+    AllowList,
+    Check,
+    Code,
+    Rules,
+    built_in,
+    checks,
+    judge,
+    parse,
+    still_refused,
+    with_added,
+)
 
 START_S, END_S = 1_777_593_600, 1_780_272_000  # May 2026
 CALL = ContractCall("SP1.router", "swap")
@@ -247,3 +258,33 @@ def test_a_deployment_adds_to_the_list(tmp_path: Path) -> None:
     for wrong in ("{}", str(tmp_path / "missing.json"), str(tmp_path)):
         with pytest.raises(StartError, match="TOCSIN_ALLOWLIST"):
             with_added(wrong)
+
+
+def test_every_code_has_its_status_and_says_whether_to_try_again() -> None:
+    """The public contract: what a client program decides by."""
+    shown = {
+        str(code): (meaning.status, meaning.retryable, meaning.final, meaning.retry_s, meaning.reopened_by)
+        for code, meaning in MEANINGS.items()
+    }
+
+    assert all(meaning.sentence.endswith(".") for meaning in MEANINGS.values())
+    assert set(MEANINGS) == set(Code)
+    assert shown == {
+        "malformed_txid": (400, False, False, 5, None),
+        "txid_already_verified": (409, False, False, 5, None),
+        "pending": (202, True, False, 5, None),
+        "tx_not_found": (404, True, False, 60, None),
+        "tx_fetch_failed": (502, True, False, 5, None),
+        "too_many_requests": (429, True, False, 5, None),
+        "malformed_tx": (422, False, True, 5, None),
+        "tx_failed": (422, False, True, 5, None),
+        "before_comp_start": (422, False, True, 5, "campaign"),
+        "after_comp_end": (422, False, True, 5, "campaign"),
+        "sender_not_registered": (422, False, True, 5, "sender"),
+        "sender_not_genesis": (422, False, True, 5, "sender"),
+        "contract_not_allowlisted": (422, False, True, 5, "allowlist"),
+        "invalid_amount": (422, False, True, 5, None),
+        "incomplete_events": (422, False, True, 5, None),
+        "db_unavailable": (503, True, False, 5, None),
+        "verify_threw": (500, True, False, 5, None),
+    }

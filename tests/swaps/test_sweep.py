@@ -33,9 +33,8 @@ from tocsin.errors import RunStopped
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.swaps import store as swap_store
-from tocsin.swaps.codes import Code
 from tocsin.swaps.pool import StopReason
-from tocsin.swaps.rules import AllowList, Rules, built_in
+from tocsin.swaps.rules import AllowList, Code, Rules, built_in
 from tocsin.swaps.store import Candidate, drift
 from tocsin.swaps.sweep import CURSOR, EMPTY_RESULT, Sweep, SweepCounts, Visits, _DailyPass, sweep_task
 from tocsin.swaps.verify import Tally, Verifier

@@ -30,8 +30,7 @@ from support.upstreams import wired_hiro
 from tocsin.fetch import FetchResponse
 from tocsin.stacks import EventPage, Transaction, TransactionWithEvents, TransferEvent
 from tocsin.swaps import store as swap_store
-from tocsin.swaps.codes import MEANINGS, Code
-from tocsin.swaps.rules import Rules, built_in
+from tocsin.swaps.rules import MEANINGS, Code, Rules, built_in
 from tocsin.swaps.store import Candidate
 from tocsin.swaps.submit import SubmissionLane, recheck, submit
 from tocsin.swaps.swap import moves_of_events

@@ -29,8 +29,8 @@ from tocsin.board.types import AgentCurve, Curves
 from tocsin.prices.store import STATIC_TOKENS, price_key, publish_tokens
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Completeness, Progress
-from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.proof import SWITCHED_OFF
+from tocsin.swaps.rules import MEANINGS, Code
 from tocsin.swaps.types import SubmitAnswer
 from tocsin.web.deps import ProofReader
 from tocsin.web.limits import BODY_MAX

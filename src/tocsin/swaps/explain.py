@@ -10,8 +10,7 @@ from typing import Literal
 from holdfast.types import Database, Row
 from tocsin.stacks import Transaction
 from tocsin.swaps import store, trades
-from tocsin.swaps.codes import MEANINGS, Code
-from tocsin.swaps.rules import Check, Rules, Tier, checks, still_refused, tier_of
+from tocsin.swaps.rules import MEANINGS, Check, Code, Rules, Tier, checks, still_refused, tier_of
 from tocsin.swaps.swap import Moves, NoSwap, Swap, legs_of, recorded_legs, shown_legs, swap_of
 from tocsin.swaps.types import ExplainStep, KnownFrom, SwapAmounts, TradeVerdict
 from tocsin.swaps.values import stored_excess

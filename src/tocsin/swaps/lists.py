@@ -22,9 +22,8 @@ from tocsin.sql import read_queries
 from tocsin.stacks import ContractCall, Page, Transaction
 from tocsin.swaps import proof as nonces
 from tocsin.swaps import store as swap_store
-from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.position import ABOVE_ALL, Mark, Step, after, anchor_at, is_deep, save_mark, take_page
-from tocsin.swaps.rules import Rules, Tier, judge
+from tocsin.swaps.rules import MEANINGS, Code, Rules, Tier, judge
 from tocsin.swaps.store import Candidate, Known, Refusal
 from tocsin.swaps.verify import Tally
 from tocsin.upstream.answer import BadRequest, Malformed, value_or_raise

@@ -18,9 +18,8 @@ from typing import Any, Literal
 from holdfast.types import Database, Row, Statement
 from tocsin.sql import read_queries
 from tocsin.stacks import ContractCall, MinedAt, Transaction
-from tocsin.swaps.codes import Code
 from tocsin.swaps.position import Place
-from tocsin.swaps.rules import Rules, judge
+from tocsin.swaps.rules import Code, Rules, judge
 from tocsin.swaps.swap import Net, Swap, stored_legs
 from tocsin.swaps.types import SwapSource
 

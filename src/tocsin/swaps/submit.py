@@ -37,9 +37,8 @@ from tocsin.shape import Shape
 from tocsin.stacks import Transaction, TransactionWithEvents, canonical_txid
 from tocsin.swaps import chainhook, trades
 from tocsin.swaps import store as swap_store
-from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.explain import explain, known_verdict
-from tocsin.swaps.rules import Rules, Tier, checks, judge, still_refused, tier_of
+from tocsin.swaps.rules import MEANINGS, Code, Rules, Tier, checks, judge, still_refused, tier_of
 from tocsin.swaps.store import SUBMITTED, Candidate
 from tocsin.swaps.swap import recorded_legs
 from tocsin.swaps.types import SubmitAnswer, VerdictAnswer

@@ -13,7 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.types import JSON, Database, Row
 from tocsin.sql import read_queries
 from tocsin.stacks import decode_address
-from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.rules import MEANINGS, Code
 from tocsin.swaps.types import RecentRefusal, RefusalPage, Trade, TradeCounts, TradePage
 from tocsin.swaps.values import stored_excess
 

@@ -25,8 +25,7 @@ from tocsin.scheduler.task import WorkContext
 from tocsin.shape import FreeForm
 from tocsin.stacks import Transaction, TransactionWithEvents, TransferEvent
 from tocsin.swaps import store as swap_store
-from tocsin.swaps.codes import MEANINGS, Code
-from tocsin.swaps.rules import Check, Rules, Tier, judge, tiers_of
+from tocsin.swaps.rules import MEANINGS, Check, Code, Rules, Tier, judge, tiers_of
 from tocsin.swaps.store import PUSHED, WAIT_MAX_MS, Candidate, NewSwap, Refusal
 from tocsin.swaps.swap import (
     Moves,

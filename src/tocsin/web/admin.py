@@ -43,8 +43,8 @@ from tocsin.scheduler.types import (
 )
 from tocsin.shape import FreeForm, Shape, SnakeShape
 from tocsin.stacks import TXID_PATTERN
-from tocsin.swaps.codes import Code
 from tocsin.swaps.position import list_ages
+from tocsin.swaps.rules import Code
 from tocsin.swaps.submit import RECHECK
 from tocsin.swaps.trades import refused_since
 from tocsin.swaps.types import SubmitAnswer

@@ -11,8 +11,7 @@ from starlette.types import ASGIApp
 from tocsin.board.agents import STEPS
 from tocsin.rounds.round import FlagKind, RoundRules
 from tocsin.shape import Shape
-from tocsin.swaps.codes import MEANINGS, Code
-from tocsin.swaps.rules import Rules
+from tocsin.swaps.rules import MEANINGS, Code, Rules
 from tocsin.web import agents, competition, events, prices, rounds
 from tocsin.web.competition import aged
 from tocsin.web.deps import WebDeps

@@ -24,8 +24,8 @@ from tocsin.rounds.round import AgentFlag
 from tocsin.rounds.score import scoring, with_pauses
 from tocsin.rounds.store import rounds_of_agent, the_round
 from tocsin.stacks import canonical_txid
-from tocsin.swaps.codes import MEANINGS, Code
 from tocsin.swaps.explain import known_verdict
+from tocsin.swaps.rules import MEANINGS, Code
 from tocsin.swaps.submit import VERDICT
 from tocsin.swaps.types import TradeVerdict, VerdictAnswer
 from tocsin.text import without_formulas

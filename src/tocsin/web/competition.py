@@ -21,7 +21,7 @@ from tocsin.rounds.store import latest_result
 from tocsin.scheduler.health import health_of
 from tocsin.scheduler.types import Status
 from tocsin.swaps import trades
-from tocsin.swaps.codes import MEANINGS, Code
+from tocsin.swaps.rules import MEANINGS, Code
 from tocsin.swaps.submit import SUBMIT
 from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX, refusals
 from tocsin.swaps.types import (

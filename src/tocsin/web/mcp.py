@@ -21,7 +21,7 @@ from tocsin.rounds.store import current_rounds, round_detail
 from tocsin.scheduler.health import health_of
 from tocsin.shape import FreeForm, SnakeShape
 from tocsin.stacks import ContractCall
-from tocsin.swaps.codes import Code
+from tocsin.swaps.rules import Code
 from tocsin.web.agent_guide import guide
 from tocsin.web.agents import AgentQuery, AgentRoutes, VerdictQuery
 from tocsin.web.competition import CompetitionRoutes, LeaderboardQuery
