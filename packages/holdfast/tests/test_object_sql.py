@@ -241,6 +241,7 @@ async def test_delete_all_frees_the_pages(tmp_path: Path) -> None:
         both = pages(tmp_path)
         await made.stub("a").clear()
         assert 0 < pages(tmp_path) < both - 9
+        assert files(tmp_path)[0].startswith(made.stub("b").id.hex)
         assert await made.stub("a").both() == [0, 0]
         assert await made.stub("a").add("new") == 1
     async with objects(tmp_path, Table) as made:

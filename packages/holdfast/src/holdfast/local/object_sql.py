@@ -288,8 +288,9 @@ class ObjectSql:
             db.close()
             os.close(self._log_fd)
             self._ahead = self._ahead or _log_of(self._path).exists()
-        if self._ahead:
-            self._files.current.discard(self._object)
+        if self._ahead and self._object in self._files.current:
+            self._files.current.remove(self._object)
+            self._path.unlink(missing_ok=True)
 
 
 def _log_of(path: Path) -> Path:
