@@ -11,7 +11,7 @@ from holdfast.errors import ObjectReset, UsageError
 from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast_testing.captured_log import CapturedLog
 from support.scheduler import FIVE, MINUTE, Job, doing, hang, prices, scheduler
-from tocsin.scheduler.run import KeptLines, RunLogger
+from tocsin.scheduler.run import LineCollector, RunLogger
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import RunError
 from tocsin.upstream.hiro import HiroClient
@@ -398,7 +398,7 @@ async def test_an_object_that_wakes_reads_no_lines(tmp_path: Path, monkeypatch: 
 
 async def test_the_first_lines_and_the_newest_are_kept() -> None:
     """Ten and twenty, with the number of lines missing in between."""
-    kept = KeptLines(VirtualClock(START_MS), str)
+    kept = LineCollector(VirtualClock(START_MS), str)
     for number in range(100):
         kept.add("INFO", "unit.done", {"number": number})
 
@@ -409,7 +409,7 @@ async def test_the_first_lines_and_the_newest_are_kept() -> None:
 
 async def test_a_line_is_short_and_has_no_secret() -> None:
     """A key in a reason is masked before the text is cut, so that no part of it stays."""
-    kept = KeptLines(VirtualClock(START_MS), lambda text: text.replace("s3cret" * 60, "***"))
+    kept = LineCollector(VirtualClock(START_MS), lambda text: text.replace("s3cret" * 60, "***"))
     logger = RunLogger(CapturedLog(), kept)
     logger.error("upstream.failed", reason="s3cret" * 60, body={"a": [1, None]}, more="x" * 1_000)
 

@@ -11,7 +11,7 @@ from simulation.plan import Event, Plan, draw_plan
 from stacks_simulator.hiro_hooks import HOOK_UUID
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler import history as kept_runs
-from tocsin.scheduler.stored import EntryReader
+from tocsin.scheduler.history import EntryReader
 from tocsin.swaps import chainhook as hook_watch
 from tocsin.swaps.feed import Feed
 from tocsin.upstream import limiter as budget_limiter

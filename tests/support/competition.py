@@ -22,7 +22,7 @@ from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.board.board import BoardPage, PricedToken, all_rows, board_query, page_of
 from tocsin.fetch import Fetch, FetchResponse
-from tocsin.scheduler.run import KeptLines, Run
+from tocsin.scheduler.run import LineCollector, Run
 from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
 from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
@@ -54,7 +54,7 @@ class World:
     rules: Rules
     hiro: HiroClient
     log: CapturedLog = field(default_factory=CapturedLog)
-    in_hand: set[str] = field(default_factory=set)  # runs of one object share it
+    in_progress: set[str] = field(default_factory=set)  # runs of one object share it
 
     def run(self, *, stop_after: int | None = None, slice_s: float = 600.0, by_hand: bool = False) -> TaskContext:
         """Return a context for one run of a task; after this many checkpoints the next one stops it, like a pause."""
@@ -119,7 +119,7 @@ class World:
         self.simulator.advance()
 
     def _bindings(self) -> ContextBindings:
-        return ContextBindings(self.clock, {"hiro": self.hiro}, self.db, in_hand=self.in_hand)
+        return ContextBindings(self.clock, {"hiro": self.hiro}, self.db, in_progress=self.in_progress)
 
     async def rows(self) -> list[dict[str, Any]]:
         """The recorded swaps as the simulator's truth writes them."""
@@ -272,7 +272,7 @@ async def sweep_within(world: World, slice_s: float) -> RunRecord:
         started_at=world.clock.now(),
         result=dict(task.empty_result),
     )
-    return await Run(task, record, world.run(slice_s=slice_s), KeptLines(world.clock, str)).execute()
+    return await Run(task, record, world.run(slice_s=slice_s), LineCollector(world.clock, str)).execute()
 
 
 def number(counters: FreeForm, name: str) -> int:

@@ -75,7 +75,7 @@ class History:
             elif isinstance(ended, BaseException):
                 raise ended
         db.fuse = None
-        self._world.in_hand.clear()
+        self._world.in_progress.clear()
 
     async def _outage(self) -> None:
         kind = self._rng.choice(("status", "hang", "cut", "cut_body", "truncated", "wrong_types"))

@@ -5,22 +5,26 @@ lines are an entry `run-log:<number>`. A day is an entry `day:<date>`, which is 
 the object wakes, it does not read all runs and days, but only each task's last run, today's totals and the oldest run.
 docs/decisions.md explains why.
 
-The newest events of the scheduler, for watchers, and a way to wait for more.
+An unreadable entry is put aside and reported, and its default is used. Emits `state.entry_unreadable`.
+
+Also the newest events of the scheduler, for watchers, and a way to wait for more.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from holdfast.types import JSON, Logger, Storage
-from tocsin.scheduler.stored import EntryReader
+from tocsin.errors import MalformedShape
 from tocsin.scheduler.types import DayTotals, EventBatch, RunLines, RunRecord, SchedulerEvent, TaskTotals
 from tocsin.shape import FreeForm
 from tocsin.upstream.windows import DAY_MS, HOUR_MS
+
+T = TypeVar("T")
 
 KEPT_MS = 30 * DAY_MS
 RUNS_MIN = 2_000  # kept at any age: a clock that was set ahead must not empty the history
@@ -34,10 +38,38 @@ LAST_DAY_MS = 253_402_300_799_999
 COUNT_MAX = 10**12  # a larger stored number is damaged and counts as 0
 RUN_PREFIX = "run:"
 LOG_PREFIX = "run-log:"
+UNREADABLE = "unreadable:"
 DAY_PREFIX = "day:"
 KEPT_MAX = 400
 TAIL_MAX = 50  # for a new watcher
 WAIT_MAX_S = 25.0
+
+
+class EntryReader:
+    """Reads entries. `put_aside` has the keys of those that could not be read."""
+
+    def __init__(self, storage: Storage, logger: Logger) -> None:
+        self._storage = storage
+        self._logger = logger
+        self.put_aside: set[str] = set()
+
+    def read(self, key: str, value: JSON, parse: Callable[[JSON], T], default: T) -> T:
+        """Parse the value of an entry. No value at all, or an unreadable one, gives the default."""
+        if value is None:
+            return default
+        try:
+            return parse(value)
+        except (MalformedShape, TypeError, ValueError, OverflowError) as error:
+            self._storage.put(f"{UNREADABLE}{key}", value)
+            self._storage.delete(key)
+            self.put_aside.add(key)
+            self._logger.exception(
+                "state.entry_unreadable",
+                key=key,
+                reason=str(error),
+                fix=f"its default is used; the stored value is kept under {UNREADABLE}{key} (docs/data.md)",
+            )
+            return default
 
 
 def run_key(number: int) -> str:
@@ -141,7 +173,7 @@ async def find_run(storage: Storage, logger: Logger, number: int) -> RunRecord |
     return read_runs(EntryReader(storage, logger), {key: value}).get(number)
 
 
-def keep_lines(storage: Storage, number: int, lines: RunLines) -> None:
+def store_lines(storage: Storage, number: int, lines: RunLines) -> None:
     """Store the log lines of a run that has ended, in the same turn as the run."""
     if lines.lines:
         storage.put(log_key(number), lines.to_json())

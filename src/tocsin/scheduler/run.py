@@ -33,7 +33,7 @@ TEXT_MAX = 300  # characters of a line's fields
 class Run:
     """A run under way. `finished` holds the record when it has ended."""
 
-    def __init__(self, task: Task, record: RunRecord, context: TaskContext, kept: "KeptLines") -> None:
+    def __init__(self, task: Task, record: RunRecord, context: TaskContext, kept: "LineCollector") -> None:
         self.task = task
         self.record = record
         self.limited_until: int | None = None
@@ -107,7 +107,7 @@ class Run:
         )
 
 
-class KeptLines:
+class LineCollector:
     """Collects the lines of a run."""
 
     def __init__(self, clock: Clock, mask: Callable[[str], str]) -> None:
@@ -136,7 +136,7 @@ class KeptLines:
 class RunLogger(Levels):
     """A `Logger` that also keeps the lines it writes, except `debug` lines."""
 
-    def __init__(self, logger: Logger, kept: KeptLines, bound: Mapping[str, JSON] | None = None) -> None:
+    def __init__(self, logger: Logger, kept: LineCollector, bound: Mapping[str, JSON] | None = None) -> None:
         self._logger = logger
         self._kept = kept
         self._bound = dict(bound or {})

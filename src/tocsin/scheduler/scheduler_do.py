@@ -23,20 +23,20 @@ from tocsin.scheduler.audit import AuditLog
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.health import TaskFacts, is_failing, is_overdue, task_health
 from tocsin.scheduler.history import (
+    EntryReader,
     EventLog,
     RunQuery,
     find_run,
     find_runs,
-    keep_lines,
     prepare_history,
     read_days,
     read_lines,
+    store_lines,
 )
 from tocsin.scheduler.jobs import Job, JobChange, JobList, changed_jobs, check_job, job_task, view_of
-from tocsin.scheduler.run import KeptLines, Run, RunLogger
+from tocsin.scheduler.run import LineCollector, Run, RunLogger
 from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide, due_at
 from tocsin.scheduler.state import TaskState, load_state
-from tocsin.scheduler.stored import EntryReader
 from tocsin.scheduler.task import Attempt, ContextBindings, Task, TaskContext, WorkContext
 from tocsin.scheduler.types import (
     NO_TASK,
@@ -459,7 +459,7 @@ class SchedulerDO(DurableObject):
             self._save()
             await self.ctx.storage.sync()
 
-        kept, state = KeptLines(env.clock, env.mask), self._state.tasks[name]
+        kept, state = LineCollector(env.clock, env.mask), self._state.tasks[name]
         context = TaskContext(
             self._bindings,
             task_session(
@@ -504,7 +504,7 @@ class SchedulerDO(DurableObject):
         self._save(record)
         if name not in self._tasks:  # a job that was removed during its run
             self._state.forget(self.ctx.storage, name)
-        keep_lines(self.ctx.storage, record.id, run.kept.lines())
+        store_lines(self.ctx.storage, record.id, run.kept.lines())
         for task in self._tasks.values():
             if task.woken_by(name, record.result):
                 self._wake(task.name)

@@ -28,6 +28,7 @@ from tocsin.scheduler.history import (
     DAY_PREFIX,
     RUN_NUMBERS,
     RUN_PREFIX,
+    EntryReader,
     counted,
     day_of,
     load_day,
@@ -35,7 +36,6 @@ from tocsin.scheduler.history import (
     run_key,
     run_number,
 )
-from tocsin.scheduler.stored import EntryReader
 from tocsin.scheduler.types import DayTotals, LastError, Measures, Outcome, Problem, RunError, RunRecord
 from tocsin.shape import FreeForm, Shape
 from tocsin.upstream.budget import Budget

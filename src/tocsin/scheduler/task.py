@@ -40,7 +40,7 @@ class ContextBindings:
     clients: Mapping[str, object] = field(default_factory=dict)  # upstream clients by name
     database: Database | None = None
     kv_store: KV | None = None
-    in_hand: set[str] = field(default_factory=set)  # work in progress, so that no two runs do the same
+    in_progress: set[str] = field(default_factory=set)  # work in progress, so that no two runs do the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class TaskContext(WorkContext):
         self._keep_steps = keep_steps
         self.started_at = bindings.clock.now()
         self.by_hand = by_hand
-        self.in_hand = bindings.in_hand
+        self.in_progress = bindings.in_progress
         self.done = 0
         self.total = 0
         self.counters: FreeForm = {}

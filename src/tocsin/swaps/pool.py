@@ -195,22 +195,24 @@ class QueueVerifier:
     async def verify_queued(self, due_by: int | None = None) -> None:
         """Verify until nothing due by `due_by` (default: now) is left, or the pool stops."""
         until = self._context.clock.now() if due_by is None else due_by
-        in_hand = self._context.in_hand
+        in_progress = self._context.in_progress
         while self._pool.stop is None:
             due = await swap_store.due(self._context.db, until, QUEUE_PART, self._pushed_left)
             candidates = [
-                candidate for candidate in due if candidate.txid not in self._verified and candidate.txid not in in_hand
+                candidate
+                for candidate in due
+                if candidate.txid not in self._verified and candidate.txid not in in_progress
             ]
             if not candidates:
                 return
             txids = {candidate.txid for candidate in candidates}
             self._verified |= txids
             self._pushed_left -= sum(candidate.rank == PUSHED for candidate in candidates)
-            in_hand |= txids
+            in_progress |= txids
             try:
                 await self._verify(candidates)
             finally:
-                in_hand -= txids
+                in_progress -= txids
 
     async def _verify(self, candidates: Sequence[Candidate]) -> None:
         groups = _groups(candidates)
