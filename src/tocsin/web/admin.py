@@ -265,7 +265,7 @@ class AdminRoutes:
         description=f"One of: {ACTIONS}. The audit log records each action before it starts and when it ends.",
         access="operator",
     )
-    async def act(self, request: Request, query: ActQuery) -> ASGIApp:
+    async def act(self, request: Request, query: ActQuery) -> SnakeShape:
         """Pause, resume, refresh, recheck or reload."""
         deps, key = self._deps, key_of(request)
         target = query.task and query.task[:TARGET_MAX]
@@ -274,14 +274,12 @@ class AdminRoutes:
             case "pause":
                 until = query.until if query.length_ms is None else deps.clock.now() + query.length_ms
                 assert until is not None
-                paused = await _refused_as("bad_until", lambda: deps.scheduler().pause_until(until, query.task, by))()
-                return _respond(paused)
+                return await _refused_as("bad_until", lambda: deps.scheduler().pause_until(until, query.task, by))()
             case "resume":
-                resumed = await _refused_as("bad_task", lambda: deps.scheduler().resume(query.task, by))()
-                return _respond(resumed)
+                return await _refused_as("bad_task", lambda: deps.scheduler().resume(query.task, by))()
         action = self._action(query)
         entry = replace(by, target=action.target)
-        return _respond(await audited(deps.scheduler, deps.logger, entry, action.work, detail_of))
+        return await audited(deps.scheduler, deps.logger, entry, action.work, detail_of)
 
     def _action(self, query: ActQuery) -> "_Action":
         """An action that lasts. Refuses a reload on Cloudflare before anything is recorded."""
@@ -297,49 +295,46 @@ class AdminRoutes:
                     raise RequestRefused(409, "reload_is_a_deployment", DEPLOYMENT)
                 return _Action(None, deps.reload)
 
-    @get(f"{_SCHEDULER}/audit", "listActions", "the audit log", AuditList, access="viewer")
-    async def audit(self, _request: Request, query: AuditQuery) -> ASGIApp:
+    @get(f"{_SCHEDULER}/audit", "listActions", "the audit log", access="viewer")
+    async def audit(self, _request: Request, query: AuditQuery) -> AuditList:
         """The latest actions of operators, newest first: who, what, why, and how it ended."""
-        return _respond(await self._deps.scheduler().audit(query.limit))
+        return await self._deps.scheduler().audit(query.limit)
 
-    @get(f"{_SCHEDULER}/runs", "listRuns", "runs", RunList, access="viewer")
-    async def runs(self, _request: Request, query: RunsQuery) -> ASGIApp:
+    @get(f"{_SCHEDULER}/runs", "listRuns", "runs", access="viewer")
+    async def runs(self, _request: Request, query: RunsQuery) -> RunList:
         """The runs of the last 30 days, newest first.
 
         `next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.
         """
         scheduler, each = self._deps.scheduler(), query
-        return _respond(
-            await _refused_as(
-                "bad_task",
-                lambda: scheduler.runs(
-                    each.task, each.limit, each.outcome, each.since, each.cursor, each.trigger, each.until
-                ),
-            )()
-        )
+        return await _refused_as(
+            "bad_task",
+            lambda: scheduler.runs(
+                each.task, each.limit, each.outcome, each.since, each.cursor, each.trigger, each.until
+            ),
+        )()
 
     @get(
         f"{_SCHEDULER}/runs/{{number}}",
         "getRun",
         "the run",
-        RunDetail,
         errors={404: "unknown_run: it never began, or its record has expired"},
         access="viewer",
     )
-    async def run(self, _request: Request, query: RunQuery) -> ASGIApp:
+    async def run(self, _request: Request, query: RunQuery) -> RunDetail:
         """One run: how it was started, what it did, how it ended, and its log lines.
 
         The first 10 lines and the last 20 are kept. They are stored when a run ends.
         """
         try:
-            return _respond(await self._deps.scheduler().run(query.number))
+            return await self._deps.scheduler().run(query.number)
         except UsageError as error:
             raise RequestRefused(404, "unknown_run", str(error)) from error
 
-    @get(f"{_SCHEDULER}/days", "listDays", "days", DayList, access="viewer")
-    async def days(self, _request: Request, query: DaysQuery) -> ASGIApp:
+    @get(f"{_SCHEDULER}/days", "listDays", "days", access="viewer")
+    async def days(self, _request: Request, query: DaysQuery) -> DayList:
         """The totals of each day and task, newest first."""
-        return _respond(await self._deps.scheduler().days(query.limit))
+        return await self._deps.scheduler().days(query.limit)
 
     @get(
         f"{_SCHEDULER}/events",
@@ -410,10 +405,6 @@ class _Counted:
     lists: FreeForm | None = None
 
 
-def _respond(shape: SnakeShape) -> Response:
-    return json_response(shape.to_json(), headers=PRIVATE)
-
-
 def detail_of(done: SnakeShape) -> str | None:
     """The result of an action in a few words, for the audit log."""
     match done:
@@ -468,10 +459,10 @@ class CronRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
-    @get("/api/competition/cron", "describeCron", "a description", CronDescription, store=False)
-    async def describe(self, _request: Request) -> ASGIApp:
+    @get("/api/competition/cron", "describeCron", "a description", store=False)
+    async def describe(self, _request: Request) -> CronDescription:
         """What the POST does, and why it is not needed."""
-        description = CronDescription(
+        return CronDescription(
             route="/api/competition/cron",
             does="POST with the header X-Cron-Secret runs the competition sweep now, or joins the one that is"
             " running, and returns its counters.",
@@ -479,22 +470,19 @@ class CronRoutes:
             why="The scheduler sweeps on its own; this only makes it sweep now.",
             instead="POST /api/admin/scheduler?action=refresh&task=sweep",
         )
-        return json_response(description.to_json())
 
     @post(
         "/api/competition/cron",
         "sweepNow",
         "the sweep's counters",
-        RefreshResult,
         errors={400: "bad_request: this instance of the scheduler is not the active one"},
         access="cron",
     )
-    async def sweep(self, request: Request) -> ASGIApp:
+    async def sweep(self, request: Request) -> RefreshResult:
         """Run the competition sweep now, or join the one that is running."""
         deps, key = self._deps, key_of(request)
         entry = AuditEntry(key.name, "cron", networks_of(request.scope)[0], "refresh", "sweep")
-        result = await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), _detail)
-        return json_response(result.to_json(), headers=NO_STORE)
+        return await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), _detail)
 
 
 def _detail(result: RefreshResult) -> str:
@@ -507,26 +495,25 @@ class HealthRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
-    @get("/healthz", "getHealth", "it is", Alive, store=False)
-    async def alive(self, _request: Request) -> ASGIApp:
+    @get("/healthz", "getHealth", "it is", store=False)
+    async def alive(self, _request: Request) -> Alive:
         """Whether the process is alive."""
-        return json_response(Alive(ok=True, version=self._deps.version).to_json(), headers=NO_STORE)
+        return Alive(ok=True, version=self._deps.version)
 
     @get(
         "/readyz",
         "getReadiness",
         "it is ready",
-        Health,
         example=Health(ready=True, state="ready", reasons=[], notes=[]),
         errors={
             503: "not_ready, with `reasons`: a task is overdue, disabled or failing, no alarm is set, the event loop is"
             " stuck, or the store cannot be written"
         },
     )
-    async def ready(self, _request: Request) -> ASGIApp:
+    async def ready(self, _request: Request) -> Health:
         """Whether the service is ready."""
         health = health_of(await self._deps.health(), self._deps.clock.now())
         if not health.ready:
             sentence = f"Not ready: {'; '.join(health.reasons)}."
             raise RequestRefused(503, "not_ready", sentence, retryable=True, headers=NO_STORE, **health.to_json())
-        return json_response(health.to_json(), headers=NO_STORE)
+        return health

@@ -13,9 +13,8 @@ from tocsin.rounds.round import FlagKind, RoundRules
 from tocsin.shape import Shape
 from tocsin.swaps.rules import MEANINGS, Code, Rules
 from tocsin.web import agents, competition, events, prices, rounds
-from tocsin.web.competition import aged
 from tocsin.web.deps import WebDeps
-from tocsin.web.response import json_response
+from tocsin.web.response import aged
 from tocsin.web.route import Handler, Operation, get, operation_of
 
 GUIDE_AGE_S = 300
@@ -88,11 +87,10 @@ class GuideRoutes:
         text = guide(self._deps.rules)
         return Response(text, media_type="text/plain; charset=utf-8", headers=aged(GUIDE_AGE_S))
 
-    @get("/.well-known/agent.json", "getAgentCard", "the card", AgentCard, store=False)
-    async def card(self, _request: Request) -> ASGIApp:
+    @get("/.well-known/agent.json", "getAgentCard", "the card", store=False, max_age_s=GUIDE_AGE_S)
+    async def card(self, _request: Request) -> AgentCard:
         """What this service offers programs."""
-        card = agent_card(self._deps.rules, self._deps.version)
-        return json_response(card.to_json(), headers=aged(GUIDE_AGE_S))
+        return agent_card(self._deps.rules, self._deps.version)
 
 
 def guide(rules: Rules) -> str:

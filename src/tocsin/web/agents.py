@@ -30,11 +30,10 @@ from tocsin.swaps.submit import VERDICT
 from tocsin.swaps.types import TradeVerdict, VerdictAnswer
 from tocsin.text import without_formulas
 from tocsin.web.cache import SharedResults
-from tocsin.web.competition import aged
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, TXID
-from tocsin.web.response import RETRY_S, json_response
+from tocsin.web.response import RETRY_S, aged
 from tocsin.web.route import get
 
 AGE_S = 5
@@ -84,32 +83,30 @@ class AgentRoutes:
         "/api/competition/agents/{address}",
         "getAgent",
         "the agent; an address that is not registered has that tier",
-        AgentView,
+        max_age_s=AGE_S,
     )
-    async def agent(self, _request: Request, query: AgentQuery) -> ASGIApp:
+    async def agent(self, _request: Request, query: AgentQuery) -> AgentView:
         """One agent: its tier, missing steps, ranks, values, flags, latest refusals and rounds."""
-        view = await self.view(query.address)
-        return json_response(view.to_json(), headers=aged(AGE_S))
+        return await self.view(query.address)
 
     @get(
         "/api/competition/trades/{txid}",
         "getVerdict",
         "the verdict",
-        TradeVerdict,
+        max_age_s=AGE_S,
         errors={
             404: "tx_not_found: Hiro does not know it; if it was just broadcast, try again",
             429: "too_many_requests: too many reads, or this client has used its share of the calls to Hiro",
             502: "tx_fetch_failed: Hiro cannot be reached now",
         },
     )
-    async def verdict(self, request: Request, query: VerdictQuery) -> ASGIApp:
+    async def verdict(self, request: Request, query: VerdictQuery) -> TradeVerdict:
         """Whether a transaction counts, and why, step by step. Nothing is stored.
 
         Recorded, refused and queued transactions are answered from the database. For any other, the service asks the
         chain, with calls from your share.
         """
-        verdict = await self.verdict_on(query.txid, networks_of(request.scope))
-        return json_response(verdict.to_json(), headers=aged(AGE_S))
+        return await self.verdict_on(query.txid, networks_of(request.scope))
 
     async def board(self) -> PublishedBoard:
         """The board that the object published; computed here only until it has published one."""

@@ -42,7 +42,6 @@ from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, CURSOR, EXAMPLE_SENDER, EXAMPLE_TXID, nearest, one_of, text
 from tocsin.web.response import (
     NO_STORE,
-    PRIVATE,
     RETRY_S,
     SECURITY_HEADERS,
     ErrorBody,
@@ -224,17 +223,15 @@ class CompetitionRoutes:
         "/api/competition/trades",
         "listTrades",
         "a page; amounts are exact, in the token's smallest unit",
-        TradePage,
+        max_age_s=BOARD_AGE_S,
         example=TradePage([_TRADE], None),
     )
-    async def trades(self, _request: Request, query: TradesQuery) -> ASGIApp:
+    async def trades(self, _request: Request, query: TradesQuery) -> TradePage:
         """Swaps that count, newest first: those of one agent, or of all."""
         db, limit, after = self._deps.db, query.limit, query.cursor
         if query.address is None:
-            page = await trades.newest_trades(db, limit=limit, after=after)
-        else:
-            page = await trades.trades_of(db, query.address, limit=limit, after=after)
-        return json_response(page.to_json(), headers=aged(BOARD_AGE_S))
+            return await trades.newest_trades(db, limit=limit, after=after)
+        return await trades.trades_of(db, query.address, limit=limit, after=after)
 
     @post(
         "/api/competition/trades",
@@ -260,29 +257,28 @@ class CompetitionRoutes:
         self.status.forget()
         return answer
 
-    @get("/api/competition/allowlist", "getAllowlist", "the list, with its version", AllowListView, store=False)
-    async def allowlist(self, _request: Request) -> ASGIApp:
+    @get("/api/competition/allowlist", "getAllowlist", "the list, with its version", store=False, max_age_s=LIST_AGE_S)
+    async def allowlist(self, _request: Request) -> AllowListView:
         """The contracts and functions that count."""
-        return json_response(self._deps.rules.allowlist.view().to_json(), headers=aged(LIST_AGE_S))
+        return self._deps.rules.allowlist.view()
 
     @get(
         "/api/competition/tracked-tokens",
         "getTrackedTokens",
         "the tokens; `source` is static-fallback until the first refresh",
-        TrackedTokens,
+        max_age_s=STATUS_AGE_S,
     )
-    async def tracked_tokens(self, _request: Request) -> ASGIApp:
+    async def tracked_tokens(self, _request: Request) -> TrackedTokens:
         """The tokens whose prices are kept fresh."""
         published = await published_tokens(self._deps.kv)
         tokens = STATIC_TOKENS if published is None else published
-        tracked = TrackedTokens(
+        return TrackedTokens(
             tokens=list(tokens),
             count=len(tokens),
             source="static-fallback" if published is None else "dynamic",
             static_core=list(STATIC_TOKENS),
             max_tracked=TRADED_MAX,
         )
-        return json_response(tracked.to_json(), headers=aged(STATUS_AGE_S))
 
     async def _status(self, query: CountsQuery) -> AgentStatus:
         db, address = self._deps.db, query.address
@@ -375,19 +371,14 @@ def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
     return json_response(refused.to_json(), answer.http_status, headers)
 
 
-def aged(seconds: int) -> dict[str, str]:
-    return {"Cache-Control": f"public, max-age={seconds}"}
-
-
 class RefusalRoutes:
     """Reads the database."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
-    @get("/api/admin/competition/refusals", "listRefusals", "a page", RefusalPage, access="viewer")
-    async def show(self, _request: Request, query: RefusalQuery) -> ASGIApp:
+    @get("/api/admin/competition/refusals", "listRefusals", "a page", access="viewer")
+    async def show(self, _request: Request, query: RefusalQuery) -> RefusalPage:
         """Transactions that do not count, newest first, with the reason."""
         db, code, sender = self._deps.db, query.code, query.sender
-        found = await refusals(db, limit=query.limit, code=code, sender=sender, after=query.cursor)
-        return json_response(found.to_json(), headers=PRIVATE)
+        return await refusals(db, limit=query.limit, code=code, sender=sender, after=query.cursor)

@@ -3,9 +3,11 @@
 Each file is a route of its own and is read once, so errors have the same shape as everywhere else.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -16,8 +18,8 @@ from holdfast.errors import UsageError
 from tocsin.errors import RequestRefused
 from tocsin.web.limits import ClientLimits
 from tocsin.web.response import NO_STORE, PAGES, REVALIDATED, PreparedResponse
-from tocsin.web.route import Handler
 
+PageHandler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -65,7 +67,7 @@ def _file(path: Path) -> ASGIApp:
     return PreparedResponse(path.read_bytes(), MEDIA_TYPES[path.suffix], [REVALIDATED], compress=True)
 
 
-def counted(path: str, handler: Handler, limits: ClientLimits, reads: int = 1) -> Route:
+def counted(path: str, handler: PageHandler, limits: ClientLimits, reads: int = 1) -> Route:
     """The route of a page that the service renders. It counts as one read of its client, or as several."""
     return Route(path, ReadOnly(_CountedPage(handler, limits, reads)))
 
@@ -73,7 +75,7 @@ def counted(path: str, handler: Handler, limits: ClientLimits, reads: int = 1) -
 class _CountedPage:
     """A bad address is a page that was not found: what a visitor sees is always a page."""
 
-    def __init__(self, handler: Handler, limits: ClientLimits, reads: int) -> None:
+    def __init__(self, handler: PageHandler, limits: ClientLimits, reads: int) -> None:
         self._handler = handler
         self._limits = limits
         self._reads = reads

@@ -15,7 +15,7 @@ from tocsin.prices.store import PricePoint, points_between, prices_of, supported
 from tocsin.web.cache import cache_for
 from tocsin.web.deps import WebDeps
 from tocsin.web.parameters import TOKEN_ID, TOKEN_IDS, one_of
-from tocsin.web.response import PRIVATE, RawHeaders, json_response
+from tocsin.web.response import RawHeaders
 from tocsin.web.route import get
 
 PATH = "/api/prices"
@@ -68,13 +68,13 @@ class PriceRoutes:
         """Token prices in USD, from the cache. Without parameters: every tracked token."""
         return await self.cache.show(request, query)
 
-    @get("/api/admin/prices/history", "getPriceHistory", "prices, oldest first", PriceHistory, access="viewer")
-    async def history(self, _request: Request, query: PriceHistoryQuery) -> ASGIApp:
+    @get("/api/admin/prices/history", "getPriceHistory", "prices, oldest first", access="viewer")
+    async def history(self, _request: Request, query: PriceHistoryQuery) -> PriceHistory:
         """The price of a token over time: a few hundred points, the last of each interval. Pegs have no history."""
         now, length_ms = self._deps.clock.now(), LENGTH_MS[query.period]
         found = await points_between(self._deps.db, [query.token], now - length_ms, now)
         points = thinned(found.get(query.token, []), length_ms // POINTS_MAX)
-        return json_response(PriceHistory(query.token, query.period, now, points).to_json(), headers=PRIVATE)
+        return PriceHistory(query.token, query.period, now, points)
 
     async def answer(self, query: PriceQuery) -> PriceList | OnePrice:
         kv, now, one = self._deps.kv, self._deps.clock.now(), query.token

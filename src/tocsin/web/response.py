@@ -92,6 +92,10 @@ def json_bytes(value: JSON) -> bytes:
     return _compact(value).encode()
 
 
+def aged(seconds: int) -> dict[str, str]:
+    return {"Cache-Control": f"public, max-age={seconds}"}
+
+
 def json_response(value: JSON, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(json_bytes(value), status, headers, "application/json")
 

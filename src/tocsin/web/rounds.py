@@ -25,11 +25,11 @@ from tocsin.scheduler.audit import audited
 from tocsin.scheduler.types import AuditEntry
 from tocsin.shape import camel_case
 from tocsin.web.admin import TARGET_MAX, checked_reason
-from tocsin.web.competition import BOARD_AGE_S, STATUS_AGE_S, aged
+from tocsin.web.competition import BOARD_AGE_S, STATUS_AGE_S
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, Parameter, count, nearest, text
-from tocsin.web.response import PRIVATE, json_response
+from tocsin.web.response import PRIVATE, aged, json_response
 from tocsin.web.route import get, json_body, key_of, post
 
 ROUND_AGE_S = 60
@@ -105,22 +105,20 @@ class RoundRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
-    @get(_PATH, "listRounds", "a page", RoundPage)
-    async def listed(self, _request: Request, query: RoundsQuery) -> ASGIApp:
+    @get(_PATH, "listRounds", "a page", max_age_s=STATUS_AGE_S)
+    async def listed(self, _request: Request, query: RoundsQuery) -> RoundPage:
         """Rounds with a result, newest first."""
-        page = await store.published_rounds(self._deps.db, query.limit, query.offset)
-        return json_response(page.to_json(), headers=aged(STATUS_AGE_S))
+        return await store.published_rounds(self._deps.db, query.limit, query.offset)
 
     @get(
         f"{_PATH}/current",
         "getCurrentRounds",
         "times are unix seconds; `waiting_reason` tells why a round that is over has no result yet",
-        CurrentRounds,
+        max_age_s=BOARD_AGE_S,
     )
-    async def current(self, _request: Request) -> ASGIApp:
+    async def current(self, _request: Request) -> CurrentRounds:
         """The current round, the next one, rounds that wait for their result, and the newest result."""
-        rounds = await store.current_rounds(self._deps.db, self._deps.clock.now() // 1000)
-        return json_response(rounds.to_json(), headers=aged(BOARD_AGE_S))
+        return await store.current_rounds(self._deps.db, self._deps.clock.now() // 1000)
 
     @get(f"{_PATH}/{{roundId}}", "getRound", "the round", RoundDetail, errors={404: _NO_ROUND})
     async def one(self, _request: Request, query: RoundQuery) -> ASGIApp:
@@ -135,13 +133,12 @@ class RoundRoutes:
         f"{_PATH}/{{roundId}}/results/{{stxAddress}}",
         "getRoundResult",
         "the result",
-        PlacedAgent,
+        max_age_s=ROUND_AGE_S,
         errors={404: f"{_NO_RESULT}. agent_not_placed: the agent did not trade in it"},
     )
-    async def placed(self, _request: Request, query: PlacedQuery) -> ASGIApp:
+    async def placed(self, _request: Request, query: PlacedQuery) -> PlacedAgent:
         """An agent's result in a round, by the address of any of its wallets."""
-        placed = await store.placed_agent(self._deps.db, query.round_id, query.stx_address)
-        return json_response(placed.to_json(), headers=aged(ROUND_AGE_S))
+        return await store.placed_agent(self._deps.db, query.round_id, query.stx_address)
 
     @get(
         f"{_PATH}/{{roundId}}/file",
@@ -167,11 +164,10 @@ class RoundAdminRoutes:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
 
-    @get(_ADMIN_PATH, "listAllRounds", "the rounds", RoundList, access="viewer")
-    async def show(self, _request: Request) -> ASGIApp:
+    @get(_ADMIN_PATH, "listAllRounds", "the rounds", access="viewer")
+    async def show(self, _request: Request) -> RoundList:
         """Rounds of every status, newest first, and the rule that adds them."""
-        rounds = await all_rounds(self._deps.db, self._deps.clock.now() // 1000)
-        return json_response(rounds.to_json(), headers=PRIVATE)
+        return await all_rounds(self._deps.db, self._deps.clock.now() // 1000)
 
     @post(
         _ADMIN_PATH,

@@ -28,9 +28,10 @@ from tocsin.shape import FreeForm, Shape, SnakeShape
 from tocsin.web.deps import Keys
 from tocsin.web.limits import BODY_MAX, ClientLimits, capped, networks_of
 from tocsin.web.parameters import Parameter, parameters, read_query, sent_text, text
-from tocsin.web.response import LEVEL, PACKET_BYTES, ErrorBody, json_response
+from tocsin.web.response import LEVEL, NO_STORE, PACKET_BYTES, PRIVATE, ErrorBody, aged, json_response
 
-Handler: TypeAlias = Callable[..., Awaitable[ASGIApp]]  # of the request, and of its query if the route has one
+# Of the request, and of its query if the route has one. A shape is sent as JSON.
+Handler: TypeAlias = Callable[..., Awaitable[ASGIApp | SnakeShape]]
 F = TypeVar("F", bound=Handler)
 Access: TypeAlias = Literal["viewer", "operator", "cron", "chainhook", "lookup"]
 # The header of each key, and the setting that has the keys.
@@ -139,6 +140,7 @@ class Operation:
     body_max: int = BODY_MAX
     store: bool = True  # reads or writes the store or the scheduler, which may be unavailable
     is_prepared: bool = False  # answered by a `PreparedResponse`
+    max_age_s: int = 0  # of a shape that the handler returns; 0: it is not cached
 
     @property
     def tag(self) -> str:
@@ -163,6 +165,13 @@ class Operation:
     @property
     def key_header(self) -> str | None:
         return None if self.access is None else KEYS[self.access][0]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a shape."""
+        if self.access in {"viewer", "operator"}:
+            return PRIVATE
+        return aged(self.max_age_s) if self.max_age_s else NO_STORE
 
     @property
     def is_limited_read(self) -> bool:
@@ -238,12 +247,17 @@ def declare(
     errors: Mapping[int, ResponseDoc | str] | None = None,
     **options: Any,  # noqa: ANN401 - further fields of `Operation`
 ) -> Callable[[F], F]:
-    """Declare the handler of an operation: its docstring is the summary, and its `query` has the parameters."""
+    """Declare the handler of an operation: its docstring is the summary, and its `query` has the parameters.
+
+    `shapes` are those of the response, if it is not the one that the handler returns.
+    """
 
     def declared(handler: F) -> F:
         summary, _, description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
         texts = {"summary": " ".join(summary.split()), "description": " ".join(description.split()), **options}
-        responses = {200: ResponseDoc(returns, shapes, example, media_type), **(errors or {})}
+        returned = handler.__annotations__.get("return")
+        own = (returned,) if isinstance(returned, type) and issubclass(returned, SnakeShape) else ()
+        responses = {200: ResponseDoc(returns, shapes or own, example, media_type), **(errors or {})}
         query = handler.__annotations__.get("query")
         handler.operation = Operation(method, path, operation_id, responses=responses, query=query, **texts)  # type: ignore[attr-defined]
         return handler
@@ -350,8 +364,10 @@ class _Path:
         query: tuple[Any, ...] = ()
         if operation.query is not None:
             query = (read_query(operation.query, partial(sent_text, request)),)
-        response = await handler(request, *query)
-        await response(scope, receive, send)
+        answer = await handler(request, *query)
+        if isinstance(answer, SnakeShape):
+            answer = json_response(answer.to_json(), headers=operation.headers)
+        await answer(scope, receive, send)
 
     def _check(self, operation: Operation, request: Request) -> None:
         """Refuse a client over its limit, and a request without the key that the operation needs."""
