@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -40,7 +40,7 @@ from tocsin.swaps.feed import follow_network_tasks
 from tocsin.swaps.rules import Rules, built_in
 from tocsin.swaps.submit import competition_jobs
 from tocsin.swaps.sweep import sweep_task
-from tocsin.upstream.budget import Quota
+from tocsin.upstream.budget import REQUEST_SHARE, Quota
 from tocsin.upstream.hiro import hiro_upstream
 from tocsin.upstream.tenero import tenero_upstream
 
@@ -102,12 +102,14 @@ class MonthService(Protocol):
 class OurService:
     """The real object and tasks, process after process in one directory."""
 
+    lookup_share = 0.0  # of Hiro's calls, for the look-ups of a site
+
     def __init__(self, simulator: Simulator, directory: Path, db: Database, kv: KV) -> None:
         self._simulator = simulator
         self._directory = directory
         self._db, self._kv = db, kv
         self._runtime: Runtime | None = None
-        self._client: SchedulerClient | None = None
+        self.client: SchedulerClient | None = None  # None while the process is being replaced
         self._opened_at = 0
 
     async def open(self) -> None:
@@ -115,7 +117,9 @@ class OurService:
         assert isinstance(clock, VirtualClock)
         campaign = self._simulator.chain.campaign
         rules = Rules(built_in(), campaign.start_s, campaign.end_s)
-        hiro = Quota(second=20, minute=500, month=150_000)
+        share = REQUEST_SHARE + self.lookup_share
+        # Its headers have no monthly limit here: with look-ups, the plan is one all the same.
+        hiro = Quota(second=20, minute=500, month=150_000, request_share=share, is_cap=self.lookup_share > 0)
         tenero = Quota(minute=TENERO_PLAN.minute, month=TENERO_PLAN.month)
         upstreams = {"hiro": hiro_upstream(HIRO_URL, "key", hiro), "tenero": tenero_upstream(TENERO_URL, None, tenero)}
         tasks = (refresh_prices_task(settings), *follow_network_tasks(settings, rules), sweep_task(settings, rules))
@@ -135,11 +139,11 @@ class OurService:
         namespace = self._runtime.namespace("SCHEDULER", SchedulerDO)
         await self._runtime.open()
         await namespace.get_by_name("v1").arm()
-        self._client = SchedulerClient(namespace.get_by_name("v1"))
+        self.client = SchedulerClient(namespace.get_by_name("v1"))
         self._opened_at = clock.now()
 
     async def close(self) -> None:
-        runtime, self._runtime, self._client = self._runtime, None, None
+        runtime, self._runtime, self.client = self._runtime, None, None
         if runtime is not None:
             await runtime.close()
 
@@ -162,10 +166,10 @@ class OurService:
 
         A process that is just being replaced does not answer, which does not count as silent.
         """
-        if self._client is None:
+        if self.client is None:
             return False
         try:
-            status = await self._client.status()
+            status = await self.client.status()
         except ObjectReset:
             return False
         now = self._simulator.clock.now()
@@ -241,10 +245,12 @@ class ReferenceService:
 
 
 @asynccontextmanager
-async def our_service(simulator: CountingSimulator, directory: Path) -> AsyncIterator[MonthService]:
+async def our_service(
+    simulator: CountingSimulator, directory: Path, make: type[OurService] = OurService
+) -> AsyncIterator[MonthService]:
     async with open_competition(directory) as db, open_kv(directory, simulator.clock) as kv:
         await register(db, simulator.chain.wallets)
-        service = OurService(simulator, directory, db, kv)
+        service = make(simulator, directory, db, kv)
         await service.open()
         try:
             yield service
@@ -266,7 +272,10 @@ async def reference_service(simulator: CountingSimulator, _directory: Path) -> A
             await running
 
 
-SERVICES = {"Tocsin": our_service, "the reference": reference_service}
+SERVICES: dict[str, Callable[[CountingSimulator, Path], AbstractAsyncContextManager[MonthService]]] = {
+    "Tocsin": our_service,
+    "the reference": reference_service,
+}
 
 
 async def live_through(
@@ -279,13 +288,14 @@ async def live_through(
     wallets: int = WALLETS,
     traffic: Traffic = TRAFFIC,
     last_ms: int = LAST_MS,
+    make_simulator: Callable[[Chain, VirtualClock], CountingSimulator] = CountingSimulator,
 ) -> MonthOutcome:
     """Run one service for this many days. Swaps of the last hours are not compared."""
     clock = VirtualClock()
     start_ms = clock.now()
     chain = Chain(seed=seed, start_ms=start_ms, wallets=wallets)
     start_traffic(chain, traffic)
-    simulator = CountingSimulator(chain, clock)
+    simulator = make_simulator(chain, clock)
     incidents = [each for each in incidents if each.hour < days * 24]
     prepare(simulator, incidents, seed, start_ms)
     outcome = MonthOutcome(name, int(days + 0.999))

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
 from month_incidents import month_of_incidents
+from month_lookups import with_lookups
 from month_report import INCIDENT_HEAD, incident_rows, table, write_docs
 from month_services import MonthOutcome, live_through
 
@@ -39,9 +40,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=float, default=FULL_DAYS)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lookups", type=int, default=0, help="a site's look-ups a day: Tocsin only, prints only")
     options = parser.parse_args()
     if not 0.5 <= options.days <= 365:
         parser.error("--days is 0.5 to 365")
+    if options.lookups:
+        with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as scratch:
+            month = with_lookups(Path(scratch), days=options.days, seed=options.seed, per_day=options.lookups)
+            shown = Table(f"{options.days:g} days, seed {options.seed}", f"{options.lookups:,} look-ups a day")
+            for line in run_virtual(month):
+                shown.add_row(*line)
+        Console(width=150).print(shown)
+        return
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         names = ("Tocsin", "the reference")
         futures = [pool.submit(one_service, name, options.days, options.seed) for name in names]

@@ -23,12 +23,14 @@ from tocsin.settings import (
     Settings,
     SettingsError,
     access_keys,
+    lookup_share,
     read,
     read_env_file,
     secret_values,
     setting_of,
 )
 from tocsin.text import long_duration
+from tocsin.upstream.registry import upstreams
 
 HOOK = "be4ab3ed-b606-4fe0-97c4-6c0b1ac9b185"
 OLD, NEW = "0123456789abcdef-old", "0123456789abcdef-new"
@@ -407,3 +409,47 @@ def test_the_cron_secret_has_two_keys_at_most_and_chainhook_no_names() -> None:
 def test_a_key_is_not_shown() -> None:
     """Settings that end up in a traceback have no key in them."""
     assert OLD not in repr(read({"ADMIN_KEY": f"alice:{OLD}"}))
+
+
+def test_keys_of_programs_have_a_share() -> None:
+    """30% unless given; two keys of one name, while one replaces the other, have one share."""
+    text = "site:40%:a-key-of-the-site-1,site:40%:a-key-of-the-site-2,board:a-key-of-a-board-3"
+    keys = read({"TOCSIN_LOOKUP_KEY": text}).lookup_key
+    shown = [(key.name, key.role, key.secret, key.share) for key in keys]
+    assert shown == [
+        ("site", "lookup", "a-key-of-the-site-1", 0.4),
+        ("site", "lookup", "a-key-of-the-site-2", 0.4),
+        ("board", "lookup", "a-key-of-a-board-3", 0.3),
+    ]
+    assert lookup_share(keys) == 0.7
+    assert upstreams(Settings(lookup_key=keys))["hiro"].quota.request_share == 0.8
+    assert upstreams(Settings(lookup_key=keys))["tenero"].quota.request_share == 0.1
+    assert upstreams(Settings())["hiro"].quota.request_share == 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        (
+            "TOCSIN_LOOKUP_KEY",
+            "site:50%:a-key-of-the-site-1,board:a-key-of-a-board-2,x:10%:a-key-of-x-is-this-3",
+            "80%",
+        ),
+        ("TOCSIN_LOOKUP_KEY", "site:0%:a-key-of-the-site-1", "0%"),
+        ("TOCSIN_LOOKUP_KEY", "site:40%:short", "too short"),
+        ("TOCSIN_LOOKUP_PATHS", "hiro/v1/names/*", "not an upstream's path with a time"),
+        ("TOCSIN_LOOKUP_PATHS", "ripple/v1/names/*=1m", "not an upstream's path with a time"),
+        ("TOCSIN_LOOKUP_PATHS", "hiro/v1/../v2/*=1m", "not an upstream's path with a time"),
+        ("TOCSIN_LOOKUP_PATHS", "hiro/v1/names/.*=1m", "not an upstream's path with a time"),
+        ("TOCSIN_LOOKUP_PATHS", "hiro/v1/names/*=0s", "not a duration"),
+    ],
+)
+def test_wrong_look_ups_are_explained(name: str, text: str, problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem) as refused:
+        read({name: text})
+    assert "a-key-of" not in str(refused.value)
+
+
+def test_each_role_has_keys_of_its_own() -> None:
+    with pytest.raises(SettingsError, match="TOCSIN_LOOKUP_KEY: shares a key with ADMIN_KEY"):
+        read({"ADMIN_KEY": "alice:one-key-for-everything", "TOCSIN_LOOKUP_KEY": "site:one-key-for-everything"})
