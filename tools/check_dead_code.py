@@ -27,6 +27,7 @@ STARLETTE = "Starlette reads it"
 PYTEST = "pytest calls it"
 TYPER = "typer reads it"
 ANNOTATION = "the name is in a quoted annotation"
+WORKERS = "programs that were written for Cloudflare use it"
 JOBS = "callers of an object with jobs use it"
 METRIC = "web/metrics.py reads all counters of the runtime as fields"
 EXCEPTIONS = {
@@ -47,7 +48,9 @@ EXCEPTIONS = {
     "pytest_addoption": PYTEST,
     "pytest_configure": PYTEST,
     "pytest_pyfunc_call": PYTEST,
-    "ended_at": JOBS,
+    "install": WORKERS,
+    "_ctx": WORKERS,
+    "getByName": WORKERS,
     "unschedule": JOBS,
     "run_now": JOBS,
     "_clock_resolution": "asyncio's loop reads it",

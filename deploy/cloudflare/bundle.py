@@ -18,7 +18,7 @@ sys.path[:0] = [str(TOCSIN.parent), str(HOLDFAST.parent)]
 from tocsin.web.response import PAGES, static_headers  # noqa: E402 - found by the line above
 
 # These need threads, sockets or SQLite, which a Worker does not have.
-LOCAL_ONLY = ("__main__.py", "cli.py", "commands", "local", "service.py")
+LOCAL_ONLY = ("__main__.py", "cli.py", "commands", "local", "service.py", "testing")
 
 
 def bundle(directory: Path) -> None:

@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from holdfast.errors import DataDirInUse, MigrationFailed, SchemaMismatch, StartError, StoreUnusable
-from holdfast.local import data_dir as data_lock
 from holdfast.local import sqlite_file, store_check
 from holdfast.local.data_dir import LOCK_NAME, DataDir, DataLock, is_in_use
 from holdfast.local.kv import KV_MIGRATIONS
@@ -105,16 +104,6 @@ def test_deleting_the_lock_file_lets_no_second_process_in(tmp_path: Path) -> Non
 
         assert snapshot(path) == before
     open_dir(path).close()
-
-
-def test_a_lock_file_of_an_older_release_counts(tmp_path: Path) -> None:
-    """Releases before 0.2.0 lock only the file."""
-    open_dir(tmp_path).close()
-    with (tmp_path / LOCK_NAME).open("r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(DataDirInUse, match="is in use"):
-            open_dir(tmp_path)
-    open_dir(tmp_path).close()
 
 
 def test_a_link_in_place_of_the_lock_file_is_refused(tmp_path: Path) -> None:
@@ -306,25 +295,6 @@ def test_a_refused_start_leaves_no_lock_file_behind(tmp_path: Path) -> None:
         open_dir(tmp_path)
 
     assert [file.name for file in tmp_path.iterdir()] == ["kv.sqlite"]
-
-
-def test_a_lock_file_that_was_removed_meanwhile_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a refused start removes the file between our two calls, the new file is locked instead."""
-    open_file, removed = data_lock._open, list[Path]()
-
-    def lose_the_race(path: Path) -> tuple[int, bool]:
-        opened = open_file(path)
-        if not removed:
-            removed.append(path)
-            path.unlink()
-        return opened
-
-    monkeypatch.setattr(data_lock, "_open", lose_the_race)
-    lock = DataLock(tmp_path)
-
-    with (tmp_path / LOCK_NAME).open() as other, pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    lock.abandon()
 
 
 def test_a_large_store_gets_the_cheap_checks_and_still_its_schema(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

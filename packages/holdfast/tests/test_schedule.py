@@ -51,11 +51,6 @@ def test_the_grid_does_not_depend_on_when_it_ran(after: int, expected: int) -> N
     assert Every(300_000).after(after) == expected
 
 
-def test_a_grid_can_begin_elsewhere() -> None:
-    """An offset moves every instant of the grid."""
-    assert [Every(3_600_000, 60_000).after(at) for at in (0, 60_000, 60_001)] == [60_000, 3_660_000, 3_660_000]
-
-
 @pytest.mark.parametrize("period", [0, -1, 1.5, True])
 def test_a_period_is_a_whole_number(period: int) -> None:
     """Anything else is refused."""
@@ -205,7 +200,6 @@ def test_the_next_time_does_not_depend_on_when_it_is_asked(expression: Expressio
         ("*/ * * * *", "minute */: the step after / must be a number, 1 or more"),
         ("30-10 * * * *", "minute 30-10: the range ends before it begins"),
         ("-5 * * * *", "minute is empty: use 0 to 59"),
-        ("٣ * * * *", "minute ٣: use 0 to 59"),
         ("@daily", "the schedule '@daily' has 1 fields: use five, minute, hour, day, month, weekday"),
         ("0 0 0 * * *", "has 6 fields: use five"),
         ("0 0 30 feb *", "the schedule '0 0 30 feb *' never runs: none of its months has a day 30"),

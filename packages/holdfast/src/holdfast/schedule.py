@@ -29,17 +29,16 @@ _NAMES = {
 
 
 class Every:
-    """Every `period_ms` on a grid that starts at `offset_ms` of unix time, whenever the job ran last."""
+    """Every `period_ms` on a grid of unix time, whenever the job ran last."""
 
-    def __init__(self, period_ms: int, offset_ms: int = 0) -> None:
+    def __init__(self, period_ms: int) -> None:
         if type(period_ms) is not int or period_ms < 1:
             raise UsageError(f"a period of {period_ms!r} ms: use a whole number, 1 or more")
         self.period_ms = period_ms
-        self.offset_ms = offset_ms
 
     def after(self, at: int) -> int:
         """The first instant of the grid after this one."""
-        return at + self.period_ms - (at - self.offset_ms) % self.period_ms
+        return at + self.period_ms - at % self.period_ms
 
 
 class Cron:
@@ -106,7 +105,7 @@ def _numbers(field: str, text: str) -> frozenset[int]:
     found: set[int] = set()
     for part in text.split(","):
         bounds, slash, step = part.partition("/")
-        if slash and (not _is_number(step) or int(step) == 0):
+        if slash and (not step.isdecimal() or int(step) == 0):
             raise UsageError(f"{field} {part}: the step after / must be a number, 1 or more")
         begin, dash, end = bounds.partition("-")
         if bounds == "*":
@@ -126,16 +125,12 @@ def _number(field: str, text: str) -> int:
     first, last = _FIELDS[field]
     names = _NAMES.get(field, {})
     number = names.get(text.lower())
-    if number is None and _is_number(text):
+    if number is None and text.isdecimal():
         number = int(text)
     if number is None or not first <= number <= last:
         known = f", or {', '.join(names)}" if names else ""
         raise UsageError(f"{field} {text or 'is empty'}: use {first} to {last}{known}")
     return number
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
 
 
 @cache

@@ -25,23 +25,17 @@ PREFIX = "schedule:"  # of the entries, one for each job
 HISTORY_MAX = 10
 
 
-class JobRun(TypedDict):
-    """One run. `due_at` is None for a run on demand, `error` for one that succeeded."""
-
-    due_at: int | None
-    started_at: int
-    ended_at: int
-    error: str | None
-
-
 class Job(TypedDict):
-    """A job as it is stored. `next_at` is None if it never runs again; the newest run comes first."""
+    """A job as it is stored. `next_at` is None if it never runs again.
+
+    The newest run comes first in the history: `due_at` is None for a run on demand, `error` for one that succeeded.
+    """
 
     calls: str
     when: dict[str, Any]
     next_at: int | None
     paused: bool
-    history: list[JobRun]
+    history: list[dict[str, int | str | None]]
 
 
 class Schedules(DurableObject):
@@ -76,12 +70,10 @@ class Schedules(DurableObject):
             when = {"every_ms": every // timedelta(milliseconds=1)}
         elif at is not None:
             when = {"at": instant(at, now)}
-        next_at = _after(when, now)
-        job = (await self.jobs()).get(name)
-        if job is None:
-            job = {"calls": calls, "when": when, "next_at": next_at, "paused": False, "history": []}
+        new: Job = {"calls": calls, "when": when, "next_at": _after(when, now), "paused": False, "history": []}
+        job = (await self.jobs()).get(name, new)
         if job["when"] != when:
-            job["when"], job["next_at"] = when, next_at
+            job["when"], job["next_at"] = when, new["next_at"]
         job["calls"] = calls
         await self._store(name, job)
 
@@ -139,7 +131,7 @@ class Schedules(DurableObject):
         job = (await self.jobs()).get(name)
         if job is None:
             return  # it was removed meanwhile
-        run: JobRun = {"due_at": due_at, "started_at": started_at, "ended_at": self.ctx.now(), "error": error}
+        run = {"due_at": due_at, "started_at": started_at, "ended_at": self.ctx.now(), "error": error}
         job["history"] = [run, *job["history"]][:HISTORY_MAX]
         if due_at is not None and job["next_at"] == due_at:
             job["next_at"] = None if "at" in job["when"] else _after(job["when"], started_at)

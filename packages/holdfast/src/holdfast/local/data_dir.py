@@ -29,8 +29,8 @@ from holdfast.local.migrations import Migration, migrate
 from holdfast.local.store_check import examine, is_damage
 from holdfast.types import Logger
 
-# Tells the next process who holds the lock, and is locked too: releases before 0.2.0 lock only this file. It is written
-# after the checks, and removed again if a refused start created it. The name is older than this package.
+# Tells the next process who holds the lock. It is written after the checks, and removed again if a refused start
+# created it. The name is older than this package.
 LOCK_NAME = "tocsin.lock"
 HOLDER_BYTES_MAX = 1000
 FREE_BYTES_MIN = 1024 * 1024  # free space that a start requires
@@ -202,22 +202,10 @@ class DataLock:
         self._directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             self._lock(self._directory_fd)
-            self._fd = self._take_file()
+            self._fd, self._created = _open(self._path)
         except BaseException:
             os.close(self._directory_fd)
             raise
-
-    def _take_file(self) -> int:
-        while True:
-            fd, self._created = _open(self._path)
-            try:
-                self._lock(fd)
-            except BaseException:
-                os.close(fd)
-                raise
-            if _same_file(fd, self._path):
-                return fd
-            os.close(fd)  # a refused start removed it between our two calls: lock the new one
 
     def _lock(self, fd: int) -> None:
         try:
@@ -270,22 +258,10 @@ def is_in_use(directory: Path) -> bool:
 
 def _open(path: Path) -> tuple[int, bool]:
     """The open file, and whether this call created it. It is never a link: its target would be overwritten."""
-    while True:
-        try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
-        except FileExistsError:
-            pass
-        try:
-            return os.open(path, os.O_RDWR | os.O_NOFOLLOW), False
-        except FileNotFoundError:
-            pass
-
-
-def _same_file(fd: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(fd), path.stat())
-    except FileNotFoundError:
-        return False
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
+    except FileExistsError:
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW), False
 
 
 def _holder(path: Path) -> str:

@@ -30,6 +30,11 @@ class LocalObjectId:
     def __str__(self) -> str:
         return self.hex
 
+    def equals(self, other: object) -> bool:
+        return self == other
+
+    toString = __str__  # noqa: N815 - Cloudflare's name, as `equals` is
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:

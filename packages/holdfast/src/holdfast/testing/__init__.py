@@ -8,18 +8,18 @@ import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Self, cast
 
 from holdfast.errors import HoldfastError
-from holdfast.local.object_id import Owner
 from holdfast.local.open_objects import OBJECTS_FILE, Objects, StandardLogger, open_directory
 from holdfast.local.runtime import LocalNamespace, Runtime, Stub
-from holdfast.testing.virtual_time import START_MS, VirtualClock
+from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import DurableObject
 
+START = "2026-05-13T19:30Z"
 _SETTLE_S = 0.0001  # after an instant: everything that is due at it has happened
 
 
@@ -32,25 +32,17 @@ class ArmedAlarm(NamedTuple):
     retry_count: int
 
 
-class Crash:
-    """Whether the process died in a block of `crash_at`."""
-
-    happened = False
-
-    def __bool__(self) -> bool:
-        return self.happened
-
-
 class VirtualObjects(Objects):
     """Objects on a directory of their own, in virtual time. Every class is bound when it is first used.
 
     The seed determines everything that is random, such as the wait before a retry.
     """
 
-    def __init__(self, directory: Path, *, seed: int = 0, start_ms: int = START_MS) -> None:
+    def __init__(self, directory: Path, *, seed: int = 0, start: str = START) -> None:
         super().__init__()
-        self.clock = VirtualClock(start_ms)
+        self.clock = VirtualClock(int(datetime.fromisoformat(start).timestamp() * 1000))
         self.random = Random(seed)  # noqa: S311 - it must be predictable
+        self.now = self.clock.now  # objects see it as `self.ctx.now()`
         self._directory = directory
         self._classes: dict[str, type[DurableObject]] = {}
         self._make_runtime()
@@ -85,18 +77,11 @@ class VirtualObjects(Objects):
             self.bind(**{cls.__name__: cls})
         return super().namespace(cls)
 
-    async def advance(
-        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, milliseconds: float = 0
-    ) -> None:
-        """Let time pass. Everything that becomes due meanwhile happens, in order."""
-        duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+    async def advance(self, **duration: float) -> None:
+        """Let time pass: `days=1, minutes=5`, as for a timedelta. All that becomes due meanwhile happens, in order."""
         loop = asyncio.get_running_loop()
-        until = int(loop.time() * 1000 + 1e-3) / 1000 + duration.total_seconds()
+        until = int(loop.time() * 1000 + 1e-3) / 1000 + timedelta(**duration).total_seconds()
         await asyncio.sleep(until + _SETTLE_S - loop.time())
-
-    def now(self) -> int:
-        """The time in unix milliseconds. Objects see it as `self.ctx.now()`."""
-        return self.clock.now()
 
     def alarms(self) -> list[ArmedAlarm]:
         """All alarms that are set, the next one first."""
@@ -105,7 +90,7 @@ class VirtualObjects(Objects):
 
     async def ring(self, stub: DurableObject) -> bool:
         """Ring the object's alarm now, and wait until its handler has ended. False if no alarm is set."""
-        owner = _owner(stub)
+        owner = cast("Stub", stub)._owner  # noqa: SLF001 - any public name could be a method of the object
         alarm = self._runtime.store.read_alarm(owner.object)
         if alarm is not None:
             self._runtime.alarms.set(owner, None)
@@ -116,7 +101,7 @@ class VirtualObjects(Objects):
 
     async def evict(self, stub: DurableObject) -> None:
         """Drop the object from memory when its work is done, as after ten idle seconds."""
-        await self._runtime.evict(_owner(stub))
+        await self._runtime.evict(cast("Stub", stub)._owner)  # noqa: SLF001 - as above
 
     async def restart(self) -> None:
         """Stop the process and start it again. Stubs from before no longer work: get new ones."""
@@ -132,20 +117,21 @@ class VirtualObjects(Objects):
         await self.__aenter__()
 
     @asynccontextmanager
-    async def crash_at(self, *, commit: int, written: bool = False) -> AsyncIterator[Crash]:
+    async def crash_at(self, *, commit: int, written: bool = False) -> AsyncIterator[list[int]]:
         """Kill the process at this commit of the block, counted from 1, and start it again after the block.
 
         Nothing of the commit is written, but what the code did before, such as a request, has happened. With
         `written`, the commit is the last thing that happens. Errors that follow from the crash do not leave the block.
+        The list that the block gets is empty until the process is killed.
         """
-        crash, runtime = Crash(), self._runtime
+        crash, runtime = list[int](), self._runtime
         fatal_step, left = "after commit" if written else "before commit", commit
 
         def crash_point(step: str, _connection: sqlite3.Connection) -> None:
             nonlocal left
             left -= step == fatal_step
             if step == fatal_step and left == 0:
-                crash.happened = True
+                crash.append(commit)
                 runtime.kill()
                 raise OSError("the process was killed")
 
@@ -159,7 +145,3 @@ class VirtualObjects(Objects):
             left = 0
         if crash:
             await self.restart()
-
-
-def _owner(stub: DurableObject) -> Owner:
-    return cast("Stub", stub)._owner  # noqa: SLF001 - any public name could be a method of the object

@@ -5,23 +5,14 @@ is imported when it is first needed: the plugin is loaded in every run of pytest
 """
 
 import inspect
-from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 if TYPE_CHECKING:
     from holdfast.testing import VirtualObjects
-
-
-class Options(NamedTuple):
-    """What `@pytest.mark.holdfast(...)` may set."""
-
-    seed: int = 0
-    start: str | None = None
-    sync: bool = False
-    real_threads: bool = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,56 +27,43 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def objects(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "VirtualObjects":
     """Objects in virtual time, on an empty directory."""
-    from datetime import datetime
-
     from holdfast.local import sqlite_file
     from holdfast.testing import VirtualObjects
-    from holdfast.testing.virtual_time import START_MS
 
     options = _options(request.node)
-    monkeypatch.setattr(sqlite_file, "SYNCS", options.sync)
-    start_ms = START_MS if options.start is None else int(datetime.fromisoformat(options.start).timestamp() * 1000)
-    return VirtualObjects(tmp_path / "objects", seed=options.seed, start_ms=start_ms)
+    monkeypatch.setattr(sqlite_file, "SYNCS", options.pop("sync", False))
+    options.pop("real_threads", None)
+    return VirtualObjects(tmp_path / "objects", **options)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     test, opened = pyfuncitem.obj, _opened(pyfuncitem)
+    if opened is None and not pyfuncitem.config.getini("holdfast_virtual_time"):
+        return None
     if opened is not None and not inspect.iscoroutinefunction(test):
         test = inspect.unwrap(test)  # pytest-asyncio has wrapped it to run on a loop of its own
-        if not inspect.iscoroutinefunction(test):
-            pytest.fail("a test with the fixture `objects` must be an `async def`", pytrace=False)
-    if not inspect.iscoroutinefunction(test) or (
-        opened is None and not pyfuncitem.config.getini("holdfast_virtual_time")
-    ):
+    if not inspect.iscoroutinefunction(test):
+        assert opened is None, "a test with the fixture `objects` must be an `async def`"
         return None
     from holdfast.testing.virtual_time import run_virtual
 
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
-    run_virtual(_run(test, arguments, opened), real_threads=_options(pyfuncitem).real_threads)
-    return True
 
-
-async def _run(
-    test: Callable[..., Coroutine[Any, Any, None]], arguments: dict[str, Any], opened: "VirtualObjects | None"
-) -> None:
-    if opened is None:
-        await test(**arguments)
-    else:
-        async with opened:
+    async def run() -> None:
+        async with opened or nullcontext():
             await test(**arguments)
+
+    run_virtual(run(), real_threads=_options(pyfuncitem).get("real_threads", False))
+    return True
 
 
 def _opened(item: pytest.Function) -> "VirtualObjects | None":
     """The objects of the test, unless its fixture of this name is another one."""
     found = item.funcargs.get("objects")
-    if found is None:
-        return None
-    from holdfast.testing import VirtualObjects
-
-    return found if isinstance(found, VirtualObjects) else None
+    return cast("VirtualObjects", found) if type(found).__module__ == "holdfast.testing" else None
 
 
-def _options(item: pytest.Item) -> Options:
+def _options(item: pytest.Item) -> dict[str, Any]:
     marker = item.get_closest_marker("holdfast")
-    return Options() if marker is None else Options(*marker.args, **marker.kwargs)
+    return {} if marker is None else dict(marker.kwargs)
