@@ -28,17 +28,17 @@ from tocsin.scheduler.alerts import (
     send_at,
 )
 from tocsin.scheduler.config import AlertTarget
-from tocsin.scheduler.health import TaskFacts, TaskHealth, is_overdue
-from tocsin.scheduler.types import Health
+from tocsin.scheduler.health import TaskFacts, is_overdue
+from tocsin.scheduler.types import Health, TaskCondition
 from tocsin.upstream.windows import HOUR_MS, MINUTE_MS
 
 NOW = 1_778_700_600_000
 READY = Health(ready=True, state="ready", reasons=[], notes=[])
 TROUBLE = Health(ready=False, state="overdue", reasons=["sweep is overdue"], notes=[])
-OK = TaskHealth("ok", "complete 5 s ago")
-PARTIAL = TaskHealth("partial", "not complete")
-OVERDUE = TaskHealth("overdue", "late", not_ready=True)
-FAILING = TaskHealth("failing", "fails", not_ready=True)
+OK = TaskCondition("ok", "complete 5 s ago")
+PARTIAL = TaskCondition("partial", "not complete")
+OVERDUE = TaskCondition("overdue", "late", "late")
+FAILING = TaskCondition("failing", "fails", "fails")
 TROUBLED = Alert(ready=False, state="failing", reasons=["sweep fails: <a & b>"], at=NOW, try_at=NOW)
 WELL = Alert(ready=True, state="ready", reasons=[], at=NOW, try_at=NOW)
 
@@ -195,7 +195,7 @@ def test_a_heartbeat_is_sent_once_a_minute_at_most() -> None:
     ],
 )
 def test_an_alert_waits_for_overdue_tasks_that_are_running(
-    state: AlertState, tasks: dict[str, TaskHealth], running: set[str], *, expected: bool
+    state: AlertState, tasks: dict[str, TaskCondition], running: set[str], *, expected: bool
 ) -> None:
     """Only if it can make the service ready again, and only before an alert was sent."""
     assert is_undecided(state, tasks, running) is expected

@@ -1,6 +1,6 @@
 """How each task is, and the service: its worst part decides, and each bound holds to the millisecond."""
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,4 +205,6 @@ def test_a_broken_process_is_worse_than_any_task_and_a_newer_status_counts() -> 
 )
 def test_a_task_has_one_condition_and_a_sentence(changes: dict[str, Any], expected: tuple[str, str, bool]) -> None:
     """The worst condition, with its cause; it may make the service not ready."""
-    assert astuple(task_health(replace(FINE, **changes))) == expected
+    health = task_health(replace(FINE, **changes))
+
+    assert (health.condition, health.sentence, health.problem == health.sentence) == expected

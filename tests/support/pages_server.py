@@ -149,8 +149,7 @@ def _judged(name: str, task: TaskStatus, status: Status) -> TaskStatus:
         status.paused_until,
     )
     health = task_health(facts)
-    problem = health.sentence if health.not_ready else None
-    return replace(task, condition=health.condition, sentence=health.sentence, problem=problem)
+    return replace(task, condition=health.condition, sentence=health.sentence, problem=health.problem)
 
 
 class PagesServer:

@@ -35,7 +35,6 @@ from tocsin.scheduler.config import AlertTarget, SchedulerConfig, SchedulerEnv
 from tocsin.scheduler.health import (
     HealthSnapshot,
     TaskFacts,
-    TaskHealth,
     found_problem,
     health_of,
     overdue_in_ms,
@@ -43,7 +42,7 @@ from tocsin.scheduler.health import (
     task_health,
     tasks_health,
 )
-from tocsin.scheduler.types import Health
+from tocsin.scheduler.types import Health, TaskCondition
 from tocsin.shape import Shape
 from tocsin.upstream.windows import HOUR_MS, MINUTE_MS
 
@@ -103,12 +102,12 @@ def observed(state: AlertState, health: Health, now: int) -> AlertState:
     return replace(state, pending=_edge(health, now))
 
 
-def is_undecided(state: AlertState, tasks: Mapping[str, TaskHealth], running: Collection[str]) -> bool:
+def is_undecided(state: AlertState, tasks: Mapping[str, TaskCondition], running: Collection[str]) -> bool:
     """Whether to wait for runs under way: every task that is not ready is overdue and running.
 
     After a long downtime, or after one bad run, such a run often completes within seconds.
     """
-    runs = [task.condition == "overdue" and name in running for name, task in tasks.items() if task.not_ready]
+    runs = [task.condition == "overdue" and name in running for name, task in tasks.items() if task.problem is not None]
     return state.sent_ready and state.pending is None and bool(runs) and all(runs)
 
 
@@ -379,12 +378,12 @@ class TaskAlerts:
             state = replace(state, pending=replace(state.pending, try_at=try_at))
         return ring_at(state, self._facts().values(), now)
 
-    def _tasks(self) -> dict[str, TaskHealth]:
+    def _tasks(self) -> dict[str, TaskCondition]:
         """The health of each task, and the problems that request jobs reported."""
         tasks = {name: task_health(facts) for name, facts in self._facts().items()}
         return tasks | {sentence: found_problem(sentence) for sentence in self._problems()}
 
-    def _health(self, tasks: Mapping[str, TaskHealth]) -> Health:
+    def _health(self, tasks: Mapping[str, TaskCondition]) -> Health:
         """The health of the tasks only: `ProcessAlerts` reports problems of the process itself."""
         health = tasks_health(tasks.values())
         return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])

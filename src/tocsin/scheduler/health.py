@@ -69,19 +69,6 @@ class TaskFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskHealth:
-    """A task's condition, a sentence about it, and whether it makes the service not ready."""
-
-    condition: Condition
-    sentence: str
-    not_ready: bool = False
-
-    @property
-    def problem(self) -> str | None:
-        return self.sentence if self.not_ready else None
-
-
-@dataclass(frozen=True, slots=True)
 class HealthSnapshot:
     """What is known about the process without waiting for anything, so that a stuck event loop is noticed.
 
@@ -96,34 +83,38 @@ class HealthSnapshot:
     measures: Measures | None = None  # None: not asked for
 
 
-def task_health(facts: TaskFacts) -> TaskHealth:
+def task_health(facts: TaskFacts) -> TaskCondition:
     """The health of one task."""
     name, why = facts.name, _because(facts.last_reason)
     problem = _problem(facts)
     if problem is not None:
         return problem
     if facts.paused_until is not None:
-        return TaskHealth("paused", f"{name} is paused until {utc_time(facts.paused_until)}")
+        return TaskCondition("paused", f"{name} is paused until {utc_time(facts.paused_until)}")
     if facts.last_outcome == "limited":
-        return TaskHealth("limited", f"{name} is limited{why}")
+        return TaskCondition("limited", f"{name} is limited{why}")
     if facts.last_outcome in {"partial", "failed", "interrupted"}:
-        return TaskHealth("partial", f"the last run of {name} was not complete{why}")
+        return TaskCondition("partial", f"the last run of {name} was not complete{why}")
     if facts.complete_ago_ms is None:
-        return TaskHealth("starting", f"{name} has not completed a run yet")
-    return TaskHealth("ok", f"{name} completed a run {short_duration(facts.complete_ago_ms)} ago")
+        return TaskCondition("starting", f"{name} has not completed a run yet")
+    return TaskCondition("ok", f"{name} completed a run {short_duration(facts.complete_ago_ms)} ago")
 
 
-def _problem(facts: TaskFacts) -> TaskHealth | None:
+def _problem(facts: TaskFacts) -> TaskCondition | None:
     """A condition that makes the service not ready; None if there is none."""
     name = facts.name
     if not facts.enabled:
-        return TaskHealth("disabled", f"{name} is disabled ({_switch(name)})", not_ready=True)
+        return _not_ready("disabled", f"{name} is disabled ({_switch(name)})")
     if is_failing(facts):
         sentence = f"{name} has failed {facts.failures} times in a row{_because(facts.last_reason)}"
-        return TaskHealth("failing", sentence, not_ready=True)
+        return _not_ready("failing", sentence)
     if is_overdue(facts):
-        return TaskHealth("overdue", _overdue(facts), not_ready=True)
+        return _not_ready("overdue", _overdue(facts))
     return None
+
+
+def _not_ready(condition: Condition, sentence: str) -> TaskCondition:
+    return TaskCondition(condition, sentence, problem=sentence)
 
 
 def _because(reason: str | None) -> str:
@@ -159,12 +150,12 @@ def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None 
     return tasks_health(found, problems)
 
 
-def found_problem(sentence: str) -> TaskHealth:
+def found_problem(sentence: str) -> TaskCondition:
     """What a request job found, which makes the service not ready as a task does."""
-    return TaskHealth("failing", sentence, not_ready=True)
+    return _not_ready("failing", sentence)
 
 
-def tasks_health(tasks: Iterable[TaskHealth | TaskStatus | TaskCondition], problems: Sequence[str] = ()) -> Health:
+def tasks_health(tasks: Iterable[TaskStatus | TaskCondition], problems: Sequence[str] = ()) -> Health:
     """The health of the service, from its tasks and the problems of the process."""
     reasons = list(problems)
     states: set[ServiceState] = {"broken"} if reasons else set()

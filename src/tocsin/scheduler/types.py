@@ -220,11 +220,11 @@ class Status(Shape):
 
 @dataclass(frozen=True, slots=True)
 class TaskCondition(Shape):
-    """The part of a `TaskStatus` that determines the service's health."""
+    """A task's health: the part of a `TaskStatus` that determines that of the service."""
 
     condition: Condition
     sentence: str
-    problem: str | None
+    problem: str | None = None  # the sentence, if it makes the service not ready
 
 
 @dataclass(frozen=True, slots=True)
