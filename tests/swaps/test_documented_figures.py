@@ -39,13 +39,13 @@ def test_what_bounds_a_run_is_as_it_was_measured() -> None:
     """The budgets of the plans are calculated with these: a run that asks for more would not be paid for."""
     assert (feed.HEAD_MS, feed.GAPS_MAX) == (300_000, 8)
     assert (feed.VISITS_MAX, feed.VISIT_PAGES_MAX) == (5, 5)
-    assert (sweep.URGENT_MAX, sweep.WALLET_PAGES_MAX, sweep.LISTS_PER_TURN, sweep.RETRACTED_MAX) == (100, 20, 60, 2_000)
+    assert (sweep.URGENT_MAX, sweep.WALLET_PAGES_MAX, sweep.LISTS_AT_ONCE, sweep.RETRACTED_MAX) == (100, 20, 60, 2_000)
     assert (verify.ALONE_AFTER, verify.RETRY_MS) == (4, (60_000, 240_000, 1_500_000))
     assert (verify.PENDING_MS, store.WAIT_MAX_MS, verify.DISMISS_AFTER_MS) == (300_000, 6 * HOUR_MS, 7 * 24 * HOUR_MS)
     assert (pool.IN_FLIGHT_MAX, pool.FAILURE_MAX) == (6, 200)
     assert (submit.NOT_FOUND_S, submit.NOT_FOUND_MAX) == (60, 10_000)
     assert feed.ASK_AGAIN_MS == HOUR_MS
     assert (position.TRUSTED_SWEEPS, position.TRUSTED_MIN_MS) == (2, 180_000)
-    assert (sweep.PAGES_PER_TURN, sweep.CONTRACTS_PER_WALLET) == (5, 3)
+    assert (sweep.PAGES_AT_ONCE, sweep.CONTRACTS_PER_WALLET) == (5, 3)
     assert (sweep.TURNS_PER_DAY_MAX, sweep.TURN_LOOKS) == (44, 400)
     assert trades.REFUSALS_MAX == 500

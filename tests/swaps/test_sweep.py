@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from tocsin.swaps import store as swap_store
 from tocsin.swaps.pool import StopReason
 from tocsin.swaps.rules import AllowList, Code, Rules, built_in
 from tocsin.swaps.store import Candidate, drift
-from tocsin.swaps.sweep import CURSOR, EMPTY_RESULT, Sweep, SweepCounts, Visits, _DailyPass, sweep_task
+from tocsin.swaps.sweep import CURSOR, EMPTY_RESULT, Sweep, SweepCounts, Visits, sweep_task
 from tocsin.swaps.verify import Tally, Verifier
 from tocsin.upstream.answer import Malformed
 
@@ -559,12 +560,11 @@ async def test_a_wallet_that_a_limited_sweep_did_not_read_is_read_by_the_next(tm
 
 def test_the_cursor_passes_only_wallets_that_were_read() -> None:
     """Visits end in any order: the cursor is where all before it are done."""
-    daily = _DailyPass(Visits((), ("a", "b", "c"), ends_pass=True))
+    visits = Visits((), ("a", "b", "c"), ends_pass=True)
+    moved = [visits.cursor(waiting, "before") for waiting in ({"a", "b", "c"}, {"a", "b"}, {"b"}, {"c"}, ())]
 
-    assert [daily.ended("c"), daily.ended("a")] == [None, "a"]
-    assert not daily.is_over
-    assert daily.ended("b") == "c"
-    assert daily.is_over
+    assert moved == ["before", "before", "a", "b", None]
+    assert replace(visits, ends_pass=False).cursor((), "before") == "c"
 
 
 @pytest.mark.slow

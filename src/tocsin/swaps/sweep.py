@@ -15,9 +15,10 @@ Emits `refusals.reopened`, `swaps.retracted`, and the events of reading, verifyi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from math import ceil
 
 from holdfast.types import Row, Statement
@@ -50,8 +51,8 @@ URGENT_MAX = 100  # wallets that were never read or failed, per sweep
 WALLET_PAGES_MAX = 20  # per visit: a thousand transactions; a flood of dust takes several visits
 RETRACTED_MAX = 2_000  # swaps that one sweep removes because the rules have changed
 RECHECK_DAYS = 3  # for how many days a doubtful refusal is verified again, once a day
-LISTS_PER_TURN = 60  # after which their candidates are verified
-PAGES_PER_TURN = 5  # of one list, before the others have their turn
+LISTS_AT_ONCE = 60  # after which their candidates are verified
+PAGES_AT_ONCE = 5  # of one list, before the others are read
 CONTRACTS_PER_WALLET = 3  # contracts' lists are worth more, but wallets must not wait forever
 TURN_LOOKS = 400  # readings of the network's list between two turns of a contract
 TURNS_PER_DAY_MAX = 44
@@ -124,6 +125,13 @@ class Visits:
     urgent: tuple[str, ...]
     daily_pass: tuple[str, ...]
     ends_pass: bool
+
+    def cursor(self, waiting: Collection[str], before: str | None) -> str | None:
+        """Return the last wallet of the pass up to which none waits; None when the pass is over."""
+        done = tuple(takewhile(lambda wallet: wallet not in waiting, self.daily_pass))
+        if not done:
+            return before
+        return None if self.ends_pass and done == self.daily_pass else done[-1]
 
 
 def choose_visits(
@@ -283,18 +291,17 @@ class Sweep:
         return choose_visits(eligible, self._marks, cursor, urgent_max=URGENT_MAX, pass_share=share)
 
     async def read_lists(self, contracts: Iterable[str], visits: Visits) -> None:
-        """Read the lists a few pages at a time, in turns; verify their candidates after each turn.
+        """Read the lists in parts, a few pages of each list at a time; verify their candidates after each part.
 
         So one long list delays neither the other lists nor candidates that were already found.
         """
         wallets = list(dict.fromkeys((*visits.urgent, *visits.daily_pass)))
-        daily = _DailyPass(visits)
         unread = reading_order(contracts, wallets, self._marks)
         self.counts.total += len(unread)
         waiting = set(wallets)
         while unread and self._pool.stop is None:
-            turn, unread = unread[:LISTS_PER_TURN], unread[LISTS_PER_TURN:]
-            async with aclosing(self._pool.run(turn, self._read_list)) as results:
+            part, unread = unread[:LISTS_AT_ONCE], unread[LISTS_AT_ONCE:]
+            async with aclosing(self._pool.run(part, self._read_list)) as results:
                 async for result in results:
                     if result.end == "done" and self._goes_on(result.unit):
                         unread.append(result.unit)
@@ -303,7 +310,7 @@ class Sweep:
                     if result.end == "done" or self._pool.stop is None:
                         waiting.discard(result.unit)
                         await self._list_ended(result.unit, failed=result.end != "done")
-                        await self._follow_pass(daily, result.unit)
+                        await self._move_cursor(visits.cursor(waiting, self.counts.cursor))
             if self._followed_since is None or self.counts.queued:
                 await self.verify_queued()
         self.counts.unread_wallets = len(waiting)
@@ -325,12 +332,6 @@ class Sweep:
         db, now = self._context.db, self._context.clock.now()
         await count_failure(db, principal, self._rules.for_principal(principal), now).run()
 
-    async def _follow_pass(self, daily: "_DailyPass", principal: str) -> None:
-        """Advance the cursor of the daily pass up to the first wallet that is not done."""
-        reached = daily.ended(principal)
-        if reached is not None:
-            await self._move_cursor(None if daily.is_over else reached)
-
     async def verify_queued(self) -> None:
         await self._queue.verify_queued()
 
@@ -339,7 +340,7 @@ class Sweep:
     async def _read_list(self, principal: str) -> None:
         counts, of_contract = self.counts, is_contract(principal)
         (counts.contracts if of_contract else counts.wallets).add(principal)
-        async for page in self._reader.pages(principal, pages_max=PAGES_PER_TURN):
+        async for page in self._reader.pages(principal, pages_max=PAGES_AT_ONCE):
             self._pages_of[principal] += 1
             counts.pages += 1
             counts.count(page)
@@ -425,31 +426,11 @@ class Sweep:
         return await get_value(self._context.db, key)
 
     async def _move_cursor(self, cursor: str | None) -> None:
+        if cursor == self.counts.cursor:
+            return
         db, now = self._context.db, self._context.clock.now()
         await (clear_value(db, CURSOR) if cursor is None else set_value(db, CURSOR, cursor, now)).run()
         self.counts.cursor = cursor
-
-
-class _DailyPass:
-    """The wallets of the daily pass that this sweep visits, in order."""
-
-    def __init__(self, visits: Visits) -> None:
-        self._left = list(visits.daily_pass)
-        self._ends_pass = visits.ends_pass
-        self._ended: set[str] = set()
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether this was the last part of the pass and all of it is done."""
-        return self._ends_pass and not self._left
-
-    def ended(self, wallet: str) -> str | None:
-        """Note that a visit has ended. Return the last wallet up to which all are done, if that has changed."""
-        self._ended.add(wallet)
-        reached = None
-        while self._left and self._left[0] in self._ended:
-            reached = self._left.pop(0)
-        return reached
 
 
 def is_contract(principal: str) -> bool:
