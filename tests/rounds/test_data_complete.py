@@ -204,7 +204,7 @@ def facts(
 ) -> RecordFacts:
     """What is known if all else is complete. `missing`: how many nonces, and the block up to which none is."""
     proof = Proof(rests=True, missing_nonces=missing[0], nonces_until=missing[1], unverified=0, verified_until=None)
-    return RecordFacts(feed, swept_at, proof, 0, after, 0, RULES.version, RULES.version)
+    return RecordFacts(feed, swept_at, proof, 0, after, RULES.version, RULES.version)
 
 
 @pytest.mark.parametrize(

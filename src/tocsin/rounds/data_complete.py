@@ -33,7 +33,6 @@ class RecordFacts:
     proof: Proof
     unverified: int  # transactions that may lie within the round and wait to be verified
     block_after: int | None  # a block that certainly lies after the round
-    unread_wallets: int = 0  # eligible ones whose own list was never read
     rules_version: str = ""  # of the rules in force
     swept_rules: str | None = None  # the version that sweeps have applied to what was recorded before
 
@@ -48,12 +47,11 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
     A time in the future was written while the clock was ahead. It proves nothing.
     """
     outside = (round_.starts_at - UNORDERED_S, round_.ends_at + UNORDERED_S)
-    kept, of_round, eligible_now, unread, *proof = await db.batch(
+    kept, of_round, eligible_now, *proof = await db.batch(
         [
             ask_for_values(db, FEED_KEY, SWEPT_AT, RULES),
             db.prepare(SQL["blocks_and_unverified"]).bind(*outside),
             db.prepare(SQL["eligible_since"]).bind(round_.starts_at, round_.ends_at),
-            db.prepare(SQL["unread_wallets"]),
             *ask_for_proof(db),
         ]
     )
@@ -68,7 +66,6 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
         read_proof(proof, feed, rules),
         waiting["unverified"] + eligible_now.results[0]["n"],
         waiting["block_after"],
-        unread.results[0]["n"],
         rules.version,
         values.get(RULES),
     )
@@ -89,8 +86,8 @@ def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
     rests_on_others = not by_sweep and facts.feed.rests_on not in {None, facts.rules_version}
     if rests_on_others or facts.swept_rules != facts.rules_version:
         return "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
-    if facts.unread_wallets:
-        return f"wallets that have become eligible, and whose lists were not read yet: {facts.unread_wallets}"
+    if facts.proof.unread_wallets:
+        return f"wallets that have become eligible, and whose lists were not read yet: {facts.proof.unread_wallets}"
     if not facts.proof.rests and not by_sweep:
         return "not all contracts' lists were read since the network's list is followed"
     return _unrecorded_because(facts)

@@ -229,11 +229,6 @@ SELECT b.after AS block_after, (
 SELECT count(*) AS n FROM refusals r JOIN agent_tiers t ON t.stx_address = r.sender AND t.tier = 'eligible'
 WHERE r.burn_block_time >= ? AND r.burn_block_time < ? AND r.code IN ('sender_not_registered', 'sender_not_genesis');
 
--- name: unread_wallets
--- How many eligible wallets have a list that was never read.
-SELECT count(*) AS n FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
-WHERE t.tier = 'eligible' AND m.walked_at IS NULL;
-
 -- name: unvalued
 -- How many swaps of a round wait to be valued. The task values them before it takes a step.
 SELECT count(*) AS n FROM swaps_to_value w JOIN swaps s ON s.txid = w.txid

@@ -143,6 +143,7 @@ class Proof:
     nonces_until: int | None  # the last block below the first missing nonce
     unverified: int
     verified_until: int | None  # the last block below the first transaction that waits to be verified
+    unread_wallets: int = 0  # eligible ones whose own list was never read
 
     def completeness(self, state: FeedState) -> Completeness:
         """Return the block up to which the record is proven complete, and what keeps it from being the newest one."""
@@ -178,18 +179,19 @@ class Proof:
 
 def ask_for_proof(db: Database) -> list[Statement]:
     """Return the queries whose results `read_proof` reads; a caller can add its own to the batch."""
-    return [db.prepare(SQL["missing_nonces"]), db.prepare(SQL["unverified"]), db.prepare(SQL["never_read_wallet"])]
+    return [db.prepare(SQL["missing_nonces"]), db.prepare(SQL["unverified"]), db.prepare(SQL["unread_wallets"])]
 
 
 def read_proof(answers: Sequence[DBResult], state: FeedState, rules: Rules) -> Proof:
-    (missing,), (unverified,), never_read = (answer.results for answer in answers)
+    (missing,), (unverified,), (unread,) = (answer.results for answer in answers)
     lowest = unverified["block"]
     return Proof(
-        rests=state.rests_on == rules.version and not never_read,
+        rests=state.rests_on == rules.version and not unread["n"],
         missing_nonces=missing["missing"],
         nonces_until=missing["block"],
         unverified=unverified["count"],
         verified_until=None if lowest is None else lowest - 1,
+        unread_wallets=unread["n"],
     )
 
 

@@ -285,10 +285,10 @@ FROM nonces n JOIN agent_tiers t ON t.stx_address = n.wallet AND t.tier = 'eligi
 SELECT count(*) AS count, min(block_height) AS block FROM candidates c
 WHERE block_height IS NOT NULL AND NOT EXISTS (SELECT 1 FROM swaps s WHERE s.txid = c.txid);
 
--- name: never_read_wallet
--- One row if the list of an eligible wallet was never read to its end.
-SELECT 1 FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
-WHERE t.tier = 'eligible' AND m.walked_at IS NULL LIMIT 1;
+-- name: unread_wallets
+-- How many eligible wallets have a list that was never read to its end.
+SELECT count(*) AS n FROM agent_tiers t LEFT JOIN marks m ON m.principal = t.stx_address
+WHERE t.tier = 'eligible' AND m.walked_at IS NULL;
 
 -- name: save_funders
 -- Store who sent wallets STX, if it is earlier than what is known.
