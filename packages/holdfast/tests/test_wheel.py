@@ -1,0 +1,68 @@
+"""The wheel, alone: no dependency, small, and its plugin is found by pytest."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+HOLDFAST = Path(__file__).parents[1]
+BUILD = "import sys; from flit_core.buildapi import build_wheel; print(build_wheel(sys.argv[1]))"
+# Only the standard library and the wheel can be imported.
+ALONE = [
+    "-I",
+    "-S",
+    "-c",
+    "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_path('main.py', run_name='__main__')",
+]
+TEST = """
+import asyncio
+import holdfast
+
+async def test_it(objects):
+    await objects.advance(days=365)
+    print(holdfast.__file__)
+
+async def test_of_nobody():
+    pass
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """The unpacked wheel."""
+    pytest.importorskip("flit_core")
+    command = [sys.executable, "-c", BUILD, str(tmp_path)]
+    built = subprocess.run(command, cwd=HOLDFAST, capture_output=True, text=True, check=True).stdout.strip()
+    with zipfile.ZipFile(tmp_path / built) as wheel:
+        wheel.extractall(tmp_path / "site")
+    print(f"the wheel has {(tmp_path / built).stat().st_size / 1000:.0f} kB")
+    return tmp_path / "site"
+
+
+def test_hello_world_runs_with_nothing_else(site: Path, tmp_path: Path) -> None:
+    """The first program of the README, twice: the object remembers."""
+    code = (HOLDFAST / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    (tmp_path / "main.py").write_text(code)
+    command = [sys.executable, *ALONE, str(site)]
+    runs = [subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False) for _ in range(2)]
+
+    assert [(run.stdout, run.stderr) for run in runs] == [("2\n", ""), ("4\n", "")]
+
+
+def test_pytest_finds_the_plugin(site: Path, tmp_path: Path) -> None:
+    """By its entry point; an async test without the fixture is left alone."""
+    (tmp_path / "test_it.py").write_text(TEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider", "test_it.py"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert f"{site}/holdfast/__init__.py" in run.stdout
+    assert "1 failed, 1 passed" in run.stdout
+    assert "async def functions are not natively supported" in run.stdout
