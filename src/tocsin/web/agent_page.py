@@ -1,17 +1,13 @@
 """`/agents/{address or id}`: one agent as a page, as a card for other sites, and as a picture for previews."""
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from html import escape
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -28,7 +24,7 @@ from tocsin.swaps.types import RecentRefusal, Trade
 from tocsin.text import short_address, short_duration, visible
 from tocsin.web.agents import AgentRoutes
 from tocsin.web.deps import WebDeps
-from tocsin.web.drawing import CurvePoint, Picture, columns_svg, curve_svg, segments, text_width
+from tocsin.web.drawing import CurvePoint, columns_svg, curve_svg
 from tocsin.web.limits import ClientLimits
 from tocsin.web.markup import (
     NONE,
@@ -47,6 +43,7 @@ from tocsin.web.markup import (
     usd,
 )
 from tocsin.web.pages import AGED, SCRIPT, PageHead, counted, html_page, not_found_page
+from tocsin.web.picture import READS_PER_PICTURE, Card, Pictures
 from tocsin.web.round_page import PAYMENTS, PRIZES
 
 # By contract, so that no other token can pass for one of them.
@@ -64,18 +61,13 @@ SYMBOLS: Final = {
     "SP1Y5YSTAHZ88XYK1VPDH24GY0HPX5J4JECTMY4A1.velar-token": "VELAR",
     "SP2C2YFP12AJZB4MABJBAJ55XECVS7E4PMMZ89YZR.arkadiko-token": "DIKO",
 }
-INK, MUTED, ACCENT, GOOD, BAD = range(1, 6)  # colours; 0 is the ground
-COLOURS = ((19, 17, 16), (243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
-IMAGE_WIDTH, IMAGE_HEIGHT = 1200, 630
 CURVE_DAYS = 30
 SWAPS_MAX = 1_000  # win rate and holding time are computed from these
 TABLE_POINTS = 48
-NAME_MAX = 26  # characters that fit into the picture
-PICTURES_MAX = 100  # of at most 20 kB each
 DAY_MS = 86_400_000
 CURVE_MS = CURVE_DAYS * DAY_MS
+WEEK_MS = 7 * DAY_MS
 TRADES_SHOWN = 20
-READS_PER_PICTURE = 10  # it costs as much
 _ID = re.compile(r"[0-9]{1,12}")
 _BY_ID = """
 SELECT a.stx_address FROM agents a LEFT JOIN sender_totals t ON t.sender = a.stx_address
@@ -131,32 +123,19 @@ class AgentFacts:
         return f"Rank {ranks['pnl']} of {self.view.ranked}, P&L {pnl}, {row.trade_count:,} trades."
 
     @property
-    def shown(self) -> "Preview":
-        row, ranks = self.view.row, self.view.ranks
+    def card(self) -> Card:
+        """What its picture shows."""
+        view, row, ranks = self.view, self.view.row, self.view.ranks
         if row is None or ranks is None:
-            return Preview(self.name)
-        pnl = row.pnl_usd
-        text = None if pnl is None else signed_usd(pnl)
-        return Preview(
-            self.name,
-            (ranks["pnl"], self.view.ranked),
-            text,
-            pnl is not None and pnl >= 0,
-            row.trade_count,
-            tuple(self.curve),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What the picture of an agent shows. A rank has the number of agents with one."""
-
-    name: str
-    rank: tuple[int, int] | None = None
-    pnl: str | None = None
-    is_gain: bool = False
-    trade_count: int = 0
-    curve: tuple[CurvePoint, ...] = ()
+            return Card(self.name, "No trade that counts yet", view.address)
+        facts = [f"Rank {ranks['pnl']} of {view.ranked}", f"{row.trade_count:,} trades"]
+        in_round = view.period_ranks.get("round", {}).get("pnl")
+        if in_round is not None:
+            facts.insert(1, f"rank {in_round} in the round")
+        week = [point for point in self.curve if point.at_s * 1000 > view.as_of - WEEK_MS]
+        gained = f"7 days: {signed_usd(week[-1].value - week[0].value)}" if len(week) > 1 else ""
+        pnl = "" if row.pnl_usd is None else signed_usd(row.pnl_usd, 1_000_000)
+        return Card(self.name, " · ".join(facts), view.address, pnl, gained, tuple(week))
 
 
 def head_of(facts: AgentFacts, public_url: str | None) -> PageHead:
@@ -186,40 +165,6 @@ def card_body(facts: AgentFacts) -> str:
     link = f'<a href="/agents/{escape(address)}" target="_blank" rel="noopener">{escape(facts.name)}</a>'
     curve = curve_svg(facts.curve, f"P&L of {facts.name}") if len(facts.curve) > 1 else ""
     return f'<main class="card agent-card"><h1>{link}</h1><p>{escape(facts.sentence)}</p>{curve}</main>'
-
-
-@lru_cache(maxsize=PICTURES_MAX)
-def preview(shown: Preview) -> bytes:
-    """The picture that a shared link shows: name, rank, P&L and curve. One that did not change is not drawn again."""
-    picture = Picture(IMAGE_WIDTH, IMAGE_HEIGHT, COLOURS)
-    name = shown.name if len(shown.name) <= NAME_MAX else f"{shown.name[: NAME_MAX - 1]}~"
-    picture.rectangle(0, 0, IMAGE_WIDTH, 12, ACCENT)
-    picture.text(60, 70, "AIBTC TRADING COMPETITION", 4, MUTED)
-    picture.text(60, 130, name, 7, INK)
-    if shown.rank is None:
-        picture.text(60, 240, "NO TRADES YET", 6, MUTED)
-        return picture.png()
-    picture.text(60, 230, f"#{shown.rank[0]}", 12, ACCENT)
-    picture.text(60, 330, f"OF {shown.rank[1]}", 4, MUTED)
-    if shown.pnl is not None:
-        size = 12 if text_width(shown.pnl, 12) < IMAGE_WIDTH - 480 else 8
-        picture.text(420, 230, shown.pnl, size, GOOD if shown.is_gain else BAD)
-        picture.text(420, 330, f"P&L, {shown.trade_count:,} TRADES", 4, MUTED)
-    _draw_curve(picture, shown.curve)
-    return picture.png()
-
-
-def _draw_curve(picture: Picture, curve: Sequence[CurvePoint]) -> None:
-    if len(curve) < 2:
-        return
-    low, high = min(point.value for point in curve), max(point.value for point in curve)
-    first, span_s, span = curve[0].at_s, (curve[-1].at_s - curve[0].at_s) or 1, (high - low) or 1.0
-    for segment in segments(curve):
-        points = [
-            (60 + (IMAGE_WIDTH - 120) * (point.at_s - first) // span_s, 590 - int(190 * (point.value - low) / span))
-            for point in segment
-        ]
-        picture.line(points if len(points) > 1 else points * 2, 6, ACCENT)
 
 
 def _tiles(facts: AgentFacts) -> str:
@@ -400,11 +345,11 @@ def _amount(text: str, token: str, prices: Mapping[str, Price]) -> str:
 class AgentPages:
     """Reads stored data, as the API's routes do. An agent is one identity: all its wallets count."""
 
-    def __init__(self, deps: WebDeps, agents: AgentRoutes, limits: ClientLimits) -> None:
+    def __init__(self, deps: WebDeps, agents: AgentRoutes, limits: ClientLimits, pictures: Pictures) -> None:
         self._deps = deps
         self._agents = agents
         self._limits = limits
-        self._drawing = asyncio.Lock() if deps.in_one_loop else nullcontext()
+        self._pictures = pictures
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -430,10 +375,7 @@ class AgentPages:
         facts = await self._facts(request.path_params["who"])
         if facts is None:
             raise RequestRefused(404, "not_found", "No agent is registered with this address or number.")
-        async with self._drawing:
-            picture = preview(facts.shown)
-            await asyncio.sleep(0)  # drawing blocks every request: let others go first before the next one
-        return Response(picture, headers=AGED, media_type="image/png")
+        return await self._pictures.response(facts.card)
 
     async def _facts(self, who: str) -> AgentFacts | None:
         """Everything about the agent; None if no agent is registered with that address or id."""

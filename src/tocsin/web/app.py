@@ -42,6 +42,7 @@ from tocsin.web.cache import ResponseCache
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import UNDER_WAY_MAX, ClientLimits
 from tocsin.web.pages import is_for_people, not_found_page
+from tocsin.web.picture import Pictures
 from tocsin.web.response import (
     SEND_COMPLETE,
     STRICT_TRANSPORT,
@@ -220,8 +221,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
             rounds.RoundAdminRoutes(deps),
             jobs.JobRoutes(deps),
             competition.RefusalRoutes(deps),
-            admin.CronRoutes(deps),
-            chainhook.ChainhookRoute(deps),
+            *(admin.CronRoutes(deps), chainhook.ChainhookRoute(deps)),
             lookup_routes,
             mcp.McpRoute(deps, agent_routes, trading, price_routes),
             agent_guide.GuideRoutes(deps),
@@ -230,9 +230,11 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         ],
     )
     cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
-    renderers = (BoardPage(deps), AgentPages(deps, agent_routes, limits), RoundPages(deps, limits))
-    rendered = [*(route for each in renderers for route in each.routes()), *pages]
-    every = [*routes_of(listed, limits, authorized, compress=deps.compress), *rendered]
+    every = [
+        *routes_of(listed, limits, authorized, compress=deps.compress),
+        *rendered(deps, limits, agent_routes),
+        *pages,
+    ]
     http.know(route.path for route in every if isinstance(route, Route))
     return _App(
         {prices.PATH: price_routes.cache, **trading.caches},
@@ -244,6 +246,16 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         routes=every,
         middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
+
+
+def rendered(deps: WebDeps, limits: ClientLimits, agent_routes: agents.AgentRoutes) -> list[BaseRoute]:
+    """The pages that the service renders, and their pictures."""
+    pictures = Pictures(in_one_loop=deps.in_one_loop)
+    return [
+        *BoardPage(deps, limits, pictures).routes(),
+        *AgentPages(deps, agent_routes, limits, pictures).routes(),
+        *RoundPages(deps, limits, pictures).routes(),
+    ]
 
 
 def handlers(deps: WebDeps, routes: Iterable[object]) -> list[tuple[Operation, Handler]]:

@@ -9,8 +9,9 @@ from contextlib import suppress
 from html import escape
 from string import Template
 
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.errors import StoreError
 from tocsin.board.board import ROUND_KEY, BoardReader, PublishedBoard
@@ -19,8 +20,10 @@ from tocsin.rounds.store import current_rounds
 from tocsin.rounds.words import name_of, title_of
 from tocsin.text import short_address, visible
 from tocsin.web.deps import WebDeps
+from tocsin.web.limits import ClientLimits
 from tocsin.web.markup import NONE, ago, identicon, sign_of, signed_percent, signed_usd, time_of, usd
-from tocsin.web.pages import STATIC, PageHead, ReadOnly, link_preview
+from tocsin.web.pages import STATIC, PageHead, ReadOnly, counted, link_preview
+from tocsin.web.picture import PLACES, READS_PER_PICTURE, Card, CardLine, Pictures
 from tocsin.web.response import REVALIDATED, PreparedResponse
 from tocsin.web.round_page import banner_lines
 
@@ -55,6 +58,20 @@ def page_of(board: PublishedBoard | None, banner: str, now: int, public_url: str
             parts |= {"round": " checked", "all": ""}
     head = PageHead.of("Trading leaderboard", about, public_url, PATH)
     return TEMPLATE.substitute(parts, head=link_preview(head))
+
+
+def card_of(board: PublishedBoard | None) -> Card:
+    """What the picture of the board shows: the best agents."""
+    rows = [] if board is None else board.rows
+    facts = f"{len(rows):,} agents, {sum(row.trade_count for row in rows):,} trades"
+    if board and board.round:
+        facts = f"{title_of(board.round.round_id)} · {facts}"
+    known = [row for row in rows if row.pnl_usd is not None][:PLACES]
+    places = [
+        CardLine(rank, row.stx_address, _name(row), signed_usd(row.pnl_usd, SHORT_FROM))
+        for rank, row in enumerate(known, 1)
+    ]
+    return Card("Trading leaderboard", facts, places=tuple(places))
 
 
 def _name(row: BoardRow) -> str:
@@ -121,8 +138,10 @@ def curve(values: Sequence[float | None]) -> str:
 class BoardPage:
     """Sends the page of the newest board: that of the round while one runs, otherwise that of everything."""
 
-    def __init__(self, deps: WebDeps) -> None:
+    def __init__(self, deps: WebDeps, limits: ClientLimits, pictures: Pictures) -> None:
         self._deps = deps
+        self._limits = limits
+        self._pictures = pictures
         self._board = BoardReader(deps.kv)
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._looked_at_s = -LOOK_S
@@ -130,7 +149,10 @@ class BoardPage:
         self._prepare(None, "")
 
     def routes(self) -> list[BaseRoute]:
-        return [Route(PATH, ReadOnly(self))]
+        return [Route(PATH, ReadOnly(self)), counted(f"{PATH}/card.png", self.picture, self._limits, READS_PER_PICTURE)]
+
+    async def picture(self, _request: Request) -> ASGIApp:
+        return await self._pictures.response(card_of(await self.newest()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         now_s = self._deps.clock.monotonic()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from html import escape
 
@@ -10,6 +11,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from tocsin.board.board import ROUND_KEY, BoardReader
+from tocsin.errors import RequestRefused
 from tocsin.rounds import store
 from tocsin.rounds.round import CATEGORIES, AgentFlag, CurrentRounds, RewardRow, RoundDetail, RoundRow, RoundWinner
 from tocsin.rounds.words import is_excluded, name_of, title_of, why
@@ -31,6 +33,7 @@ from tocsin.web.markup import (
     usd,
 )
 from tocsin.web.pages import AGED, SCRIPT, PageHead, counted, html_page, not_found_page
+from tocsin.web.picture import PLACES, READS_PER_PICTURE, Card, CardLine, Pictures
 
 SHOWN_MAX = 200  # agents in the standings
 LISTED_MAX = 50  # rounds with a result
@@ -75,14 +78,29 @@ class RoundFacts:
         return self.now >= self.round.ends_at * 1000
 
     @property
+    def won(self) -> str:
+        """Who won the prize for the best P&L."""
+        rewards = () if self.detail is None else self.detail.rewards
+        best = next((each.erc8004_agent_id for each in rewards if each.category == "overall_pnl"), None)
+        named = next((each.name for each in self.standings if each.agent_id == best), None)
+        return "Nobody won the prize for the best P&L" if named is None else f"Won by {named}"
+
+    @property
+    def card(self) -> Card:
+        """What its picture shows."""
+        ends = datetime.fromtimestamp(self.round.ends_at, UTC).strftime("%A %b %d, %H:%M UTC")
+        state = f"{'ended' if self.is_over else 'ends'} {ends}" if self.detail is None else self.won
+        facts = " · ".join(part for part in (state, sats_text(self.round)) if part)
+        known = [each for each in self.standings if each.pnl_usd is not None]
+        places = [CardLine(each.rank, each.address, each.name, signed_usd(each.pnl_usd, 1_000_000)) for each in known]
+        return Card(self.title, facts, places=tuple(places[:PLACES]))
+
+    @property
     def sentence(self) -> str:
         """A sentence about the round, for previews."""
         prizes = sats_text(self.round)
         if self.detail is not None:
-            won = next((each for each in self.detail.rewards if each.category == "overall_pnl"), None)
-            named = next((each.name for each in self.standings if won and each.agent_id == won.erc8004_agent_id), None)
-            best = "Nobody won the prize for the best P&L" if named is None else f"Won by {named}"
-            return f"{best}; {len(self.detail.results):,} agents traded. {prizes}".strip()
+            return f"{self.won}; {len(self.detail.results):,} agents traded. {prizes}".strip()
         leads = f"{self.standings[0].name} leads. " if self.standings else ""
         return f"{leads}{day_of(self.round.starts_at)} to {day_of(self.round.ends_at)}. {prizes}".strip()
 
@@ -271,14 +289,18 @@ def _past(round_: RoundRow, winners: Sequence[RoundWinner]) -> str:
 class RoundPages:
     """Reads stored data, as the API's routes do."""
 
-    def __init__(self, deps: WebDeps, limits: ClientLimits) -> None:
+    def __init__(self, deps: WebDeps, limits: ClientLimits, pictures: Pictures) -> None:
         self._deps = deps
+        self._pictures = pictures
         self._limits = limits
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
 
     def routes(self) -> list[BaseRoute]:
-        pages = (("/rounds", self.listed), ("/rounds/{round_id}", self.page))
-        return [counted(path, page, self._limits) for path, page in pages]
+        return [
+            counted("/rounds", self.listed, self._limits),
+            counted("/rounds/{round_id}", self.page, self._limits),
+            counted("/rounds/{round_id}/card.png", self.picture, self._limits, READS_PER_PICTURE),
+        ]
 
     async def listed(self, _request: Request) -> ASGIApp:
         db = self._deps.db
@@ -293,6 +315,12 @@ class RoundPages:
             return not_found_page("There is no such round.")
         head = PageHead.of(facts.title, facts.sentence, self._deps.public_url, f"/rounds/{facts.round.round_id}")
         return html_page(head, page_body(facts), headers=AGED, script=SCRIPT)
+
+    async def picture(self, request: Request) -> ASGIApp:
+        facts = await self.facts(request.path_params["round_id"])
+        if facts is None:
+            raise RequestRefused(404, "not_found", "There is no such round.")
+        return await self._pictures.response(facts.card)
 
     async def facts(self, round_id: str) -> RoundFacts | None:
         """Everything about the round; None if there is none with that id."""
