@@ -5,8 +5,8 @@ error states how to give a missing or invalid field. It runs in the object becau
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import get_args
 
@@ -46,25 +46,37 @@ MADE_MAX = 20  # rounds added in one run
 DAY_S, YEAR_S = 86_400, 366 * 86_400
 GRACE_S = 3_600
 SATS_MAX = 21 * 10**14
-KINDS = tuple(kind for kind in get_args(FlagKind) if kind != "operator")
+FLAG_KINDS = tuple(kind for kind in get_args(FlagKind) if kind != "operator")
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _PREFIX = re.compile(r"[a-z][a-z0-9]{0,19}")
-# The fields of each action, in addition to the reason and, for all but the rule, the round. Other fields are refused:
-# the caller probably meant another action.
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of action: its fields next to round and reason, and the status that its round must have.
+
+    Other fields are refused: the caller probably meant another action.
+    """
+
+    takes: frozenset[str] = frozenset()
+    statuses: tuple[str, ...] = ()
+    needs_reason: bool = False
+
+
 _STEP = frozenset(("token_ids", "decimals_map"))  # as the site sends them; only a snapshot needs them
 _RULED = frozenset(("grace_s", "min_volume_usd", "min_priced_trade_count", "rewards"))
-_TAKES: Mapping[str, frozenset[str]] = {
-    "add": _RULED | {"starts_at", "ends_at"},
-    "rule": _RULED | {"first_starts_at", "period_s", "prefix", "first_number", "end"},
-    "close": _STEP,
-    "snapshot": _STEP | {"force"},
-    "finalize": _STEP,
-    "void": frozenset(),
-    "reopen": frozenset(),
-    "price": frozenset(("token_id", "price_usd", "decimals")),
-    "flag": frozenset(("agent_id", "kind", "decision")),
-    "pay": frozenset(("category", "status", "payout_txid")),
+_KINDS: Mapping[str, _Kind] = {
+    "add": _Kind(_RULED | {"starts_at", "ends_at"}),
+    "rule": _Kind(_RULED | {"first_starts_at", "period_s", "prefix", "first_number", "end"}),
+    "close": _Kind(_STEP, ("open",)),
+    "snapshot": _Kind(_STEP | {"force"}, ("closed",)),
+    "finalize": _Kind(_STEP, ("finalizing",)),
+    "void": _Kind(frozenset(), ("open", "closed", "finalizing", "finalized"), needs_reason=True),
+    "reopen": _Kind(frozenset(), ("finalized",), needs_reason=True),
+    "price": _Kind(frozenset(("token_id", "price_usd", "decimals")), ("open", "closed"), needs_reason=True),
+    "flag": _Kind(frozenset(("agent_id", "kind", "decision")), ("open", "closed"), needs_reason=True),
+    "pay": _Kind(frozenset(("category", "status", "payout_txid")), ("finalized", "partially_paid")),
 }
 
 
@@ -92,18 +104,41 @@ def round_jobs(rules: Rules, *, feed_runs: bool) -> Mapping[str, RequestJob]:
 
 
 class RoundActions:
-    """The actions of one operator, whose key is named `by`."""
+    """An action of an operator, whose key is named `by`."""
 
     def __init__(self, work: RoundWork, by: str, *, dry_run: bool) -> None:
         self._work = work
+        self._db = work.db
         self._by = by
         self._dry = dry_run
+        self._outcome: RoundOutcome | None = None  # what the action has computed
 
     async def act(self, action: RoundAction) -> RoundAnswer:
         check_fields(action)
-        by_name: Mapping[str, Callable[[RoundAction], Awaitable[RoundAnswer]]] = {
-            "add": self._add,
-            "rule": self._rule,
+        found: RoundRow | None = None
+        if action.action == "rule":
+            detail = await self._rule(action)
+        else:
+            round_id = round_id_of(action)
+            detail = await (self._add(action) if action.action == "add" else self._act_on(round_id, action))
+            found = await store.find_round(self._db, round_id)
+        outcome = None if self._outcome is None else self._outcome.to_json()
+        return RoundAnswer(
+            ok=True, action=action.action, dry_run=self._dry, round=found, detail=detail, outcome=outcome
+        )
+
+    async def _act_on(self, round_id: str, action: RoundAction) -> str:
+        """Do an action on a round, and return what it did."""
+        found, kind = await the_round(self._db, round_id), _KINDS[action.action]
+        if action.action == "reopen" and found.status in {"partially_paid", "paid"}:
+            raise refused(409, "already_paid", f"Prizes of {round_id} were paid: its result stays as it is.")
+        if self._dry and action.action == "finalize" and found.status in {"open", "closed"}:
+            return await self._look_ahead(found)
+        if found.status not in kind.statuses:
+            raise _wrong_status(found, *kind.statuses)
+        if kind.needs_reason or action.force:
+            need_reason(action)
+        by_name: Mapping[str, Callable[[RoundAction, RoundRow], Awaitable[str]]] = {
             "close": self._close,
             "snapshot": self._snapshot,
             "finalize": self._finalize,
@@ -113,191 +148,145 @@ class RoundActions:
             "flag": self._flag,
             "pay": self._pay,
         }
-        return await by_name[action.action](action)
+        return await by_name[action.action](action, found)
 
     # The steps, by hand
 
-    async def _close(self, action: RoundAction) -> RoundAnswer:
-        round_ = await self._in_status(action, "open")
+    async def _close(self, _action: RoundAction, round_: RoundRow) -> str:
         if self._work.clock.now() < round_.grace_ends_at * 1000:
             at = iso_time(round_.grace_ends_at * 1000)
             raise refused(409, "grace_period_active", f"{round_.round_id} can be closed from {at} on.")
-        if not self._dry and not await close_round(self._work, round_):
-            raise _wrong_status(await the_round(self._work.db, round_.round_id), "open")
-        return await self._done(action, round_.round_id, "closed")
+        if not self._dry:
+            await self._changed(await close_round(self._work, round_), round_, "open")
+        return "closed"
 
-    async def _snapshot(self, action: RoundAction) -> RoundAnswer:
-        round_ = await self._in_status(action, "closed")
-        if action.force:
-            need_reason(action)
+    async def _snapshot(self, action: RoundAction, round_: RoundRow) -> str:
         if action.decimals_map:
             await self._check_decimals(action.decimals_map, round_)
         if self._dry:
-            return await self._looked_ahead(action, round_)
+            return await self._look_ahead(round_)
         tokens = [checked_token(token) for token in action.token_ids or ()]
         reason = await capture_round(self._work, round_, tokens=tokens, forced=action.force)
         if reason is not None:
-            is_price = reason.startswith("the price")
-            code = "empty_price_cache" if is_price else "data_incomplete"
-            raise refused(
-                503 if is_price else 409,
-                code,
-                f"{round_.round_id} waits: {reason}. With force and a reason it is captured as it is.",
-            )
-        return await self._done(action, round_.round_id, "captured")
+            status, code = (503, "empty_price_cache") if reason.startswith("the price") else (409, "data_incomplete")
+            advice = "With force and a reason it is captured as it is."
+            raise refused(status, code, f"{round_.round_id} waits: {reason}. {advice}")
+        return "captured"
 
     async def _check_decimals(self, decimals: Mapping[str, int], round_: RoundRow) -> None:
         """Refuse decimals that differ from the known ones: they would change the sums."""
         tokens = [checked_token(token) for token in decimals]
-        for price in await prices_of_end(self._work.db, round_.rules, tokens):
+        for price in await prices_of_end(self._db, round_.rules, tokens):
             if decimals.get(price.token_id, price.decimals) != price.decimals:
                 raise _wrong_decimals(price.token_id, decimals[price.token_id], price.decimals)
 
-    async def _finalize(self, action: RoundAction) -> RoundAnswer:
-        round_ = await self._round(action)
-        if self._dry and round_.status in {"open", "closed"}:
-            return await self._looked_ahead(action, round_)
-        _check_status(round_, "finalizing")
+    async def _finalize(self, _action: RoundAction, round_: RoundRow) -> str:
         if self._dry:
-            inputs = await captured_inputs(self._work.db, round_)
-            outcome: RoundOutcome | None = await with_pauses(scoring(inputs))
+            self._outcome = await with_pauses(scoring(await captured_inputs(self._db, round_)))
         else:
-            outcome = await finalize_round(self._work, round_)
-        if outcome is None:
-            raise _wrong_status(await the_round(self._work.db, round_.round_id), "finalizing")
-        answer = await self._done(action, round_.round_id, f"{len(outcome.results)} agents")
-        return replace(answer, outcome=outcome.to_json())
+            self._outcome = await finalize_round(self._work, round_)
+        if self._outcome is None:
+            raise _wrong_status(await the_round(self._db, round_.round_id), "finalizing")
+        return f"{len(self._outcome.results)} agents"
 
-    async def _looked_ahead(self, action: RoundAction, round_: RoundRow) -> RoundAnswer:
-        inputs, outcome, waits = await look_ahead(self._work, round_)
-        detail = waits or f"{len(inputs.swaps)} swaps and {len(inputs.prices)} prices would be captured"
-        return replace(await self._done(action, round_.round_id, detail), outcome=outcome.to_json())
+    async def _look_ahead(self, round_: RoundRow) -> str:
+        inputs, self._outcome, waits = await look_ahead(self._work, round_)
+        return waits or f"{len(inputs.swaps)} swaps and {len(inputs.prices)} prices would be captured"
 
     # What operators decide
 
-    async def _add(self, action: RoundAction) -> RoundAnswer:
+    async def _add(self, action: RoundAction) -> str:
         rules = new_rules(action, self._work.rules.floors)
-        db = self._work.db
-        if await store.find_round(db, rules.round_id) is not None:
+        if await store.find_round(self._db, rules.round_id) is not None:
             raise refused(409, "round_exists", f"The round {rules.round_id} already exists.")
         if not self._dry:
-            await store.add(db, rules, self._work.clock.now()).run()
-        return await self._done(action, rules.round_id, "added")
+            await store.add(self._db, rules, self._work.clock.now()).run()
+        return "added"
 
-    async def _rule(self, action: RoundAction) -> RoundAnswer:
+    async def _rule(self, action: RoundAction) -> str:
         """Set the rule, or end it."""
         rule = rule_of(action)
         if not self._dry:
-            await store.set_rule(self._work.db, rule, self._by, self._work.clock.now()).run()
-        detail = (
-            "the rule has ended" if rule is None else f"{rule.prefix}-… every {short_duration(rule.period_s * 1000)}"
-        )
-        return RoundAnswer(ok=True, action="rule", dry_run=self._dry, detail=detail)
+            await store.set_rule(self._db, rule, self._by, self._work.clock.now()).run()
+        if rule is None:
+            return "the rule has ended"
+        return f"{rule.prefix}-… every {short_duration(rule.period_s * 1000)}"
 
-    async def _void(self, action: RoundAction) -> RoundAnswer:
-        round_ = await self._in_status(action, "open", "closed", "finalizing", "finalized")
-        reason = need_reason(action)
+    async def _void(self, action: RoundAction, round_: RoundRow) -> str:
         if not self._dry:
-            db, round_id = self._work.db, round_.round_id
-            rewards = db.prepare(SQL["void_rewards"]).bind(round_id)
-            made = await db.batch([db.prepare(SQL["void_round"]).bind(reason, round_id), rewards])
-            await self._changed(made[0].meta.changes, round_id, "open")
-        return await self._done(action, round_.round_id, "void")
+            rewards = self._db.prepare(SQL["void_rewards"]).bind(round_.round_id)
+            void = self._db.prepare(SQL["void_round"]).bind(action.reason, round_.round_id)
+            made = await self._db.batch([void, rewards])
+            await self._changed(made[0].meta.changes, round_, "open")
+        return "void"
 
-    async def _reopen(self, action: RoundAction) -> RoundAnswer:
+    async def _reopen(self, action: RoundAction, round_: RoundRow) -> str:
         """Have the result computed again as a new version. Refused if a prize was paid."""
-        round_ = await self._round(action)
-        if round_.status in {"partially_paid", "paid"}:
-            raise refused(409, "already_paid", f"Prizes of {round_.round_id} were paid: its result stays as it is.")
-        _check_status(round_, "finalized")
-        reason = need_reason(action)
         if not self._dry:
-            made = await self._work.db.prepare(SQL["reopen"]).bind(reason, round_.round_id, round_.version).run()
-            await self._changed(made.meta.changes, round_.round_id, "finalized")
-        return await self._done(action, round_.round_id, f"version {round_.version + 1} is next")
+            await self._write(SQL["reopen"], (action.reason, round_.round_id, round_.version), round_, "finalized")
+        return f"version {round_.version + 1} is next"
 
-    async def _price(self, action: RoundAction) -> RoundAnswer:
-        round_ = await self._in_status(action, "open", "closed")
-        reason, token = need_reason(action), checked_token(action.token_id or "")
+    async def _price(self, action: RoundAction, round_: RoundRow) -> str:
+        token = checked_token(action.token_id or "")
         price, decimals = usd_of(action.price_usd, None), await self._decimals(action, token, round_)
         check_price(RoundPrice(token, price, decimals, "manual_admin", 0))
         if not self._dry:
-            values = (round_.round_id, token, price, decimals, reason, self._by, self._at())
-            made = await self._work.db.prepare(SQL["set_price"]).bind(*values).run()
-            await self._changed(made.meta.changes, round_.round_id, "closed")
-        detail = f"{token} is {price} USD, with {decimals} decimals"
-        return await self._done(action, round_.round_id, detail)
+            values = (round_.round_id, token, price, decimals, action.reason, self._by, self._at())
+            await self._write(SQL["set_price"], values, round_, "closed")
+        return f"{token} is {price} USD, with {decimals} decimals"
 
     async def _decimals(self, action: RoundAction, token: str, round_: RoundRow) -> int:
         """Return the known decimals of the token, else the given ones. They are never guessed."""
-        known, given = await known_decimals(self._work.db, token, round_.ends_at), action.decimals
-        if given is None:
-            if known is None:
-                raise UsageError(
-                    f"It is not known how many decimals {token} has: no price of it was ever seen. Give decimals."
-                )
-            return known
-        if known is not None and known != given:
+        known, given = await known_decimals(self._db, token, round_.ends_at), action.decimals
+        if known is not None and given is not None and known != given:
             raise _wrong_decimals(token, given, known)
-        return given
+        decimals = known if given is None else given
+        if decimals is None:
+            raise UsageError(
+                f"It is not known how many decimals {token} has: no price of it was ever seen. Give decimals."
+            )
+        return decimals
 
-    async def _flag(self, action: RoundAction) -> RoundAnswer:
-        round_ = await self._in_status(action, "open", "closed")
-        reason, kind = need_reason(action), action.kind or ""
+    async def _flag(self, action: RoundAction, round_: RoundRow) -> str:
+        kind = action.kind or ""
         if action.agent_id is None or action.decision not in {"clear", "exclude"}:
             raise UsageError("Give agentId, and as decision clear or exclude.")
-        if kind not in {"", *KINDS}:
-            raise UsageError(f"kind is one of {', '.join(KINDS)}, or left out for all.")
+        if kind not in {"", *FLAG_KINDS}:
+            raise UsageError(f"kind is one of {', '.join(FLAG_KINDS)}, or left out for all.")
         if not self._dry:
-            values = (round_.round_id, action.agent_id, kind, action.decision, reason, self._by, self._at())
-            made = await self._work.db.prepare(SQL["set_decision"]).bind(*values).run()
-            await self._changed(made.meta.changes, round_.round_id, "closed")
-        return await self._done(action, round_.round_id, f"{action.decision} #{action.agent_id} {kind}".strip())
+            decided = (action.agent_id, kind, action.decision, action.reason, self._by, self._at())
+            await self._write(SQL["set_decision"], (round_.round_id, *decided), round_, "closed")
+        return f"{action.decision} #{action.agent_id} {kind}".strip()
 
-    async def _pay(self, action: RoundAction) -> RoundAnswer:
-        round_ = await self._in_status(action, "finalized", "partially_paid")
-        status = action.status or "paid"
+    async def _pay(self, action: RoundAction, round_: RoundRow) -> str:
+        status, db, prize = action.status or "paid", self._db, (round_.round_id, action.category)
         if action.category not in CATEGORIES or status not in {"paid", "failed", "void"}:
             raise UsageError(f"category is one of {', '.join(CATEGORIES)}; status is paid, failed or void.")
         if status == "paid" and not action.payout_txid:
             raise UsageError("Give payoutTxid: the transaction that paid the prize.")
-        db, round_id = self._work.db, round_.round_id
-        unpaid = await db.prepare(SQL["unpaid"]).bind(round_id, action.category).first() is not None
+        unpaid = await db.prepare(SQL["unpaid"]).bind(*prize).first() is not None
         if unpaid and not self._dry:
-            values = (status, action.payout_txid, self._at(), action.reason, round_id, action.category)
-            made = await db.batch([db.prepare(SQL["pay"]).bind(*values), db.prepare(SQL["paid"]).bind(round_id)])
+            pay = db.prepare(SQL["pay"]).bind(status, action.payout_txid, self._at(), action.reason, *prize)
+            made = await db.batch([pay, db.prepare(SQL["paid"]).bind(round_.round_id)])
             unpaid = made[0].meta.changes > 0
         if not unpaid:
-            sentence = f"{round_id} has no unpaid prize in the category {action.category}."
+            sentence = f"{round_.round_id} has no unpaid prize in the category {action.category}."
             raise refused(409, "no_open_reward", sentence)
-        return await self._done(action, round_.round_id, f"{action.category}: {status}")
+        return f"{action.category}: {status}"
 
     # What they have in common
 
-    async def _round(self, action: RoundAction) -> RoundRow:
-        return await the_round(self._work.db, round_id_of(action))
+    async def _write(self, sql: str, values: Sequence[str | int | None], round_: RoundRow, wanted: str) -> None:
+        made = await self._db.prepare(sql).bind(*values).run()
+        await self._changed(made.meta.changes, round_, wanted)
 
-    async def _in_status(self, action: RoundAction, *wanted: str) -> RoundRow:
-        round_ = await self._round(action)
-        _check_status(round_, *wanted)
-        return round_
-
-    async def _changed(self, changes: int, round_id: str, wanted: str) -> None:
+    async def _changed(self, changes: int, round_: RoundRow, wanted: str) -> None:
         """Refuse the action if somebody else was faster."""
         if not changes:
-            raise _wrong_status(await the_round(self._work.db, round_id), wanted)
-
-    async def _done(self, action: RoundAction, round_id: str, detail: str) -> RoundAnswer:
-        found = await store.find_round(self._work.db, round_id)
-        return RoundAnswer(ok=True, action=action.action, dry_run=self._dry, round=found, detail=detail)
+            raise _wrong_status(await the_round(self._db, round_.round_id), wanted)
 
     def _at(self) -> str:
         return iso_time(self._work.clock.now())
-
-
-def _check_status(round_: RoundRow, *wanted: str) -> None:
-    if round_.status not in wanted:
-        raise _wrong_status(round_, *wanted)
 
 
 def _wrong_decimals(token: str, given: int, known: int) -> RequestRefused:
@@ -335,7 +324,7 @@ def new_rules(action: RoundAction, floors: PoolFloors) -> RoundRules:
 
 
 def check_fields(action: RoundAction) -> None:
-    takes = _TAKES[action.action] | {"action", "reason"} | ({"round_id"} if action.action != "rule" else set())
+    takes = _KINDS[action.action].takes | {"action", "reason"} | ({"round_id"} if action.action != "rule" else set())
     for each in fields(action):
         if each.name not in takes and getattr(action, each.name) != each.default:
             raise UsageError(f"{action.action} takes no {camel_case(each.name)}.")
@@ -348,10 +337,9 @@ def round_id_of(action: RoundAction) -> str:
     return round_id
 
 
-def need_reason(action: RoundAction) -> str:
+def need_reason(action: RoundAction) -> None:
     if not action.reason:
         raise UsageError(f"{action.action} needs a reason: it is published or kept with the round.")
-    return action.reason
 
 
 def checked_token(token: str) -> str:
@@ -396,7 +384,7 @@ def _rewards(rewards: dict[str, int] | None) -> dict[str, int]:
 def rule_of(action: RoundAction) -> RoundRule | None:
     """Return the rule to set; None if the action ends it, which it must state."""
     if action.end:
-        if any(getattr(action, name) is not None for name in _TAKES["rule"] - {"end"}):
+        if any(getattr(action, name) is not None for name in _KINDS["rule"].takes - {"end"}):
             raise UsageError("end takes no other field: it ends the rule.")
         return None
     if action.first_starts_at is None:
