@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world, txid
-from tocsin.rounds.data_complete import RecordFacts, incomplete_because, load_record
+from tocsin.rounds.data_complete import RoundRecord, incomplete_because, load_record
 from tocsin.rounds.round import RoundRules
 from tocsin.rounds.store import load_unfinished
 from tocsin.swaps.position import FeedState, save_state, set_value
@@ -195,16 +195,16 @@ async def test_a_candidate_whose_block_is_unknown_holds_every_round_up(tmp_path:
     assert (recorded, unknown) == (None, "transactions that wait to be verified: 1")
 
 
-def facts(
+def known(
     feed: FeedState,
     swept_at: int | None = None,
     *,
     missing: tuple[int, int | None] = (0, None),
     after: int | None = None,
-) -> RecordFacts:
+) -> RoundRecord:
     """What is known if all else is complete. `missing`: how many nonces, and the block up to which none is."""
     proof = Proof(rests=True, missing_nonces=missing[0], nonces_until=missing[1], unverified=0, verified_until=None)
-    return RecordFacts(feed, swept_at, proof, 0, after, RULES.version, RULES.version)
+    return RoundRecord(feed, swept_at, proof, 0, after, RULES.version, RULES.version)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_missing_nonce_after_the_round_does_not_hold_it_up(
 ) -> None:
     """Block 1,000 lies after the round, so what is missing must lie in it or above it."""
     expected = "transactions of eligible wallets that no list has shown: 2" if waits else None
-    assert incomplete_because(ROUND, facts(FOLLOWED, missing=(2, nonces_until), after=block_after)) == expected
+    assert incomplete_because(ROUND, known(FOLLOWED, missing=(2, nonces_until), after=block_after)) == expected
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_missing_nonce_after_the_round_does_not_hold_it_up(
 )
 def test_the_list_must_show_a_block_from_after_the_grace(newest_s: int | None, is_read: bool) -> None:
     """A list that lags looks complete; an empty one has nothing to show."""
-    found = incomplete_because(ROUND, facts(replace(FOLLOWED, newest_s=newest_s)))
+    found = incomplete_because(ROUND, known(replace(FOLLOWED, newest_s=newest_s)))
     assert found == (None if is_read else UNREAD)
 
 
@@ -233,5 +233,5 @@ def test_the_list_must_show_a_block_from_after_the_grace(newest_s: int | None, i
 def test_the_chain_is_read_from_the_instant_at_which_the_grace_ends(by: str, late_ms: int, is_read: bool) -> None:
     at = GRACE_S * 1000 + late_ms
     followed = replace(FOLLOWED, complete_at=at if by == "feed" else None)
-    found = incomplete_because(ROUND, facts(followed, at if by == "sweep" else None))
+    found = incomplete_because(ROUND, known(followed, at if by == "sweep" else None))
     assert found == (None if is_read else UNREAD)

@@ -25,7 +25,7 @@ from tocsin.rounds import capture
 from tocsin.rounds import steps as advance
 from tocsin.rounds import task as run_rounds
 from tocsin.rounds.capture import closing_prices
-from tocsin.rounds.round import RoundPrice, RoundRow, step_of
+from tocsin.rounds.round import RoundPrice, RoundRow, due_step
 from tocsin.scheduler import health as service_health
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.slots import Decision
@@ -167,9 +167,9 @@ def closed_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round is closed at its end, before the grace."""
 
     def early(round_: RoundRow, now: int) -> Any:
-        return step_of(replace(round_, grace_ends_at=round_.ends_at), now)
+        return due_step(replace(round_, grace_ends_at=round_.ends_at), now)
 
-    monkeypatch.setattr(run_rounds, "step_of", early)
+    monkeypatch.setattr(run_rounds, "due_step", early)
 
 
 def captured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

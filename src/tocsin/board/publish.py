@@ -36,7 +36,7 @@ from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import prices_of, tracked_tokens, traded_tokens
 from tocsin.rounds.capture import closing_prices
 from tocsin.rounds.round import RoundResultRow, RoundRow
-from tocsin.rounds.store import PUBLISHED, results_of, round_in_force
+from tocsin.rounds.store import PUBLISHED, round_in_force, round_results
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
@@ -129,7 +129,7 @@ def _placed(row: BoardRow, of_wallets: Sequence[Row]) -> BoardRow:
 async def rows_of_result(db: Database, round_id: str, board: Sequence[BoardRow]) -> list[BoardRow]:
     """Return the agents in the order of the result, including those no longer on the board."""
     known = {row.erc8004_agent_id: row for row in board}
-    return [_resulting(each, known.get(each.erc8004_agent_id)) for each in await results_of(db, round_id)]
+    return [_resulting(each, known.get(each.erc8004_agent_id)) for each in await round_results(db, round_id)]
 
 
 def _resulting(result: RoundResultRow, known: BoardRow | None) -> BoardRow:

@@ -213,18 +213,7 @@ class TradingAccount:
         """Compute everything else from the trades, in small steps."""
         directions: dict[tuple[str, str], _Books] = {}
         floors = dict.fromkeys(units, 0)  # a trade that gives no more than this is not among the largest
-        for first in range(0, len(self.trades), TRADES_PER_STEP):
-            self._book(self.trades[first : first + TRADES_PER_STEP], directions, floors, units)
-            yield
-
-    def _book(
-        self,
-        trades: Iterable[Trade],
-        directions: dict[tuple[str, str], _Books],
-        floors: dict[str, int],
-        units: Mapping[str, int],
-    ) -> None:
-        for trade in trades:
+        for number, trade in enumerate(self.trades, 1):
             txid, token_in, given, token_out, received, at = trade
             books = directions.get((token_in, token_out))
             if books is None:
@@ -241,6 +230,8 @@ class TradingAccount:
                 pair.give_back((at, given, received, txid), mine, earlier, is_first=mine is pair.there)
             else:
                 mine.append((at, given, received, txid))
+            if not number % TRADES_PER_STEP:
+                yield
 
     def _books(self, token_in: str, token_out: str, units: Mapping[str, int]) -> _Books:
         first, second = min(token_in, token_out), max(token_in, token_out)

@@ -119,7 +119,7 @@ class RoundActions:
         if action.action == "rule":
             detail = await self._rule(action)
         else:
-            round_id = round_id_of(action)
+            round_id = checked_round_id(action)
             detail = await (self._add(action) if action.action == "add" else self._act_on(round_id, action))
             found = await store.find_round(self._db, round_id)
         outcome = None if self._outcome is None else self._outcome.to_json()
@@ -205,7 +205,7 @@ class RoundActions:
 
     async def _rule(self, action: RoundAction) -> str:
         """Set the rule, or end it."""
-        rule = rule_of(action)
+        rule = wanted_rule(action)
         if not self._dry:
             await store.set_rule(self._db, rule, self._by, self._work.clock.now()).run()
         if rule is None:
@@ -228,7 +228,7 @@ class RoundActions:
 
     async def _price(self, action: RoundAction, round_: RoundRow) -> str:
         token = checked_token(action.token_id or "")
-        price, decimals = usd_of(action.price_usd, None), await self._decimals(action, token, round_)
+        price, decimals = checked_usd(action.price_usd, None), await self._decimals(action, token, round_)
         check_price(RoundPrice(token, price, decimals, "manual_admin", 0))
         if not self._dry:
             values = (round_.round_id, token, price, decimals, action.reason, self._by, self._at())
@@ -304,7 +304,7 @@ def _wrong_status(round_: RoundRow, *wanted: str) -> RequestRefused:
 
 def new_rules(action: RoundAction, floors: PoolFloors) -> RoundRules:
     """Return the rules of a new round."""
-    round_id = round_id_of(action)
+    round_id = checked_round_id(action)
     starts_at, ends_at = _time(action.starts_at, "startsAt"), _time(action.ends_at, "endsAt")
     grace_s = GRACE_S if action.grace_s is None else action.grace_s
     if not starts_at < ends_at <= starts_at + YEAR_S:
@@ -316,7 +316,7 @@ def new_rules(action: RoundAction, floors: PoolFloors) -> RoundRules:
         starts_at=starts_at,
         ends_at=ends_at,
         grace_ends_at=ends_at + grace_s,
-        min_volume_usd=usd_of(action.min_volume_usd, defaults.min_volume_usd),
+        min_volume_usd=checked_usd(action.min_volume_usd, defaults.min_volume_usd),
         min_priced_trade_count=_count(action.min_priced_trade_count, defaults.min_priced_trade_count),
         rewards=_rewards(action.rewards),
     )
@@ -330,7 +330,7 @@ def check_fields(action: RoundAction) -> None:
             raise UsageError(f"{action.action} takes no {camel_case(each.name)}.")
 
 
-def round_id_of(action: RoundAction) -> str:
+def checked_round_id(action: RoundAction) -> str:
     round_id = action.round_id or ""
     if not _ID.fullmatch(round_id):
         raise UsageError("roundId is lower-case letters, digits and hyphens, such as week-1-2026-05-13.")
@@ -348,7 +348,7 @@ def checked_token(token: str) -> str:
     return token
 
 
-def usd_of(text: str | None, default: str | None) -> str:
+def checked_usd(text: str | None, default: str | None) -> str:
     """Return a decimal number that is not negative."""
     value = default if text is None else text
     if value is None or read_decimal(value) < 0:
@@ -381,7 +381,7 @@ def _rewards(rewards: dict[str, int] | None) -> dict[str, int]:
     return dict(rewards or {})
 
 
-def rule_of(action: RoundAction) -> RoundRule | None:
+def wanted_rule(action: RoundAction) -> RoundRule | None:
     """Return the rule to set; None if the action ends it, which it must state."""
     if action.end:
         if any(getattr(action, name) is not None for name in _KINDS["rule"].takes - {"end"}):
@@ -395,7 +395,7 @@ def rule_of(action: RoundAction) -> RoundRule | None:
         first_number=1 if action.first_number is None else action.first_number,
         period_s=7 * DAY_S if action.period_s is None else action.period_s,
         grace_s=GRACE_S if action.grace_s is None else action.grace_s,
-        min_volume_usd=usd_of(action.min_volume_usd, "50"),
+        min_volume_usd=checked_usd(action.min_volume_usd, "50"),
         min_priced_trade_count=_count(action.min_priced_trade_count, 3),
         rewards=_rewards(action.rewards),
     )

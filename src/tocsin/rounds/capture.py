@@ -25,7 +25,7 @@ from tocsin.rounds.round import (
     RoundSwap,
 )
 from tocsin.rounds.score import CHAIN_ORDER
-from tocsin.rounds.store import compact, iso_time, price_of
+from tocsin.rounds.store import compact, iso_time, read_price
 from tocsin.sql import read_queries
 from tocsin.stacks import STX, STX_DECIMALS
 from tocsin.swaps.lists import first_funders
@@ -156,7 +156,7 @@ async def captured_inputs(db: Database, round_: RoundRow) -> RoundInputs:
         db,
         rules,
         [RoundAgent.from_json(row) for row in agents],
-        [price_of(row) for row in prices],
+        [read_price(row) for row in prices],
         swaps=_pages(db, SQL["captured_swaps"], of_round),
         refusals=_pages(db, SQL["captured_refusals"], of_round),
         excesses=_pages(db, SQL["captured_excesses"], of_round),

@@ -25,7 +25,7 @@ UNORDERED_S = 7_200
 
 
 @dataclass(frozen=True, slots=True)
-class RecordFacts:
+class RoundRecord:
     """How far the chain was read."""
 
     feed: FeedState  # how the network's list is followed
@@ -41,8 +41,8 @@ class RecordFacts:
         return self.proof.until_block(self.feed)
 
 
-async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, *, feed_runs: bool) -> RecordFacts:
-    """Read the facts at one instant. `feed_runs`: whether there is a task that follows the network's list.
+async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, *, feed_runs: bool) -> RoundRecord:
+    """Read the record at one instant. `feed_runs`: whether there is a task that follows the network's list.
 
     A time in the future was written while the clock was ahead. It proves nothing.
     """
@@ -60,7 +60,7 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
     if (feed.complete_at or 0) > now:
         feed = replace(feed, complete_at=None)
     swept_at = int(values.get(SWEPT_AT, 0))
-    return RecordFacts(
+    return RoundRecord(
         feed,
         swept_at if 0 < swept_at <= now else None,
         read_proof(proof, feed, rules),
@@ -71,38 +71,38 @@ async def load_record(db: Database, rules: Rules, round_: RoundRules, now: int, 
     )
 
 
-def _is_followed(rules: RoundRules, facts: RecordFacts) -> bool:
+def _is_followed(rules: RoundRules, record: RoundRecord) -> bool:
     """Return whether the network's list was read since the grace ended. Until it shows a later block, it may lag."""
-    feed, ended_s = facts.feed, rules.grace_ends_at
+    feed, ended_s = record.feed, rules.grace_ends_at
     shows = feed.newest_s is None or feed.newest_s >= ended_s
     return feed.source == "network" and (feed.complete_at or 0) >= ended_s * 1000 and shows
 
 
-def incomplete_because(rules: RoundRules, facts: RecordFacts) -> str | None:
+def incomplete_because(rules: RoundRules, record: RoundRecord) -> str | None:
     """Return why the record of a round is incomplete; None if it is complete."""
-    by_feed, by_sweep = _is_followed(rules, facts), (facts.swept_at or 0) >= rules.grace_ends_at * 1000
+    by_feed, by_sweep = _is_followed(rules, record), (record.swept_at or 0) >= rules.grace_ends_at * 1000
     if not by_feed and not by_sweep:
         return f"the chain was not read completely since the grace ended ({utc_time(rules.grace_ends_at * 1000)})"
-    rests_on_others = not by_sweep and facts.feed.rests_on not in {None, facts.rules_version}
-    if rests_on_others or facts.swept_rules != facts.rules_version:
+    rests_on_others = not by_sweep and record.feed.rests_on not in {None, record.rules_version}
+    if rests_on_others or record.swept_rules != record.rules_version:
         return "the allow-list or the dates have changed, and the contracts' lists were not read again yet"
-    if facts.proof.unread_wallets:
-        return f"wallets that have become eligible, and whose lists were not read yet: {facts.proof.unread_wallets}"
-    if not facts.proof.rests and not by_sweep:
+    if record.proof.unread_wallets:
+        return f"wallets that have become eligible, and whose lists were not read yet: {record.proof.unread_wallets}"
+    if not record.proof.rests and not by_sweep:
         return "not all contracts' lists were read since the network's list is followed"
-    return _unrecorded_because(facts)
+    return _unrecorded_because(record)
 
 
-def _unrecorded_because(facts: RecordFacts) -> str | None:
+def _unrecorded_because(record: RoundRecord) -> str | None:
     """Return which transactions were listed, or must exist, and are not recorded."""
-    if facts.unverified:
-        return f"transactions that wait to be verified: {facts.unverified}"
-    if facts.feed.source == "network" and facts.proof.missing_nonces and not _lie_after(facts):
-        return f"transactions of eligible wallets that no list has shown: {facts.proof.missing_nonces}"
+    if record.unverified:
+        return f"transactions that wait to be verified: {record.unverified}"
+    if record.feed.source == "network" and record.proof.missing_nonces and not _lie_after(record):
+        return f"transactions of eligible wallets that no list has shown: {record.proof.missing_nonces}"
     return None
 
 
-def _lie_after(facts: RecordFacts) -> bool:
+def _lie_after(record: RoundRecord) -> bool:
     """Return whether all missing transactions certainly lie after the round."""
-    until, after = facts.proof.nonces_until, facts.block_after
+    until, after = record.proof.nonces_until, record.block_after
     return until is not None and after is not None and until >= after - 1

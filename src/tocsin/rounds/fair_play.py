@@ -296,7 +296,7 @@ class _Found:
     links: list[tuple[FlagKind, tuple[int, ...]]] = field(default_factory=list)
 
 
-def flags_of(
+def find_flags(
     inputs: RoundInputs, scores: Sequence[AgentScore], accounts: TradingAccounts
 ) -> Generator[None, None, list[AgentFlag]]:
     """Find the flags in steps; they are in the order of agent and kind.

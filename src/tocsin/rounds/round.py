@@ -498,7 +498,7 @@ class AgentRound(Shape):
     flags: list[AgentFlag]
 
 
-def step_of(round_: RoundRow, now: int) -> Step | None:
+def due_step(round_: RoundRow, now: int) -> Step | None:
     """Return the step that is due now (unix ms)."""
     if round_.status == "open":
         return "close" if now >= round_.grace_ends_at * 1000 else None

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from tocsin.rounds.accounts import AgentScore, TradingAccounts, agent_scores, check_rules, token_values
-from tocsin.rounds.fair_play import flags_of, qualifies_for_return
+from tocsin.rounds.fair_play import find_flags, qualifies_for_return
 from tocsin.rounds.round import (
     CATEGORIES,
     AgentFlag,
@@ -51,12 +51,13 @@ def scoring(inputs: RoundInputs) -> Generator[None, None, RoundOutcome]:
         yield
     for account in accounts.by_agent.values():
         yield from account.book(accounts.units)
+        yield
     found = []
     for entry in agent_scores(accounts, values, inputs.rules):
         found.append(entry)
         yield
     scores = ranked(found)
-    flags = yield from flags_of(inputs, scores, accounts)
+    flags = yield from find_flags(inputs, scores, accounts)
     results = []
     for rank, entry in enumerate(scores, 1):
         results.append(_result(rank, entry))

@@ -56,7 +56,7 @@ def iso_time(at_ms: int) -> str:
 
 async def find_round(db: Database, round_id: str) -> RoundRow | None:
     row = await db.prepare(SQL["round"]).bind(round_id).first()
-    return None if row is None else round_of(row)
+    return None if row is None else read_round(row)
 
 
 async def the_round(db: Database, round_id: str) -> RoundRow:
@@ -90,9 +90,9 @@ async def load_unfinished(db: Database) -> Unfinished:
     rule, rounds = await db.batch([db.prepare(SQL["rule"]), db.prepare(SQL["unfinished"])])
     kept = rule.results[0] if rule.results else None
     return Unfinished(
-        None if kept is None else rule_of(kept),
+        None if kept is None else read_rule(kept),
         0 if kept is None else kept["set_at_s"],
-        [round_of(row) for row in rounds.results],
+        [read_round(row) for row in rounds.results],
     )
 
 
@@ -131,7 +131,7 @@ def wait(db: Database, round_id: str, reason: str, now: int) -> Statement:
 
 async def load_rule(db: Database) -> RoundRule | None:
     row = await db.prepare(SQL["rule"]).first()
-    return None if row is None else rule_of(row)
+    return None if row is None else read_rule(row)
 
 
 async def newest_by_rule(db: Database, rule: RoundRule, latest_start: int) -> int | None:
@@ -154,28 +154,28 @@ def compact(value: object) -> str:
 # Rows as shapes
 
 
-def rule_of(row: Row) -> RoundRule:
+def read_rule(row: Row) -> RoundRule:
     return RoundRule.from_json(json.loads(row["rule_json"]))
 
 
-def round_of(row: Row) -> RoundRow:
+def read_round(row: Row) -> RoundRow:
     return RoundRow.from_json({**row, "rules": json.loads(row["rules_json"])})
 
 
-def result_of(row: Row) -> RoundResultRow:
+def read_result(row: Row) -> RoundResultRow:
     parsed = {"result_json": json.loads(row["result_json"]), "exact": json.loads(row["exact_json"])}
     return RoundResultRow.from_json({**row, **parsed})
 
 
-def reward_of(row: Row) -> RewardRow:
+def read_reward(row: Row) -> RewardRow:
     return RewardRow.from_json({**row})
 
 
-def price_of(row: Row) -> RoundPrice:
+def read_price(row: Row) -> RoundPrice:
     return RoundPrice.from_json({**row, "price_usd": row["price_usd_exact"], "at": row["seen_at"]})
 
 
-def flag_of(row: Row) -> AgentFlag:
+def read_flag(row: Row) -> AgentFlag:
     return AgentFlag.from_json(json.loads(row["flag_json"]))
 
 
@@ -185,7 +185,7 @@ def flag_of(row: Row) -> AgentFlag:
 async def published_rounds(db: Database, limit: int, offset: int) -> RoundPage:
     rows = (await db.prepare(SQL["newest"]).bind(limit + 1, offset).all()).results
     pagination = Pagination(limit, offset, has_more=len(rows) > limit)
-    rounds = [round_of(row) for row in rows[:limit]]
+    rounds = [read_round(row) for row in rows[:limit]]
     return RoundPage(rounds, pagination, await _winners(db, [each.round_id for each in rounds]))
 
 
@@ -200,12 +200,12 @@ async def published_round(db: Database, round_id: str) -> RoundRow:
 async def round_in_force(db: Database, now: int) -> RoundRow | None:
     """Return the running round; if there is none, the last one."""
     row = await db.prepare(SQL["in_force"]).bind(now // 1000).first()
-    return None if row is None else round_of(row)
+    return None if row is None else read_round(row)
 
 
-async def results_of(db: Database, round_id: str) -> list[RoundResultRow]:
+async def round_results(db: Database, round_id: str) -> list[RoundResultRow]:
     """Return the results of a round, best first."""
-    return [result_of(row) for row in (await db.prepare(SQL["results"]).bind(round_id).all()).results]
+    return [read_result(row) for row in (await db.prepare(SQL["results"]).bind(round_id).all()).results]
 
 
 async def names_of(db: Database, addresses: Sequence[str]) -> dict[str, str | None]:
@@ -225,10 +225,10 @@ async def round_detail(db: Database, round_id: str) -> RoundDetail:
     ]
     return RoundDetail(
         round_,
-        [result_of(row) for row in rows[0]],
-        [reward_of(row) for row in rows[1]],
-        [price_of(row) for row in rows[2]],
-        [flag_of(row) for row in rows[3]],
+        [read_result(row) for row in rows[0]],
+        [read_reward(row) for row in rows[1]],
+        [read_price(row) for row in rows[2]],
+        [read_flag(row) for row in rows[3]],
         [Discrepancy.from_json({**row}) for row in rows[4]],
     )
 
@@ -241,13 +241,13 @@ async def placed_agent(db: Database, round_id: str, address: str) -> PlacedAgent
         row = await db.prepare(SQL["result_of_wallet"]).bind(round_id, address).first()
     if row is None:
         raise refused(404, "agent_not_placed", f"{address} has no place in {round_id}: it did not trade in it.")
-    return PlacedAgent(round_id, result_of(row))
+    return PlacedAgent(round_id, read_result(row))
 
 
 async def latest_result(db: Database, address: str) -> RoundResultRow | None:
     """Return the newest result of an agent, by any of the wallets that count in it."""
     row = await db.prepare(SQL["latest_result"]).bind(address).first()
-    return None if row is None else result_of(row)
+    return None if row is None else read_result(row)
 
 
 async def rounds_of_agent(db: Database, agent_id: int, wallets: Sequence[str], limit: int) -> list[AgentRound]:
@@ -258,7 +258,7 @@ async def rounds_of_agent(db: Database, agent_id: int, wallets: Sequence[str], l
         of_agent = (row["round_id"], agent_id)
         prizes = (await db.prepare(SQL["prizes_of_agent"]).bind(*of_agent).all()).results
         flags = (await db.prepare(SQL["flags_of_agent"]).bind(*of_agent).all()).results
-        kept = [flag for flag in map(flag_of, flags) if not flag.cleared]
+        kept = [flag for flag in map(read_flag, flags) if not flag.cleared]
         found.append(AgentRound(**row, prizes=[AgentPrize(**prize) for prize in prizes], flags=kept))
     return found
 
@@ -270,18 +270,18 @@ async def current_rounds(db: Database, now_s: int) -> CurrentRounds:
     newest = await db.prepare(SQL["newest"]).bind(1, 0).first()
     latest = None
     if newest is not None:
-        found = round_of(newest)
+        found = read_round(newest)
         winners = (await _winners(db, [found.round_id])).get(found.round_id, [])
         flags = (await db.prepare(SQL["flags"]).bind(found.round_id).all()).results
         placed = (await db.prepare(SQL["up_to_the_winner"]).bind(found.round_id).all()).results
         best = next((each for each in winners if each.category == "overall_pnl"), None)
-        sentence = won_by(found.round_id, best, [Placed(**row) for row in placed], [flag_of(row) for row in flags])
+        sentence = won_by(found.round_id, best, [Placed(**row) for row in placed], [read_flag(row) for row in flags])
         latest = LatestRound(found, winners, sentence)
     return CurrentRounds(
         now=now_s,
-        running=None if running is None else round_of(running),
-        next=None if following is None else round_of(following),
-        waiting=[round_of(row) for row in over],
+        running=None if running is None else read_round(running),
+        next=None if following is None else read_round(following),
+        waiting=[read_round(row) for row in over],
         latest=latest,
     )
 
@@ -299,8 +299,8 @@ async def all_rounds(db: Database, now_s: int) -> RoundList:
     counts = {row["round_id"]: row["n"] for row in (await db.prepare(SQL["discrepancy_counts"]).all()).results}
     rewards: dict[str, list[RewardRow]] = {}
     for row in (await db.prepare(SQL["all_rewards"]).all()).results:
-        rewards.setdefault(row["round_id"], []).append(reward_of(row))
-    rounds = [round_of(row) for row in (await db.prepare(SQL["listed"]).all()).results]
+        rewards.setdefault(row["round_id"], []).append(read_reward(row))
+    rounds = [read_round(row) for row in (await db.prepare(SQL["listed"]).all()).results]
     listed = [ListedRound(each, counts.get(each.round_id, 0), rewards.get(each.round_id, [])) for each in rounds]
     return RoundList(now_s, listed, await load_rule(db))
 

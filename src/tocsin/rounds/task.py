@@ -22,8 +22,8 @@ from tocsin.rounds.round import (
     DiscrepancyKind,
     RoundRow,
     RoundRule,
+    due_step,
     next_look,
-    step_of,
     waited_ms,
 )
 from tocsin.rounds.steps import RoundWork, note_waiting, take_step
@@ -140,7 +140,7 @@ class RoundsRun:
     async def _advance(self, round_: RoundRow) -> None:
         """Take all steps that are due."""
         for _ in range(STEPS_MAX):
-            step = step_of(round_, self._work.clock.now())
+            step = due_step(round_, self._work.clock.now())
             if step == "capture":  # only when it is known which swaps are excessive
                 while await value_swaps(self._work.db, self._work.clock.now(), self._work.rules.floors):
                     self._context.checkpoint()
