@@ -25,7 +25,7 @@ share; the next sweep verifies the queue.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Literal, TypeAlias, TypeVar
 
@@ -65,7 +65,7 @@ QUEUE_FULL = "the queue of submitted trades is full; once mined, this trade is f
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Hiro's answer about one transaction, and this waiter's part of the calls.
+    """Hiro's answer about one transaction, and this job's part of the calls.
 
     Not `readable`: Hiro sent a row that cannot be understood.
     """
@@ -76,92 +76,69 @@ class Lookup:
 
 
 @dataclass(slots=True, eq=False)
-class _Waiter:
-    """A job that waits for a transaction; `cost` is its part of the calls, even if these failed."""
+class _Group:
+    """Up to twenty transactions that are asked for together, how many jobs wait for them, and the calls it took."""
 
-    txid: str
-    lookup: "asyncio.Future[Lookup]"
-    cost: float = 0.0
+    txids: set[str] = field(default_factory=set)
+    waiting: int = 0
+    calls: int = 0
+
+    @property
+    def cost(self) -> float:
+        """The part of the calls of one job."""
+        return self.calls / max(1, self.waiting)
 
 
 class GatheredLookup:
     """Gathers the lookups of all request jobs of one object."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Waiter] = []
-        self._gathering: asyncio.Task[None] | None = None
-        self._asking: set[asyncio.Task[None]] = set()
+        self._group: _Group | None = None  # the one that others may join
+        self._asking: dict[_Group, asyncio.Task[Mapping[str, TransactionWithEvents | None]]] = {}
         self._asked_at_s = -GATHER_S
 
     async def find(self, context: WorkContext, txid: str, pay: Callable[[float], None]) -> Lookup:
-        """Return Hiro's answer or raise `NoAnswer`. Either way `pay` is called with this waiter's part of the calls."""
-        waiter = _Waiter(txid, asyncio.get_running_loop().create_future())
-        waiter.lookup.add_done_callback(_retrieved)
-        self._waiting.append(waiter)
-        if self._gathering is None or self._gathering.done():
-            self._gathering = asyncio.create_task(self._gather(context))
+        """Return Hiro's answer or raise `NoAnswer`. Either way `pay` is called with this job's part of the calls."""
+        group = self._group
+        if group is None or len(group.txids | {txid}) > EVENTS_TXIDS_MAX:
+            group = self._group = _Group()
+            self._asking[group] = asyncio.create_task(self._ask(context, group))
+        group.txids.add(txid)
+        group.waiting += 1
+        task = self._asking[group]
         try:
-            return await waiter.lookup
+            found = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ObjectReset("the object was reset before Hiro answered") from None
+            if group is self._group:
+                group.waiting -= 1
+            raise
         finally:
-            pay(waiter.cost)
+            pay(0.0 if task.cancelled() else group.cost)
+        return Lookup(found.get(txid), txid in found, group.cost)
 
-    async def _gather(self, context: WorkContext) -> None:
+    async def _ask(self, context: WorkContext, group: _Group) -> Mapping[str, TransactionWithEvents | None]:
         """Wait until a second after the last call, then ask for everything that has arrived since."""
+        session = request_session(context.logger)
         try:
             wait_s = self._asked_at_s + GATHER_S - context.clock.monotonic()
             if 0 < wait_s <= GATHER_S:
                 await context.clock.sleep(wait_s)
-        except asyncio.CancelledError:
-            _fail(self._take(), ObjectReset("the object was reset before it asked Hiro"))
-            raise
-        self._asked_at_s = context.clock.monotonic()
-        waiting = self._take()
-        txids = list(dict.fromkeys(waiter.txid for waiter in waiting))
-        for at in range(0, len(txids), EVENTS_TXIDS_MAX):
-            group = txids[at : at + EVENTS_TXIDS_MAX]
-            asked = asyncio.create_task(
-                self._ask(context, group, [waiter for waiter in waiting if waiter.txid in group])
-            )
-            self._asking.add(asked)
-            asked.add_done_callback(self._asking.discard)
+            self._close(group)
+            self._asked_at_s = context.clock.monotonic()
+            if not group.waiting:
+                return {}
+            hiro = context.upstream("hiro", HiroClient)
+            return value_or_raise(await hiro.transactions_with_events(sorted(group.txids), session)) or {}
+        finally:
+            group.calls = session.calls
+            self._close(group)
+            del self._asking[group]
 
-    def _take(self) -> list[_Waiter]:
-        waiting, self._waiting, self._gathering = self._waiting, [], None
-        return [waiter for waiter in waiting if not waiter.lookup.done()]
-
-    async def _ask(self, context: WorkContext, txids: Sequence[str], waiters: Sequence[_Waiter]) -> None:
-        session = request_session(context.logger)
-        try:
-            answer = await context.upstream("hiro", HiroClient).transactions_with_events(txids, session)
-            found = value_or_raise(answer) or {}
-        except Exception as error:  # noqa: BLE001 - each waiter raises it
-            _settle(waiters, session.calls)
-            _fail(waiters, error)
-        except asyncio.CancelledError:
-            _fail(waiters, ObjectReset("the object was reset while it asked Hiro"))
-            raise
-        else:
-            _settle(waiters, session.calls)
-            for waiter in waiters:
-                if not waiter.lookup.done():
-                    waiter.lookup.set_result(Lookup(found.get(waiter.txid), waiter.txid in found, waiter.cost))
-
-
-def _settle(waiters: Sequence[_Waiter], calls: int) -> None:
-    for waiter in waiters:
-        waiter.cost = calls / len(waiters)
-
-
-def _fail(waiters: Sequence[_Waiter], error: Exception) -> None:
-    for waiter in waiters:
-        if not waiter.lookup.done():
-            waiter.lookup.set_exception(error)
-
-
-def _retrieved(lookup: "asyncio.Future[Lookup]") -> None:
-    """Mark the error as retrieved, so a waiter that is gone does not cause a warning."""
-    if not lookup.cancelled():
-        lookup.exception()
+    def _close(self, group: _Group) -> None:
+        if self._group is group:
+            self._group = None
 
 
 class NoFact(Exception):
