@@ -24,7 +24,7 @@ from tocsin.shape import FreeForm
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.rules import Rules
 from tocsin.swaps.store import PUSHED, Candidate
-from tocsin.swaps.verify import ALONE_AFTER, Tally, Verifier, retry_later
+from tocsin.swaps.verify import ALONE_AFTER, Tally, Verifier, retry_ms
 from tocsin.upstream.answer import Gone, Limited, Malformed, Unauthorised
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
@@ -229,7 +229,7 @@ class QueueVerifier:
     async def _postpone(self, group: Sequence[Candidate], *, broken: bool) -> None:
         self.tally.failed += len(group)
         db, now = self._context.db, self._context.clock.now()
-        await db.batch(retry_later(db, group, now, attempts=int(broken)))
+        await db.batch(swap_store.postpone(db, group, now, retry_ms, attempts=int(broken)))
 
 
 def _groups(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:

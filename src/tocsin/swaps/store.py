@@ -11,7 +11,7 @@ forgotten update can make a total drift. This module reads, compares and rebuild
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -179,24 +179,30 @@ def in_parts(rows: Sequence[object]) -> list[str]:
     return [json.dumps(rows[first : first + ROWS_MAX]) for first in range(0, len(rows), ROWS_MAX)]
 
 
-def withdraw(db: Database, txids: Sequence[str]) -> list[Statement]:
+def withdraw(db: Database, txids: Sequence[str]) -> Statement:
     """Remove swaps that are no longer on chain; as candidates they may come back."""
-    return [db.prepare(SQL["forget_swaps"]).bind(json.dumps(txids))] if txids else []
+    return db.prepare(SQL["forget_swaps"]).bind(json.dumps(txids))
 
 
-def not_mined(db: Database, txids: Sequence[str]) -> list[Statement]:
+def not_mined(db: Database, txids: Sequence[str]) -> Statement:
     """Mark candidates that are in no block according to the chain: the record is complete without them."""
-    return [db.prepare(SQL["not_mined"]).bind(json.dumps(txids))] if txids else []
+    return db.prepare(SQL["not_mined"]).bind(json.dumps(txids))
 
 
-def dismiss(db: Database, txids: Sequence[str]) -> list[Statement]:
+def dismiss(db: Database, txids: Sequence[str]) -> Statement:
     """Remove candidates from the queue."""
-    return [db.prepare(SQL["forget_candidates"]).bind(json.dumps(txids))] if txids else []
+    return db.prepare(SQL["forget_candidates"]).bind(json.dumps(txids))
 
 
-def postpone(db: Database, txids: Sequence[str], due_at: int, *, attempts: int = 0) -> list[Statement]:
-    """Verify candidates later."""
-    return [db.prepare(SQL["postpone"]).bind(attempts, due_at, json.dumps(txids))] if txids else []
+def postpone(
+    db: Database, candidates: Iterable[Candidate], now: int, wait_ms: Callable[[Candidate], int], *, attempts: int
+) -> list[Statement]:
+    """Verify candidates later, and count attempts."""
+    waits: dict[int, list[str]] = {}
+    for candidate in candidates:
+        waits.setdefault(wait_ms(candidate), []).append(candidate.txid)
+    sql = SQL["postpone"]
+    return [db.prepare(sql).bind(attempts, now + wait, json.dumps(txids)) for wait, txids in waits.items()]
 
 
 async def due(db: Database, now: int, limit: int, pushed_max: int | None = None) -> list[Candidate]:

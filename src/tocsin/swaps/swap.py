@@ -106,7 +106,7 @@ def net_of_changes(transaction: Transaction, changes: Iterable[BalanceChange]) -
 
 def may_have_fees(net: Net) -> bool:
     """Return whether the events must decide: several assets were given, and one was received."""
-    return gives_several(net) and len(_gotten(net)) == 1
+    return gives_several(net) and len(_received(net)) == 1
 
 
 def gives_several(net: Net) -> bool:
@@ -137,13 +137,13 @@ def possible_fees(
 def swap_of(moves: Moves) -> Swap | NoSwap:
     net = moves.net
     given = [asset for asset in _given(net) if asset not in moves.fees]
-    gotten = _gotten(net)
-    if len(given) != 1 or len(gotten) != 1:
+    received = _received(net)
+    if len(given) != 1 or len(received) != 1:
         return NoSwap("incomplete_events", _why_none(net, moves.fees), net)
     if max(map(abs, net.values())) > AMOUNT_MAX:
         return NoSwap("invalid_amount", "an amount has more than 40 digits", net)
     fees = {asset: -net[asset] for asset in sorted(moves.fees)}
-    return Swap(given[0], -net[given[0]], gotten[0], net[gotten[0]], fees)
+    return Swap(given[0], -net[given[0]], received[0], net[received[0]], fees)
 
 
 def provider_of(argument: str | None) -> str | None:
@@ -190,7 +190,7 @@ def _given(net: Net) -> list[str]:
     return [asset for asset, change in net.items() if change < 0]
 
 
-def _gotten(net: Net) -> list[str]:
+def _received(net: Net) -> list[str]:
     return [asset for asset, change in net.items() if change > 0]
 
 
@@ -199,14 +199,14 @@ def _moved(net: Net) -> Net:
 
 
 def _why_none(net: Net, fees: frozenset[str]) -> str:
-    given, gotten = len(_given(net)), len(_gotten(net))
-    if given == gotten == 0:
+    given, received = len(_given(net)), len(_received(net))
+    if given == received == 0:
         return "no token changed hands for the sender"
-    if gotten == 0:
+    if received == 0:
         return f"the sender gave {_count(given)} and got nothing"
     if given == 0:
-        return f"the sender got {_count(gotten)} and gave nothing"
-    shown = f"the sender gave {_count(given)} and got {_count(gotten)}"
+        return f"the sender got {_count(received)} and gave nothing"
+    shown = f"the sender gave {_count(given)} and got {_count(received)}"
     if fees and len(fees) == given:
         return f"{shown}, and nobody who received one gave anything: it is unclear which one was swapped"
     return f"{shown}: a swap has one of each, besides fees"

@@ -16,10 +16,10 @@ Emits `swap.refused`, `swap.withdrawn`, `candidate.dismissed`.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.types import JSON, Database, Statement
+from holdfast.types import JSON
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import WorkContext
 from tocsin.shape import FreeForm
@@ -223,7 +223,7 @@ class Verifier:
         statements = [
             *recording,
             *swap_store.refuse(db, findings.refusals, self._rules, now),
-            *retry_later(db, queued, now, attempts=1),
+            *swap_store.postpone(db, queued, now, retry_ms, attempts=1),
         ]
         tally = Tally(pending=len(findings.undecided))
         tally.reasons.update(refusal.code for refusal in findings.refusals)
@@ -250,11 +250,15 @@ class Verifier:
             for candidate in unmined
             if now - candidate.added_at >= DISMISS_AFTER_MS or (candidate.txid in unknown and _is_invented(candidate))
         ]
-        statements = swap_store.withdraw(db, recorded)
-        statements += _postponed(db, unmined, now)
-        statements += swap_store.not_mined(db, [each.txid for each in unmined if _is_nowhere(each, unknown)])
-        statements += swap_store.dismiss(db, [candidate.txid for candidate in gone])
-        await db.batch(statements)
+        nowhere = [each.txid for each in unmined if _is_nowhere(each, unknown)]
+        await db.batch(
+            [
+                swap_store.withdraw(db, recorded),
+                *swap_store.postpone(db, unmined, now, _wait_ms, attempts=1),
+                swap_store.not_mined(db, nowhere),
+                swap_store.dismiss(db, [candidate.txid for candidate in gone]),
+            ]
+        )
         for txid in recorded:
             logger.warning("swap.withdrawn", txid=txid, reason="it is no longer on the canonical chain")
         for candidate in gone:
@@ -265,7 +269,7 @@ class Verifier:
         """Ask again for transactions whose rows cannot be read: they are neither withdrawn nor dismissed."""
         if unreadable:
             db = self._context.db
-            await db.batch(_postponed(db, unreadable, self._context.clock.now()))
+            await db.batch(swap_store.postpone(db, unreadable, self._context.clock.now(), _wait_ms, attempts=1))
         return Tally(failed=len(unreadable))
 
 
@@ -423,17 +427,9 @@ def shows_nothing(found: TransactionWithEvents) -> bool:
     return found.events is not None and not found.events
 
 
-def retry_later(db: Database, candidates: Iterable[Candidate], now: int, *, attempts: int) -> list[Statement]:
-    """Postpone candidates about which nothing is known: a short time at first, then longer."""
-    waits: dict[int, list[str]] = {}
-    for candidate in candidates:
-        wait_ms = RETRY_MS[min(candidate.attempts, len(RETRY_MS) - 1)]
-        waits.setdefault(wait_ms, []).append(candidate.txid)
-    return [
-        statement
-        for wait_ms, txids in waits.items()
-        for statement in swap_store.postpone(db, txids, now + wait_ms, attempts=attempts)
-    ]
+def retry_ms(candidate: Candidate) -> int:
+    """Return how long to wait when nothing is known: a short time at first, then longer."""
+    return RETRY_MS[min(candidate.attempts, len(RETRY_MS) - 1)]
 
 
 def _is_nowhere(candidate: Candidate, unknown: Collection[str]) -> bool:
@@ -446,15 +442,8 @@ def _is_invented(candidate: Candidate) -> bool:
     return candidate.rank == PUSHED and candidate.attempts >= PUSHED_LOOKS_MAX - 1
 
 
-def _postponed(db: Database, candidates: Iterable[Candidate], now: int) -> list[Statement]:
-    """Postpone candidates that are not on chain now, or whose rows cannot be read."""
-    statements = []
-    for each in candidates:
-        statements += swap_store.postpone(db, [each.txid], now + _wait_ms(each), attempts=1)
-    return statements
-
-
 def _wait_ms(candidate: Candidate) -> int:
+    """Return how long to wait for a candidate that is not on chain now, or whose row cannot be read."""
     return min(WAIT_MAX_MS, PENDING_MS << min(candidate.attempts, 20))
 
 
