@@ -33,7 +33,7 @@ from tocsin.app import Parts, Platform, build
 from tocsin.fetch import Fetch
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.scheduler.types import RunRecord
+from tocsin.scheduler.types import RunFilter, RunRecord
 from tocsin.settings import Settings
 from tocsin.swaps.feed import follow_network_tasks
 from tocsin.swaps.rules import Rules, built_in
@@ -171,7 +171,7 @@ class Service:
 
     async def new_runs(self, task: str) -> list[RunRecord]:
         """The runs that have ended since the last call, oldest first; a hundred at most."""
-        runs = (await self.stub().runs(task, 100)).runs
+        runs = (await self.stub().runs(RunFilter(task, 100))).runs
         new = [run for run in reversed(runs) if run.outcome != "running" and run.id > self._last_run]
         self._last_run = max((run.id for run in new), default=self._last_run)
         return new

@@ -16,6 +16,7 @@ from support.local_store import open_competition
 from support.scheduler import Job, scheduler
 from tocsin.app import tasks
 from tocsin.scheduler.task import Task
+from tocsin.scheduler.types import RunFilter
 from tocsin.settings import Settings
 
 RECIPE = Path(__file__).parents[1] / "docs" / "tasks.md"
@@ -110,5 +111,5 @@ async def test_a_third_job_is_a_file_and_a_line(tmp_path: Path) -> None:
         assert status.tasks["agents"].upstream is None
         assert status.tasks["agents"].title == "Number of agents"
         assert refreshed.summary["agents"] == 1
-        assert len((await made.client().runs("agents", 50)).runs) == 4
+        assert len((await made.client().runs(RunFilter("agents", 50))).runs) == 4
         assert {task.problem for task in status.tasks.values()} == {None}

@@ -35,6 +35,7 @@ from support.tocsin_command import tocsin_here
 from tocsin.app import App, Parts, Platform, Process, build, tasks
 from tocsin.commands.files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.types import RunFilter
 from tocsin.settings import AccessKey, Settings
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +105,7 @@ class World:
         await self.simulator.clock.sleep(20)
 
     async def runs(self, task: str) -> int:
-        runs = (await self.app.scheduler().runs(task, 500)).runs
+        runs = (await self.app.scheduler().runs(RunFilter(task, 500))).runs
         assert all(run.outcome == "ok" for run in runs), runs
         return len(runs)
 

@@ -64,7 +64,7 @@ def receiving() -> Iterator[Receiver]:
 def ended(workerd: Workerd, task: str) -> dict[str, Any]:
     """The first run of a task that has ended."""
     while True:
-        for run in workerd.call("SCHEDULER", "v1", "runs", task)["runs"]:
+        for run in workerd.call("SCHEDULER", "v1", "runs", {"task": task})["runs"]:
             if run["outcome"] != "running":
                 return dict(run)
         time.sleep(0.05)

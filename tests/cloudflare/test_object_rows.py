@@ -20,7 +20,7 @@ def test_a_wake_reads_no_more_rows_with_a_full_history(tmp_path: Path) -> None:
         workerd.kill()
         workerd.start()
         rows = workerd.native_call("SCHEDULER", "v1", "rows_read")
-        history = workerd.call("SCHEDULER", "v1", "runs", None, 1)["runs"]
+        history = workerd.call("SCHEDULER", "v1", "runs", {"limit": 1})["runs"]
 
     assert history[0]["id"] >= RUNS
     assert 5 < rows <= 20

@@ -45,7 +45,7 @@ async def test_a_refresh_runs_the_task_and_returns_its_result(platform: Platform
         prices = await world.call("v1", "refresh_now", "tenero")
         sweep = await world.call("v1", "refresh_now", "sweep")
         status = await world.call("v1", "status")
-        runs = (await world.call("v1", "runs", "sweep", 1))["runs"]
+        runs = (await world.call("v1", "runs", {"task": "sweep", "limit": 1}))["runs"]
     assert prices["run"]["outcome"] == "ok", prices
     assert prices["tokensAttempted"] > 0
     assert sweep["contractsScanned"] > 0
@@ -82,7 +82,7 @@ async def test_mistakes_get_the_same_sentences(platform: Platform) -> None:
         with pytest.raises(
             UsageError, match=r"^there is no task 'all': give one of tenero, feed, sweep, board, snapshot, rounds$"
         ):
-            await world.call("v1", "runs", "all")
+            await world.call("v1", "runs", {"task": "all"})
         with pytest.raises(UsageError, match=r"^That time is past: it is \d{4}-\d\d-\d\d \d\d:\d\d UTC now\. Give one"):
             await world.call("v1", "pause_until", 1)
         with pytest.raises(UsageError, match=r"^That is too far ahead for a pause\. Give one at most 7 days ahead"):

@@ -23,6 +23,7 @@ from support.task_run import count_trades
 from tocsin.fetch import FetchResponse
 from tocsin.prices.refresh import EMPTY_RESULT, refresh_prices_task
 from tocsin.prices.store import STATIC_TOKENS, get_cached_token_prices, tracked_tokens, traded_tokens
+from tocsin.scheduler.types import RunFilter
 from tocsin.settings import Settings
 from tocsin.upstream.budget import Quota
 
@@ -164,7 +165,7 @@ async def test_a_retry_after_beyond_the_slice_holds_the_task_back(tmp_path: Path
         await asyncio.sleep(0.5)
         status = await made.client().status()
         await asyncio.sleep(20)
-        runs = (await made.client().runs(None, 50)).runs
+        runs = (await made.client().runs(RunFilter(None, 50))).runs
 
         assert status.next_run_after["tenero"] == asked_at[0] + 5_000
         assert {run.outcome for run in runs} == {"limited"}
@@ -190,7 +191,7 @@ async def test_a_run_that_was_cut_off_at_once_has_a_whole_result(tmp_path: Path)
         again_at = status.tasks["tenero"].next_due_at
         await asyncio.sleep(60)
     async with priced(tmp_path, silence, 0, clock) as (made, _db, _kv):
-        after_crash = (await made.client().runs("tenero", 50)).runs[1]
+        after_crash = (await made.client().runs(RunFilter("tenero", 50))).runs[1]
 
     assert status.last_result["tenero"] == {**expected, "durationMs": 240_000}
     assert status.tasks["tenero"].run_counts == {"failed": 1}

@@ -10,9 +10,9 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.testing.virtual_time import START_MS, VirtualClock
 from support.scheduler import MINUTE, Job, Scheduler, ended_run, prices, run_entries, scheduler
-from tocsin.scheduler.history import RunQuery, _numbered, counted, day_of
+from tocsin.scheduler.history import _numbered, counted, day_of
 from tocsin.scheduler.task import TaskContext, TaskResult
-from tocsin.scheduler.types import DayTotals, RunRecord, TaskTotals
+from tocsin.scheduler.types import DayTotals, RunFilter, RunRecord, TaskTotals
 
 DAY = 24 * 3_600_000
 HOUR = 3_600_000
@@ -127,7 +127,7 @@ async def test_all_runs_are_found_page_by_page(tmp_path: Path) -> None:
             while True:
                 names = ("outcome", "since", "trigger", "until")
                 outcome, since, trigger, until = (query.get(name) for name in names)
-                page = await client.runs(query.get("task"), limit, outcome, since, cursor, trigger, until)
+                page = await client.runs(RunFilter(query.get("task"), limit, outcome, since, cursor, trigger, until))
                 found.append([run.id for run in page.runs])
                 if page.next is None:
                     return found
@@ -216,7 +216,7 @@ async def test_runs_of_an_unknown_task_are_refused_with_the_names(tmp_path: Path
     """An empty list would look like a task that never ran."""
     async with scheduler(tmp_path, prices()) as made:
         with pytest.raises(UsageError, match=r"^there is no task 'price': give one of tenero$"):
-            await made.stub().runs("price")
+            await made.stub().runs({"task": "price"})
 
 
 def test_a_damaged_number_counts_nothing() -> None:
@@ -244,8 +244,8 @@ def test_a_day_begins_at_midnight_utc() -> None:
 
 def test_a_query_includes_its_until() -> None:
     """`until` is included."""
-    assert RunQuery(until=START_MS).fits(ended_run(1))
-    assert not RunQuery(until=START_MS - 1).fits(ended_run(1))
+    assert RunFilter(until=START_MS).fits(ended_run(1))
+    assert not RunFilter(until=START_MS - 1).fits(ended_run(1))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ async def test_without_a_limit_fifty_runs_and_thirty_days_are_shown(tmp_path: Pa
     async with scheduler(tmp_path, prices(), clock=clock, stored=entries, arm=False) as made:
         runs = await made.stub().runs()
         days_shown = await made.stub().days()
-        none = (await made.stub().runs(None, 0), await made.stub().days(0))
+        none = (await made.stub().runs({"limit": 0}), await made.stub().days(0))
 
     assert [run["id"] for run in runs["runs"]] == list(range(70, 20, -1))
     assert runs["next"] == 21
@@ -281,7 +281,11 @@ async def test_a_page_that_ends_with_the_first_run_has_no_next(tmp_path: Path) -
     entries = many_runs(1, 4, START_MS, 1_000)
     async with scheduler(tmp_path, prices(), clock=clock, stored=entries, arm=False) as made:
         client = made.client()
-        pages = [await client.runs(None, 4), await client.runs(None, 3), await client.runs(None, 9, before=2)]
+        pages = [
+            await client.runs(RunFilter(None, 4)),
+            await client.runs(RunFilter(None, 3)),
+            await client.runs(RunFilter(None, 9, before=2)),
+        ]
 
     assert [page.next for page in pages] == [None, 2, None]
     assert [run.id for run in pages[2].runs] == [1]
@@ -344,8 +348,8 @@ async def test_one_query_reads_a_limited_number_of_runs(tmp_path: Path, monkeypa
     clock = VirtualClock(START_MS + DAY)
     runs = many_runs(1, 52, START_MS + 1_000, 1_000)
     async with scheduler(tmp_path, prices(), clock=clock, stored=runs, arm=False) as made:
-        first = await made.client().runs(None, 50, "failed")
-        rest = await made.client().runs(None, 50, None, None, first.next)
+        first = await made.client().runs(RunFilter(None, 50, "failed"))
+        rest = await made.client().runs(RunFilter(None, 50, None, None, first.next))
 
     assert (first.runs, first.next) == ([], 3)
     assert [run.id for run in rest.runs] == [2, 1]

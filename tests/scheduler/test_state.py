@@ -19,7 +19,7 @@ from support.scheduler import MINUTE, Job, Scheduler, ended_run, prices, run_ent
 from support.scripted_fetch import ScriptedFetch, always, response
 from support.stored_states import QUOTAS, jobs, refresh_prices, stored_state, write_state
 from tocsin.scheduler.state import SchedulerState, TaskState
-from tocsin.scheduler.types import LastError, RunRecord
+from tocsin.scheduler.types import LastError, RunFilter, RunRecord
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.windows import DAY_MS
 
@@ -255,7 +255,7 @@ def test_no_stored_value_keeps_the_scheduler_from_starting(
         await store_entries(directory, clock, entries)
         async with started(directory, clock) as (made, _job):
             await made.status()
-            await made.client().runs(None, 500)
+            await made.client().runs(RunFilter(None, 500))
             await made.client().resume()
             assert (await made.client().refresh("tenero")).run.outcome in {"ok", "failed"}
             status = await made.status()

@@ -13,6 +13,7 @@ from tocsin.commands.rows import TableCounts
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.history import EventLog
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.types import RunFilter
 from tocsin.swaps import explain
 from tocsin.swaps.rules import Check, checks
 
@@ -56,8 +57,8 @@ def page_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second page of runs begins where the first one did."""
     real = SchedulerClient.runs
 
-    async def runs(self: SchedulerClient, task: str | None, limit: int, *_others: Any) -> Any:
-        return await real(self, task, limit)
+    async def runs(self: SchedulerClient, query: RunFilter) -> Any:
+        return await real(self, RunFilter(query.task, query.limit))
 
     monkeypatch.setattr(SchedulerClient, "runs", runs)
 

@@ -22,7 +22,7 @@ from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult
-from tocsin.scheduler.types import Outcome, RunRecord, Status
+from tocsin.scheduler.types import Outcome, RunFilter, RunRecord, Status
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.upstream.budget import Quota
@@ -133,7 +133,7 @@ class Scheduler:
 
     async def runs(self, task: str | None = None, limit: int = 50) -> list[RunRecord]:
         """The newest runs."""
-        return (await self.client().runs(task, limit)).runs
+        return (await self.client().runs(RunFilter(task, limit))).runs
 
     def reset(self, name: str = "v1") -> None:
         """Reset the object, as the platform does after `ctx.abort()` or a failed commit."""

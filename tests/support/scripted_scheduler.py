@@ -26,6 +26,7 @@ from tocsin.scheduler.types import (
     Resumed,
     RunDetail,
     RunError,
+    RunFilter,
     RunLine,
     RunLines,
     RunList,
@@ -96,25 +97,15 @@ class ScriptedScheduler:
         self.show(paused_until=None)
         return Resumed("v1", resumed=True, task=task).to_json()
 
-    async def runs(
-        self,
-        task: str | None,
-        limit: int,
-        outcome: str | None = None,
-        since: int | None = None,
-        before: int | None = None,
-        trigger: str | None = None,
-        until: int | None = None,
-    ) -> JSON:
-        self._called("runs", task, limit, outcome, since, before, trigger, until)
-        if task not in {None, *self.shown.tasks}:
-            raise UsageError(f"there is no task {task!r}: give one of tenero, sweep")
-        runs = [
-            run
-            for run in self.history
-            if task in {None, run.task} and outcome in {None, run.outcome} and run.id < (before or 10**9)
-        ]
-        return RunList("v1", runs[:limit], runs[limit - 1].id if len(runs) > limit else None).to_json()
+    async def runs(self, query: dict[str, Any] | None = None) -> JSON:
+        self._called("runs", query)
+        asked = RunFilter.from_json(query or {})
+        if asked.task not in {None, *self.shown.tasks}:
+            raise UsageError(f"there is no task {asked.task!r}: give one of tenero, sweep")
+        runs = [run for run in self.history if asked.fits(run) and run.id < (asked.before or 10**9)]
+        return RunList(
+            "v1", runs[: asked.limit], runs[asked.limit - 1].id if len(runs) > asked.limit else None
+        ).to_json()
 
     async def run(self, number: int) -> JSON:
         self._called("run", number)

@@ -22,7 +22,7 @@ from tocsin.rounds.actions import round_jobs
 from tocsin.rounds.task import feed_runs, rounds_task
 from tocsin.scheduler.config import AlertTarget
 from tocsin.scheduler.health import HealthSnapshot, health_of
-from tocsin.scheduler.types import Health, RunRecord
+from tocsin.scheduler.types import Health, RunFilter, RunRecord
 from tocsin.settings import Settings
 from tocsin.swaps.feed import follow_network_tasks
 from tocsin.swaps.rules import Rules, built_in
@@ -118,7 +118,7 @@ class Service:
 
     async def runs(self, task: str) -> list[RunRecord]:
         """Return the runs that ended, oldest first."""
-        runs = (await self.scheduler.client().runs(task, 500)).runs
+        runs = (await self.scheduler.client().runs(RunFilter(task, 500))).runs
         return [run for run in reversed(runs) if run.outcome != "running"]
 
     async def missing(self) -> int:

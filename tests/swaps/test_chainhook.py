@@ -19,6 +19,7 @@ from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.app import tasks
 from tocsin.scheduler.task import WorkContext
+from tocsin.scheduler.types import RunFilter
 from tocsin.settings import Settings
 from tocsin.stacks import HookStatus
 from tocsin.swaps.chainhook import problem_of, receive, watch_chainhook_tasks
@@ -157,7 +158,7 @@ async def test_a_limited_hiro_holds_the_watch_back(tmp_path: Path) -> None:
     async with watching(tmp_path) as (made, simulator):
         simulator.faults.add(SimulatedFault(kind="limited", retry_after=1_800))
         await asyncio.sleep(60)
-        runs = (await made.client().runs("chainhook", 1)).runs
+        runs = (await made.client().runs(RunFilter("chainhook", 1))).runs
 
     assert runs[0].outcome == "limited"
     assert made.log.of("chainhook.interrupted") == []

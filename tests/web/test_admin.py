@@ -44,6 +44,7 @@ from tocsin.scheduler.types import (
     Completeness,
     Paused,
     Reloaded,
+    RunFilter,
     SchedulerOverview,
 )
 from tocsin.swaps.proof import SWITCHED_OFF
@@ -339,7 +340,7 @@ async def test_the_cron_route_runs_the_sweep(tmp_path: Path) -> None:
 
         assert refused.status == 401
         assert done.json()["contractsRead"] == 40
-        assert [run.task for run in (await made.client().runs(None, 9, trigger="refresh")).runs] == ["sweep"]
+        assert [run.task for run in (await made.client().runs(RunFilter(None, 9, trigger="refresh"))).runs] == ["sweep"]
 
 
 async def test_the_cron_route_has_a_retry_after(tmp_path: Path) -> None:
@@ -606,7 +607,7 @@ async def test_the_run_history(tmp_path: Path) -> None:
         everything = await made.ask(f"{PATH}/runs", headers=KEY)
         one = await made.ask(f"{PATH}/runs?task=tenero&limit=1", headers=KEY)
 
-        assert everything.json() == (await made.client().runs(None, 50)).to_json()
+        assert everything.json() == (await made.client().runs(RunFilter(None, 50))).to_json()
         runs = everything.json()["runs"]
         assert {"sweep", "tenero"} <= {run["task"] for run in runs}
         assert (everything.json()["name"], everything.json()["next"]) == ("v1", None)
@@ -652,7 +653,7 @@ async def test_one_run(tmp_path: Path) -> None:
     async with tocsin_in(tmp_path) as made:
         made.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
         await made.act("action=refresh&task=sweep")
-        [run] = (await made.client().runs("sweep", 9, trigger="refresh")).runs
+        [run] = (await made.client().runs(RunFilter("sweep", 9, trigger="refresh"))).runs
 
         found = await made.ask(f"{PATH}/runs/{run.id}", headers=KEY)
         unknown = await made.ask(f"{PATH}/runs/800", headers=KEY)

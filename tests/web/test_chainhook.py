@@ -22,6 +22,7 @@ from support.whole_service import ALERT_URL, Webhook
 from support.world import CHAINHOOK_SECRET, FAILING, JSON_TYPE, OLD_CHAINHOOK_SECRET, Tocsin, tocsin_in
 from tocsin.errors import OtherNetwork
 from tocsin.scheduler.health import HealthSnapshot, health_of
+from tocsin.scheduler.types import RunFilter
 from tocsin.swaps import chainhook
 from tocsin.swaps.submit import RECEIVE, VERIFY_QUEUED
 
@@ -287,7 +288,7 @@ async def woken_by(made: Tocsin, body: bytes, within_s: int = 54) -> tuple[Answe
     pushed_at = made.clock.now()
     answer = await made.post(CHAINHOOK, body, BEARER)
     await made.clock.sleep(within_s)
-    ran = {run.task for run in (await made.client().runs(None, 50, since=pushed_at)).runs}
+    ran = {run.task for run in (await made.client().runs(RunFilter(None, 50, since=pushed_at))).runs}
     return answer, ran & {"feed", "sweep"}
 
 

@@ -16,6 +16,7 @@ from tocsin.scheduler.types import (
     RefreshResult,
     Resumed,
     RunDetail,
+    RunFilter,
     RunList,
     Status,
 )
@@ -56,18 +57,8 @@ class SchedulerClient:
     async def resume(self, task: str | None = None, by: AuditEntry | None = None) -> Resumed:
         return Resumed.from_json(await self._stub.resume(task, None if by is None else by.to_json()))
 
-    async def runs(
-        self,
-        task: str | None,
-        limit: int,
-        outcome: str | None = None,
-        since: int | None = None,
-        before: int | None = None,
-        trigger: str | None = None,
-        until: int | None = None,
-    ) -> RunList:
-        found = await self._stub.runs(task, limit, outcome, since, before, trigger, until)
-        return RunList.from_json(found)
+    async def runs(self, query: RunFilter) -> RunList:
+        return RunList.from_json(await self._stub.runs(query.to_json()))
 
     async def run(self, number: int) -> RunDetail:
         return RunDetail.from_json(await self._stub.run(number))

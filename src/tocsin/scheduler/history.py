@@ -13,14 +13,14 @@ Also the newest events of the scheduler, for watchers, and a way to wait for mor
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from holdfast.types import JSON, Logger, Storage
 from tocsin.errors import MalformedShape
-from tocsin.scheduler.types import DayTotals, EventBatch, RunLines, RunRecord, SchedulerEvent, TaskTotals
+from tocsin.scheduler.types import DayTotals, EventBatch, RunFilter, RunLines, RunRecord, SchedulerEvent, TaskTotals
 from tocsin.shape import FreeForm
 from tocsin.upstream.windows import DAY_MS, HOUR_MS
 
@@ -109,27 +109,6 @@ def _sane(number: int) -> int:
     return number if 0 <= number <= COUNT_MAX else 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunQuery:
-    """Which runs: of a task, with an outcome, started by a trigger from `since` to `until`, numbered below `before`."""
-
-    task: str | None = None
-    limit: int = 50
-    outcome: str | None = None
-    since: int | None = None
-    before: int | None = None
-    trigger: str | None = None
-    until: int | None = None
-
-    def fits(self, run: RunRecord) -> bool:
-        return (
-            self.task in {None, run.task}
-            and self.outcome in {None, run.outcome}
-            and self.trigger in {None, run.trigger}
-            and (self.until is None or run.started_at <= self.until)
-        )
-
-
 class HistoryState(Protocol):
     """The part of the scheduler's state that belongs to the history."""
 
@@ -144,13 +123,14 @@ def read_runs(reader: EntryReader, stored: Mapping[str, JSON]) -> dict[int, RunR
 
 
 async def find_runs(
-    state: HistoryState, storage: Storage, logger: Logger, query: RunQuery
+    state: HistoryState, storage: Storage, logger: Logger, query: RunFilter
 ) -> tuple[list[RunRecord], int | None]:
     """The newest matching runs, and where to continue if there may be more."""
     found: list[RunRecord] = []
     scanned = 0
     below = read_to = state.run_seq + 1 if query.before is None else query.before
-    page_size = min(query.limit, PAGE_RUNS)  # enough if every run matches
+    limit = max(1, query.limit)
+    page_size = min(limit, PAGE_RUNS)  # enough if every run matches
     while stored := await storage.list(prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=page_size):
         for number, run in read_runs(EntryReader(storage, logger), stored).items():
             if query.since is not None and run.started_at < query.since:
@@ -158,7 +138,7 @@ async def find_runs(
             below, scanned = min(below, number), scanned + 1
             if query.fits(run):
                 found.append(run)
-            if len(found) >= query.limit or scanned >= SCANNED_MAX:
+            if len(found) >= limit or scanned >= SCANNED_MAX:
                 return found, below if below > 1 else None
         read_to = min(map(run_number, stored))  # decreases with every page, whatever is stored
         page_size = PAGE_RUNS

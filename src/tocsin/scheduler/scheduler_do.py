@@ -25,7 +25,6 @@ from tocsin.scheduler.health import TaskFacts, is_failing, is_overdue, task_heal
 from tocsin.scheduler.history import (
     EntryReader,
     EventLog,
-    RunQuery,
     find_run,
     find_runs,
     prepare_history,
@@ -51,6 +50,7 @@ from tocsin.scheduler.types import (
     RefreshRun,
     Resumed,
     RunDetail,
+    RunFilter,
     RunList,
     RunRecord,
     Status,
@@ -239,21 +239,12 @@ class SchedulerDO(DurableObject):
         await self._audit.record(by, resume)
         return Resumed(self.ctx.id.name, resumed=True, task=task).to_json()
 
-    async def runs(
-        self,
-        task: str | None = None,
-        limit: int = 50,
-        outcome: str | None = None,
-        since: int | None = None,
-        before: int | None = None,
-        trigger: str | None = None,
-        until: int | None = None,
-    ) -> FreeForm:
-        """Runs of all tasks or of one, newest first. `before` is the `next` of the previous answer."""
-        if task is not None:
-            self._check_known(task)
-        query = RunQuery(task, max(1, limit), outcome, since, before, trigger, until)
-        found = await find_runs(self._state, self.ctx.storage, self.env.logger, query)
+    async def runs(self, query: FreeForm | None = None) -> FreeForm:
+        """Runs of all tasks or of one, newest first; `query` is a `RunFilter`."""
+        asked = RunFilter.from_json(query or {})
+        if asked.task is not None:
+            self._check_known(asked.task)
+        found = await find_runs(self._state, self.ctx.storage, self.env.logger, asked)
         return RunList(self.ctx.id.name, *found).to_json()
 
     async def run(self, number: int) -> FreeForm:

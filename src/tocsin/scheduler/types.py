@@ -121,6 +121,27 @@ class RunList(Shape):
 
 
 @dataclass(frozen=True, slots=True)
+class RunFilter(Shape):
+    """Which runs: of a task, with an outcome, started by a trigger from `since` to `until`, numbered below `before`."""
+
+    task: str | None = None
+    limit: int = 50
+    outcome: str | None = None
+    since: int | None = None
+    before: int | None = None
+    trigger: str | None = None
+    until: int | None = None
+
+    def fits(self, run: RunRecord) -> bool:
+        return (
+            self.task in {None, run.task}
+            and self.outcome in {None, run.outcome}
+            and self.trigger in {None, run.trigger}
+            and (self.until is None or run.started_at <= self.until)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Progress(Shape):
     """A run under way; `run` is its number."""
 

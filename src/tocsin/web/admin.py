@@ -36,6 +36,7 @@ from tocsin.scheduler.types import (
     Reloaded,
     Resumed,
     RunDetail,
+    RunFilter,
     RunList,
     SchedulerEvent,
     SchedulerOverview,
@@ -306,13 +307,10 @@ class AdminRoutes:
 
         `next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.
         """
-        scheduler, each = self._deps.scheduler(), query
-        return await _refused_as(
-            "bad_task",
-            lambda: scheduler.runs(
-                each.task, each.limit, each.outcome, each.since, each.cursor, each.trigger, each.until
-            ),
-        )()
+        wanted = RunFilter(
+            query.task, query.limit, query.outcome, query.since, query.cursor, query.trigger, query.until
+        )
+        return await _refused_as("bad_task", lambda: self._deps.scheduler().runs(wanted))()
 
     @get(
         f"{_SCHEDULER}/runs/{{number}}",
