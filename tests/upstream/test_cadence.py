@@ -129,6 +129,8 @@ def test_the_cadence_is_stretched_to_what_the_month_has_left() -> None:
     assert kept.effective_ms == 300_000
     assert overdraft(world.plan, modest) is None
     assert "113968 calls per month, the plan has 10000" in str(overdraft(world.plan, greedy))
+    shared = replace(world.plan, request_share=0.6)  # half of it is for look-ups of other programs
+    assert "113968 calls per month, the plan has 5000" in str(overdraft(shared, greedy))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -390,3 +391,19 @@ async def test_the_simulator_counts_a_contract_call_twice() -> None:
     asked = SimulatedRequest("POST", CALL.removeprefix(BASE), body=b'{"sender":"SP1","arguments":[]}')
     reply = simulator.handle("hiro", asked).reply
     assert reply.headers["x-ratelimit-cost-stacks"] == "2"
+
+
+async def test_a_program_may_ask_more_at_once_than_a_visitor(tmp_path: Path) -> None:
+    """A page of a site may need a hundred answers: its key lifts the limits of one client, a wrong one does not."""
+
+    def slow(simulator: Simulator) -> SimulatedFetch:
+        return SimulatedFetch(simulator, latency_s=1.0)
+
+    async with opened(tmp_path, fetch=slow, reads_per_minute=30) as made:
+        targets = [f"{BASE}/v1/names/name{number}.btc" for number in range(100)]
+        answers = await asyncio.gather(*[made.get(target, **SITE) for target in targets])
+        more = [(await made.get(target, **SITE)).status for target in targets * 3]
+        wrong = await made.get(targets[0], **{"x-api-key": "a-wrong-key-of-nobody"})
+    assert Counter(answer.status for answer in answers) == {404: 100}
+    assert Counter(more) == {404: 300}
+    assert (wrong.status, wrong.json()["code"]) == (429, "too_many_requests")

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from holdfast.errors import BindingMissing, UsageError
 from holdfast.types import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
@@ -290,8 +291,8 @@ class SchedulerDO(DurableObject):
         """Answer a question of another program to an upstream, in the budget's request lane."""
         lookup = Lookup.from_json(asked)
         session = request_session(self.env.logger.bind(key=lookup.key), self._state.measures.call_answered)
-        client = self._upstreams.client(lookup.upstream)
-        return (await self.env.look_ups.answer(client, lookup, session, self.env.clock)).to_json()
+        client: Any = self._upstreams.clients[lookup.upstream]  # the one that tasks use, around the one that calls
+        return (await self.env.look_ups.answer(client.client, lookup, session, self.env.clock)).to_json()
 
     async def reload(self) -> None:
         """Adopt the environment's tasks. A run under way keeps the task it began with."""

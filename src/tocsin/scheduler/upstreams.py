@@ -3,14 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from holdfast.errors import BindingMissing
 from holdfast.types import JSON, Storage
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.state import SchedulerState, budget_key
 from tocsin.scheduler.task import Task
 from tocsin.shape import camel_case
 from tocsin.upstream.budget import Budget, BudgetStatus, Cadence, Demand, cadences, overdraft, usual_calls
-from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.limiter import BudgetEvent, BudgetLimiter, restored_budget
 
 NO_UPSTREAM = "as configured: it makes no calls"
@@ -33,13 +31,6 @@ class UpstreamSet:
             name: source.connect(env.fetch, self._limiters[name], env.clock, env.random, _key_ignored(name, on_change))
             for name, source in env.upstreams.items()
         }
-
-    def client(self, upstream: str) -> UpstreamClient:
-        """The client behind the one that tasks use."""
-        client = getattr(self.clients.get(upstream), "client", None)
-        if not isinstance(client, UpstreamClient):
-            raise BindingMissing(f"There is no upstream {upstream!r} in this deployment.")
-        return client
 
     def closed_until(self, upstream: str | None) -> int | None:
         """Until when an upstream is left alone after a 429 (unix ms)."""

@@ -450,9 +450,11 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], now: int) -> dict[st
 
 
 def overdraft(plan: Quota, demands: Mapping[str, Demand]) -> str | None:
-    """A sentence if the tasks need more calls than the whole plan has; None if they fit."""
+    """A sentence if the tasks need more calls than the plan has without those for look-ups; None if they fit."""
     wanted = sum(demand.calls_per_ms for demand in demands.values())
-    for limit, window, length_ms in ((plan.minute, "minute", MINUTE_MS), (plan.month, "month", MONTH_MS)):
+    of_lookups = max(0.0, plan.request_share - REQUEST_SHARE)
+    month = None if plan.month is None else int(plan.month * (1 - of_lookups))
+    for limit, window, length_ms in ((plan.minute, "minute", MINUTE_MS), (month, "month", MONTH_MS)):
         if limit is not None and wanted * length_ms > limit:
             names = " and ".join(sorted(demands))
             return (

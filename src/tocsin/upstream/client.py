@@ -447,7 +447,8 @@ class UpstreamClient:
                 "body_start": self._shown(response.body[:TEXT_START_BYTES].decode(errors="replace")),
             }
         logger = call.session.logger
-        write = logger.warning if isinstance(answer, Limited | Unavailable) else logger.error
+        passing = isinstance(answer, Limited | Unavailable) or (call.relayed and isinstance(answer, BadRequest))
+        write = logger.warning if passing else logger.error
         write("upstream.attempt_failed", **fields)
         return answer
 

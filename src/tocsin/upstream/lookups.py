@@ -4,9 +4,10 @@ They run inside the object, which owns the budget. Only facts are kept: an answe
 at most that there is nothing ("not found"). An answer that is no longer fresh is confirmed by its ETag, which costs a
 call too. The same question is asked once, however many wait for it.
 
-The calls are made in the request lane. Each program has a share of the lane, as clients that submit have; half of it
-is for what nobody has asked for lately, so confirming what is known cannot use up all of it. If there is no call left,
-or the upstream has no answer, the last answer is given, marked as stale, for up to a day; a "not found" never is.
+The calls are made in the request lane. Each program has a share of the lane, as clients that submit have. What nobody
+has asked for lately may use all of it; an answer that is just no longer fresh may be confirmed while half of it is
+left, and an older one while less is. If there is no call left, or the upstream has no answer, the last answer is given,
+marked as stale, for up to a day; a "not found" never is.
 
 The state lives as long as the process, within a bound of bytes; the answer that was not used for longest goes first.
 """
@@ -31,7 +32,6 @@ ANSWER_BYTES_MAX = BYTES_MAX // 16  # a longer one is given, but not kept
 ENTRY_BYTES = 500  # of memory, besides the texts
 ABSENT_S = 300
 STALE_MAX_S = 86_400
-CONFIRMING_SHARE = 0.5
 CONTRACT_CALL_COST = 2  # until a header says otherwise
 RETRY_S = 5
 Question: TypeAlias = tuple[str, str, str | None]  # upstream, path with query, body
@@ -72,12 +72,12 @@ class LookupAnswer(Shape):
     retry_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LookupUse(Shape):
     """What one program has used since the process started.
 
     `calls` were made for it, `hits` were answered without one. `stale` answers were given for lack of a new one;
-    `refused` ones had no call left, `failed` ones no usable answer.
+    `refused` ones had no call left, `failed` ones no usable answer. Mutable, because counting must be cheap.
     """
 
     lookups: int = 0
@@ -154,7 +154,9 @@ class LookUps:
         return answer
 
     def _wait_s(self, client: UpstreamClient, asked: Lookup, known: Kept | None, now_s: float) -> int:
-        share = asked.share * CONFIRMING_SHARE if _may_be_stale(known, now_s) else asked.share
+        share = asked.share
+        if _may_be_stale(known, now_s):  # the more is used, the older an answer must be: all of them age alike
+            share *= 1 - known.fresh_s / (2 * max(known.fresh_s, known.age_s(now_s)))
         return ceil(self._shares.wait_s([asked.key], client.calls_left(Lane.REQUEST), now_s, [share]))
 
     async def _ask(
@@ -205,16 +207,13 @@ class LookUps:
 
     def count(self, key: str, how: How, calls: int = 0) -> None:
         """Count a look-up of this program."""
-        use = self.uses.get(key) or LookupUse()
-        self.uses[key] = replace(
-            use,
-            lookups=use.lookups + 1,
-            calls=use.calls + calls,
-            hits=use.hits + (how == "hit"),
-            stale=use.stale + (how == "stale"),
-            refused=use.refused + (how == "refused"),
-            failed=use.failed + (how == "failed"),
-        )
+        use = self.uses.setdefault(key, LookupUse())
+        use.lookups += 1
+        use.calls += calls
+        use.hits += how == "hit"
+        use.stale += how == "stale"
+        use.refused += how == "refused"
+        use.failed += how == "failed"
 
 
 def _may_be_stale(known: Kept | None, now_s: float) -> TypeGuard[Kept]:

@@ -1,10 +1,10 @@
 """Limits on what one client may send: requests, reads, posts, guesses of a key, and the size of a body.
 
-A client is an IPv4 address, or an IPv6 /64 and its /48. All its requests are limited, whatever the path: how many
-begin in a minute, and how many are answered at a time. Reads and posts have lower limits of their own. Who sends the
-admin key has none of these limits, except for posts. The key is compared only when a limit is reached, and a wrong one
-counts as a guess. A client that has used up its guesses is refused before its next key is compared, so further guesses
-are useless. The log reports it once a minute for each client.
+A client is an IPv4 address, or an IPv6 /64 and its /48. All its requests are limited, whatever the path: how many begin
+in a minute, and how many are answered at a time. Reads and posts have lower limits of their own. Who sends the key of
+an operator, or of a program that looks up, has none of these limits, except for posts. The key is compared only when a
+limit is reached, and a wrong one counts as a guess. A client that has used up its guesses is refused before its next
+key is compared, so further guesses are useless. The log reports it once a minute for each client.
 
 Emits `auth.refused`.
 """
@@ -35,7 +35,7 @@ REQUESTS_PER_READ = 10  # most requests cost less than a read
 UNDER_WAY_MAX = 64
 GUESSES_PER_MINUTE_MAX = 10
 LOG_EVERY_S = 60
-ADMIN_HEADER = b"x-admin-key"
+KEY_HEADERS = (b"x-admin-key", b"x-api-key")  # of operators, and of programs that look up
 Networks: TypeAlias = tuple[str, ...]  # the client, and the larger network that it belongs to, if any
 Use: TypeAlias = Literal[0, 1, 2]  # of a place; the lowest goes first
 STUCK: Final = 0  # its client does not read
@@ -282,7 +282,7 @@ class Places:
 
 
 class ClientLimits:
-    """The limits of all clients of one application. `is_admin` compares the admin key of a request."""
+    """The limits of all clients of one application. `is_admin` compares the key of an operator or of a program."""
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class ClientLimits:
                 raise
 
     def _sends_admin_key(self, scope: Scope, networks: Networks) -> bool:
-        if all(name != ADMIN_HEADER for name, _ in scope["headers"]):
+        if all(name not in KEY_HEADERS for name, _ in scope["headers"]):
             return False
         self.before_key(networks)
         if self._is_admin(scope):
