@@ -41,7 +41,7 @@ $(DEV): requirements-dev.txt $(RUNTIME)
 .venv: $(DEV) ## set up the virtual environment only
 
 demo: $(RUNTIME) ## run the whole service against the bundled simulator: no key, no network [BAD_TIMES=1]
-	@$(BIN)/tocsin serve --demo $(if $(BAD_TIMES),--bad-times)
+	@$(BIN)/tocsin serve --demo --data-dir demo-data $(if $(BAD_TIMES),--bad-times)
 
 serve: $(RUNTIME) ## run the service against the real upstreams; settings from the environment or .env
 	@$(BIN)/tocsin serve
@@ -222,6 +222,6 @@ lock: ## write all files that pin package versions [UPGRADE=1: the newest allowe
 	@$(PYTHON) tools/lock.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove everything that make created
-	rm -rf .venv .venv-pythons .venv-fuzz .venv-mcp .venv-client .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
+	rm -rf demo-data .venv .venv-pythons .venv-fuzz .venv-mcp .venv-client .venv-mutation .mutation build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench/workerd/node_modules \
 	  tests/cloudflare/node_modules tests/cloudflare/wheels tests/cloudflare/snapshots $(WORKERD) tests/pages/axe/node_modules \
 	  deploy/cloudflare/node_modules deploy/cloudflare/src/tocsin deploy/cloudflare/src/holdfast deploy/cloudflare/migrations deploy/cloudflare/public

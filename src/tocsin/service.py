@@ -36,8 +36,8 @@ from tocsin.commands.files import (
     KV_FILE,
     OBJECTS_FILE,
     chosen_directory,
+    environment_of,
     load_migrations,
-    read_settings,
     refuse_demo,
 )
 from tocsin.commands.reload import Reloader, SettingsSource
@@ -52,7 +52,7 @@ from tocsin.scheduler.health import health_of
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.types import Reloaded
 from tocsin.scheduler.watch import why_refused
-from tocsin.settings import Settings, secret_values
+from tocsin.settings import Settings, read, secret_values
 from tocsin.web.pages import page_routes
 
 LOG_FLUSH_S = 3.0
@@ -273,7 +273,7 @@ def serve(*, as_demo: bool, bad_times: bool, host: str | None, port: int | None,
         if as_demo:
             demo_dir, port = stack.enter_context(chosen_directory(data_dir, port))
         source = SettingsSource(host, port, data_dir)
-        settings = read_settings(host=host, port=port, data_dir=data_dir)
+        settings = read(environment_of(host=host, port=port, data_dir=data_dir))
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop))
         serving = run(settings, stream=sys.stdout, demo_dir=demo_dir, source=source, bad_times=bad_times)
         code = runner.run(serving)

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -16,6 +17,7 @@ from holdfast.errors import DataDirInUse, StoreUnusable
 from support import asgi
 from support.processes import Process, ask, until
 from support.simulated import HandClock, quiet_simulator
+from support.tocsin_command import tocsin_here
 from tocsin import service
 from tocsin.commands import demo
 from tocsin.commands.files import DemoBeginning, command_logger, load_migrations, opened_demo
@@ -53,6 +55,36 @@ def test_a_crash_of_the_demo(tmp_path: Path) -> None:
     assert again["url"] == url
     assert before <= after
     assert oldest == 1
+
+
+@pytest.mark.slow
+def test_commands_in_the_same_directory_find_a_running_demo(tmp_path: Path) -> None:
+    """As the README has them, without a setting. One that names anything itself, or comes later, does not."""
+    data = tmp_path / "demo-data"
+    process = Process("serve", "--demo", "--data-dir", str(data), "--port", "0")
+    try:
+        started = next(json.loads(line) for line in iter(process.line, "") if '"service.started"' in line)
+        until(lambda: ask(f"{started['url']}/api/competition/trades")[1]["trades"])
+        here: dict[str, Any] = {"cwd": tmp_path, "environment": {}}
+        status = tocsin_here("status", "--json", **here)
+        exported = tocsin_here("export", "swaps", "--output", "swaps.jsonl", **here)
+        txid = json.loads((tmp_path / "swaps.jsonl").read_text().splitlines()[0])["txid"]
+        explained, saved = tocsin_here("explain", txid, "--json", **here), tocsin_here("backup", ".", **here)
+        checks = json.loads(tocsin_here("doctor", "--json", **here).stdout)["checks"]
+        elsewhere = tocsin_here("status", cwd=tmp_path, environment={"TOCSIN_PORT": "1"})
+    finally:
+        process.kill()
+    after = tocsin_here("export", "swaps", **here)
+
+    assert (status.returncode, json.loads(status.stdout)["active"]) == (0, True)
+    assert exported.returncode == 0
+    assert (explained.returncode, json.loads(explained.stdout)["txid"]) == (0, txid)
+    assert (saved.returncode, len(list(tmp_path.glob("tocsin-*.tar")))) == (0, 1)
+    assert {check["name"]: check["verdict"] for check in checks} | {"hiro": "ok", "service": "ok"} == {
+        check["name"]: check["verdict"] for check in checks
+    }
+    assert (elsewhere.returncode, "ADMIN_KEY" in elsewhere.stderr) == (2, True)
+    assert (after.returncode, "There is no data/db.sqlite" in after.stderr) == (2, True)
 
 
 def test_a_chain_that_began_at_the_same_time_is_the_same_chain() -> None:

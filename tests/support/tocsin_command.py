@@ -35,15 +35,17 @@ def tocsin_process(
     )
 
 
-def tocsin_here(*arguments: str, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run the command in this process, in an empty directory, with this environment only."""
+def tocsin_here(
+    *arguments: str, environment: Mapping[str, str], cwd: Path | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command in this process, in an empty directory or in that one, with this environment only."""
     out, error = io.StringIO(), io.StringIO()
     with (
         _time_zone(),
-        tempfile.TemporaryDirectory() as directory,
+        tempfile.TemporaryDirectory() as empty,
         mock.patch.object(sys, "argv", ["tocsin", *arguments]),
         mock.patch.dict(os.environ, {"TZ": "UTC", **environment}, clear=True),
-        chdir(directory),
+        chdir(cwd or empty),
         redirect_stdout(out),
         redirect_stderr(error),
     ):

@@ -36,6 +36,11 @@ PORT = Settings().port
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - where it listens, not where we call
 ENVIRONMENT = "the environment"
 FILE = ".env"
+DEMO_DIR = Path("demo-data")  # where `make demo` keeps its data
+NAMED_BY_DEMO = (
+    *(URL_FOR_COMMANDS, "TOCSIN_HOST", "TOCSIN_PORT", "TOCSIN_DATA_DIR", "ADMIN_KEY", "TOCSIN_VIEWER_KEY"),
+    *("HIRO_API_URL", "HIRO_API_KEY", "TENERO_API_URL", "TENERO_API_KEY"),
+)
 ADDRESS_OF_KEY = {
     "HIRO_API_KEY": "HIRO_API_URL",
     "TENERO_API_KEY": "TENERO_API_URL",
@@ -112,19 +117,32 @@ def _is_own(family: int, address: tuple[str, int] | tuple[str, int, int, int] | 
         return bool(probe.getsockname()[0] == probe.getpeername()[0])
 
 
-class SettingSources:
-    """The settings and their sources."""
+def of_running_demo(directory: Path) -> Mapping[str, str]:
+    """The settings of the demo that runs in this directory; none if there is none."""
+    try:
+        settings: dict[str, str] = json.loads((directory / "demo.json").read_text())["settings"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    from holdfast.local.data_dir import is_in_use
 
-    def __init__(self, environment: Mapping[str, str], file: Path) -> None:
+    return settings if is_in_use(directory) else {}
+
+
+class SettingSources:
+    """The settings and their sources. In `demo`, a directory, those of a demo count only if nothing else names any."""
+
+    def __init__(self, environment: Mapping[str, str], file: Path, demo: Path | None = None) -> None:
         self.in_file: Mapping[str, str] = read_env_file(file.read_bytes()) if file.is_file() else {}
         self.values: Mapping[str, str] = {**self.in_file, **environment}
         self._environment = environment
+        if demo is not None and not any(self.values.get(name) for name in NAMED_BY_DEMO):
+            self.values = {**of_running_demo(demo), **self.values}
 
     def of(self, name: str) -> str | None:
         """Where the setting comes from; None if it is not set."""
         if not self.values.get(name):
             return None
-        return ENVIRONMENT if name in self._environment else FILE
+        return ENVIRONMENT if name in self._environment else FILE if name in self.in_file else str(DEMO_DIR)
 
     def parted(self, key: str, addresses: Iterable[str]) -> str | None:
         """A sentence if the key and a part of its address come from different sources."""
@@ -311,13 +329,14 @@ class ServiceClient:
 def client_of(
     environment: Mapping[str, str],
     dotenv: Path,
+    demo: Path | None = None,
     *,
     url: str | None = None,
     host: str | None = None,
     port: int | None = None,
 ) -> ServiceClient:
-    """A client configured by options, else by the environment, else by the `.env` file, else by default."""
-    sources = SettingSources(environment, dotenv)
+    """A client configured by options, else by the environment, the `.env` file or a running demo, else by default."""
+    sources = SettingSources(environment, dotenv, demo if url is None and host is None and port is None else None)
     known = sources.values
     address, used = address_of(known, address_url=url, host=host, port=port)
     of = "ADMIN_KEY" if known.get("ADMIN_KEY") else "TOCSIN_VIEWER_KEY"

@@ -33,7 +33,7 @@ from stacks_simulator.tokens import TOKENS_BY_ID, TRADED_TOKENS, walk
 from stacks_simulator.traffic import EVERYDAY_KINDS, Traffic
 from stacks_simulator.truth import TrueSwap
 from stacks_simulator.wallets import import_lines
-from tocsin.commands.files import AGAIN, command_logger, opened_demo
+from tocsin.commands.files import AGAIN, command_logger, opened_demo, tell_commands
 from tocsin.commands.rows import import_rows
 from tocsin.prices.price import floors_of
 from tocsin.prices.store import peg_of
@@ -86,6 +86,7 @@ def prepare(settings: Settings, url: str, port: int, data_dir: str, *, bad_times
         if begun.is_new:  # before the first sweep
             register_agents(connection, simulator)
             add_past(connection, settings, simulator, begun.began_at)
+    tell_commands(Path(data_dir), port, settings)
     kill = crash_route(settings.admin_key, lambda: crash(data_dir, port))
     routes = [kill, mount(simulator, settings.admin_key)]
     return Demo(settings, lambda changed: demo_settings(changed, url, data_dir, begun.key), routes)

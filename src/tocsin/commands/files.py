@@ -24,7 +24,7 @@ from holdfast.local.kv import KV_MIGRATIONS
 from holdfast.local.migrations import Migration, load
 from holdfast.local.object_store import OBJECT_MIGRATIONS
 from holdfast.types import Level, Logger
-from tocsin.commands.client import SettingSources
+from tocsin.commands.client import DEMO_DIR, SettingSources
 from tocsin.local.logs import open_logger
 from tocsin.logs import Redactor
 from tocsin.settings import Settings, read, secret_values
@@ -51,13 +51,15 @@ def load_migrations() -> dict[str, list[Migration]]:
     return {name: load(directory) for name, directory in _MIGRATIONS.items()}
 
 
-def read_settings(*, host: str | None = None, port: int | None = None, data_dir: Path | None = None) -> Settings:
-    """Read the settings from `.env` in the working directory, environment and command line; the last wins."""
-    return read(environment_of(host=host, port=port, data_dir=data_dir))
+def read_settings(data_dir: Path | None = None) -> Settings:
+    """Read the settings for a command, like those of a service; of the demo that runs here, if nothing is set."""
+    demo = DEMO_DIR if data_dir is None else None
+    given = {} if data_dir is None else {"TOCSIN_DATA_DIR": str(data_dir)}
+    return read({**SettingSources(os.environ, Path(".env"), demo).checked(), **given})
 
 
 def environment_of(*, host: str | None, port: int | None, data_dir: Path | None) -> dict[str, str]:
-    """Every name and value that settings are read from."""
+    """What a service reads its settings from: `.env` in the working directory, environment, command line."""
     options = {"TOCSIN_HOST": host, "TOCSIN_PORT": port, "TOCSIN_DATA_DIR": data_dir}
     given = {name: str(value) for name, value in options.items() if value is not None}
     return {**setting_sources().checked(), **given}
@@ -123,6 +125,20 @@ def opened_demo(directory: Path, *, now: int, logger: Logger) -> Iterator[tuple[
             _mark(directory, json.dumps({"beganAt": begun.began_at, "key": begun.key}))
     finally:
         data.close()
+
+
+def tell_commands(directory: Path, port: int, settings: Settings) -> None:
+    """Let commands in the same working directory find the demo. A key that is not its own is not written."""
+    begun = json.loads((directory / DEMO_FILE).read_text())
+    known = {
+        "TOCSIN_HOST": settings.host,
+        "TOCSIN_PORT": str(port),
+        "TOCSIN_DATA_DIR": str(directory),
+        "HIRO_API_URL": settings.hiro_api_url,
+        "TENERO_API_URL": settings.tenero_api_url,
+    }
+    own = {"ADMIN_KEY": begun["key"]} if any(key.secret == begun["key"] for key in settings.admin_key) else {}
+    _mark(directory, json.dumps({**begun, "settings": {**known, **own}}))
 
 
 def refuse_demo(directory: Path) -> None:

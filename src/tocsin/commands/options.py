@@ -52,9 +52,9 @@ def calls_service(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(*, url: Url = None, host: Host = None, port: Port = None, **given: object) -> None:
         def connect() -> "ServiceClient":
-            from tocsin.commands.client import client_of
+            from tocsin.commands.client import DEMO_DIR, client_of
 
-            return client_of(os.environ, Path(".env"), url=url, host=host, port=port)
+            return client_of(os.environ, Path(".env"), DEMO_DIR, url=url, host=host, port=port)
 
         command(connect, **given)
 
