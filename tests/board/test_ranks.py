@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from support.pages_world import sample_row
-from tocsin.board.agents import MISSING, BoardRanks, TradingStats, ValuedSwap, ranks_of, trading_stats
+from tocsin.board.agents import MISSING, BoardRanks, TradingStats, ValuedSwap, ranks_by_agent, trading_stats
 from tocsin.board.board import (
     BoardQuery,
     PeriodFigures,
@@ -136,7 +136,7 @@ def test_an_agent_has_a_rank_in_every_order() -> None:
     rows = [row("a", 1.0, trade_count=5, wallets=["a", "a2"]), row("b", 2.0, trade_count=9)]
     board, found = PublishedBoard(rows, NOW, None, final=False), BoardRanks()
 
-    assert ranks_of(rows)["a"]["pnl"] == ranks_of(rows)["a"]["trades"] == 2
+    assert ranks_by_agent(rows)[ord("a")]["pnl"] == ranks_by_agent(rows)[ord("a")]["trades"] == 2
     first = found.find(board, "a2")
     assert first is not None
     assert (first[0].stx_address, first[1]["pnl"]) == ("a", 2)

@@ -33,7 +33,7 @@ class BoardRanks:
 
     def __init__(self) -> None:
         self._board: PublishedBoard | None = None
-        self._ranks: dict[str, dict[str, int]] = {}  # by the displayed address, then by order
+        self._ranks: dict[int, dict[str, int]] = {}  # by agent, then by order
         self._rows: dict[str, BoardRow] = {}  # by every wallet
         self._of_round: PublishedBoard | None = None
         self._in_periods: dict[str, dict[int, dict[str, int]]] = {}  # by period, by agent, by order
@@ -41,42 +41,37 @@ class BoardRanks:
     def find(self, board: PublishedBoard, address: str) -> tuple[BoardRow, dict[str, int]] | None:
         """The row of a wallet, and its ranks."""
         if board is not self._board:
-            self._board, self._ranks = board, ranks_of(board.rows)
+            self._board, self._ranks = board, ranks_by_agent(board.rows)
             self._rows = {wallet: row for row in board.rows for wallet in row.wallets}
             rows, kept = PeriodRows(), self._in_periods.get("round", {})
             self._in_periods = {
-                period: _known_ranks(rows.of(board, period)) for period in PERIODS if period in board.periods
+                period: ranks_by_agent(rows.of(board, period), known_only=True)
+                for period in PERIODS
+                if period in board.periods
             }
             self._in_periods["round"] = kept
         row = self._rows.get(address)
-        return None if row is None else (row, self._ranks[row.stx_address])
+        return None if row is None else (row, self._ranks[row.erc8004_agent_id])
 
     def in_periods(self, agent_id: int, of_round: PublishedBoard | None) -> dict[str, dict[str, int]]:
         """Return the ranks of an agent in each period of the board that was last asked for."""
         if of_round is not self._of_round:
             self._of_round = of_round
             rows = [] if of_round is None else of_round.rows
-            self._in_periods["round"] = _known_ranks(rows, by_place=True)
+            self._in_periods["round"] = ranks_by_agent(rows, by_place=True, known_only=True)
         return {period: ranks[agent_id] for period, ranks in self._in_periods.items() if ranks.get(agent_id)}
 
 
-def _known_ranks(rows: Sequence[BoardRow], *, by_place: bool = False) -> dict[int, dict[str, int]]:
-    """Return every agent's rank in each order in which it has a value, best first."""
+def ranks_by_agent(
+    rows: Sequence[BoardRow], *, by_place: bool = False, known_only: bool = False
+) -> dict[int, dict[str, int]]:
+    """Return every agent's rank in each order, best first; with `known_only`, in the orders in which it has a value."""
     ranks: dict[int, dict[str, int]] = {}
     for sort in SORTS:
         value_of = value_by(sort)
         for rank, row in enumerate(ranked(rows, sort, "desc", by_place=by_place), 1):
-            if value_of(row) is not None:
+            if not known_only or value_of(row) is not None:
                 ranks.setdefault(row.erc8004_agent_id, {})[sort] = rank
-    return ranks
-
-
-def ranks_of(rows: Sequence[BoardRow]) -> dict[str, dict[str, int]]:
-    """Return every row's rank in each order, best first."""
-    ranks: dict[str, dict[str, int]] = {row.stx_address: {} for row in rows}
-    for sort in SORTS:
-        for rank, row in enumerate(ranked(rows, sort, "desc"), 1):
-            ranks[row.stx_address][sort] = rank
     return ranks
 
 

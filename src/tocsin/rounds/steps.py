@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from holdfast.types import Clock, Database, Logger, Statement
-from tocsin.rounds import store
 from tocsin.rounds.capture import (
     GAUGE,
     capture,
@@ -61,7 +60,7 @@ async def take_step(work: RoundWork, round_: RoundRow, step: Step) -> bool:
 
 async def close_round(work: RoundWork, round_: RoundRow) -> bool:
     now = work.clock.now()
-    result = await store.close(work.db, round_.round_id, now).run()
+    result = await work.db.prepare(SQL["close"]).bind(iso_time(now), round_.round_id).run()
     if result.meta.changes:
         work.logger.info("round.closed", round=round_.round_id, late_ms=now - round_.grace_ends_at * 1000)
     return bool(result.meta.changes)
@@ -76,7 +75,7 @@ async def capture_round(
     """
     db, rules = work.db, round_.rules
     if work.clock.now() < rules.grace_ends_at * 1000:
-        await store.open_again(db, round_.round_id).run()
+        await db.prepare(SQL["open_again"]).bind(round_.round_id).run()
         work.logger.warning("round.opened_again", round=round_.round_id, reason=NOT_OVER)
         return NOT_OVER
     record = await load_record(db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
@@ -121,7 +120,7 @@ async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
         work.logger.warning("round.waiting", round=round_.round_id, reason=reason)
     elif round_.waiting_since is not None and round_.waiting_since <= now:
         return
-    await store.wait(work.db, round_.round_id, reason, now).run()
+    await work.db.prepare(SQL["wait"]).bind(reason, now, round_.round_id).run()
 
 
 async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:

@@ -115,20 +115,6 @@ def added_values(rules: RoundRules, now: int) -> tuple[str | float, ...]:
     )
 
 
-def close(db: Database, round_id: str, now: int) -> Statement:
-    return db.prepare(SQL["close"]).bind(iso_time(now), round_id)
-
-
-def open_again(db: Database, round_id: str) -> Statement:
-    """Open a round again that was closed while the clock was ahead."""
-    return db.prepare(SQL["open_again"]).bind(round_id)
-
-
-def wait(db: Database, round_id: str, reason: str, now: int) -> Statement:
-    """Store why a round does not advance and since when it waits; the clock may have been set back."""
-    return db.prepare(SQL["wait"]).bind(reason, now, round_id)
-
-
 async def load_rule(db: Database) -> RoundRule | None:
     row = await db.prepare(SQL["rule"]).first()
     return None if row is None else read_rule(row)
