@@ -30,7 +30,8 @@ SHARED = {"--url", "--host", "--port", "--help", "--json", "--reason", "--dry-ru
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 EVENT = re.compile(r"[a-z_]+\.[a-z_]+")
 # Texts of the same form that are not events: ASGI messages, a name in an example, files.
-NOT_EVENTS = {"http.request", "http.disconnect", "websocket.close", "slyfox.btc", "local.open_objects"}
+NOT_EVENTS = {"http.request", "http.disconnect", "websocket.close", "slyfox.btc"}
+MODULES = ("tocsin.", "holdfast.", "local.", "pyodide.", "workers.")
 SUFFIXES = {"json", "sqlite", "py", "sql", "html", "svg", "css", "js", "lock", "sock", "txt", "md"}
 
 
@@ -130,7 +131,7 @@ def texts_of(node: ast.AST) -> list[str]:
 def is_event(value: str) -> bool:
     if not EVENT.fullmatch(value) or value in NOT_EVENTS:
         return False
-    return value.split(".")[1] not in SUFFIXES and not value.startswith(("tocsin.", "holdfast."))
+    return value.split(".")[1] not in SUFFIXES and not value.startswith(MODULES)
 
 
 def written_events(text: str) -> dict[str, str]:
