@@ -11,6 +11,7 @@ from support.pages_driver import enter_key, events, open_console, press, said, s
 from support.pages_server import PagesServer, World, now_ms
 from support.pages_world import Json
 from support.statuses import HOUR, MINUTE
+from tocsin.scheduler.types import Progress
 
 STATUS = "/api/admin/scheduler"
 KEY = "operator-key"
@@ -25,7 +26,8 @@ def test_a_wrong_key_opens_nothing(page: Page) -> None:
     page.goto("/console")
     enter_key(page, "guessed")
 
-    expect(page.get_by_role("alert")).to_have_text("That is not the admin key.")
+    sentence = "This key is wrong: enter the value of ADMIN_KEY or VIEWER_KEY."
+    expect(page.get_by_role("alert")).to_have_text(sentence)
     expect(page.locator("#desk")).to_be_hidden()
     assert page.evaluate("sessionStorage.length") == 0
 
@@ -114,6 +116,8 @@ TROUBLES: list[tuple[Change, str, str]] = [
     (of_tenero(condition="limited"), "Limited", "tenero is limited"),
     (limited, "Alive", "Limited: the upstream asked us to wait (429)"),
     (of_tenero(**SLOWER), "Alive", "20 min instead of 5 min"),
+    (of_tenero(cadenceMs=60_000, effectiveCadenceMs=72_888), "Alive", "73 s instead of 60 s"),
+    (of_tenero(missedSlots=1), "Alive", "(1 slot missed in total)"),
     (of_tenero(**SLOWER), "Alive", "Cadence stretched: 900 of 50000 calls are left"),
 ]
 
@@ -168,6 +172,19 @@ def test_refusals_that_could_not_be_counted(page: Page, world: World) -> None:
 
 
 # Acting
+
+
+def test_a_task_that_runs_is_green_only_if_it_is_complete(page: Page, world: World) -> None:
+    """One that never succeeded stays marked while it runs."""
+    running = Progress(now_ms(), 1, 3, 7).to_json()
+    world.status["tasks"]["tenero"].update(running=running, overdue=True)
+    world.status["tasks"]["sweep"].update(running=running)
+    open_console(page, KEY)
+
+    for title, mood in (("Token prices", "bad"), ("Swap sweep", "live")):
+        badge = task_card(page, title).locator(".badge")
+        expect(badge).to_have_text("running")
+        expect(badge).to_have_attribute("data-mood", mood)
 
 
 def test_refresh_shows_progress_and_result(page: Page, world: World) -> None:

@@ -48,12 +48,13 @@ def test_without_rounds_the_board_says_nothing_about_them(page: Page, world: Wor
 
 
 def test_the_console_says_what_a_round_waits_for(page: Page, world: World) -> None:
-    """And how many discrepancies a result has."""
+    """What one that runs has to win, and how many discrepancies a result has."""
     open_console(page, world.key)
     page.get_by_role("link", name="Rounds").click()
 
     rounds = page.locator("#view tbody tr")
-    expect(rounds.nth(0)).to_contain_text(re.compile(r"week-3\s*open\s*14[34]:\d\d:\d\d"))
+    expect(rounds.nth(0)).to_contain_text(re.compile(r"Week 3\s*runs, ends\s*in 5 d 23 h\s*1\s*100,000 sats to win"))
+    expect(page.locator("#view .note")).to_have_text("Another one follows every 7 days, by a rule.")
     expect(rounds.nth(1)).to_contain_text("closed")
     expect(rounds.nth(1)).to_contain_text("waits: transactions that wait to be verified: 2")
     expect(rounds.nth(2)).to_contain_text("2 discrepancies since its result")

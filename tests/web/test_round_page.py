@@ -43,7 +43,7 @@ def test_a_running_round_has_its_end_its_prizes_and_its_standings() -> None:
         (0, "Week 2 · ends Sunday 00:00 UTC, in 3 d 12 h · 100,000 sats"),
         (-604_800, "Week 2 is over; its result is awaited"),
         (604_800, "Week 2 · starts Sunday 00:00 UTC, in 3 d 12 h · 100,000 sats"),
-        (86_400 * 30, "Week 2 · starts Dec 15 00:00 UTC, in 26 d 12 h · 100,000 sats"),
+        (86_400 * 30, "Week 2 · starts 15 Dec, 00:00 UTC, in 26 d 12 h · 100,000 sats"),
     ],
 )
 def test_the_banner_says_when_a_round_starts_or_ends(shift_s: int, shown: str) -> None:

@@ -105,12 +105,10 @@ def day_of(seconds: int) -> str:
 def soon(seconds: int, now_ms: int) -> str:
     """A time in the next days with its countdown: `Friday 00:00 UTC, in <time …>1 d 15 h</time>`."""
     moment = datetime.fromtimestamp(min(seconds, SECONDS_MAX), UTC)
-    day = "%A" if seconds * 1000 - now_ms < WEEK_S * 1000 else "%b %d"
+    is_soon = seconds * 1000 - now_ms < WEEK_S * 1000
+    shown = moment.strftime("%A %H:%M UTC") if is_soon else f"{moment.day} {moment.strftime('%b, %H:%M UTC')}"
     left = span_words(seconds * 1000 - now_ms)
-    return (
-        f"{moment.strftime(f'{day} %H:%M UTC')}, in"
-        f' <time datetime="{moment.isoformat()}" data-left="{seconds * 1000}">{left}</time>'
-    )
+    return f'{shown}, in <time datetime="{moment.isoformat()}" data-left="{seconds * 1000}">{left}</time>'
 
 
 def ago(ms: int) -> str:
@@ -157,8 +155,8 @@ def identicon(address: str) -> str:
     """A small picture, always the same for an address. Decoration: its name is next to it."""
     path = "".join(f"M{x + 1} {y + 1}h1v1h-1z" for x, y in identicon_cells(address))
     return (
-        f'<svg class="identicon" viewBox="0 0 7 7" fill="oklch(65% .13 {hue_of(address)})" aria-hidden="true">'
-        f'<rect width="7" height="7" opacity=".16"/><path d="{path}"/></svg>'
+        f'<svg class="identicon" width="36" height="36" viewBox="0 0 7 7" fill="oklch(65% .13 {hue_of(address)})"'
+        f' aria-hidden="true"><rect width="7" height="7" rx="2" opacity=".16"/><path d="{path}"/></svg>'
     )
 
 

@@ -189,7 +189,7 @@ def _podium(facts: RoundFacts) -> str:
         excluded = [flag for flag in facts.flags if is_excluded(flag, each.agent_id)]
         reason = f"no prize: {why(excluded[0], facts.flags)}" if excluded else f"{each.trade_count:,} trades"
         lines.append(
-            f'<li><b data-medal="{each.rank}"><span>{each.rank}</span></b>{identicon(each.address)}'
+            f"<li><b>{each.rank}</b>{identicon(each.address)}"
             f'{_link(each)}<strong class="num"{sign_of(each.pnl_usd)}>{signed_usd(each.pnl_usd)}</strong>'
             f"<small>{escape(reason)}</small></li>"
         )

@@ -111,7 +111,7 @@ function identity(row, wallets) {
 	if (bns) lines.unshift(line("Name", el("bdi", {}, bns)));
 	if (row?.btcAddress) lines.push(line("Bitcoin", el("code", {}, row.btcAddress)));
 	if (row && row.erc8004AgentId !== null) lines.push(line("Identity", `ERC-8004 agent #${row.erc8004AgentId}`));
-	if (row) lines.push(line("Page", el("a", { href: `/agents/${wallets[0]}` }, "Curve, trades and refusals")));
+	if (row) lines.push(line("Page", el("a", { href: `/agents/${wallets[0]}` }, "Rank, curve, rounds and refusals")));
 	return el("dl", { class: "identity" }, ...lines);
 }
 

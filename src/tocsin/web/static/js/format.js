@@ -9,20 +9,16 @@ export const NONE = "–";
 export const count = (n) => ((n ?? null) === null ? NONE : WHOLE.format(n));
 
 const isTime = (at) => at !== null && Math.abs(at) <= 8.64e15; // the range of a Date
-const time = (options) => {
+export const time = (options) => {
 	const format = new Intl.DateTimeFormat("en-GB", options);
 	return (at) => (isTime(at) ? format.format(at) : NONE);
 };
-const DATE = { day: "numeric", month: "short" };
-const TIME = { hour: "2-digit", minute: "2-digit" };
+export const DATE = { day: "numeric", month: "short" };
+export const TIME = { hour: "2-digit", minute: "2-digit" };
 export const clock = time(TIME);
 export const clockSeconds = time({ ...TIME, second: "2-digit" });
 export const day = time(DATE);
 export const utcDay = time({ ...DATE, timeZone: "UTC" });
-const utcWeekday = time({ weekday: "long", ...TIME, timeZone: "UTC" });
-const utcDate = time({ ...DATE, ...TIME, timeZone: "UTC" });
-/** A time in UTC: "Friday 00:00" within a week, otherwise "20 Nov, 00:00". */
-export const utcMoment = (at) => (at - Date.now() < 7 * 86_400_000 ? utcWeekday(at) : utcDate(at));
 export const dayAndTime = time({ ...DATE, ...TIME });
 export const moment = time({ dateStyle: "medium", timeStyle: "medium" });
 export const isoTime = (at) => (isTime(at) ? new Date(at).toISOString() : null);

@@ -16,6 +16,6 @@ export function identicon(address) {
 		const [x, y] = [Math.floor(index / 5), index % 5];
 		for (const column of new Set([x, 4 - x])) cells.push(`M${column + 1} ${y + 1}h1v1h-1z`);
 	}
-	const attributes = { class: "identicon", viewBox: "0 0 7 7", fill: `oklch(65% .13 ${(hash >>> 16) % 360})`, "aria-hidden": "true" };
-	return svg("svg", attributes, svg("rect", { width: 7, height: 7, opacity: 0.16 }), svg("path", { d: cells.join("") }));
+	const attributes = { class: "identicon", width: 36, height: 36, viewBox: "0 0 7 7", fill: `oklch(65% .13 ${(hash >>> 16) % 360})`, "aria-hidden": "true" };
+	return svg("svg", attributes, svg("rect", { width: 7, height: 7, rx: 2, opacity: 0.16 }), svg("path", { d: cells.join("") }));
 }

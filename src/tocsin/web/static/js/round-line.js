@@ -1,9 +1,14 @@
 /** The banner above the board: the round that runs with its end and its prizes, rounds that wait, and the last winner. */
 
-import { leftUntil } from "./clock.js";
+import { leftUntil, now } from "./clock.js";
 import { byId, el } from "./dom.js";
-import { count, utcMoment } from "./format.js";
+import { count, DATE, TIME, time } from "./format.js";
 import { getJson } from "./request.js";
+
+const weekday = time({ weekday: "long", ...TIME, timeZone: "UTC" });
+const date = time({ ...DATE, ...TIME, timeZone: "UTC" });
+/** "Friday 00:00" within a week, otherwise "20 Nov, 00:00". */
+const moment = (at) => (at - now() < 7 * 86_400_000 ? weekday(at) : date(at));
 
 let shown = "";
 
@@ -32,7 +37,7 @@ export function titleOf(id) {
 	return word ? `${word[0].toUpperCase()}${word.slice(1)} ${number}` : id;
 }
 
-const timeOf = (atS) => [`${utcMoment(atS * 1000)} UTC, in `, leftUntil(atS * 1000)];
+const timeOf = (atS) => [`${moment(atS * 1000)} UTC, in `, leftUntil(atS * 1000)];
 
 function prizesOf({ rules }) {
 	const sats = Object.values(rules.rewards).reduce((sum, prize) => sum + prize, 0);

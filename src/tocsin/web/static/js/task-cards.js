@@ -45,11 +45,11 @@ function updateCard(card, name, task, status, last) {
 	const heldUntil = status.nextRunAfter[name] > now() ? status.nextRunAfter[name] : null;
 	const failures = status.consecutiveFailures[name];
 	const stretched = task.effectiveCadenceMs > task.cadenceMs;
-	const missed = task.missedSlots ? ` (${count(task.missedSlots)} slots missed in total)` : "";
+	const missed = task.missedSlots ? ` (${count(task.missedSlots)} ${task.missedSlots === 1 ? "slot" : "slots"} missed in total)` : "";
 	const [badge, mood] = badgeOf(task, heldUntil);
 	const texts = {
 		badge,
-		cadence: (stretched ? `${span(task.effectiveCadenceMs)} instead of ` : "every ") + span(task.cadenceMs),
+		cadence: cadenceOf(task, stretched),
 		failures: count(failures) + missed,
 		result: last ? resultWords(last.result) : "",
 		times: task.nextAt?.length ? `Next times: ${task.nextAt.map(moment).join(", ")}` : "",
@@ -67,9 +67,17 @@ function updateCard(card, name, task, status, last) {
 const BADGES = { ok: "on time", partial: "not complete", disabled: "off" };
 
 function badgeOf({ condition, problem, running }, heldUntil) {
-	if (running) return ["running", "live"];
+	const mood = problem ? "bad" : condition === "ok" ? "live" : "warn";
+	if (running) return ["running", mood];
 	if (condition === "ok" && heldUntil) return ["held back", "warn"];
-	return [BADGES[condition] ?? condition, problem ? "bad" : condition === "ok" ? "live" : "warn"];
+	return [BADGES[condition] ?? condition, mood];
+}
+
+/** "every 5 min", "20 min instead of 5 min", "73 s instead of 60 s". */
+function cadenceOf({ cadenceMs, effectiveCadenceMs }, stretched) {
+	if (!stretched) return `every ${span(cadenceMs)}`;
+	const words = span(cadenceMs) === span(effectiveCadenceMs) ? (ms) => `${count(Math.round(ms / 1000))} s` : span;
+	return `${words(effectiveCadenceMs)} instead of ${words(cadenceMs)}`;
 }
 
 /** Why it is held back, what went wrong, why it is slower. */

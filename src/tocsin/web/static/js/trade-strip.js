@@ -31,7 +31,7 @@ export function drawTrades(rows, prices) {
 	const side = (units, token, decimals = prices[token]?.decimals ?? null) =>
 		[decimals === null ? "" : `${shortAmount(BigInt(units), decimals)} `, tokenLabel(token)];
 	const make = ({ sender, burn_block_time: at }) =>
-		el("li", {}, el("a", { href: `/agents/${sender}` }), el("span"), ageOf(at * 1000));
+		el("li", {}, el("a", { href: `/agents/${sender}`, tabindex: -1 }), el("span"), ageOf(at * 1000));
 	keyed(byId("strip-trades"), trades, ({ txid }) => txid, make, ({ children: [agent, swap] }, trade) => {
 		const row = owner.get(trade.sender);
 		setText(agent, row ? nameOf(row) : shortAddress(trade.sender));
