@@ -19,7 +19,6 @@ from holdfast.local.runtime import LocalNamespace, Runtime, Stub
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import DurableObject
 
-START = "2026-05-13T19:30Z"
 _SETTLE_S = 0.0001  # after an instant: everything that is due at it has happened
 
 
@@ -38,7 +37,7 @@ class VirtualObjects(Objects):
     The seed determines everything that is random, such as the wait before a retry.
     """
 
-    def __init__(self, directory: Path, *, seed: int = 0, start: str = START) -> None:
+    def __init__(self, directory: Path, *, seed: int = 0, start: str = "2026-05-13T19:30Z") -> None:
         super().__init__()
         self.clock = VirtualClock(int(datetime.fromisoformat(start).timestamp() * 1000))
         self.random = Random(seed)  # noqa: S311 - it must be predictable

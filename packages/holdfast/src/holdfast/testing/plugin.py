@@ -38,7 +38,8 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    test, opened = pyfuncitem.obj, _opened(pyfuncitem)
+    test, found = pyfuncitem.obj, pyfuncitem.funcargs.get("objects")  # a fixture of this name may be another one
+    opened = cast("VirtualObjects", found) if type(found).__module__ == "holdfast.testing" else None
     if opened is None and not pyfuncitem.config.getini("holdfast_virtual_time"):
         return None
     if opened is not None and not inspect.iscoroutinefunction(test):
@@ -56,12 +57,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     run_virtual(run(), real_threads=_options(pyfuncitem).get("real_threads", False))
     return True
-
-
-def _opened(item: pytest.Function) -> "VirtualObjects | None":
-    """The objects of the test, unless its fixture of this name is another one."""
-    found = item.funcargs.get("objects")
-    return cast("VirtualObjects", found) if type(found).__module__ == "holdfast.testing" else None
 
 
 def _options(item: pytest.Item) -> dict[str, Any]:
