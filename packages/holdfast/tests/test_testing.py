@@ -166,6 +166,40 @@ async def test_a_crash_at_every_commit(
     assert seen == expected
 
 
+class Table(DurableObject):
+    """Writes the same number to an entry and to a table."""
+
+    async def write(self, numbers: int) -> None:
+        self.ctx.storage.sql.exec("CREATE TABLE IF NOT EXISTS numbers (n INTEGER)")
+        for number in range(numbers):
+            self.ctx.storage.sql.exec("INSERT INTO numbers VALUES (?)", number)
+            await self.ctx.storage.put("last", number)
+            await self.ctx.storage.sync()
+
+    async def read(self) -> list[int | None]:
+        tables = "SELECT count(*) AS n FROM sqlite_master WHERE name = 'numbers'"
+        made = self.ctx.storage.sql.exec(tables).one().n
+        newest = self.ctx.storage.sql.exec("SELECT max(n) AS n FROM numbers").one().n if made else None
+        return [await self.ctx.storage.get("last"), newest]
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_tables_and_entries_crash_together(objects: VirtualObjects, written: bool) -> None:
+    """At every commit both have the same number; after the restart the object goes on."""
+    seen = []
+    for commit in count(1):
+        await objects.reset()
+        async with objects.crash_at(commit=commit, written=written) as crash:
+            await objects.get(Table, "x").write(2)
+        seen.append(await objects.get(Table, "x").read())
+        await objects.get(Table, "x").write(3)
+        assert await objects.get(Table, "x").read() == [2, 2]
+        if not crash:
+            break
+
+    assert seen == ([[0, 0], [1, 1], [1, 1]] if written else [[None, None], [0, 0], [1, 1]])
+
+
 async def test_other_errors_leave_the_block_of_a_crash(objects: VirtualObjects) -> None:
     """If the commit was not reached, an error of the code is the test's."""
     crash = objects.crash_at(commit=5)
