@@ -6,16 +6,21 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 from urllib.request import Request, urlopen
 
 import pytest
+from examples.verify_job import verify
 
 from holdfast.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
 from support.asgi import Answer
 from support.patience import PATIENCE_S
+from support.processes import until
 from support.service_states import CASES, NOW, check, entries_of
 from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
@@ -27,6 +32,7 @@ VIEWER = {"X-Admin-Key": "a-viewers-key-for-tests"}
 LOOKUP = {"X-Api-Key": "a-programs-key-for-tests"}
 SCHEDULER = "/api/admin/scheduler"
 PUBLIC = "https://board.example"
+JOB_SECRET = "a-long-random-text-of-the-site"
 SWAPS = """
 SELECT txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out, burn_block_time,
   block_height FROM swaps ORDER BY block_height, txid"""
@@ -68,6 +74,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
     with running_simulator(wallets=12, history_hours=0.5, speed=0) as upstreams:
         keys = {"ADMIN_KEY": f"alice:{ADMIN['X-Admin-Key']}", "TOCSIN_VIEWER_KEY": f"carol:{VIEWER['X-Admin-Key']}"}
         keys["TOCSIN_LOOKUP_KEY"] = f"site:40%:{LOOKUP['X-Api-Key']}"
+        keys["TOCSIN_JOB_SECRETS"] = f"site:{JOB_SECRET}"
         settings = {**upstreams, **keys, "TOCSIN_PUBLIC_URL": PUBLIC}
         with running(tmp_path_factory.mktemp("site"), settings, optimised=True) as workerd:
             simulator = root_of(upstreams)
@@ -418,3 +425,51 @@ def test_another_program_looks_up_through_the_object(site: DeployedSite) -> None
     assert statuses == ["tocsin; fwd=miss; stored", "tocsin; hit"] * 2
     assert called.json() == {"okay": True, "result": "0x53503130"}
     assert use == {"lookups": 5, "calls": 4, "hits": 2, "stale": 0, "refused": 0, "failed": 0}
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """A job's URL: it verifies the call and does not answer the first time."""
+
+    calls: ClassVar[list[tuple[str | None, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.calls.append((verify(dict(self.headers), body, JOB_SECRET), json.loads(body)))
+        if len(self.calls) == 1:
+            time.sleep(2)  # longer than the job's limit
+        answer = b'{"payment": 7}'
+        with suppress(OSError):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+def test_a_job_calls_its_url_signed_and_a_hang_ends_within_its_limit(site: DeployedSite) -> None:
+    """Stored in the object, run by its alarm at once, and then by hand."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        job = {
+            "name": "payouts", "url": f"http://127.0.0.1:{server.server_port}/pay", "every": "7d", "limit": "1s",
+            "secret": "site",
+        }  # fmt: skip
+
+        def change(action: str, **given: Any) -> Answer:
+            body = json.dumps({"action": action, **given}).encode()
+            return site.workerd.ask("/api/admin/jobs", method="POST", headers=ADMIN, body=body)
+
+        added = change("add", jobs=[job])
+        until(lambda: Endpoint.calls and site.finished_runs()[0]["task"] == "payouts")
+        hung = site.finished_runs()[0]
+        refreshed = site.act("refresh&task=payouts").json()["result"]
+        removed = change("remove", names=["payouts"]).json()
+        server.shutdown()
+
+    assert (added.status, removed["jobs"]) == (200, [])
+    assert (hung["outcome"], hung["error"]["class"]) == ("failed", "FetchTimeout")
+    assert (refreshed["payment"], refreshed["run"]["outcome"]) == (7, "ok")
+    assert [call["trigger"] for _, call in Endpoint.calls] == ["alarm", "refresh"]
+    assert None not in {key for key, _ in Endpoint.calls}

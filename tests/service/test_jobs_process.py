@@ -2,20 +2,16 @@
 
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.verify_job import verify
 
 from support.processes import ADMIN_KEY, ServiceProcess, ask, until
 from support.tocsin_command import tocsin_here
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from examples.verify_job import verify
-
 from tocsin.scheduler.jobs import signed
 
 ROOT = Path(__file__).parents[2]
