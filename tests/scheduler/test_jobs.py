@@ -501,3 +501,29 @@ async def test_steps_are_bounded(tmp_path: Path) -> None:
         "long": "the result of the step 'long' is longer than 4,096 characters",
         "many": "a run can have 20 steps: 'step 20' is one too many",
     }
+
+
+async def test_a_new_or_resumed_job_is_overdue_only_after_its_own_times(tmp_path: Path) -> None:
+    """On workdays at 8:30: not before its first time, not over a weekend, but after two times without a success."""
+    answers: list[FetchResponse] = []
+    job = replace(PAYOUTS, every=None, cron="30 8 * * mon-fri")
+    async with with_jobs(tmp_path, lambda _: answers[0], clock=VirtualClock(at(9, 0, day=5))) as made:  # a Thursday
+        await asyncio.sleep(40 * 86_400)
+        answers.append(OK)
+        await add(made, job)
+        conditions = []
+        for _ in range(7):
+            await asyncio.sleep(86_400)
+            conditions.append((await made.status()).tasks["payouts"].condition)
+        await add(made, job, action="pause")
+        await asyncio.sleep(30 * 86_400)
+        await add(made, job, action="resume")
+        await asyncio.sleep(60)
+        resumed = (await made.status()).tasks["payouts"].condition
+        answers[0] = response({}, status=404)
+        await asyncio.sleep(6 * 86_400)
+        failing = (await made.status()).tasks["payouts"]
+
+    assert set(conditions) <= {"starting", "ok"}
+    assert resumed == "starting"
+    assert (failing.overdue, failing.problem is not None) == (True, True)

@@ -68,6 +68,7 @@ class Actions(CommandUsers):
             "crowd": self._crowd,
             "confused": self._confused,
             "damage": self._damage,
+            "job": self._job,
         }
         action = inside.get(event.kind)
         if action is None:
@@ -119,6 +120,8 @@ class Actions(CommandUsers):
             case "hook_fault":
                 now_ms = outside.clock.now()
                 outside.simulator.faults.add(upstream_fault(values, now_ms))
+            case "site":
+                self._history.site.mode = values["mode"]
             case "account":
                 outside.accounts.change(values, outside.clock.now())
 
@@ -134,7 +137,9 @@ class Actions(CommandUsers):
             if txid not in recorded and is_there and not may_leave:
                 self._history.broken("acknowledged", f"{txid} was counted, and is gone after a restart")
         self.spawn(self._history.damage.check(process))
+        self.spawn(self._history.site.look(process))
         if self._history.is_calm:
+            self.spawn(self._history.site.calm(process))
             self.spawn(self.care_for_rounds(process))
             if self._history.checks.paused_until_ms is not None:
                 self.spawn(self._do_resume(process))
@@ -206,6 +211,7 @@ class Actions(CommandUsers):
         history.checks.excuses.add(history.time.now_s, history.time.now_s + 2 * longest_s + 3_600, "the clock was set")
         self._prices.clear()
         self._outside.clock_was_set()
+        history.site.clock_was_set()
         for month in history.months.values():
             month.forget()
 
@@ -214,6 +220,7 @@ class Actions(CommandUsers):
         history, checks = self._history, self._history.checks
         begins_s = history.time.now_s + history.restart_after_s  # the start of the process that does not find it
         checks.pause_is_known = False
+        history.site.forget()
         checks.ages_are_unknown(begins_s)
         longest_s = max(history.cadences().values())
         checks.excuses.add(history.time.now_s, begins_s + 2 * longest_s + 3_600, "an entry was lost")
@@ -261,6 +268,9 @@ class Actions(CommandUsers):
         self._history.broken("one-process", "a second process opened the data directory")
 
     # Operators
+
+    def _job(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
+        self.spawn(self._history.site.change(process, event.values))
 
     def _pause(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
         self.spawn(self._do_pause(process, process.clock.now() + event.values["for_s"] * 1000))

@@ -29,6 +29,7 @@ async def check_ending(history: "History", process: SimulatedProcess) -> None:
     health = health_of(process.app.health.seen(), process.clock.now())
     if not health.ready or health.state != "ready":
         history.broken("readiness", f"after the calm it is {health.state}: {health.reasons} {health.notes}")
+    history.site.ending(status, process.clock.now())
     receiver = history.outside.receiver
     if not receiver.says_ready and not receiver.given_up:
         history.broken("alerts", f"after the calm, the last of {receiver.taken} alerts says: not ready")

@@ -32,6 +32,7 @@ from simulation.checks import (
 from simulation.damage import Damage
 from simulation.earlier_service import write_earlier_service
 from simulation.ending import check_ending
+from simulation.jobs import NAMES, JobSite
 from simulation.machine import CallFault, Disk, MachineClock, ProcessKilled, SimulatedTime, quiet_end
 from simulation.outside import MonthChecks, Outside
 from simulation.plan import DAY_S, Event, Plan
@@ -96,6 +97,7 @@ class History:
         self.rounds = RoundChecks(self)
         self.damage = Damage(self)
         self.found = FoundChecks(self)
+        self.site = JobSite(self)
         self.runs_before = 0  # of an earlier service
         self.restart_after_s = RESTART_S
         self.is_calm = False
@@ -135,7 +137,8 @@ class History:
         if event == "run.started":
             for name, effective_ms in self.process.effective_cadences().items() if self.process else ():
                 self.checks.stretched(name, effective_ms, now_s)
-            self.checks.started(fields, now_s, self.clock.now())
+            if fields["task"] not in NAMES:
+                self.checks.started(fields, now_s, self.clock.now())
         elif event == "run.ended":
             self.checks.ended(fields, now_s)
             self.happened[f"run {fields['task']} {fields['outcome']}"] += 1
@@ -235,6 +238,7 @@ class History:
             disk=self.disk,
             fetch=self.outside.fetch,
             receiver=self.outside.receiver,
+            site=self.site,
             spoilt=self.outside.spoilt,
             observer=self,
             rounds_every_s=self.plan.world.rounds_every_s,
@@ -358,7 +362,7 @@ class History:
             status,
             self.checks,
             self.time.now_s,
-            disk_is_full=self.disk.is_full,
+            disk_is_full=self.disk.is_full or not status.tasks.keys().isdisjoint(NAMES),
         )
         if lie is not None:
             self.broken("readiness", lie)

@@ -13,6 +13,7 @@ from typing import Any
 
 from simulation.answers import AlertReceiver, SpoiltAnswers
 from simulation.checks import CallChecks
+from simulation.jobs import SECRET
 from simulation.machine import SimulatedTime, TrueClock
 from simulation.plan import Plan
 from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT
@@ -214,6 +215,7 @@ class Outside:
             allowlist=added,
             admin_key=(ADMIN,),
             chainhook_secret=(CHAINHOOK,),
+            job_secrets=(SECRET,),
         )
 
     def call_checks(self, settings: Settings, before: dict[str, CallChecks]) -> dict[str, CallChecks]:

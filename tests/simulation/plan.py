@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Literal
 
 from simulation.answers import with_receivers
+from simulation.jobs import MODES, drawn_job
 from simulation.machine import START_MS
 from stacks_simulator.faults import ANY_REPLY_FAULTS, PAGE_FAULTS, SimulatedFault
 from tocsin.settings import Settings
@@ -75,6 +76,8 @@ COMMAND_RATES: Mapping[str, float] = {"rehearse": 0.5, "explain": 2.0, "follow":
 TROUBLE_RATES: Mapping[str, float] = {"damage": 0.6, "account": 1.5, "hook_fault": 1.0, "crowd": 3.0, "confused": 3.0}
 # What is wrong with the network's list: while its ETag is stuck or the list stands still, everything seems fine.
 LIST_RATES: Mapping[str, float] = {"stuck_etag": 0.3, "stopped_list": 0.3, "wrong_page": 0.7}
+JOB_RATES: Mapping[str, float] = {"job": 6.0, "site": 4.0}
+JOBS_SHARE = 0.5  # of histories that have any
 MONTH_ENDS_MS = 1_780_099_200_000  # a midnight, two days before a month ends
 EVENTS_SHARE = 0.15
 ROUNDS_S = (43_200, 86_400, 7 * 86_400)
@@ -158,6 +161,8 @@ def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
     rng = Random(f"{seed}:trouble")
     events += _drawn_events(rng, TROUBLE_RATES, days)
     events += _drawn_events(Random(f"{seed}:list"), LIST_RATES, days)
+    if (jobs := Random(f"{seed}:jobs")).random() < JOBS_SHARE:
+        events += _drawn_events(jobs, JOB_RATES, days)
     world = replace(
         world,
         settings=settings,
@@ -360,6 +365,8 @@ _DRAWN: Mapping[str, Callable[[Random], dict[str, Any]]] = {
         "whole": rng.random() < 0.5,
         "down_s": _down_s(rng),
     },
+    "job": drawn_job,
+    "site": lambda rng: {"mode": rng.choice(MODES)},
     "rehearse": lambda rng: {"form": rng.choice(("lines", "results")), "mistakes": rng.choice((1, 5))},
     "explain": lambda rng: {"saved": rng.random() < 0.5, "odd": rng.random() < 0.4},
     "follow": lambda rng: {"what": rng.choice(("news", "events", "pages", "pages", "allowlist", "instance"))},

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from holdfast.local.turns import output_gate
 from holdfast.types import JSON, Level, Levels
 from simulation.answers import RECEIVER_URL, AlertReceiver, SpoiltAnswers
+from simulation.jobs import SITE_URL, JobSite
 from simulation.machine import Disk, MachineClock, SimulatedLoop, SimulatedTime
 from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
 from tocsin.app import Parts, tasks
@@ -92,6 +93,7 @@ class SimulatedProcess(Service):
         disk: Disk,
         fetch: SimulatedFetch,
         receiver: AlertReceiver,
+        site: JobSite,
         spoilt: SpoiltAnswers,
         observer: Observer,
         rounds_every_s: float,
@@ -105,6 +107,7 @@ class SimulatedProcess(Service):
         self._rounds_every_ms = int(rounds_every_s * 1000)
         self._simulated_fetch = fetch
         self._receiver = receiver
+        self._site = site
         self._spoilt = spoilt
         self._connections: list[sqlite3.Connection] = []
         self._files: list[int] = []
@@ -171,6 +174,9 @@ class SimulatedProcess(Service):
         if url.startswith(RECEIVER_URL):
             self.observer.calling(url)
             return await self._receiver.receive(url, **options)
+        if url.startswith(SITE_URL):
+            self.observer.calling(url)
+            return await self._site.receive(url, **options)
         self.observer.fetching(url)
         self._simulated_fetch.latency_s = self.rng.uniform(*LATENCY_S)
         try:

@@ -273,8 +273,10 @@ class Clients:
             or history.checks.excuses.cover(history.time.now_s - SETTLE_S, history.time.now_s) is not None
         )
 
-    async def _post(self, process: SimulatedProcess, path: str, headers: Mapping[str, str]) -> Answer:
-        return await self._ask(process, path, "POST", headers)
+    async def _post(
+        self, process: SimulatedProcess, path: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> Answer:
+        return await self._ask(process, path, "POST", headers, body)
 
     async def _ask(
         self,

@@ -59,7 +59,7 @@ class TaskFacts:
     enabled: bool
     cadence_ms: int  # the effective one
     complete_ago_ms: int | None  # since its last complete run; None if there was none
-    armed_ago_ms: int | None  # since the scheduler was first set up; None if it was not
+    armed_ago_ms: int | None  # since the scheduler was first set up, or the job was added; None if it was not
     failures: int
     failing_after: int
     last_outcome: Outcome | None

@@ -349,8 +349,13 @@ class SchedulerDO(DurableObject):
                 if name not in self._running:
                     self._state.forget(self.ctx.storage, name)
             self.ctx.storage.put({f"{JOB_PREFIX}{name}": job.to_json() for name, job in after.items()})
-            self._jobs = after
+            before, self._jobs = self._jobs, after
             self._adopt()
+            for name, job in after.items():
+                old = before.get(name)
+                if old is None or (job.enabled and not old.enabled):
+                    self._state.tasks[name].watched_since = self.env.clock.now()
+            self._save()
             return "; ".join(lines) or "nothing changed"
 
         await self._audit.record(None if wanted.dry_run else by, change)
@@ -645,18 +650,23 @@ class SchedulerDO(DurableObject):
 
         def task_facts(task: Task) -> TaskFacts:
             state = self._state.tasks[task.name]
+            since, overdue_after_ms = state.watched_since or self._state.own.armed_at, task.overdue_after_ms
+            success = state.last_success_at if (state.last_success_at or 0) > (state.watched_since or 0) else None
+            if task.cron is not None:  # its times may be further apart now and then, such as over a weekend
+                last = success or since or now
+                overdue_after_ms = max(overdue_after_ms, task.cron.after(task.cron.after(last)) - last)
             return TaskFacts(
                 task.name,
                 task.enabled,
                 cadences[task.name].effective_ms,
-                ago(state.last_success_at),
-                ago(self._state.own.armed_at),
+                ago(success),
+                ago(since),
                 state.consecutive_failures,
                 self.env.config.failing_after,
                 state.last_outcome,
                 state.last_reason,
                 self._state.paused_until(task.name),
-                task.overdue_after_ms,
+                overdue_after_ms,
             )
 
         return {name: task_facts(task) for name, task in self._tasks.items()}

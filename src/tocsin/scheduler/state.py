@@ -76,6 +76,7 @@ class TaskState(Shape):
     wake_at: int | None = None  # its last run asked for a run at this time
     run_counts: dict[str, int] = field(default_factory=dict)  # by outcome
     recent_calls: list[int] = field(default_factory=list)  # of complete runs
+    watched_since: int | None = None  # when a job was added or resumed; other tasks are watched since the first start
     attempt: int = 1  # of its last run, which may have repeated another
     first_attempt_at: int = 0
     steps: FreeForm = field(default_factory=dict)  # results of its last run's steps that must not be repeated
@@ -83,7 +84,8 @@ class TaskState(Shape):
     @classmethod
     def __post_deserialize__(cls, task: "TaskState") -> "TaskState":
         """Reject numbers that Tocsin cannot have stored: calculations with them would fail later."""
-        optional = (task.last_run_at, task.last_success_at, task.next_run_after, task.paused_until, task.wake_at)
+        optional = [task.last_run_at, task.last_success_at, task.next_run_after, task.paused_until, task.wake_at]
+        optional.append(task.watched_since)
         check_plausible(task.last_slot_at, task.consecutive_failures, task.interruptions, task.missed_slots)
         check_plausible(*(at or 0 for at in optional), *task.run_counts.values(), *task.recent_calls)
         if task.last_run is not None and not 0 < task.last_run < RUN_NUMBERS:
@@ -145,6 +147,7 @@ class SchedulerState:
             task.paused_until = _until(task.paused_until, now, pause_max_ms)
             task.next_run_after = _until(task.next_run_after, now, hold_max_ms)
             task.last_success_at = _past(task.last_success_at, now)
+            task.watched_since = _past(task.watched_since, now)
 
     def move_times(self, by_ms: int) -> None:
         """Move ages and holds with a clock that was set."""
@@ -152,6 +155,7 @@ class SchedulerState:
         for task in self.tasks.values():
             task.next_run_after = _moved(task.next_run_after, by_ms)
             task.last_success_at = _moved(task.last_success_at, by_ms)
+            task.watched_since = _moved(task.watched_since, by_ms)
 
     def paused_until(self, task: str) -> int | None:
         """When no pause keeps this task from running."""
