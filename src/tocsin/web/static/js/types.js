@@ -276,7 +276,7 @@
  * What one program has used since the process started.
  *
  * `calls` were made for it, `hits` were answered without one. `stale` answers were given for lack of a new one;
- * `refused` ones had no call left, `failed` ones no usable answer.
+ * `refused` ones had no call left, `failed` ones no usable answer. Mutable, because counting must be cheap.
  *
  * @typedef {{
  *   lookups?: number,
