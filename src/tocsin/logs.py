@@ -22,12 +22,12 @@ import math
 import re
 from base64 import b64encode
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote, quote_plus
 
-from holdfast.types import JSON, Level, Logger
+from holdfast.types import JSON, Clock, Level, Levels, Logger
 
 QUEUE_MAX = 1000  # entries
 LOG_APP_ID = "aibtc-landing"  # the name of this application at the log service
@@ -36,7 +36,7 @@ GATHER_S = 1.0  # how long the first entry of a batch waits for others
 RETRY_MIN_S = 1.0
 RETRY_MAX_S = 60.0
 RANKS: dict[Level, int] = {"DEBUG": 0, "INFO": 1, "WARN": 2, "ERROR": 3}
-_TAKEN = frozenset(("at", "level", "event", "method_name", "self"))  # names that a line or structlog uses itself
+_TAKEN = frozenset(("at", "level", "event"))  # names that a line uses itself
 ENCODED_MIN = 8  # characters of a secret; encodings of shorter ones are parts of ordinary words
 MASK = "[redacted]"
 TEXT_MAX = 8_000  # characters per text; a whole page of an upstream does not belong in a line
@@ -165,7 +165,43 @@ class LogDelivery:
             self._queue.put(LogEntry("WARN", "logs.entries_dropped", fields))
 
 
-def renamed(fields: dict[str, JSON]) -> dict[str, JSON]:
+class JsonLogger(Levels):
+    """The `Logger` binding: one JSON object per line. `write` gets each line, and `tee` each entry, without secrets."""
+
+    def __init__(
+        self,
+        write: Callable[[Level, str], object],
+        clock: Clock,
+        redact: "Redactor",
+        *,
+        level_min: Level = "INFO",
+        tee: Callable[[LogEntry], None] | None = None,
+        bound: Mapping[str, JSON] | None = None,
+    ) -> None:
+        self._write = write
+        self._clock = clock
+        self._redact = redact
+        self._level_min = level_min
+        self._tee = tee
+        self._bound = dict(bound or {})
+
+    def bind(self, /, **fields: JSON) -> "JsonLogger":
+        """A logger that adds these fields to each of its lines."""
+        bound = {**self._bound, **_renamed(fields)}
+        return JsonLogger(self._write, self._clock, self._redact, level_min=self._level_min, tee=self._tee, bound=bound)
+
+    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
+        if RANKS[level] < RANKS[self._level_min]:
+            return
+        message = self._redact.text(event)
+        context = self._redact.fields({**self._bound, **_renamed(fields)})
+        at = self._clock.now()
+        if self._tee is not None:
+            self._tee(LogEntry(level, message, {"at": at, **context}))
+        self._write(level, json.dumps({"at": at, "level": level, "event": message, **context}))
+
+
+def _renamed(fields: dict[str, JSON]) -> dict[str, JSON]:
     """The fields, with `_` added to names that a line uses itself."""
     return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}
 

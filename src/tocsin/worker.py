@@ -49,9 +49,9 @@ from tocsin.app import App, Parts, Platform, build
 from tocsin.cloudflare.asgi import respond
 from tocsin.cloudflare.fetch import CloudflareFetch
 from tocsin.cloudflare.log_sender import BackgroundLogSender
-from tocsin.cloudflare.logs import ConsoleLogger, RpcLogs, is_logs_rpc, open_logger
+from tocsin.cloudflare.logs import RpcLogs, is_logs_rpc, open_logger
 from tocsin.errors import RequestRefused
-from tocsin.logs import LOG_APP_ID, Redactor
+from tocsin.logs import LOG_APP_ID, JsonLogger, Redactor
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.types import Armed
 from tocsin.settings import Settings, SettingsError
@@ -86,7 +86,7 @@ def texts(env: Any) -> dict[str, str]:
 
 def open_env_logger(
     env: Any, config: Settings, clock: Clock, wait_until: Callable[[Coroutine[Any, Any, None]], None]
-) -> ConsoleLogger:
+) -> JsonLogger:
     """A logger to the console and, where LOGS is bound, to the log service."""
     redact = Redactor(settings.secret_values(config))
     level_min: Level = config.log_level

@@ -11,7 +11,7 @@ import pytest
 from support.workerd import DEPLOYMENT
 
 HERE = Path(__file__).parent
-NOT_ON_CLOUDFLARE = {"aiohttp", "httptools", "rich", "sqlite3", "structlog", "typer", "uvicorn", "uvloop"}
+NOT_ON_CLOUDFLARE = {"aiohttp", "httptools", "rich", "sqlite3", "typer", "uvicorn", "uvloop"}
 
 
 def import_guarded(*modules: str, path: Path) -> subprocess.CompletedProcess[str]:

@@ -35,7 +35,7 @@ from tocsin.cli import app, simulate
 from tocsin.commands.client import ServiceAddress, client_of
 from tocsin.scheduler.types import Progress, RunError, Status
 
-HEAVY = ("aiohttp", "asyncio", "rich", "starlette", "uvicorn", "structlog", "sqlite3", "http.client")
+HEAVY = ("aiohttp", "asyncio", "rich", "starlette", "uvicorn", "sqlite3", "http.client")
 UTC_MINUTE = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
 UTC_TIME = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 

@@ -24,7 +24,7 @@ from support.loopback import Request, http, serving
 from tocsin.errors import LogsError
 from tocsin.fetch import FetchResponse
 from tocsin.local.fetch import HttpFetch
-from tocsin.local.logs import LineLogger, LogSender, LogWriter, TerminalLines, WorkerLogs, library_logs, open_logger
+from tocsin.local.logs import LogSender, LogWriter, TerminalLines, WorkerLogs, library_logs, open_logger
 from tocsin.logs import BATCH_MAX, QUEUE_MAX, LogEntry, Logs, Redactor
 
 
@@ -80,13 +80,22 @@ async def test_secrets_are_masked_in_the_stream_and_in_the_tee() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["at", "level", "event", "self", "method_name"])
+@pytest.mark.parametrize("name", ["at", "level", "event"])
 async def test_a_field_cannot_take_the_place_of_the_lines_own(name: str) -> None:
     """A field with such a name is written under another name."""
     stream = io.StringIO()
     open_logger(stream, VirtualClock(), Redactor()).bind(**{name: 1}).info("run.started", **{name: 2})
 
     assert logged(stream) == [{"at": START_MS, "level": "INFO", "event": "run.started", f"{name}_": 2}]
+
+
+async def test_a_field_may_be_named_self() -> None:
+    """The methods of a logger have no names of their own."""
+    stream = io.StringIO()
+    open_logger(stream, VirtualClock(), Redactor()).bind(self=1).info("run.started", method_name=2)
+
+    assert logged(stream)[0]["self"] == 1
+    assert logged(stream)[0]["method_name"] == 2
 
 
 async def test_a_line_stays_one_line() -> None:
@@ -110,7 +119,7 @@ class ClosedPipe(io.StringIO):
 async def test_a_stream_that_is_gone_does_not_stop_the_work(stream: io.StringIO) -> None:
     """Logging never raises, and the log service still gets the entry."""
     offered: list[LogEntry] = []
-    logger: LineLogger = open_logger(stream, VirtualClock(), Redactor(), tee=offered.append)
+    logger = open_logger(stream, VirtualClock(), Redactor(), tee=offered.append)
     if not isinstance(stream, ClosedPipe):
         stream.close()
     logger.info("run.started")

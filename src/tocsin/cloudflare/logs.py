@@ -3,17 +3,16 @@
 The console (`wrangler tail`, Workers Logs) has every line, no matter what the service does.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyodide.ffi import JsException
 
 from holdfast.cloudflare import javascript
 from holdfast.subrequests import spend_on_store
-from holdfast.types import JSON, Clock, Level, Levels
+from holdfast.types import JSON, Clock, Level
 from tocsin.errors import LogsError
-from tocsin.logs import RANKS, LogEntry, Redactor, renamed
+from tocsin.logs import JsonLogger, LogEntry, Redactor
 
 # JavaScript's classes for a value that cannot be sent or processed. The same batch would fail again.
 _BATCH_ERRORS = frozenset(("DataCloneError", "RangeError", "TypeError"))
@@ -43,42 +42,12 @@ class RpcLogs:
             raise LogsError(f"LOGS.logBatch: {error.message}", retryable=retryable) from None
 
 
-class ConsoleLogger(Levels):
-    """The `Logger` binding: one JSON object per line on the console. Made by `open_logger`."""
-
-    def __init__(
-        self,
-        clock: Clock,
-        redact: Redactor,
-        level_min: Level,
-        tee: Callable[[LogEntry], None] | None,
-        bound: Mapping[str, JSON] | None = None,
-    ) -> None:
-        self._clock = clock
-        self._redact = redact
-        self._level_min = level_min
-        self._tee = tee
-        self._bound = dict(bound or {})
-
-    def bind(self, **fields: JSON) -> "ConsoleLogger":
-        """A logger that adds these fields to each of its lines."""
-        bound = {**self._bound, **renamed(fields)}
-        return ConsoleLogger(self._clock, self._redact, self._level_min, self._tee, bound)
-
-    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
-        if RANKS[level] < RANKS[self._level_min]:
-            return
-        message = self._redact.text(event)
-        context = self._redact.fields({**self._bound, **renamed(fields)})
-        at = self._clock.now()
-        line = json.dumps({"at": at, "level": level, "event": message, **context})
-        getattr(javascript.js.console, _CONSOLE[level])(line)
-        if self._tee is not None:
-            self._tee(LogEntry(level, message, {"at": at, **context}))
-
-
 def open_logger(
     clock: Clock, redact: Redactor, *, level_min: Level = "INFO", tee: Callable[[LogEntry], None] | None = None
-) -> ConsoleLogger:
-    """A logger that writes to the console and passes each entry, already redacted, to `tee`."""
-    return ConsoleLogger(clock, redact, level_min, tee)
+) -> JsonLogger:
+    """A logger that writes to the console."""
+
+    def write(level: Level, line: str) -> None:
+        getattr(javascript.js.console, _CONSOLE[level])(line)
+
+    return JsonLogger(write, clock, redact, level_min=level_min, tee=tee)

@@ -18,18 +18,16 @@ import select
 import shutil
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Condition, Thread
-from typing import Any, Protocol, TextIO, cast
+from typing import Protocol
 
-import structlog
-
-from holdfast.types import JSON, Clock, Level, Levels, Logger
+from holdfast.types import JSON, Clock, Level, Logger
 from tocsin.errors import FetchError, LogsError
 from tocsin.fetch import Fetch
-from tocsin.logs import GATHER_S, RANKS, LogDelivery, LogEntry, Logs, Redactor, renamed
+from tocsin.logs import GATHER_S, JsonLogger, LogDelivery, LogEntry, Logs, Redactor
 
 QUEUE_BYTES_MAX = 4 * 1024 * 1024
 TEXT_MAX = 4_000  # of a library's report
@@ -52,21 +50,6 @@ class LineStream(Protocol):
     def flush(self) -> None: ...
 
 
-class LineLogger(Levels, structlog.BoundLoggerBase):
-    """The `Logger` binding. Made by `open_logger`."""
-
-    def bind(self, /, **fields: JSON) -> "LineLogger":
-        """A logger that adds these fields to each of its lines."""
-        bound = super().bind(**renamed(fields))
-        assert isinstance(bound, LineLogger)
-        return bound
-
-    def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
-        # A closed stream (a broken pipe) must not stop the code that logs.
-        with suppress(OSError, ValueError):
-            self._proxy_to_logger("msg", event, level=level, **renamed(fields))
-
-
 def open_logger(
     stream: LineStream,
     clock: Clock,
@@ -74,24 +57,15 @@ def open_logger(
     *,
     level_min: Level = "INFO",
     tee: Callable[[LogEntry], None] | None = None,
-) -> LineLogger:
-    """A logger that writes to this stream and passes each entry, already redacted, to `tee`."""
+) -> JsonLogger:
+    """A logger that writes to this stream. A stream that is gone does not stop the code that logs."""
 
-    def drop_below(_logger: object, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        if RANKS[line["level"]] < RANKS[level_min]:
-            raise structlog.DropEvent
-        return line
+    def write(_level: Level, line: str) -> None:
+        with suppress(OSError, ValueError):  # a broken pipe, a closed file
+            stream.write(f"{line}\n")
+            stream.flush()
 
-    def render(_logger: object, _name: str, line: MutableMapping[str, Any]) -> str:
-        level: Level = line.pop("level")
-        event = redact.text(line.pop("event"))
-        fields = redact.fields(line)
-        at = clock.now()
-        if tee is not None:
-            tee(LogEntry(level, event, {"at": at, **fields}))
-        return json.dumps({"at": at, "level": level, "event": event, **fields})
-
-    return LineLogger(structlog.WriteLogger(cast("TextIO", stream)), processors=[drop_below, render], context={})
+    return JsonLogger(write, clock, redact, level_min=level_min, tee=tee)
 
 
 class FileStream(Protocol):
