@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ObjectReset
+from holdfast.testing import VirtualObjects
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import DurableObject
-from holdfast_testing.objects import Register, objects
+from holdfast_testing.objects import Register
+from holdfast_testing.objects import objects as opened
 
 
 class Counted(Register):
@@ -49,56 +51,53 @@ class Counted(Register):
         self.ctx.abort("the object gave up")
 
 
-async def test_the_storage_of_a_reset_object_is_broken_with_it(tmp_path: Path) -> None:
+async def test_the_storage_of_a_reset_object_is_broken_with_it(objects: VirtualObjects) -> None:
     """Code that outlives its object can neither read nor write, and gets the reason."""
-    async with objects(tmp_path, Counted) as made:
-        await made.stub().leak()
-        await made.stub().put("k", 1)
-        storage = made.env.leaked
+    await objects.get(Counted, "x").leak()
+    await objects.get(Counted, "x").put("k", 1)
+    storage = objects.leaked
+    with pytest.raises(ObjectReset, match="the object gave up"):
+        await objects.get(Counted, "x").put_and_abort("k")
+    uses: list[tuple[Any, ...]] = [
+        (storage.get, "k"),
+        (storage.put, "k", 2),
+        (storage.delete, "k"),
+        (storage.list,),
+        (storage.get_alarm,),
+        (storage.delete_alarm,),
+        (storage.transaction_sync, dict),
+        (storage.delete_all,),
+        (storage.set_alarm, 1),
+        (storage.sync,),
+        (storage.transaction, dict),
+    ]
+    for use, *arguments in uses:
         with pytest.raises(ObjectReset, match="the object gave up"):
-            await made.stub().put_and_abort("k")
-        uses: list[tuple[Any, ...]] = [
-            (storage.get, "k"),
-            (storage.put, "k", 2),
-            (storage.delete, "k"),
-            (storage.list,),
-            (storage.get_alarm,),
-            (storage.delete_alarm,),
-            (storage.transaction_sync, dict),
-            (storage.delete_all,),
-            (storage.set_alarm, 1),
-            (storage.sync,),
-            (storage.transaction, dict),
-        ]
-        for use, *arguments in uses:
-            with pytest.raises(ObjectReset, match="the object gave up"):
-                await use(*arguments)
-        kept = await made.stub().get("k")
+            await use(*arguments)
+    kept = await objects.get(Counted, "x").get("k")
 
     assert kept == 1
-    assert made.env.built == 2
+    assert objects.built == 2
 
 
-async def test_an_object_is_evicted_after_ten_idle_seconds(tmp_path: Path) -> None:
+async def test_an_object_is_evicted_after_ten_idle_seconds(objects: VirtualObjects) -> None:
     """Counted from its last work: at 9.9 s it is the same instance, at 10.1 s another."""
-    async with objects(tmp_path, Counted) as made:
-        await made.stub().get("k")
-        for _ in range(3):
-            await asyncio.sleep(9.9)
-            await made.stub().get("k")
-        same = made.env.built
-        await asyncio.sleep(10.1)
-        await made.stub().get("k")
+    await objects.get(Counted, "x").get("k")
+    for _ in range(3):
+        await asyncio.sleep(9.9)
+        await objects.get(Counted, "x").get("k")
+    same = objects.built
+    await asyncio.sleep(10.1)
+    await objects.get(Counted, "x").get("k")
 
-    assert (same, made.env.built) == (1, 2)
+    assert (same, objects.built) == (1, 2)
 
 
-async def test_a_section_may_take_thirty_seconds(tmp_path: Path) -> None:
+async def test_a_section_may_take_thirty_seconds(objects: VirtualObjects) -> None:
     """One that takes longer resets the object, with the error that it is overloaded."""
-    async with objects(tmp_path, Counted) as made:
-        in_time = await made.stub().hang_in_section(29.9)
-        with pytest.raises(ObjectReset, match="the limit is 30 s") as reset:
-            await made.stub().hang_in_section(30.1)
+    in_time = await objects.get(Counted, "x").hang_in_section(29.9)
+    with pytest.raises(ObjectReset, match="the limit is 30 s") as reset:
+        await objects.get(Counted, "x").hang_in_section(30.1)
 
     assert in_time == "done"
     assert reset.value.overloaded
@@ -117,21 +116,20 @@ class Slow(DurableObject):
 
 
 @pytest.mark.parametrize(("takes_s", "resets"), [(899.9, 0), (900.1, 1)])
-async def test_an_alarm_may_take_fifteen_minutes(tmp_path: Path, takes_s: float, resets: int) -> None:
+async def test_an_alarm_may_take_fifteen_minutes(objects: VirtualObjects, takes_s: float, resets: int) -> None:
     """One that takes longer is a failure, and is retried."""
-    async with objects(tmp_path, Slow) as made:
-        made.env.ended = False
-        await made.stub().arm(takes_s)
-        await asyncio.sleep(901)
-        ended = made.env.ended
-        metrics = made.runtime.metrics
+    objects.bind(ended=False)
+    await objects.get(Slow, "x").arm(takes_s)
+    await asyncio.sleep(901)
+    ended = objects.ended
+    metrics = objects._runtime.metrics
 
-        assert (metrics.objects_reset, metrics.alarms_failed, ended) == (resets, resets, not resets)
+    assert (metrics.objects_reset, metrics.alarms_failed, ended) == (resets, resets, not resets)
 
 
 async def test_a_failure_that_nobody_waits_for_is_in_the_log(tmp_path: Path) -> None:
     """Work of `wait_until`; the object continues."""
-    async with objects(tmp_path, Counted) as made:
+    async with opened(tmp_path, Counted) as made:
         await made.stub().fail_later()
         await asyncio.sleep(2)
         lines = made.log.named("wait_until.failed")
@@ -140,25 +138,23 @@ async def test_a_failure_that_nobody_waits_for_is_in_the_log(tmp_path: Path) -> 
     assert made.env.built == 1
 
 
-async def test_a_reset_ends_what_was_left_behind_before_it_began(tmp_path: Path) -> None:
+async def test_a_reset_ends_what_was_left_behind_before_it_began(objects: VirtualObjects) -> None:
     """Python would warn of a coroutine that was never awaited, and a warning fails this test."""
-    async with objects(tmp_path, Counted) as made:
-        with pytest.raises(ObjectReset, match="the object gave up"):
-            await made.stub().leave_and_abort()
+    with pytest.raises(ObjectReset, match="the object gave up"):
+        await objects.get(Counted, "x").leave_and_abort()
 
 
-async def test_every_open_call_fails_with_the_reason_of_a_reset(tmp_path: Path) -> None:
+async def test_every_open_call_fails_with_the_reason_of_a_reset(objects: VirtualObjects) -> None:
     """Each gets its own error; calls on an older stub fail as well, a new stub works."""
-    async with objects(tmp_path, Counted) as made:
-        stub = made.stub()
-        waiting = [stub.hang(60) for _ in range(3)]
-        await asyncio.sleep(1)
-        with pytest.raises(ObjectReset):
-            await stub.put_and_abort("k")
-        failures = await asyncio.gather(*waiting, return_exceptions=True)
-        with pytest.raises(ObjectReset, match="the object gave up"):
-            await stub.get("k")
-        fresh = await made.stub().get("k")
+    stub = objects.get(Counted, "x")
+    waiting = [stub.hang(60) for _ in range(3)]
+    await asyncio.sleep(1)
+    with pytest.raises(ObjectReset):
+        await stub.put_and_abort("k")
+    failures = await asyncio.gather(*waiting, return_exceptions=True)
+    with pytest.raises(ObjectReset, match="the object gave up"):
+        await stub.get("k")
+    fresh = await objects.get(Counted, "x").get("k")
 
     assert [str(failure) for failure in failures] == ["the object gave up"] * 3
     assert len({id(failure) for failure in failures}) == 3
@@ -167,7 +163,7 @@ async def test_every_open_call_fails_with_the_reason_of_a_reset(tmp_path: Path) 
 
 async def test_a_runtime_that_closes_ends_all_code(tmp_path: Path) -> None:
     """Waiting callers get an error that the process stops; nothing continues to run, and no timer is left."""
-    async with objects(tmp_path, Counted) as made:
+    async with opened(tmp_path, Counted) as made:
         await made.stub("idle").get("k")
         waiting = made.stub().hang(3_600)
         await asyncio.sleep(1)
@@ -195,7 +191,7 @@ class Picky(DurableObject):
 
 async def test_a_constructor_that_fails_does_not_use_up_the_retries(tmp_path: Path) -> None:
     """After two hours of failures the alarm rings; a call in the meantime gets the reason."""
-    async with objects(tmp_path, Picky, chance=lambda: 0.0) as made:
+    async with opened(tmp_path, Picky, chance=lambda: 0.0) as made:
         await made.stub().arm(30_000)
         await asyncio.sleep(11)  # it is evicted: the next event builds it again
         made.env.broken = True
@@ -213,7 +209,7 @@ async def test_a_constructor_that_fails_does_not_use_up_the_retries(tmp_path: Pa
 
 async def test_writes_that_are_refused_reset_the_object_and_are_not_kept(tmp_path: Path) -> None:
     """As if a file was deleted under the process: the caller gets the reason, and reads still work."""
-    async with objects(tmp_path, Counted) as made:
+    async with opened(tmp_path, Counted) as made:
         await made.stub().put("k", 1)
         made.runtime.store.refusal = "objects.sqlite was deleted"
         with pytest.raises(ObjectReset, match=r"objects\.sqlite was deleted") as reset:
@@ -230,10 +226,10 @@ async def test_writes_that_are_refused_reset_the_object_and_are_not_kept(tmp_pat
 async def test_the_generation_of_alarms_goes_on_after_a_restart(tmp_path: Path) -> None:
     """An alarm set for the same millisecond as an earlier one is a new alarm: each rings once."""
     clock = VirtualClock()
-    async with objects(tmp_path, Picky, clock=clock) as made:
+    async with opened(tmp_path, Picky, clock=clock) as made:
         await made.stub().arm(1_000)
         before = made.runtime.store.next_generation()
-    async with objects(tmp_path, Picky, clock=clock) as made:
+    async with opened(tmp_path, Picky, clock=clock) as made:
         after = made.runtime.store.next_generation()
 
     assert (before, after) == (2, 2)  # one alarm is stored, and each process counts on from it
@@ -274,24 +270,23 @@ class Parent(DurableObject):
             self.env.effects.append(self.env.inside)
 
 
-async def test_a_reset_ends_the_tasks_that_the_code_has_started(tmp_path: Path) -> None:
+async def test_a_reset_ends_the_tasks_that_the_code_has_started(objects: VirtualObjects) -> None:
     """No code of the old instance runs beside the new one; its context allows no more sections."""
-    async with objects(tmp_path, Parent) as made:
-        made.env.effects = []
-        await made.stub().start()
-        with pytest.raises(ObjectReset, match="the object gave up"):
-            await made.stub().abort()
-        await asyncio.sleep(10)
-        with pytest.raises(ObjectReset, match="the object gave up"):
-            made.env.context.block_concurrency_while(lambda: asyncio.sleep(0))
+    objects.bind(effects=[])
+    await objects.get(Parent, "x").start()
+    with pytest.raises(ObjectReset, match="the object gave up"):
+        await objects.get(Parent, "x").abort()
+    await asyncio.sleep(10)
+    with pytest.raises(ObjectReset, match="the object gave up"):
+        objects.context.block_concurrency_while(lambda: asyncio.sleep(0))
 
-    assert made.env.effects == []
-    assert made.env.child.cancelled()
+    assert objects.effects == []
+    assert objects.child.cancelled()
 
 
 async def test_a_task_that_outlives_its_section_waits_for_the_next_one(tmp_path: Path) -> None:
     """It then belongs to the code around the section, and does not run within another section."""
-    async with objects(tmp_path, Parent) as made:
+    async with opened(tmp_path, Parent) as made:
         made.env.effects, made.env.inside = [], False
         await made.stub().start_in_section()
         await made.env.child
@@ -326,7 +321,7 @@ class Keys(DurableObject):
         {"prefix": "\U0010ffff"},
     ],
 )
-async def test_a_range_is_the_same_backwards(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_a_range_is_the_same_backwards(objects: VirtualObjects, options: dict[str, Any]) -> None:
     """From the file, where all of it is committed; the last of it first."""
     keys = ["a", "b", "ba", "bb", "c", "\U0010ffff", "\U0010ffffx"]
     expected = [
@@ -338,10 +333,9 @@ async def test_a_range_is_the_same_backwards(tmp_path: Path, options: dict[str, 
         and key < options.get("end", "\U0010ffff" * 2)
     ]
     limit = options.get("limit")
-    async with objects(tmp_path, Keys) as made:
-        await made.stub().fill(keys)
-        forwards = await made.stub().keys(options)
-        backwards = await made.stub().keys({**options, "reverse": True})
+    await objects.get(Keys, "x").fill(keys)
+    forwards = await objects.get(Keys, "x").keys(options)
+    backwards = await objects.get(Keys, "x").keys({**options, "reverse": True})
 
     assert forwards == expected[:limit]
     assert backwards == expected[::-1][:limit]
@@ -361,7 +355,7 @@ class Failing(DurableObject):
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_retry_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path, *, refused: bool) -> None:
     """It is in memory; the log reports it, unless everything is refused, which was already reported."""
-    async with objects(tmp_path, Failing) as made:
+    async with opened(tmp_path, Failing) as made:
 
         def fail(step: str, _db: Any) -> None:
             if step == "before commit":
@@ -382,12 +376,11 @@ async def test_a_retry_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path
     assert bool(made.log.of("alarm.unsaved")) is not refused
 
 
-async def test_answered_calls_are_not_remembered(tmp_path: Path) -> None:
+async def test_answered_calls_are_not_remembered(objects: VirtualObjects) -> None:
     """However many there were: a busy object lives for weeks."""
-    async with objects(tmp_path, Counted) as made:
-        for number in range(20):
-            await made.stub().put("k", number)
-        await asyncio.sleep(0)
-        [live] = made.runtime._live.values()
+    for number in range(20):
+        await objects.get(Counted, "x").put("k", number)
+    await asyncio.sleep(0)
+    [live] = objects._runtime._live.values()
 
-        assert (len(live._replies), len(live._tasks)) == (0, 0)
+    assert (len(live._replies), len(live._tasks)) == (0, 0)

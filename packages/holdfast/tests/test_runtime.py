@@ -8,9 +8,10 @@ import pytest
 
 from holdfast.errors import ObjectReset, RemoteError, UsageError, ValueRefused
 from holdfast.local import object_store
+from holdfast.testing import VirtualObjects
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import AlarmInfo, DurableObject
-from holdfast_testing.objects import objects
+from holdfast_testing.objects import objects as opened
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS
@@ -50,7 +51,7 @@ async def test_exhaustion_is_reported_and_the_hook_can_arm_again(tmp_path: Path)
         reported.append(f"{object_id.name}: {error}")
         await made.stub().arm(60_000)
 
-    async with objects(tmp_path, Bell, on_exhausted=exhausted, chance=lambda: 0.0) as made:
+    async with opened(tmp_path, Bell, on_exhausted=exhausted, chance=lambda: 0.0) as made:
         await made.stub().fail(7)
         at = await made.stub().arm(1000)
         await asyncio.sleep(400)
@@ -73,7 +74,7 @@ async def test_a_hook_under_way_ends_before_the_runtime_is_closed(tmp_path: Path
         await asyncio.sleep(5)
         done.append("returned")
 
-    async with objects(tmp_path, Bell, on_exhausted=exhausted, chance=lambda: 0.0) as made:
+    async with opened(tmp_path, Bell, on_exhausted=exhausted, chance=lambda: 0.0) as made:
         await made.stub().fail(7)
         await made.stub().arm(1000)
         while not made.log.named("alarm.exhausted"):
@@ -87,11 +88,11 @@ async def test_a_hook_under_way_ends_before_the_runtime_is_closed(tmp_path: Path
 async def test_retry_count_and_back_off_survive_a_restart(tmp_path: Path) -> None:
     """After a restart the retries continue where they were, with the time that was set."""
     clock = VirtualClock()
-    async with objects(tmp_path, Bell, clock=clock, chance=lambda: 0.0) as made:
+    async with opened(tmp_path, Bell, clock=clock, chance=lambda: 0.0) as made:
         await made.stub().fail(99)
         at = await made.stub().arm(0)
         await asyncio.sleep(3)  # the first run and the retry after 2 s have failed
-    async with objects(tmp_path, Bell, clock=clock, chance=lambda: 0.0) as made:
+    async with opened(tmp_path, Bell, clock=clock, chance=lambda: 0.0) as made:
         assert await made.stub().next_alarm() == at
         await asyncio.sleep(4)
         rings = await made.stub().rings()
@@ -103,11 +104,11 @@ async def test_retry_count_and_back_off_survive_a_restart(tmp_path: Path) -> Non
 async def test_a_thousand_overdue_alarms_are_paced_at_start(tmp_path: Path) -> None:
     """After a downtime they ring one after the other, 5 ms apart, not all at once."""
     clock = VirtualClock()
-    async with objects(tmp_path, Bell, clock=clock) as made:
+    async with opened(tmp_path, Bell, clock=clock) as made:
         for n in range(1000):
             await made.stub(str(n)).arm(60_000)
     clock.jump(HOUR_MS)
-    async with objects(tmp_path, Bell, clock=clock) as made:
+    async with opened(tmp_path, Bell, clock=clock) as made:
         began_at = clock.now()
         await asyncio.sleep(6)
         late = sorted([(await made.stub(str(n)).rings())[0][0] - began_at for n in range(1000)])
@@ -119,12 +120,12 @@ async def test_a_thousand_overdue_alarms_are_paced_at_start(tmp_path: Path) -> N
 async def test_an_alarm_on_time_does_not_wait_behind_overdue_ones(tmp_path: Path) -> None:
     """Only alarms that are already late are delayed."""
     clock = VirtualClock()
-    async with objects(tmp_path, Bell, clock=clock) as made:
+    async with opened(tmp_path, Bell, clock=clock) as made:
         for n in range(1000):
             await made.stub(str(n)).arm(60_000)
         punctual = await made.stub("punctual").arm(HOUR_MS + 100)
     clock.jump(HOUR_MS)
-    async with objects(tmp_path, Bell, clock=clock) as made:
+    async with opened(tmp_path, Bell, clock=clock) as made:
         await asyncio.sleep(1)
 
         assert await made.stub("punctual").rings() == [[punctual, 0]]
@@ -135,7 +136,7 @@ async def test_an_alarm_on_time_does_not_wait_behind_overdue_ones(tmp_path: Path
 async def test_a_jump_of_the_wall_clock_neither_stalls_nor_repeats(tmp_path: Path, jump_ms: int, restart: bool) -> None:
     """Forward: the alarm is overdue and rings once. Back: its original wait starts again."""
     clock = VirtualClock()
-    async with objects(tmp_path, Bell, clock=clock) as made:
+    async with opened(tmp_path, Bell, clock=clock) as made:
         await made.stub().arm(300_000)
         await asyncio.sleep(60)
         if not restart:
@@ -144,20 +145,19 @@ async def test_a_jump_of_the_wall_clock_neither_stalls_nor_repeats(tmp_path: Pat
             assert len(await made.stub().rings()) == 1
     if restart:
         clock.jump(jump_ms)
-        async with objects(tmp_path, Bell, clock=clock) as made:
+        async with opened(tmp_path, Bell, clock=clock) as made:
             await asyncio.sleep(301)
             assert len(await made.stub().rings()) == 1
 
 
-async def test_a_clock_that_goes_back_by_a_little_never_rings_early(tmp_path: Path) -> None:
+async def test_a_clock_that_goes_back_by_a_little_never_rings_early(objects: VirtualObjects) -> None:
     """After a correction of half a second the alarm rings at its time."""
-    async with objects(tmp_path, Bell) as made:
-        at = await made.stub().arm(10_000)
-        await asyncio.sleep(5)
-        made.clock.jump(-500)
-        await asyncio.sleep(10)
+    at = await objects.get(Bell, "x").arm(10_000)
+    await asyncio.sleep(5)
+    objects.clock.jump(-500)
+    await asyncio.sleep(10)
 
-        assert await made.stub().rings() == [[at, 0]]
+    assert await objects.get(Bell, "x").rings() == [[at, 0]]
 
 
 class Calls(DurableObject):
@@ -194,43 +194,42 @@ class Calls(DurableObject):
         return 1
 
 
-async def test_arguments_and_results_are_copies(tmp_path: Path) -> None:
+async def test_arguments_and_results_are_copies(objects: VirtualObjects) -> None:
     """Nothing mutable is shared between caller and object."""
-    async with objects(tmp_path, Calls) as made:
-        sent = {"a": [1]}
-        got = await made.stub().echo(sent)
-        got["a"].append(2)
+    stub: Any = objects.get(Calls, "x")
+    sent = {"a": [1]}
+    got = await stub.echo(sent)
+    got["a"].append(2)
 
-        assert sent == {"a": [1]}
-        assert await made.stub().plain() == "not a coroutine"
+    assert sent == {"a": [1]}
+    assert await stub.plain() == "not a coroutine"
 
 
-async def test_values_that_are_not_json_are_refused_in_both_directions(tmp_path: Path) -> None:
+async def test_values_that_are_not_json_are_refused_in_both_directions(objects: VirtualObjects) -> None:
     """Arguments before the call is sent, results before they are returned."""
-    async with objects(tmp_path, Calls) as made:
-        with pytest.raises(ValueRefused, match=r"the arguments of echo\(\)\[0\] is of type tuple"):
-            made.stub().echo((1, 2))
-        with pytest.raises(ValueRefused, match=r"the result of bad_result\(\) is of type set"):
-            await made.stub().bad_result()
+    stub: Any = objects.get(Calls, "x")
+    with pytest.raises(ValueRefused, match=r"the arguments of echo\(\)\[0\] is of type tuple"):
+        stub.echo((1, 2))
+    with pytest.raises(ValueRefused, match=r"the result of bad_result\(\) is of type set"):
+        await stub.bad_result()
 
 
 @pytest.mark.parametrize("name", ["_private", "attribute", "ctx", "env", "nothing"])
 async def test_only_public_methods_of_the_class_can_be_called(tmp_path: Path, name: str) -> None:
     """Every other name is reported as not implemented, whether it exists or not."""
-    async with objects(tmp_path, Calls) as made:
+    async with opened(tmp_path, Calls) as made:
         with pytest.raises(TypeError, match=f'does not implement the method "{name}"'):
             await getattr(made.stub(), name)()
 
 
-async def test_errors_keep_their_class_or_their_name(tmp_path: Path) -> None:
+async def test_errors_keep_their_class_or_their_name(objects: VirtualObjects) -> None:
     """Built-in classes stay. Others become RemoteError with their name."""
-    async with objects(tmp_path, Calls) as made:
-        with pytest.raises(KeyError) as builtin:
-            await made.stub().raise_key_error()
-        with pytest.raises(RemoteError, match="OwnError: of my own"):
-            await made.stub().raise_own()
-        with pytest.raises(RemoteError, match="was cancelled"):
-            await made.stub().cancel_myself()
+    with pytest.raises(KeyError) as builtin:
+        await objects.get(Calls, "x").raise_key_error()
+    with pytest.raises(RemoteError, match="OwnError: of my own"):
+        await objects.get(Calls, "x").raise_own()
+    with pytest.raises(RemoteError, match="was cancelled"):
+        await objects.get(Calls, "x").cancel_myself()
 
     assert builtin.value.remote is True  # type: ignore[attr-defined]
 
@@ -295,37 +294,35 @@ class Notes(DurableObject):
 
 async def test_writes_of_a_bare_timer_are_committed_too(tmp_path: Path) -> None:
     """A callback outside of any task has no turn. The next iteration of the loop commits its writes."""
-    async with objects(tmp_path, Notes) as made:
+    async with opened(tmp_path, Notes) as made:
         await made.stub().write_from_a_timer()
         await asyncio.sleep(2)
-    async with objects(tmp_path, Notes) as made:
+    async with opened(tmp_path, Notes) as made:
         assert await made.stub().read("timer") == {"timer": 1}
 
 
-async def test_a_child_task_takes_turns_of_its_own(tmp_path: Path) -> None:
+async def test_a_child_task_takes_turns_of_its_own(objects: VirtualObjects) -> None:
     """Writes of a child before it suspended stay, even if it resets the object later."""
-    async with objects(tmp_path, Notes) as made:
-        await made.stub().write_from_a_child()
-        await asyncio.sleep(2)
+    await objects.get(Notes, "x").write_from_a_child()
+    await asyncio.sleep(2)
 
-        assert await made.stub().read("child") == {"child": 1}
-        assert made.runtime.metrics.objects_reset == 1
+    assert await objects.get(Notes, "x").read("child") == {"child": 1}
+    assert objects._runtime.metrics.objects_reset == 1
 
 
-async def test_child_tasks_wait_at_the_gate(tmp_path: Path) -> None:
+async def test_child_tasks_wait_at_the_gate(objects: VirtualObjects) -> None:
     """While a critical section runs, the children of other calls wait."""
-    async with objects(tmp_path, Notes) as made:
-        stub, began_at = made.stub(), made.clock.now()
-        ticks = stub.child_ticks(2)
-        await asyncio.sleep(0.5)
-        await stub.block(3)
+    stub, began_at = objects.get(Notes, "x"), objects.now()
+    ticks = stub.child_ticks(2)
+    await asyncio.sleep(0.5)
+    await stub.block(3)
 
-        assert [at - began_at for at in await ticks] == [3500, 3500, 4500, 4500]
+    assert [at - began_at for at in await ticks] == [3500, 3500, 4500, 4500]
 
 
 async def test_a_call_to_another_object_leaves_after_the_writes_are_durable(tmp_path: Path) -> None:
     """The output gate also holds calls between objects: after a failed commit the call is never made."""
-    async with objects(tmp_path, Notes) as made:
+    async with opened(tmp_path, Notes) as made:
 
         def refuse(point: str, _db: Any) -> None:
             if point == "before commit":
@@ -341,24 +338,22 @@ async def test_a_call_to_another_object_leaves_after_the_writes_are_durable(tmp_
 
 async def test_with_one_bad_value_nothing_of_the_call_is_written(tmp_path: Path) -> None:
     """A put of several entries is checked as a whole, and the refusal has the key."""
-    async with objects(tmp_path, Notes) as made:
+    async with opened(tmp_path, Notes) as made:
         with pytest.raises(ValueRefused, match="the value of 'bad' is of type set"):
             await made.stub().bad_put()
 
         assert await made.stub().read("good", "bad") == {}
 
 
-async def test_a_transaction_inside_another_rolls_back_alone(tmp_path: Path) -> None:
+async def test_a_transaction_inside_another_rolls_back_alone(objects: VirtualObjects) -> None:
     """The writes of the inner one are undone, those of the outer one stay."""
-    async with objects(tmp_path, Notes) as made:
-        assert await made.stub().nested() == {"a": 1, "b": 1}
+    assert await objects.get(Notes, "x").nested() == {"a": 1, "b": 1}
 
 
-async def test_a_class_must_be_an_object(tmp_path: Path) -> None:
+async def test_a_class_must_be_an_object(objects: VirtualObjects) -> None:
     """Binding a plain class is refused, with the fix."""
-    async with objects(tmp_path, Notes) as made:
-        with pytest.raises(UsageError, match="make it a subclass of DurableObject"):
-            made.runtime.namespace("WRONG", int)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="make it a subclass of DurableObject"):
+        objects._runtime.namespace("WRONG", int)  # type: ignore[arg-type]
 
 
 async def test_a_disk_that_fails_to_sync_stops_everything_loudly(
@@ -369,7 +364,7 @@ async def test_a_disk_that_fails_to_sync_stops_everything_loudly(
     def fail(_fd: int) -> float:
         raise OSError(5, "Input/output error")
 
-    async with objects(tmp_path, Notes) as made:
+    async with opened(tmp_path, Notes) as made:
         await made.stub().read("x")
         with monkeypatch.context() as patch:
             patch.setattr(object_store, "_timed_sync", fail)

@@ -15,8 +15,10 @@ import pytest
 from holdfast.errors import ObjectReset
 from holdfast.local import object_store
 from holdfast.local.turns import Activity, InputGate, Turns, output_gate
+from holdfast.testing import VirtualObjects
 from holdfast.types import DurableObject
-from holdfast_testing.objects import Objects, Register, objects
+from holdfast_testing.objects import Objects, Register
+from holdfast_testing.objects import objects as opened
 
 
 def on_disk(directory: Path, key: str) -> Any:
@@ -60,7 +62,7 @@ class Sender(DurableObject):
 async def test_what_leaves_finds_the_writes_before_it_on_disk(tmp_path: Path) -> None:
     """`put(k)` and a fetch in one turn: k is durable before the request arrives anywhere."""
     seen: list[tuple[Any, bool]] = []
-    async with objects(tmp_path, Sender) as made:
+    async with opened(tmp_path, Sender) as made:
         made.env.sent = lambda: seen.append((on_disk(tmp_path, "k"), is_durable(made)))
         await made.stub().write_and_send()
 
@@ -69,7 +71,7 @@ async def test_what_leaves_finds_the_writes_before_it_on_disk(tmp_path: Path) ->
 
 async def test_a_reply_waits_for_the_sync_of_its_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The method returned, but the sync failed: its caller gets the error instead of the result."""
-    async with objects(tmp_path, Sender) as made:
+    async with opened(tmp_path, Sender) as made:
         monkeypatch.setattr(object_store, "_timed_sync", broken_disk)
         with pytest.raises(ObjectReset, match="Input/output error"):
             await made.stub().write_and_return()
@@ -78,7 +80,7 @@ async def test_a_reply_waits_for_the_sync_of_its_writes(tmp_path: Path, monkeypa
 async def test_sync_returns_when_the_writes_before_it_are_durable(tmp_path: Path) -> None:
     """Code that goes on after it may rely on them."""
     seen: list[tuple[Any, bool]] = []
-    async with objects(tmp_path, Sender) as made:
+    async with opened(tmp_path, Sender) as made:
         made.env.synced = lambda: seen.append((on_disk(tmp_path, "k"), is_durable(made)))
         await made.stub().write_and_sync()
 
@@ -87,7 +89,7 @@ async def test_sync_returns_when_the_writes_before_it_are_durable(tmp_path: Path
 
 async def test_an_error_leaves_after_the_writes_before_it(tmp_path: Path) -> None:
     """An exception is an answer: writes before it are on disk when the caller gets it."""
-    async with objects(tmp_path, Sender) as made:
+    async with opened(tmp_path, Sender) as made:
         with pytest.raises(RuntimeError, match="after the write"):
             await made.stub().write_and_raise()
 
@@ -123,37 +125,34 @@ class Sections(DurableObject):
         return self.ticks
 
 
-async def test_queued_sections_run_one_at_a_time(tmp_path: Path) -> None:
+async def test_queued_sections_run_one_at_a_time(objects: VirtualObjects) -> None:
     """However many wait when one ends, one of them runs next."""
-    async with objects(tmp_path, Sections) as made:
-        began_at = made.clock.now()
+    began_at = objects.now()
 
-        assert await made.stub().queue_sections(4) == 1
-        assert made.clock.now() - began_at == 4_000
+    assert await objects.get(Sections, "x").queue_sections(4) == 1
+    assert objects.now() - began_at == 4_000
 
 
-async def test_nothing_else_runs_between_queued_sections(tmp_path: Path) -> None:
+async def test_nothing_else_runs_between_queued_sections(objects: VirtualObjects) -> None:
     """Code that waits at the gate checks again when it wakes: the next section may have closed it."""
-    async with objects(tmp_path, Sections) as made:
-        sections = made.stub().queue_sections(3)
-        await asyncio.sleep(0.5)
-        await made.stub().tick()
-        await sections
-        seen = await made.stub().seen()
+    sections = objects.get(Sections, "x").queue_sections(3)
+    await asyncio.sleep(0.5)
+    await objects.get(Sections, "x").tick()
+    await sections
+    seen = await objects.get(Sections, "x").seen()
 
     assert len(seen) == 20
     assert set(seen) == {0}
 
 
-async def test_a_section_that_ended_resets_nothing_later(tmp_path: Path) -> None:
+async def test_a_section_that_ended_resets_nothing_later(objects: VirtualObjects) -> None:
     """Its limit of 30 seconds ends with it: an object that stays busy is not reset."""
-    async with objects(tmp_path, Sections) as made:
-        await made.stub().queue_sections(2)
-        for _ in range(12):
-            await asyncio.sleep(5)
-            await made.stub().seen()
+    await objects.get(Sections, "x").queue_sections(2)
+    for _ in range(12):
+        await asyncio.sleep(5)
+        await objects.get(Sections, "x").seen()
 
-        assert made.runtime.metrics.objects_reset == 0
+    assert objects._runtime.metrics.objects_reset == 0
 
 
 class Worker(DurableObject):
@@ -171,16 +170,15 @@ class Worker(DurableObject):
         return self.number
 
 
-async def test_an_object_that_works_is_not_evicted(tmp_path: Path) -> None:
+async def test_an_object_that_works_is_not_evicted(objects: VirtualObjects) -> None:
     """Idle once, busy again: ten seconds after it was idle there is still one instance."""
-    async with objects(tmp_path, Worker) as made:
-        first = await made.stub().work(0)
-        await asyncio.sleep(5)
-        busy = made.stub().work(20)
-        await asyncio.sleep(10)
+    first = await objects.get(Worker, "x").work(0)
+    await asyncio.sleep(5)
+    busy = objects.get(Worker, "x").work(20)
+    await asyncio.sleep(10)
 
-        assert await made.stub().work(0) == first
-        assert await busy == first
+    assert await objects.get(Worker, "x").work(0) == first
+    assert await busy == first
 
 
 class Alarmed(DurableObject):
@@ -196,48 +194,45 @@ class Alarmed(DurableObject):
         await self.ctx.storage.put("rings", [*await self.rings(), self.env.now()])
 
 
-async def test_each_object_rings_at_its_own_time(tmp_path: Path) -> None:
+async def test_each_object_rings_at_its_own_time(objects: VirtualObjects) -> None:
     """A later alarm of another object does not take the place of the earlier one."""
-    async with objects(tmp_path, Alarmed) as made:
-        began_at = made.clock.now()
-        await made.stub("early").arm(10_000)
-        await made.stub("late").arm(60_000)
-        await asyncio.sleep(61)
-        rings = [await made.stub(name).rings() for name in ("early", "late")]
+    began_at = objects.now()
+    await objects.get(Alarmed, "early").arm(10_000)
+    await objects.get(Alarmed, "late").arm(60_000)
+    await asyncio.sleep(61)
+    rings = [await objects.get(Alarmed, name).rings() for name in ("early", "late")]
 
     assert rings == [[began_at + 10_000], [began_at + 60_000]]
 
 
-async def test_a_replaced_alarm_does_not_ring_at_its_old_time(tmp_path: Path) -> None:
+async def test_a_replaced_alarm_does_not_ring_at_its_old_time(objects: VirtualObjects) -> None:
     """Armed for 5 s, then for 20 s: silent after 10 s, and one ring at 20 s."""
-    async with objects(tmp_path, Alarmed) as made:
-        began_at = made.clock.now()
-        await made.stub().arm(5_000)
-        await made.stub().arm(20_000)
-        await asyncio.sleep(10)
-        assert await made.stub().rings() == []
-        await asyncio.sleep(20)
+    began_at = objects.now()
+    await objects.get(Alarmed, "x").arm(5_000)
+    await objects.get(Alarmed, "x").arm(20_000)
+    await asyncio.sleep(10)
+    assert await objects.get(Alarmed, "x").rings() == []
+    await asyncio.sleep(20)
 
-        assert await made.stub().rings() == [began_at + 20_000]
+    assert await objects.get(Alarmed, "x").rings() == [began_at + 20_000]
 
 
-async def test_a_ring_that_ended_resets_nothing_later(tmp_path: Path) -> None:
+async def test_a_ring_that_ended_resets_nothing_later(objects: VirtualObjects) -> None:
     """The limit of 15 minutes for alarm() ends with it: an object that stays busy is not reset."""
-    async with objects(tmp_path, Alarmed) as made:
-        await made.stub().arm(1_000)
-        for _ in range(200):
-            await asyncio.sleep(5)
-            await made.stub().rings()
+    await objects.get(Alarmed, "x").arm(1_000)
+    for _ in range(200):
+        await asyncio.sleep(5)
+        await objects.get(Alarmed, "x").rings()
 
-        assert made.runtime.metrics.alarms_rung == 1
-        assert made.runtime.metrics.objects_reset == 0
+    assert objects._runtime.metrics.alarms_rung == 1
+    assert objects._runtime.metrics.objects_reset == 0
 
 
 async def test_an_alarm_whose_writes_are_not_durable_has_not_rung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handler returned, but the sync of its last writes failed: that is a failure."""
-    async with objects(tmp_path, Alarmed) as made:
+    async with opened(tmp_path, Alarmed) as made:
         await made.stub().arm(1_000)
         monkeypatch.setattr(object_store, "_timed_sync", broken_disk)
         await asyncio.sleep(1.5)
@@ -253,7 +248,7 @@ async def test_the_log_is_copied_back_and_stays_bounded(tmp_path: Path) -> None:
     """Three thousand commits of one page each: the log has about those of the last thousand."""
     log = tmp_path / "objects.sqlite-wal"
     sizes = []
-    async with objects(tmp_path, Register) as made:
+    async with opened(tmp_path, Register) as made:
         stub = made.stub()
         for number in range(3_500):
             await stub.put("number", number)
@@ -275,7 +270,7 @@ async def test_a_commit_during_a_sync_waits_for_the_next_one(tmp_path: Path, mon
         ends[min(len(begun), 2) - 1].wait(10)
         return 1.0
 
-    async with objects(tmp_path, Register) as made:
+    async with opened(tmp_path, Register) as made:
         await made.stub().put("number", 0)
         monkeypatch.setattr(object_store, "QUICK_DISK_S", 0.0)  # the disk is slow: a thread waits for it
         monkeypatch.setattr(object_store, "_timed_sync", slow_sync)
@@ -296,7 +291,7 @@ async def test_a_commit_during_a_sync_waits_for_the_next_one(tmp_path: Path, mon
     assert not early
 
 
-async def test_code_that_outlives_a_reset_reports_nothing_of_its_own(tmp_path: Path) -> None:
+async def test_code_that_outlives_a_reset_reports_nothing_of_its_own(objects: VirtualObjects) -> None:
     """Its callers got the reset error. A task that then fails because of it is not an uncaught error."""
     not_caught: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: not_caught.append(context))
@@ -313,10 +308,9 @@ async def test_code_that_outlives_a_reset_reports_nothing_of_its_own(tmp_path: P
             finally:
                 await self.ctx.storage.put("late", 1)
 
-    async with objects(tmp_path, Stubborn) as made:
-        with pytest.raises(ObjectReset, match="enough"):
-            await made.stub().work()
-        await asyncio.sleep(5)
+    with pytest.raises(ObjectReset, match="enough"):
+        await objects.get(Stubborn, "x").work()
+    await asyncio.sleep(5)
     gc.collect()
 
     assert not_caught == []
