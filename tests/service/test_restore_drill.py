@@ -30,8 +30,8 @@ def rows_of(data: Path) -> dict[str, tuple[Any, ...]]:
 def complete_until_block(data: Path) -> int:
     """Return the block up to which the scheduler has stored, in its own file, that the record is complete."""
     with closing(sqlite3.connect(f"{(data / 'objects.sqlite').as_uri()}?mode=ro", uri=True)) as objects:
-        (value,) = objects.execute("SELECT value FROM entries WHERE key = 'lastFeedResult'").fetchone()
-    return int(json.loads(value)["completeUntilBlock"])
+        (value,) = objects.execute("SELECT value FROM entries WHERE key = 'task:feed'").fetchone()
+    return int(json.loads(value)["lastResult"]["completeUntilBlock"])
 
 
 @contextmanager
