@@ -154,12 +154,15 @@ def take_page(
     if not page.items and deep is None:  # it shows nothing
         return Step((), below, below, before, done=gap is None, wrong=ENDS_EARLY if lower else None)
     fresh, end = _down_to_anchor(page, lower, start_s)
-    wrong = None if gap is None or _leads_down(page, gap) else NOT_DOWN
-    if end is None and page.next_cursor is None:
-        wrong = ENDS_EARLY if lower and deep is None else wrong  # no reorg can do that to the network's list
-        end = BELOW_ALL
-    restarted = end is None and not lower and deep is None
     bottom = anchor_at(page.items[-1]).place if page.items else below
+    repeats = deep is None and any(anchor_at(row).place >= below for row in page.items)
+    wrong = None
+    if end is None and page.next_cursor is None:
+        wrong = ENDS_EARLY if lower and deep is None else None  # no reorg can do that to the network's list
+        end = BELOW_ALL
+    if gap is not None and (repeats or (end is None and bottom >= below)):
+        wrong = wrong or NOT_DOWN
+    restarted = end is None and not lower and deep is None
     above = (bottom[0], bottom[1] - 1) if end is None else end  # the last row itself is part of the stretch
     passed = BELOW_ALL if restarted else above
     gaps = [each for each in before.gaps if each.bottom > below or each.bottom <= passed]
@@ -194,11 +197,6 @@ def _down_to_anchor(
             return fresh, BELOW_ALL
         fresh.append(row)
     return fresh, None
-
-
-def _leads_down(page: Page[Transaction], gap: Gap) -> bool:
-    """Return whether a page shows what is below its gap's bottom."""
-    return all(anchor_at(row).place < gap.bottom for row in page.items) and bool(page.items or page.next_cursor is None)
 
 
 def _ends_block(row: Transaction, first: Transaction) -> bool:
