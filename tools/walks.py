@@ -169,7 +169,7 @@ async def a_price(refreshed: Walk, read: Walk, cached: Walk) -> None:
 
 
 async def a_swap(recorded: Walk, shown: Walk) -> None:
-    async with world("feed") as service:
+    async with world("feed", "board") as service:
         chain = service.simulator.chain
         chain.swap(chain.wallets[0], "simple")
         chain.mine()
