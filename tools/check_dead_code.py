@@ -52,7 +52,7 @@ EXCEPTIONS = {
     "_ctx": WORKERS,
     "getByName": WORKERS,
     "unschedule": JOBS,
-    "run_now": JOBS,
+    "collect": "the job of this name calls it",
     "_clock_resolution": "asyncio's loop reads it",
     "jump": "tests set the clock with it",
     "__signature__": TYPER,

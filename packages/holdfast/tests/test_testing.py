@@ -290,12 +290,13 @@ def test_all_async_tests_are_ours_if_the_option_says_so(tmp_path: Path) -> None:
     assert "1 passed" in run_pytest(tmp_path, test, "-o", "holdfast_virtual_time=true")
 
 
-def test_the_page_shows_the_examples_that_run() -> None:
-    """Every block of code in docs/testing.md is part of an example, and those are tests."""
+@pytest.mark.parametrize(("page", "program", "count"), [("testing", "orders", 5), ("jobs", "reports", 2)])
+def test_the_pages_show_the_examples_that_run(page: str, program: str, count: int) -> None:
+    """Every block of code is part of an example, and those are tests."""
     here = Path(__file__).parents[1]
-    examples = "".join((here / "examples" / name).read_text() for name in ("orders.py", "test_orders.py"))
-    blocks = [block.split("```")[0] for block in (here / "docs" / "testing.md").read_text().split("```python\n")[1:]]
-    assert len(blocks) == 5
+    examples = "".join((here / "examples" / name).read_text() for name in (f"{program}.py", f"test_{program}.py"))
+    blocks = [block.split("```")[0] for block in (here / "docs" / f"{page}.md").read_text().split("```python\n")[1:]]
+    assert len(blocks) == count
     for block in blocks:
         assert block in examples, block
 
