@@ -242,7 +242,7 @@ def test_outcomes_in_words(
         (Health(True, "limited", [], ["sweep is limited"]), ("warn", "Limited", "sweep is limited.")),
         (
             Health(False, "broken", ["no alarm is set", "tenero is overdue"], ["sweep is limited"]),
-            ("bad", "Not working", "no alarm is set; tenero is overdue; sweep is limited."),
+            ("bad", "Not working", "no alarm is set.\ntenero is overdue.\nsweep is limited."),
         ),
     ],
 )

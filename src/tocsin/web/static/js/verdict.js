@@ -29,7 +29,7 @@ function textOf(status, { state, reasons, notes }, at) {
 	if (state === "paused" && status.pausedUntil) {
 		return `No scheduled run starts until ${clock(status.pausedUntil)}, in ${remaining(status.pausedUntil - at)}.`;
 	}
-	if (state !== "ready") return `${[...reasons, ...notes].join("; ")}.`;
+	if (state !== "ready") return [...reasons, ...notes].map((reason) => `${reason}.`).join("\n");
 	const running = Object.keys(status.tasks).filter((name) => status.tasks[name].running);
 	return running.length ? `Running now: ${running.map(taskTitle).join(" and ")}.` : "Every task is on time.";
 }
