@@ -47,7 +47,7 @@ class VisitedSimulator(CountingSimulator):
         self.per_day, self.seed = per_day, seed
         self.most = dict.fromkeys(WINDOWS, 0)
         self.outcomes: Counter[tuple[int, str]] = Counter()
-        self.stale_s: list[int] = []
+        self.stale_s: dict[int, list[int]] = {60: [], 6 * 3600: []}  # ages, by how long an answer is fresh
         self.stretched: Counter[str] = Counter()
         self._newest: dict[int, deque[int]] = {length_ms: deque() for length_ms in WINDOWS}
 
@@ -107,7 +107,7 @@ class Site:
                 pass
             else:
                 how = answer.how
-                simulator.stale_s += [answer.age_s] if how == "stale" else []
+                simulator.stale_s[fresh_s] += [answer.age_s] if how == "stale" else []
         simulator.outcomes[day, how] += 1
 
 
@@ -141,9 +141,12 @@ def report(outcome: MonthOutcome, simulator: VisitedSimulator, days: float) -> l
     def of(how: str, first_day: int = 0) -> int:
         return sum(count for (day, each), count in simulator.outcomes.items() if each == how and day >= first_day)
 
-    total, stale = simulator.outcomes.total(), sorted(simulator.stale_s) or [0]
+    def ages(fresh_s: int) -> str:
+        stale = sorted(simulator.stale_s[fresh_s]) or [0]
+        return f"{stale[len(stale) // 2] // 60} min, {stale[len(stale) * 95 // 100] // 60} min"
+
+    total = simulator.outcomes.total()
     later = sum(count for (day, _), count in simulator.outcomes.items() if day >= 1)
-    median, p95 = stale[len(stale) // 2] // 60, stale[len(stale) * 95 // 100] // 60
     calls = sum(count for (upstream, _), count in outcome.calls.items() if upstream == "hiro")
     looks = days * 288
     stretched = ", ".join(f"{name} {count / looks:.1%}" for name, count in simulator.stretched.items())
@@ -152,7 +155,8 @@ def report(outcome: MonthOutcome, simulator: VisitedSimulator, days: float) -> l
         ("look-ups", f"{total:,}, of them {of('no process'):,} without a process"),
         *parts,
         ("refused", f"{of('refused') / total:.2%}; after the first day {of('refused', 1) / max(1, later):.2%}"),
-        ("age of stale answers: median, p95", f"{median} min, {p95} min"),
+        ("stale balances: median age, p95", ages(60)),
+        ("stale names and identities: median age, p95", ages(6 * 3600)),
         ("calls to Hiro", f"{calls:,}: {calls / days * 30:,.0f} in 30 days"),
         ("most calls in a second, a minute", f"{simulator.most[1_000]} of 20, {simulator.most[60_000]} of 500"),
         ("swaps missed, wrong", f"{outcome.missed.total()}, {outcome.wrong.total()} of {outcome.swaps:,}"),

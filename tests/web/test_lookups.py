@@ -291,7 +291,7 @@ async def test_a_used_share_is_refused_with_the_time_when_it_is_not(tmp_path: Pa
     assert 10 < use["calls"] < 80
     assert use["refused"] == len(refused) > 60
     assert refused[0].json() == {
-        "error": "site has used its share of the calls to hiro.",
+        "error": "site has no call to hiro left for this now.",
         "code": "share_used",
         "retryable": True,
     }
@@ -308,7 +308,7 @@ async def test_what_is_known_waits_for_what_is_not(tmp_path: Path) -> None:
             await asyncio.sleep(61)
         fresh = await made.get(f"{BASE}{names(made)}", **SITE)
     assert {answer.status for answer in answers} == {200}
-    assert answers[-1].headers["warning"] == '110 tocsin "stale: site has used its share of the calls to hiro"'
+    assert answers[-1].headers["warning"] == '110 tocsin "stale: site has no call to hiro left for this now"'
     assert (fresh.status, fresh.headers["cache-status"]) == (200, "tocsin; fwd=miss; stored")
 
 

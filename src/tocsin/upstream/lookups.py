@@ -5,9 +5,9 @@ at most that there is nothing ("not found"). An answer that is no longer fresh i
 call too. The same question is asked once, however many wait for it.
 
 The calls are made in the request lane. Each program has a share of the lane, as clients that submit have. What nobody
-has asked for lately may use all of it; an answer that is just no longer fresh may be confirmed while half of it is
-left, and an older one while less is. If there is no call left, or the upstream has no answer, the last answer is given,
-marked as stale, for up to a day; a "not found" never is.
+has asked for lately may use all of it; an answer that is just no longer fresh may be confirmed with half of it, and an
+older one with more. If there is no call left, or the upstream has no answer, the last answer is given, marked as stale,
+for up to a day; a "not found" never is.
 
 The state lives as long as the process, within a bound of bytes; the answer that was not used for longest goes first.
 """
@@ -142,7 +142,7 @@ class LookUps:
         known = self._kept.get(asked.question)
         wait_s = self._wait_s(client, asked, known, now_s)
         if wait_s:
-            reason = f"{asked.key} has used its share of the calls to {asked.upstream}"
+            reason = f"{asked.key} has no call to {asked.upstream} left for this now"
             refusal = LookupAnswer("refused", 429, reason=reason, code="share_used", retry_s=wait_s)
             answer = _instead(refusal, known, now_s)
         else:
@@ -155,8 +155,8 @@ class LookUps:
 
     def _wait_s(self, client: UpstreamClient, asked: Lookup, known: Kept | None, now_s: float) -> int:
         share = asked.share
-        if _may_be_stale(known, now_s):  # the more is used, the older an answer must be: all of them age alike
-            share *= 1 - known.fresh_s / (2 * max(known.fresh_s, known.age_s(now_s)))
+        if _may_be_stale(known, now_s):  # the more is used, the older an answer must be: no question is left behind
+            share *= (1 + (known.age_s(now_s) - known.fresh_s) / STALE_MAX_S) / 2
         return ceil(self._shares.wait_s([asked.key], client.calls_left(Lane.REQUEST), now_s, [share]))
 
     async def _ask(
