@@ -2,11 +2,12 @@
 
 import asyncio
 import math
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from contract.contract_do import ContractDO, case, refusal
+from holdfast import Schedules
 from holdfast.types import StorageTransaction
 
 VALUES: list[Any] = [
@@ -265,6 +266,46 @@ async def bad_times_are_refused(self: ContractDO) -> Any:
     """With the same error texts."""
     set_alarm: Any = self.storage.set_alarm
     return [await refusal(partial(set_alarm, at)) for at in (0, math.nan, 9e15, "tomorrow")]
+
+
+class Jobs(Schedules):
+    """Uses the storage of another object."""
+
+    async def count(self) -> int:
+        count = int(await self.ctx.storage.get("count") or 0) + 1
+        await self.ctx.storage.put("count", count)
+        return count
+
+    async def fail(self) -> None:
+        raise ConnectionError("nobody answers")
+
+
+@case([[1, 2], True, [None, None], "ConnectionError: nobody answers", [True, None]])
+async def an_object_has_jobs(self: ContractDO) -> Any:
+    """They run by hand and by the alarm, are recorded, and set the next alarm."""
+    jobs = Jobs(self.ctx, self.env)
+    await jobs.schedule("count", every=timedelta(minutes=5))
+    await jobs.schedule("fail", cron="0 0 1 * *")
+    results = [await jobs.run_now("count")]
+    await jobs.schedule("count", at=datetime.fromtimestamp(1, UTC))
+    await jobs.schedule("fail", at=datetime.fromtimestamp(1, UTC))
+    await jobs.alarm()
+    stored = await jobs.jobs()
+    results.append(await self.storage.get("count"))
+    runs = stored["count"]["history"]
+    next_times = [stored[name]["next_at"] for name in ("count", "fail")]
+    await jobs.schedule("count", cron="*/5 * * * *")
+    armed = await self.storage.get_alarm() or 0
+    ahead = 0 < armed - self.ctx.now() <= 300_000
+    await jobs.unschedule("count")
+    error = stored["fail"]["history"][0]["error"]
+    return [
+        results,
+        [run["due_at"] for run in runs] == [1000, None],
+        next_times,
+        error,
+        [ahead, await self.storage.get_alarm()],
+    ]
 
 
 @case([True, True])
