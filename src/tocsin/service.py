@@ -37,6 +37,7 @@ from tocsin.commands.files import (
     OBJECTS_FILE,
     chosen_directory,
     environment_of,
+    free_port,
     load_migrations,
     refuse_demo,
 )
@@ -272,6 +273,7 @@ def serve(*, as_demo: bool, bad_times: bool, host: str | None, port: int | None,
     with ExitStack() as stack:
         if as_demo:
             demo_dir, port = stack.enter_context(chosen_directory(data_dir, port))
+            port = free_port(read(environment_of(host=host, port=None, data_dir=None))) if port is None else port
         source = SettingsSource(host, port, data_dir)
         settings = read(environment_of(host=host, port=port, data_dir=data_dir))
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop))

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import signal
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +21,7 @@ from support.simulated import HandClock, quiet_simulator
 from support.tocsin_command import tocsin_here
 from tocsin import service
 from tocsin.commands import demo
-from tocsin.commands.files import DemoBeginning, command_logger, load_migrations, opened_demo
+from tocsin.commands.files import DemoBeginning, command_logger, free_port, load_migrations, opened_demo
 from tocsin.commands.rows import opened
 from tocsin.settings import AccessKey, Settings
 
@@ -85,6 +86,21 @@ def test_commands_in_the_same_directory_find_a_running_demo(tmp_path: Path) -> N
     }
     assert (elsewhere.returncode, "ADMIN_KEY" in elsewhere.stderr) == (2, True)
     assert (after.returncode, "There is no data/db.sqlite" in after.stderr) == (2, True)
+
+
+def test_a_demo_takes_the_next_port_if_its_own_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    """And says so; a free one is taken without a word."""
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        found = free_port(Settings(port=port))
+    said = capsys.readouterr().err
+    again = free_port(Settings(port=found))
+
+    assert port < found < port + 20
+    assert said == f"Port {port} is taken: the demo takes {found}.\n"
+    assert (again, capsys.readouterr().err) == (found, "")
 
 
 def test_a_chain_that_began_at_the_same_time_is_the_same_chain() -> None:

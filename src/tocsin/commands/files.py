@@ -8,11 +8,12 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ KV_FILE = "kv.sqlite"
 
 AGAIN = "DEMO_AGAIN"  # in the environment of a process that replaced another: its temporary directory and its port
 DEMO_FILE = "demo.json"
+PORTS_TRIED = 20
 AGE_MAX_MS = 6 * 3_600_000  # an older demo starts over: its chain would take too long to catch up
 
 CLOUDFLARE_BACKUP = (
@@ -96,6 +98,19 @@ def chosen_directory(chosen: Path | None, port: int | None) -> Iterator[tuple[st
         yield made, port
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def free_port(settings: Settings) -> int:
+    """The port of a demo that was given none: the one in the settings, or the next that is free."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    for port in range(settings.port, min(settings.port + PORTS_TRIED, 65_536)):
+        with socket.socket(family) as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((settings.host, port))
+            if port != settings.port:
+                sys.stderr.write(f"Port {settings.port} is taken: the demo takes {port}.\n")
+            return port
+    return settings.port
 
 
 @contextmanager
