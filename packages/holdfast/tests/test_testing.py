@@ -70,9 +70,10 @@ class Rows(DurableObject):
 async def test_a_day_of_alarms(objects: VirtualObjects) -> None:
     """288 rings, each at its time; how long that took is printed."""
     await objects.get(Clockwork, "a").begin()
-    began_at = time.perf_counter()
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
     await objects.advance(days=1)
-    print(f"288 alarms took {(time.perf_counter() - began_at) * 1000:.0f} ms")
+    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    print(f"288 alarms took {wall_s * 1000:.0f} ms, {cpu_s * 1000:.0f} ms of the CPU")
 
     assert await objects.get(Clockwork, "a").rings() == 288
     assert objects.now() == START_MS + 86_400_000
