@@ -35,7 +35,7 @@ from support.pages_world import sample_row
 from support.round_world import SetClock
 from tocsin.app import Platform, Process, build
 from tocsin.board.board import BoardReader, PeriodRows, PublishedBoard, publish
-from tocsin.board.history import curves_at, past_at, publish_curves, publish_past, read_past, with_past
+from tocsin.board.history import CURVES_KEY, PAST_KEY, curves_at, past_at, read_past, with_past
 from tocsin.board.publish import rows_now
 from tocsin.board.types import BoardRow
 from tocsin.fetch import FetchResponse
@@ -110,8 +110,8 @@ async def tasks_part(db: Database, kv: KV, rows: list[BoardRow]) -> None:
     print(f"  {'':44}{'wall ms':>9}{'CPU ms':>9}")
     past = await timed("the past of all agents, once an hour", lambda: past_at(db, NOW, ["stx"]), 3)
     curves = await timed("the curves of 90 days, once an hour", lambda: curves_at(db, rows, NOW), 3)
-    await timed("publishing the past, once an hour", lambda: publish_past(kv, past))
-    await timed("publishing the curves, once an hour", lambda: publish_curves(kv, curves))
+    await timed("publishing the past, once an hour", lambda: publish(kv, past, PAST_KEY))
+    await timed("publishing the curves, once an hour", lambda: publish(kv, curves, CURVES_KEY))
 
     async def compared() -> PublishedBoard:
         known = await read_past(kv)

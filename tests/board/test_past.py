@@ -14,8 +14,8 @@ from support.local_store import open_competition
 from support.pages_world import sample_row
 from support.round_world import SetClock
 from tocsin.board import history as agent_days
-from tocsin.board.board import PeriodRows, PublishedBoard
-from tocsin.board.history import BoardPast, curves_at, is_outdated, past_at, publish_past, read_past, with_past
+from tocsin.board.board import PeriodRows, PublishedBoard, publish
+from tocsin.board.history import PAST_KEY, BoardPast, curves_at, is_outdated, past_at, read_past, with_past
 from tocsin.board.types import BoardPeriod, BoardRow
 
 HOUR_MS = 3_600_000
@@ -154,7 +154,7 @@ async def test_it_is_published_as_it_is(tmp_path: Path) -> None:
         await point(db, 24, row(1, [OLD], pnl=1.5))
         past = await past_at(db, NOW, COUNTED)
         missing = await read_past(kv)
-        await publish_past(kv, past)
+        await publish(kv, past, PAST_KEY)
         read = await read_past(kv)
         await kv.put("board:past:v2", "{}")
         broken = await read_past(kv)

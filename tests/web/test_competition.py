@@ -23,8 +23,8 @@ from support.scripted_scheduler import HEALTHY
 from support.statuses import scheduler_status, task_status
 from support.world import FAILING, tocsin_in
 from tocsin.board import history as agent_days
-from tocsin.board.board import DIRECTIONS, SORTS
-from tocsin.board.history import publish_curves
+from tocsin.board.board import DIRECTIONS, SORTS, publish
+from tocsin.board.history import CURVES_KEY
 from tocsin.board.types import AgentCurve, Curves
 from tocsin.prices.store import STATIC_TOKENS, price_key, publish_tokens
 from tocsin.scheduler.health import HealthSnapshot
@@ -697,11 +697,11 @@ async def test_the_curves_of_everybody_are_sent_as_published(tmp_path: Path) -> 
         now = made.world.clock.now()
         before = await made.get("/api/competition/curves")
         curve = AgentCurve(7, "SP1", None, [None, 1.5])
-        await publish_curves(made.kv, Curves(now, now, 2, [curve]))
+        await publish(made.kv, Curves(now, now, 2, [curve]), CURVES_KEY)
         published = await made.get("/api/competition/curves")
         known = {"if-none-match": published.headers["etag"]}
         unchanged = await made.get("/api/competition/curves", **known)
-        await publish_curves(made.kv, Curves(now + 1, now, 2, [curve]))
+        await publish(made.kv, Curves(now + 1, now, 2, [curve]), CURVES_KEY)
         changed = await made.get("/api/competition/curves", **known)
 
     assert (before.status, before.json()["agents"], before.json()["days"]) == (200, [], 0)
@@ -722,7 +722,7 @@ async def test_curves_that_cannot_be_read_are_not_sent(tmp_path: Path, stored: s
         now = made.world.clock.now()
         await made.kv.put("curves:v1", stored)
         damaged = [await made.get("/api/competition/curves") for _ in range(2)]
-        await publish_curves(made.kv, Curves(now, now, 2, [AgentCurve(7, "SP1", None, [None, 1.5])]))
+        await publish(made.kv, Curves(now, now, 2, [AgentCurve(7, "SP1", None, [None, 1.5])]), CURVES_KEY)
         published = await made.get("/api/competition/curves")
 
     assert [(answer.status, answer.json()["agents"]) for answer in damaged] == [(200, [])] * 2

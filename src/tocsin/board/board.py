@@ -360,8 +360,9 @@ class PublishedBoard(Shape):
     round_version: int = 0  # of the result
 
 
-async def publish(kv: KV, board: PublishedBoard, key: str = KEY) -> None:
-    await kv.put(key, json.dumps(board.to_json(), separators=(",", ":")))
+async def publish(kv: KV, published: Shape, key: str = KEY) -> None:
+    """Publish a board, or a part of its history, under a key."""
+    await kv.put(key, json.dumps(published.to_json(), separators=(",", ":")))
 
 
 class BoardReader:

@@ -372,10 +372,6 @@ def _four_digits(usd: float | None) -> float | None:
     return None if usd is None else float(f"{usd:.4g}")
 
 
-async def publish_past(kv: KV, past: BoardPast) -> None:
-    await kv.put(PAST_KEY, json.dumps(past.to_json(), separators=(",", ":")))
-
-
 async def read_past(kv: KV) -> BoardPast | None:
     """The published past; None if there is none or it is unreadable."""
     text = await kv.get(PAST_KEY)
@@ -401,10 +397,6 @@ async def curves_at(db: Database, rows: Sequence[BoardRow], now: int) -> Curves:
         if row.erc8004_agent_id in curves
     ]
     return Curves(now, first_day * DAY_MS, DAYS, agents)
-
-
-async def publish_curves(kv: KV, curves: Curves) -> None:
-    await kv.put(CURVES_KEY, json.dumps(curves.to_json(), separators=(",", ":")))
 
 
 async def published_curves(kv: KV) -> str | None:

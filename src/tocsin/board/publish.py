@@ -21,16 +21,7 @@ from tocsin.board.board import (
     twelve_digits,
     unit_prices,
 )
-from tocsin.board.history import (
-    HOUR_MS,
-    curves_at,
-    is_outdated,
-    past_at,
-    publish_curves,
-    publish_past,
-    read_past,
-    with_past,
-)
+from tocsin.board.history import CURVES_KEY, HOUR_MS, PAST_KEY, curves_at, is_outdated, past_at, read_past, with_past
 from tocsin.board.types import BoardRound, BoardRow
 from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import prices_of, tracked_tokens, traded_tokens
@@ -258,8 +249,8 @@ async def publish_board(db: Database, kv: KV, now: int, rules: Rules) -> Publish
     past, counted = await read_past(kv), valued.counted_units.keys()
     if past is None or now // HOUR_MS * HOUR_MS != past.hour_at or await is_outdated(db, past, counted):
         past = await past_at(db, now, counted)
-        await publish_past(kv, past)
-        await publish_curves(kv, await curves_at(db, board.rows, now))
+        await publish(kv, past, PAST_KEY)
+        await publish(kv, await curves_at(db, board.rows, now), CURVES_KEY)
     rows, periods = with_past(board.rows, past)
     board = replace(board, rows=rows, periods=periods)
     await publish(kv, board)
