@@ -13,7 +13,6 @@ from holdfast.types import KV, Database, Row
 from tocsin.board.board import (
     ROUND_KEY,
     BoardReader,
-    PricedToken,
     PublishedBoard,
     all_rows,
     percent_of,
@@ -23,16 +22,15 @@ from tocsin.board.board import (
 )
 from tocsin.board.history import CURVES_KEY, HOUR_MS, PAST_KEY, curves_at, is_outdated, past_at, read_past, with_past
 from tocsin.board.types import BoardRound, BoardRow
-from tocsin.prices.price import PoolFloors
+from tocsin.prices.price import PoolFloors, Price, PriceSource
 from tocsin.prices.store import prices_of, tracked_tokens, traded_tokens
 from tocsin.rounds.capture import closing_prices
-from tocsin.rounds.round import RoundResultRow, RoundRow
+from tocsin.rounds.round import RoundPrice, RoundResultRow, RoundRow
 from tocsin.rounds.store import PUBLISHED, round_in_force, round_results
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.sql import read_queries
-from tocsin.stacks import TokenPrice
 from tocsin.swaps.rules import Rules, rules_of
 from tocsin.swaps.values import value_swaps
 
@@ -44,21 +42,12 @@ LONGEST_RUN_MS = 120_000
 EMPTY_RESULT: FreeForm = {"agents": 0}
 
 
-def has_result(round_: RoundRow) -> bool:
-    return round_.status in PUBLISHED
-
-
-def floors_of(round_: RoundRow) -> PoolFloors:
-    rules = round_.rules
-    return PoolFloors(float(rules.min_liquidity_usd), float(rules.min_day_volume_usd), rules.core_tokens)
-
-
 def board_round(round_: RoundRow) -> BoardRound:
     return BoardRound(
         round_id=round_.round_id,
         starts_at=round_.starts_at * 1000,
         ends_at=round_.ends_at * 1000,
-        final=has_result(round_),
+        final=round_.status in PUBLISHED,
         min_volume_usd=round_.min_volume_usd,
         min_priced_trade_count=round_.min_priced_trade_count,
     )
@@ -153,7 +142,7 @@ def _resulting(result: RoundResultRow, known: BoardRow | None) -> BoardRow:
 class _BoardPrices:
     """The prices of the board. `thin` tokens do not count."""
 
-    prices: Mapping[str, PricedToken]
+    prices: Mapping[str, Price]
     thin: frozenset[str]
     as_of: int | None
     final: bool = False
@@ -164,9 +153,9 @@ class _BoardPrices:
         return {token: usd for token, usd in unit_prices(self.prices).items() if token not in self.thin}
 
 
-async def board_at(db: Database, kv: KV, now: int, rules: Rules, *, follow_max: int = 0) -> PublishedBoard:
-    """The board as it is now. With `follow_max`, the capital used is brought up to date first."""
-    return await _board(db, now, await _prices_at(db, kv, now, rules.end_s, rules.floors), follow_max)
+async def board_at(db: Database, kv: KV, now: int, rules: Rules) -> PublishedBoard:
+    """The board as it is now, without the capital used by the newest swaps."""
+    return await _board(db, now, await _prices_at(db, kv, now, rules.end_s, rules.floors), 0)
 
 
 async def _board(db: Database, now: int, valued: _BoardPrices, follow_max: int) -> PublishedBoard:
@@ -175,44 +164,29 @@ async def _board(db: Database, now: int, valued: _BoardPrices, follow_max: int) 
 
 
 async def _prices_at(db: Database, kv: KV, now: int, end_s: int | None, floors: PoolFloors) -> _BoardPrices:
-    """The prices of the end if that has passed, otherwise current prices."""
+    """The prices of the end if that has passed and a price was recorded then, otherwise current prices."""
     token_ids = tracked_tokens(await traded_tokens(db))
-    final = None
-    if end_s is not None and now >= end_s * 1000:
-        final = await _final_prices(db, token_ids, end_s, floors)
-    return final or await _current_prices(kv, token_ids, now, floors)
-
-
-async def _current_prices(kv: KV, token_ids: tuple[str, ...], now: int, floors: PoolFloors) -> _BoardPrices:
-    prices = await prices_of(kv, token_ids, now)
-    fetched = [price.fetched_at for price in prices.values() if price.fetched_at is not None]
+    prices, as_of, final = dict[str, Price](), end_s and end_s * 1000, False
+    if as_of is not None and now >= as_of:
+        prices = {each.token_id: _price(each) for each in await closing_prices(db, token_ids, as_of // 1000)}
+        final = any(price.source != "peg" for price in prices.values())
+    if not final:
+        prices = await prices_of(kv, token_ids, now)
+        as_of = max((price.fetched_at for price in prices.values() if price.fetched_at is not None), default=None)
     thin = {
         token_id
         for token_id, price in prices.items()
         if price.source != "peg" and floors.is_thin(token_id, price.liquidity_usd, price.volume_usd)
     }
-    return _BoardPrices(prices, frozenset(thin), max(fetched, default=None))
+    return _BoardPrices(prices, frozenset(thin), as_of, final)
 
 
-async def _final_prices(
-    db: Database, token_ids: tuple[str, ...], end_s: int, floors: PoolFloors
-) -> _BoardPrices | None:
-    """The prices of the end; None if no price was recorded then, because the price series began later."""
-    closing = await closing_prices(db, token_ids, end_s)
-    if all(price.source == "peg" for price in closing):
-        return None
-    thin = {
-        price.token_id
-        for price in closing
-        if price.source == "tenero"
-        and floors.is_thin(price.token_id, _usd(price.liquidity_usd), _usd(price.volume_usd))
-    }
-    prices = {price.token_id: TokenPrice(price.token_id, float(price.price_usd), price.decimals) for price in closing}
-    return _BoardPrices(prices, frozenset(thin), end_s * 1000, final=True)
-
-
-def _usd(text: str | None) -> float | None:
-    return None if text is None else float(text)
+def _price(closing: RoundPrice) -> Price:
+    """The price of the end, in the form of a current one."""
+    liquidity, volume = (None if usd is None else float(usd) for usd in (closing.liquidity_usd, closing.volume_usd))
+    source: PriceSource = "peg" if closing.source == "peg" else "tenero"
+    usd, decimals = float(closing.price_usd), closing.decimals
+    return Price(usd, decimals, closing.at, stale=False, source=source, liquidity_usd=liquidity, volume_usd=volume)
 
 
 def board_task(settings: Settings, rules: Rules | None = None) -> Task:
@@ -270,13 +244,14 @@ async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
         if known is not None:  # the board of a round that was made void
             await kv.delete(ROUND_KEY)
         return
-    shown, is_final = board_round(round_), has_result(round_)
+    shown, rules = board_round(round_), round_.rules
     if known is not None and (known.round, known.round_version) == (shown, round_.version):
         swaps = sum(row.trade_count for row in known.rows)
-        if is_final or 0 <= now - known.as_of < swaps * ROUND_PAUSE_MS:
+        if shown.final or 0 <= now - known.as_of < swaps * ROUND_PAUSE_MS:
             return
-    valued = await _prices_at(db, kv, now, round_.ends_at, floors_of(round_))
-    if is_final:
+    floors = PoolFloors(float(rules.min_liquidity_usd), float(rules.min_day_volume_usd), rules.core_tokens)
+    valued = await _prices_at(db, kv, now, round_.ends_at, floors)
+    if shown.final:
         rows = await rows_of_result(db, round_.round_id, board.rows)
     else:
         rows = await rows_now(db, round_, board.rows, valued.counted_units)
