@@ -154,8 +154,8 @@ walks: $(DEV) ## count the files that a price, a swap and a pause pass on their 
 rooms: $(DEV) ## draw the rooms and the imports between them: docs/rooms.svg
 	@$(BIN)/python tools/draw_rooms.py
 
-month: $(DEV) ## compare Tocsin with a model of the reference over a simulated month [DAYS=30 SEED=1]
-	@$(BIN)/python bench/reference_month.py $(if $(DAYS),--days $(DAYS)) $(if $(SEED),--seed $(SEED))
+month: $(DEV) ## compare Tocsin with a model of the reference over a simulated month [DAYS=30 SEED=1 LOOKUPS=30000]
+	@$(BIN)/python bench/reference_month.py $(if $(DAYS),--days $(DAYS)) $(if $(SEED),--seed $(SEED)) $(if $(LOOKUPS),--lookups $(LOOKUPS))
 
 check: $(DEV) ## check lint, types, import directions, sizes, names, patterns, dead code, docs
 	@$(BIN)/ruff format --check .

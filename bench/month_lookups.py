@@ -148,7 +148,7 @@ def report(outcome: MonthOutcome, simulator: VisitedSimulator, days: float) -> l
     total = simulator.outcomes.total()
     later = sum(count for (day, _), count in simulator.outcomes.items() if day >= 1)
     calls = sum(count for (upstream, _), count in outcome.calls.items() if upstream == "hiro")
-    looks = days * 288
+    looks, delays = days * 288, sorted(delay for _, delay in outcome.delays_s.values()) or [0.0]
     stretched = ", ".join(f"{name} {count / looks:.1%}" for name, count in simulator.stretched.items())
     parts = [(how, f"{of(how):,} ({of(how) / total:.1%})") for how in ("hit", "confirmed", "miss", "stale", "failed")]
     return [
@@ -160,6 +160,7 @@ def report(outcome: MonthOutcome, simulator: VisitedSimulator, days: float) -> l
         ("calls to Hiro", f"{calls:,}: {calls / days * 30:,.0f} in 30 days"),
         ("most calls in a second, a minute", f"{simulator.most[1_000]} of 20, {simulator.most[60_000]} of 500"),
         ("swaps missed, wrong", f"{outcome.missed.total()}, {outcome.wrong.total()} of {outcome.swaps:,}"),
+        ("discovery delay: p95, longest", f"{delays[int(len(delays) * 0.95)]:.0f} s, {delays[-1]:.0f} s"),
         ("minutes of silent death", f"{outcome.silent_minutes.total()}"),
         ("time with stretched cadences", stretched or "none"),
     ]  # fmt: skip
