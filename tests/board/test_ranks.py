@@ -1,4 +1,4 @@
-"""How an agent trades, its ranks, and the rows of a period, in figures."""
+"""The ranks of an agent, and the rows of a period, in figures."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from support.pages_world import sample_row
-from tocsin.board.agents import MISSING, BoardRanks, TradingStats, ValuedSwap, ranks_by_agent, trading_stats
+from tocsin.board.agents import MISSING, BoardRanks, ranks_by_agent
 from tocsin.board.board import (
     BoardQuery,
     PeriodFigures,
@@ -25,43 +25,6 @@ from tocsin.board.types import BoardRow
 from tocsin.swaps import trades as page_token
 
 NOW = 1_778_700_600_000
-
-
-# How an agent trades
-
-
-def swap(time_s: int, given: tuple[str, int, float | None], received: tuple[str, int, float | None]) -> ValuedSwap:
-    return ValuedSwap(time_s, given[0], given[1], received[0], received[1], given[2], received[2])
-
-
-def test_what_came_in_first_leaves_first_in_parts() -> None:
-    """10 B for $10 at 100 s, 10 B for $30 at 200 s; 15 B leave for $30 at 1,000 s: one win, one loss."""
-    stats = trading_stats(
-        [
-            swap(100, ("a", 1, 10.0), ("b", 10, 10.0)),
-            swap(200, ("a", 1, 30.0), ("b", 10, 30.0)),
-            swap(1_000, ("b", 15, 30.0), ("a", 1, 30.0)),
-        ]
-    )
-
-    assert stats == TradingStats(closed=2, valued=2, win_rate=0.5, holding_s=850)
-
-
-def test_what_is_left_of_a_part_keeps_its_own_value() -> None:
-    """10 B for $10: 4 leave for $4, which is no win; the 6 that are left cost $6, and leave for $6.01, which is one."""
-    stats = trading_stats(
-        [
-            swap(0, ("a", 1, 10.0), ("b", 10, 10.0)),
-            swap(10, ("b", 4, 4.0), ("c", 1, 4.0)),
-            swap(20, ("b", 6, 6.01), ("c", 1, 6.01)),
-            swap(30, ("b", 5, 5.0), ("c", 1, 5.0)),  # nothing is left of it
-        ]
-    )
-
-    assert stats == TradingStats(closed=2, valued=2, win_rate=0.5, holding_s=15)
-
-
-# Ranks
 
 
 def row(name: str, pnl: float | None, at: int = NOW, **values: Any) -> BoardRow:
