@@ -78,13 +78,13 @@ def test_a_line_has_no_holes_and_smooth_edges() -> None:
 def test_every_card_is_a_small_picture() -> None:
     """Of an agent with a curve, of one without anything, and of a round with any names and sums."""
     curve = tuple(CurvePoint(hour * 3_600, float(hour % 7)) for hour in range(168))
-    places = tuple(
+    lines = tuple(
         CardLine(rank, AGENTS[0], "漢 and a name that is far too long for it", "+$1,210T") for rank in range(1, 6)
     )
     cards = (
         Card("Ann", "Rank 1 of 50", AGENTS[0], "+$1,726.95", "7 days: +$20.00", curve),
         Card("Nobody", "No trade that counts yet", AGENTS[1]),
-        Card("Week 2", "ends Sunday", places=places),
+        Card("Week 2", "ends Sunday", lines=lines),
         Card("Trading leaderboard", ""),
     )
     for card in cards:

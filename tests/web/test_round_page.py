@@ -3,19 +3,33 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from support.pages_rounds import round_row
+from support.pages_world import sample_row
 from support.round_world import AGENTS, GRACE_S, ROUND_ID, START_S
 from tocsin.rounds.round import AgentFlag, RoundWinner
 from tocsin.rounds.words import Placed, why, won_by
-from tocsin.web.round_page import RoundFacts, Standing, banner, page_body
+from tocsin.web.round_page import RoundFacts, banner, page_body
 from web.test_rounds import site
 
 NOW_S = 1_795_000_000  # a Wednesday, 11:06:40 UTC
 RUNNING = round_row(2, 1_794_700_800)
-ANN, BOB = (Standing(n, n, f"SP{name}", name, 4, 100.0, 10.0 / n, 10.0 / n) for n, name in ((1, "Ann"), (2, "<i>Bob")))
+ANN, BOB = (
+    replace(
+        sample_row(Random(number), number, NOW_S * 1000),
+        rank=number,
+        display_name=name,
+        erc8004_agent_id=number,
+        trade_count=4,
+        volume_usd=100.0,
+        pnl_usd=10.0 / number,
+        pnl_percent=10.0 / number,
+    )
+    for number, name in ((1, "Ann"), (2, "<i>Bob"))
+)
 FUNDED = [
     AgentFlag(each, "shared_funder", f"first funded by SPX, like agent {others}", [], ["overall_pnl"])
     for each, others in ((1, "3, 4"), (3, "1, 4"), (4, "1, 3"))

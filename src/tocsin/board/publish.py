@@ -106,10 +106,10 @@ def _placed(row: BoardRow, of_wallets: Sequence[Row]) -> BoardRow:
     )
 
 
-async def rows_of_result(db: Database, round_id: str, board: Sequence[BoardRow]) -> list[BoardRow]:
+def rows_of_result(results: Sequence[RoundResultRow], board: Sequence[BoardRow]) -> list[BoardRow]:
     """Return the agents in the order of the result, including those no longer on the board."""
     known = {row.erc8004_agent_id: row for row in board}
-    return [_resulting(each, known.get(each.erc8004_agent_id)) for each in await round_results(db, round_id)]
+    return [_resulting(each, known.get(each.erc8004_agent_id)) for each in results]
 
 
 def _resulting(result: RoundResultRow, known: BoardRow | None) -> BoardRow:
@@ -252,7 +252,7 @@ async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
     floors = PoolFloors(float(rules.min_liquidity_usd), float(rules.min_day_volume_usd), rules.core_tokens)
     valued = await _prices_at(db, kv, now, round_.ends_at, floors)
     if shown.final:
-        rows = await rows_of_result(db, round_.round_id, board.rows)
+        rows = rows_of_result(await round_results(db, round_.round_id), board.rows)
     else:
         rows = await rows_now(db, round_, board.rows, valued.counted_units)
     published = PublishedBoard(rows, now, valued.as_of, final=False, round=shown, round_version=round_.version)

@@ -145,10 +145,6 @@ WHERE p.round_id = ?1 AND p.rank <=
   (SELECT rank FROM competition_rewards WHERE round_id = ?1 AND category = 'overall_pnl')
 ORDER BY p.rank LIMIT 4;
 
--- name: names
--- The names of agents by address.
-SELECT stx_address, display_name, bns_name FROM agents WHERE stx_address IN (SELECT value FROM json_each(?));
-
 -- name: winners
 -- The winners of rounds.
 SELECT w.round_id, w.category, w.stx_address, w.erc8004_agent_id, w.amount_sats, a.display_name

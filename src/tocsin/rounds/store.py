@@ -33,7 +33,7 @@ from tocsin.rounds.round import (
 )
 from tocsin.rounds.words import Placed, won_by
 from tocsin.sql import read_queries
-from tocsin.text import utc_time, visible
+from tocsin.text import utc_time
 
 SQL = read_queries(__file__)
 
@@ -192,12 +192,6 @@ async def round_in_force(db: Database, now: int) -> RoundRow | None:
 async def round_results(db: Database, round_id: str) -> list[RoundResultRow]:
     """Return the results of a round, best first."""
     return [read_result(row) for row in (await db.prepare(SQL["results"]).bind(round_id).all()).results]
-
-
-async def names_of(db: Database, addresses: Sequence[str]) -> dict[str, str | None]:
-    """Return the names that agents gave themselves, or else their BNS names, by address."""
-    rows = (await db.prepare(SQL["names"]).bind(json.dumps(addresses)).all()).results
-    return {row["stx_address"]: visible(row["display_name"]) or visible(row["bns_name"]) for row in rows}
 
 
 async def round_detail(db: Database, round_id: str) -> RoundDetail:

@@ -17,15 +17,15 @@ from holdfast.errors import StoreError
 from tocsin.board.board import ROUND_KEY, BoardReader, PublishedBoard
 from tocsin.board.types import BoardRow
 from tocsin.rounds.store import current_rounds
-from tocsin.rounds.words import name_of, title_of
+from tocsin.rounds.words import title_of
 from tocsin.text import short_address, visible
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import ClientLimits
 from tocsin.web.markup import NONE, ago, identicon, sign_of, signed_percent, signed_usd, time_of, usd
 from tocsin.web.pages import STATIC, PageHead, ReadOnly, counted, link_preview
-from tocsin.web.picture import PLACES, READS_PER_PICTURE, Card, CardLine, Pictures
+from tocsin.web.picture import READS_PER_PICTURE, Card, Pictures
 from tocsin.web.response import REVALIDATED, PreparedResponse
-from tocsin.web.round_page import banner_lines
+from tocsin.web.round_page import agent_name, banner_lines, card_lines
 
 ROWS = 25
 SHORT_FROM = 1_000_000
@@ -44,7 +44,7 @@ def page_of(board: PublishedBoard | None, banner: str, now: int, public_url: str
     if board is not None and board.rows:
         rows = board.rows
         of = f" of {title_of(board.round.round_id)}" if board.round else ""
-        about = f"{_name(rows[0])} leads {len(rows):,} agents{of} with a P&L of {signed_usd(rows[0].pnl_usd)}."
+        about = f"{agent_name(rows[0])} leads {len(rows):,} agents{of} with a P&L of {signed_usd(rows[0].pnl_usd)}."
         parts |= {
             "phase": "shown",
             "title": "",
@@ -66,16 +66,7 @@ def card_of(board: PublishedBoard | None) -> Card:
     facts = f"{len(rows):,} agents, {sum(row.trade_count for row in rows):,} trades"
     if board and board.round:
         facts = f"{title_of(board.round.round_id)} · {facts}"
-    known = [row for row in rows if row.pnl_usd is not None][:PLACES]
-    places = [
-        CardLine(rank, row.stx_address, _name(row), signed_usd(row.pnl_usd, SHORT_FROM))
-        for rank, row in enumerate(known, 1)
-    ]
-    return Card("Trading leaderboard", facts, places=tuple(places))
-
-
-def _name(row: BoardRow) -> str:
-    return name_of(visible(row.display_name) or row.bns_name, row.stx_address)
+    return Card("Trading leaderboard", facts, lines=card_lines(rows))
 
 
 def row_html(row: BoardRow, rank: int, now: int) -> str:

@@ -32,7 +32,7 @@ INK, MUTED, ACCENT, GOOD, BAD = range(5)
 COLOURS = ((243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
 GROUND = (19, 17, 16)
 WIDTH, HEIGHT, MARGIN = 1200, 630, 64
-PLACES = 4  # agents in a picture of several
+LINES = 4  # agents in a picture of several
 PICTURES_MAX = 100  # of at most 40 kB each
 READS_PER_PICTURE = 10  # it costs as much
 
@@ -57,7 +57,7 @@ class Card:
     pnl: str = ""
     note: str = ""  # beside the P&L
     curve: tuple[CurvePoint, ...] = ()
-    places: tuple[CardLine, ...] = ()
+    lines: tuple[CardLine, ...] = ()
 
 
 @cache
@@ -148,7 +148,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 @lru_cache(maxsize=PICTURES_MAX)
 def drawn(card: Card) -> bytes:
     """The picture. One that did not change is not drawn again."""
-    addresses = [card.address, *(place.address for place in card.places)]
+    addresses = [card.address, *(line.address for line in card.lines)]
     owners = [address for address in addresses if address is not None]
     picture = Picture(WIDTH, HEIGHT, [*COLOURS, *(_colour_of(address) for address in owners)])
     picture.rectangle(0, 0, WIDTH, 10, ACCENT)
@@ -163,13 +163,13 @@ def drawn(card: Card) -> bytes:
     picture.text(MARGIN, 256, card.pnl, LARGE, _sign(card.pnl))
     picture.text(MARGIN + text_width(card.pnl, LARGE) + 32, 316, card.note, SMALL, MUTED)
     _draw_curve(picture, card.curve)
-    for number, place in enumerate(card.places[:PLACES]):
+    for number, line in enumerate(card.lines[:LINES]):
         top = 262 + number * 84
-        picture.text(MARGIN, top, str(place.rank), MIDDLE, ACCENT)
-        _identicon(picture, MARGIN + 84, top + 4, 8, place.address, len(COLOURS) + number + (card.address is not None))
-        width = text_width(place.pnl, MIDDLE)
-        picture.text(MARGIN + 164, top, fitting(place.name, MIDDLE, WIDTH - 2 * MARGIN - 200 - width), MIDDLE, INK)
-        picture.text(WIDTH - MARGIN - width, top, place.pnl, MIDDLE, _sign(place.pnl))
+        picture.text(MARGIN, top, str(line.rank), MIDDLE, ACCENT)
+        _identicon(picture, MARGIN + 84, top + 4, 8, line.address, len(COLOURS) + number + (card.address is not None))
+        width = text_width(line.pnl, MIDDLE)
+        picture.text(MARGIN + 164, top, fitting(line.name, MIDDLE, WIDTH - 2 * MARGIN - 200 - width), MIDDLE, INK)
+        picture.text(WIDTH - MARGIN - width, top, line.pnl, MIDDLE, _sign(line.pnl))
     return picture.png()
 
 

@@ -11,6 +11,8 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from tocsin.board.board import ROUND_KEY, BoardReader
+from tocsin.board.publish import rows_of_result
+from tocsin.board.types import BoardRow
 from tocsin.errors import RequestRefused
 from tocsin.rounds import store
 from tocsin.rounds.round import CATEGORIES, AgentFlag, CurrentRounds, RewardRow, RoundDetail, RoundRow, RoundWinner
@@ -33,7 +35,7 @@ from tocsin.web.markup import (
     usd,
 )
 from tocsin.web.pages import AGED, SCRIPT, PageHead, counted, html_page, not_found_page
-from tocsin.web.picture import PLACES, READS_PER_PICTURE, Card, CardLine, Pictures
+from tocsin.web.picture import LINES, READS_PER_PICTURE, Card, CardLine, Pictures
 
 SHOWN_MAX = 200  # agents in the standings
 LISTED_MAX = 50  # rounds with a result
@@ -41,18 +43,17 @@ PRIZES = {"overall_pnl": "Best P&L", "volume": "Most volume", "return": "Best re
 PAYMENTS = {"pending": "not paid yet", "paid": "paid", "failed": "payment failed", "void": "not awarded"}
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """An agent in a round that runs, or that has a result."""
+def agent_name(row: BoardRow) -> str:
+    return name_of(visible(row.display_name) or row.bns_name, row.stx_address)
 
-    rank: int
-    agent_id: int
-    address: str
-    name: str
-    trade_count: int
-    volume_usd: float | None
-    pnl_usd: float | None
-    pnl_percent: float | None
+
+def card_lines(rows: Sequence[BoardRow]) -> tuple[CardLine, ...]:
+    """The best agents, for a picture."""
+    known = [row for row in rows if row.pnl_usd is not None][:LINES]
+    return tuple(
+        CardLine(rank, row.stx_address, agent_name(row), signed_usd(row.pnl_usd, 1_000_000))
+        for rank, row in enumerate(known, 1)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class RoundFacts:
     """Everything that a round's page shows. `detail` has its result, if it has one."""
 
     round: RoundRow
-    standings: Sequence[Standing]
+    standings: Sequence[BoardRow]  # best first
     detail: RoundDetail | None
     now: int  # unix ms
     public_url: str | None = None
@@ -74,6 +75,10 @@ class RoundFacts:
         return () if self.detail is None else self.detail.flags
 
     @property
+    def names(self) -> dict[int | None, str]:
+        return {row.erc8004_agent_id: agent_name(row) for row in self.standings}
+
+    @property
     def is_over(self) -> bool:
         return self.now >= self.round.ends_at * 1000
 
@@ -82,8 +87,7 @@ class RoundFacts:
         """Who won the prize for the best P&L."""
         rewards = () if self.detail is None else self.detail.rewards
         best = next((each.erc8004_agent_id for each in rewards if each.category == "overall_pnl"), None)
-        named = next((each.name for each in self.standings if each.agent_id == best), None)
-        return "Nobody won the prize for the best P&L" if named is None else f"Won by {named}"
+        return f"Won by {self.names[best]}" if best in self.names else "Nobody won the prize for the best P&L"
 
     @property
     def card(self) -> Card:
@@ -91,9 +95,7 @@ class RoundFacts:
         ends = datetime.fromtimestamp(self.round.ends_at, UTC).strftime("%A %b %d, %H:%M UTC")
         state = f"{'ended' if self.is_over else 'ends'} {ends}" if self.detail is None else self.won
         facts = " · ".join(part for part in (state, sats_text(self.round)) if part)
-        known = [each for each in self.standings if each.pnl_usd is not None]
-        places = [CardLine(each.rank, each.address, each.name, signed_usd(each.pnl_usd, 1_000_000)) for each in known]
-        return Card(self.title, facts, places=tuple(places[:PLACES]))
+        return Card(self.title, facts, lines=card_lines(self.standings))
 
     @property
     def sentence(self) -> str:
@@ -101,7 +103,7 @@ class RoundFacts:
         prizes = sats_text(self.round)
         if self.detail is not None:
             return f"{self.won}; {len(self.detail.results):,} agents traded. {prizes}".strip()
-        leads = f"{self.standings[0].name} leads. " if self.standings else ""
+        leads = f"{agent_name(self.standings[0])} leads. " if self.standings else ""
         return f"{leads}{day_of(self.round.starts_at)} to {day_of(self.round.ends_at)}. {prizes}".strip()
 
 
@@ -166,7 +168,7 @@ def _prizes(facts: RoundFacts) -> str:
     rewards = facts.round.rules.rewards
     if facts.detail is None:
         return tiles([(PRIZES[each], f"{rewards[each]:,} sats", "") for each in CATEGORIES if rewards.get(each)])
-    names = {each.agent_id: each.name for each in facts.standings}
+    names = facts.names
     won = {each.category: each for each in facts.detail.rewards}
     shown = []
     for category in CATEGORIES:
@@ -186,18 +188,18 @@ def _podium(facts: RoundFacts) -> str:
     for each in facts.standings[:3]:
         if each.pnl_usd is None:
             continue
-        excluded = [flag for flag in facts.flags if is_excluded(flag, each.agent_id)]
+        excluded = [flag for flag in facts.flags if is_excluded(flag, each.erc8004_agent_id)]
         reason = f"no prize: {why(excluded[0], facts.flags)}" if excluded else f"{each.trade_count:,} trades"
         lines.append(
-            f"<li><b>{each.rank}</b>{identicon(each.address)}"
+            f"<li><b>{each.rank}</b>{identicon(each.stx_address)}"
             f'{_link(each)}<strong class="num"{sign_of(each.pnl_usd)}>{signed_usd(each.pnl_usd)}</strong>'
             f"<small>{escape(reason)}</small></li>"
         )
     return f'<ol class="podium card">{"".join(lines)}</ol>' if lines else ""
 
 
-def _link(standing: Standing) -> str:
-    return f'<a href="/agents/{escape(standing.address)}">{escape(standing.name)}</a>'
+def _link(row: BoardRow) -> str:
+    return f'<a href="/agents/{escape(row.stx_address)}">{escape(agent_name(row))}</a>'
 
 
 def _standings(facts: RoundFacts) -> str:
@@ -206,7 +208,7 @@ def _standings(facts: RoundFacts) -> str:
     flagged = {flag.erc8004_agent_id for flag in facts.flags if flag.excludes_from}
     rows = [
         f'<tr><td class="num">{each.rank}</td><td>{_link(each)}'
-        f"{' <a class=chip href=#flags>flagged</a>' if each.agent_id in flagged else ''}</td>"
+        f"{' <a class=chip href=#flags>flagged</a>' if each.erc8004_agent_id in flagged else ''}</td>"
         f'<td class="num"{sign_of(each.pnl_usd)}>{signed_usd(each.pnl_usd)}</td>'
         f'<td class="num wide"{sign_of(each.pnl_usd)}>{signed_percent(each.pnl_percent)}</td>'
         f'<td class="num wide">{usd(each.volume_usd)}</td><td class="num">{each.trade_count:,}</td></tr>'
@@ -223,7 +225,7 @@ def _flags(facts: RoundFacts) -> str:
     """Flags with an effect first; a cleared one, or one without an effect, says so."""
     if not facts.flags:
         return ""
-    names = {each.agent_id: each.name for each in facts.standings}
+    names = facts.names
     lines = []
     for flag in sorted(facts.flags, key=lambda each: (not each.excludes_from, each.erc8004_agent_id)):
         name = escape(names.get(flag.erc8004_agent_id, f"Agent {flag.erc8004_agent_id}"))
@@ -293,6 +295,7 @@ class RoundPages:
         self._deps = deps
         self._pictures = pictures
         self._limits = limits
+        self._board = BoardReader(deps.kv)
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
 
     def routes(self) -> list[BaseRoute]:
@@ -330,35 +333,9 @@ class RoundPages:
             return None
         if round_.status in store.PUBLISHED:
             detail = await store.round_detail(deps.db, round_id)
-            return RoundFacts(round_, await self._standings(detail), detail, now, deps.public_url)
+            board = await self._board.read()
+            rows = rows_of_result(detail.results, board.rows if board else ())
+            return RoundFacts(round_, rows, detail, now, deps.public_url)
         board = await self._of_round.read()
-        standings = [
-            Standing(
-                row.rank,
-                row.erc8004_agent_id,
-                row.stx_address,
-                name_of(visible(row.display_name) or row.bns_name, row.stx_address),
-                row.trade_count,
-                row.volume_usd,
-                row.pnl_usd,
-                row.pnl_percent,
-            )
-            for row in (board.rows if board and board.round and board.round.round_id == round_id else ())
-        ]
-        return RoundFacts(round_, standings, None, now, deps.public_url)
-
-    async def _standings(self, detail: RoundDetail) -> list[Standing]:
-        names = await store.names_of(self._deps.db, [each.stx_address for each in detail.results])
-        return [
-            Standing(
-                each.rank,
-                each.erc8004_agent_id,
-                each.stx_address,
-                name_of(names.get(each.stx_address), each.stx_address),
-                each.trade_count,
-                each.volume_usd if each.priced_trade_count else None,
-                each.pnl_usd if each.priced_trade_count else None,
-                None if each.pnl_percent is None else each.pnl_percent * 100,
-            )
-            for each in detail.results
-        ]
+        is_its = board is not None and board.round is not None and board.round.round_id == round_id
+        return RoundFacts(round_, board.rows if board and is_its else (), None, now, deps.public_url)
