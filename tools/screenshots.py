@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 SHOWN = ROOT / "docs" / "screenshots"
 OTHERS = ROOT / "build" / "screenshots"
 AGENTS = 240
-DEMO_RUNS = 8  # so that the console has something to show
+DEMO_RUNS = 12  # so that the console has something to show
 LOOKS: dict[str, tuple[ViewportSize, str]] = {
     "light": (WIDE, "light"),
     "dark": (WIDE, "dark"),
@@ -35,7 +35,7 @@ LOOKS: dict[str, tuple[ViewportSize, str]] = {
 
 @contextmanager
 def demo(key: str) -> Iterator[str]:
-    """Run a demo and yield its URL."""
+    """Run a demo and yield its URL once a round has its result and all prices are known."""
     with subprocess.Popen(
         [sys.executable, "-m", "tocsin", "serve", "--demo", "--port", "0"],
         env={**os.environ, "ADMIN_KEY": key},
@@ -44,12 +44,14 @@ def demo(key: str) -> Iterator[str]:
         text=True,
     ) as process:
         assert process.stdout is not None
-        url, ended = "", 0
+        url, ended, is_final = "", 0, False
         for line in process.stdout:
             entry = json.loads(line)
             url = entry.get("url", url) if entry["event"] == "service.started" else url
             ended += entry["event"] == "run.ended"
-            if ended >= DEMO_RUNS:
+            is_final |= entry["event"] == "round.finalized"
+            is_priced = is_final and entry["event"] == "run.ended" and entry["task"] == "tenero"
+            if ended >= DEMO_RUNS and is_priced:
                 break
         yield url
         process.terminate()
