@@ -5,6 +5,7 @@ import hmac
 import json
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import UsageError
+from holdfast.errors import ObjectReset, UsageError
 from holdfast.testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Scheduler, scheduler
 from support.scheduler import Job as CodedTask
@@ -527,3 +528,58 @@ async def test_a_new_or_resumed_job_is_overdue_only_after_its_own_times(tmp_path
     assert set(conditions) <= {"starting", "ok"}
     assert resumed == "starting"
     assert (failing.overdue, failing.problem is not None) == (True, True)
+
+
+def two_steps(done: list[str]) -> CodedTask:
+    """A task whose runs charge and then mail; `done` has what was done."""
+
+    async def charge() -> str:
+        done.append("charge")
+        return "charged"
+
+    async def mail() -> str:
+        done.append("mail")
+        return "mailed"
+
+    async def work(context: TaskContext) -> TaskResult:
+        return TaskResult({"steps": [await context.once("charge", charge), await context.once("mail", mail)]})
+
+    return CodedTask("payouts", 15 * MINUTE, run=work, upstream=None, calls_per_run=0)
+
+
+async def done_with_a_crash(directory: Path, moment: str, number: int) -> list[str]:
+    """Run two steps, with a crash at one commit of the object. Return what was done, repeated or not."""
+    done: list[str] = []
+    left = [number]
+
+    def crash(step: str, _db: Any) -> None:
+        left[0] -= step == moment
+        if step == moment and left[0] == 0:
+            raise OSError(5, "the process is gone")
+
+    async with scheduler(directory, two_steps(done), clock=VirtualClock(EIGHT), arm=False) as made:
+        made.runtime.store.crash_point = crash
+        for _ in range(3):  # a supervisor starts it again
+            with suppress(ObjectReset):
+                await made.stub().arm()
+            await asyncio.sleep(10)
+        result = (await made.status()).last_result["payouts"]
+    assert result is not None
+    assert result["steps"] == ["charged", "mailed"]
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("moment", "repeated"), [("before commit", ["charge", "mail"]), ("after commit", [])])
+async def test_a_step_is_repeated_only_if_its_result_was_not_stored(
+    tmp_path: Path, moment: str, repeated: list[str]
+) -> None:
+    """At each commit of a run: the one that stores a step's result repeats that step, and no other does."""
+    found: list[str] = []
+    for number in range(1, 10):
+        directory = tmp_path / f"{number}"
+        directory.mkdir()
+        done = await done_with_a_crash(directory, moment, number)
+        found += [name for name in ("charge", "mail") if done.count(name) > 1]
+
+    assert found == repeated
