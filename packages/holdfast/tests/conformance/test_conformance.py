@@ -74,11 +74,14 @@ def test_the_comparison_notices(what: str) -> None:
     assert verdict(SCENARIOS[name], forged, ours) != []
 
 
-def test_the_table_in_the_docs_lists_every_scenario() -> None:
-    """docs/conformance.md has the table of the scenarios and their verdicts."""
+def test_the_docs_list_every_scenario_that_differs() -> None:
+    """docs/conformance.md has the number of scenarios, and the table of those that do not show the same."""
     rows = ["| scenario | what it shows | ours |", "|---|---|---|"]
     for scenario in SCENARIOS.values():
         how, why = state(scenario)
-        rows.append(f"| {scenario['id']} | {scenario['desc']} | {how}{f': {why}' if why else ''} |")
+        if how != "same":
+            rows.append(f"| {scenario['id']} | {scenario['desc']} | {how}: {why} |")
+    page = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()
 
-    assert "\n".join(rows) in (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()
+    assert "\n".join([*rows, ""]) in page
+    assert f"Of {len(SCENARIOS)} scenarios, {len(SCENARIOS) - len(rows) + 2} show the same" in page
