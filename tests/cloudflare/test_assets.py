@@ -1,6 +1,5 @@
 """The pages as Cloudflare serves them, with the router of `wrangler dev`: the same as the local ones."""
 
-import asyncio
 import http.client
 import json
 import shutil
@@ -12,14 +11,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.local.clock import SystemClock
-from support.asgi import Answer, ask
+from holdfast.testing.virtual_time import run_virtual
+from support.asgi import Answer
 from support.missing import NPM, require
 from support.patience import PATIENCE_S
-from support.scripted_scheduler import scene
 from support.workerd import DEPLOYMENT, RIG, require_workerd, wrangler_config
-from tocsin.web.app import create_app
-from tocsin.web.pages import STATIC, page_routes
+from support.world import tocsin_in
+from tocsin.web.pages import STATIC
 from tocsin.web.response import PAGES
 
 SAME_HEADERS = (
@@ -71,11 +69,10 @@ def test_every_page_and_file_is_the_local_one_with_the_same_headers(
     """Path, bytes, type, caching and security headers, for every file of the pages."""
 
     async def local() -> dict[str, Answer]:
-        async with scene(tmp_path, SystemClock()) as made:
-            app = create_app(made.site, page_routes())
-            return {path: await ask(app, path) for path in PATHS}
+        async with tocsin_in(tmp_path) as made:
+            return {path: await made.get(path) for path in PATHS}
 
-    for path, here in asyncio.run(local()).items():
+    for path, here in run_virtual(local()).items():
         there = fetched(assets, path)
         assert (there.status, there.body) == (here.status, here.body) == (200, here.body), path
         assert [there.headers.get(name) for name in SAME_HEADERS] == [

@@ -14,7 +14,7 @@ from stacks_simulator.tokens import TRADED_TOKENS
 from stacks_simulator.wallets import Wallet
 from support.asgi import Answer
 from support.competition import ROOMY, World, chain_of, open_world
-from support.scripted_scheduler import HEALTHY
+from support.statuses import HEALTHY
 from support.world import CHAINHOOK_SECRET, JSON_TYPE, Tocsin, tocsin_in
 from tocsin.board.publish import publish_board
 from tocsin.prices.store import CachedPrice, put_token_price
@@ -113,7 +113,7 @@ async def competition_site(directory: Path, wallets: int = 3, plan: Quota = ROOM
         asked: list[tuple[str, Any]] = []
         stub = made.built.platform.stub
         made.with_deps(health=healthy, posts_per_minute_max=10_000, scheduler=lambda: NotingClient(stub("v1"), asked))
-        yield CompetitionSite(made.built, made.db, made.kv, made.clock, made.log, simulator, world, asked)
+        yield CompetitionSite(made.built, made.db, made.kv, made.clock, made.log, simulator, made.runtime, world, asked)
 
 
 def push_2(apply: Iterable[ChainTransaction] = (), rollback: Iterable[ChainTransaction] = ()) -> Any:

@@ -213,6 +213,6 @@ async def scene(directory: Path, clock: Clock | None = None) -> AsyncIterator[Sc
     clock = clock or VirtualClock()
     scheduler = ScriptedScheduler(clock)
     async with tocsin_in(directory, clock=clock, stub=scheduler) as tocsin:
-        made = Scene(tocsin.built, tocsin.db, tocsin.kv, clock, tocsin.log, tocsin.simulator, scheduler)
+        made = Scene(tocsin.built, tocsin.db, tocsin.kv, clock, tocsin.log, tocsin.simulator, None, scheduler)
         made.with_deps(health=made.snapshot, measured_health=None, version="1.2.3")
         yield made

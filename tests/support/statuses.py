@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.testing.virtual_time import START_MS
+from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import LastError, RefreshResult, RefreshRun, RunRecord, Status, TaskStatus
 from tocsin.shape import FreeForm
 from tocsin.upstream.budget import (
@@ -108,6 +109,9 @@ def scheduler_status(**changes: Any) -> Status:
         },
     )
     return replace(status, **changes)
+
+
+HEALTHY = HealthSnapshot(loop_tick_age_s=0.1, store_error=None, status=scheduler_status())
 
 
 def run_record(**changes: Any) -> RunRecord:

@@ -4,7 +4,7 @@ What a test cannot reach with settings and a platform, it changes with `with_dep
 """
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +14,9 @@ from typing import Any
 from starlette.applications import Starlette
 
 from holdfast.errors import ObjectReset
+from holdfast.local.clock import SystemClock
 from holdfast.local.kv import SqliteKV
+from holdfast.local.object_id import Owner
 from holdfast.local.runtime import Runtime
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import Clock, Database
@@ -24,6 +26,7 @@ from stacks_simulator.simulator import Simulator
 from support import asgi
 from support.asgi import Answer
 from support.local_store import open_competition
+from support.scheduler import store_entries
 from support.simulated import quiet_simulator
 from support.simulated_fetch import SimulatedFetch
 from tocsin.app import App, Platform, Process, build
@@ -84,6 +87,7 @@ class Tocsin:
     clock: Clock
     log: CapturedLog
     simulator: Simulator
+    runtime: Runtime | None  # of the scheduler's object; None if a test put a stub in its place
 
     @cached_property
     def app(self) -> Starlette:
@@ -102,6 +106,18 @@ class Tocsin:
 
     def client(self) -> SchedulerClient:
         return self.built.scheduler()
+
+    @property
+    def objects(self) -> Runtime:
+        """Where the scheduler's object lives."""
+        assert self.runtime is not None
+        return self.runtime
+
+    def reset(self) -> None:
+        """Reset the scheduler's object, as the platform does after a failed commit."""
+        name = self.built.settings.instance
+        object_id = self.objects.namespace("SCHEDULER", SchedulerDO).id_from_name(name)
+        self.objects.live(Owner(object_id.hex, "SCHEDULER", name)).reset(ObjectReset("the object was reset"))
 
     async def ask(self, target: str, **request: Any) -> Answer:
         """Send a request, as `support.asgi.ask` does."""
@@ -133,13 +149,14 @@ async def tocsin_in(
     stub: object = None,
     db: Database | None = None,
     log: CapturedLog | None = None,
+    stored: Mapping[str, Any] | None = None,
     arm: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Tocsin]:
     """Open Tocsin on the data in a directory, in virtual time unless a clock is given.
 
-    `stub` takes the place of the scheduler's object. Without `arm`, no task runs by itself. `settings` replace some of
-    `SETTINGS`.
+    `stub` takes the place of the scheduler's object. `stored` has entries that the object finds in its storage. Without
+    `arm`, no task runs by itself. `settings` replace some of `SETTINGS`.
     """
     clock = simulator.clock if simulator else clock or VirtualClock()
     simulator, log = simulator or quiet_simulator(clock), log or CapturedLog()
@@ -158,8 +175,11 @@ async def tocsin_in(
             process=process,
         )
         built = build(platform, replace(SETTINGS, **settings))
+        runtime = None
         if stub is None:
-            assert isinstance(clock, VirtualClock)
+            assert isinstance(clock, VirtualClock | SystemClock)
+            if stored is not None:
+                await store_entries(directory, clock, stored)
             objects = make_objects_file(directory)
             runtime = Runtime(objects, clock=clock, logger=log, env=built.env, chance=lambda: 0.0, idle_s=None)
             namespace = runtime.namespace("SCHEDULER", SchedulerDO)
@@ -167,4 +187,4 @@ async def tocsin_in(
             stack.push_async_callback(runtime.close)
         if arm:
             await built.scheduler().arm()
-        yield Tocsin(built, db, kv, clock, log, simulator)
+        yield Tocsin(built, db, kv, clock, log, simulator, runtime)

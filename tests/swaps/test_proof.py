@@ -9,14 +9,12 @@ from stacks_simulator.addresses import address_of
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.traffic import start_tenures
 from stacks_simulator.wallets import Wallet
-from support.asgi import ask
 from support.competition import World, chain_of, feed, followed, open_world, register, started, sweep
-from support.scripted_scheduler import scene
+from support.world import tocsin_in
 from tocsin.scheduler.types import Completeness
 from tocsin.swaps.position import Anchor, FeedState, Gap, Position
 from tocsin.swaps.proof import Proof, completeness
 from tocsin.swaps.rules import AllowList, Rules
-from tocsin.web.app import create_app
 
 VERIFYING = SimulatedFault(kind="status", status=503, upstream="hiro", path="tx/multiple")
 NOW = 1_778_700_600_000
@@ -175,12 +173,9 @@ async def test_without_the_networks_list_nothing_is_claimed(tmp_path: Path) -> N
 async def test_the_board_says_it_to_everybody(tmp_path: Path, feed_runs: bool) -> None:
     async with followed(tmp_path, 3) as (world, _):
         newest = await looked(world)
-    async with scene(tmp_path, world.simulator.clock) as made:
-        made.with_site(in_force=replace(made.site.in_force, rules=world.rules))
-        if feed_runs:
-            tasks = {**made.scheduler.shown.tasks, "feed": made.scheduler.shown.tasks["sweep"]}
-            made.scheduler.shown = replace(made.scheduler.shown, tasks=tasks)
-        answer = await ask(create_app(made.site), "/api/competition/leaderboard")
+    async with tocsin_in(tmp_path, simulator=world.simulator, feed_enabled=feed_runs) as made:
+        made.built.in_force.rules = world.rules
+        answer = await made.get("/api/competition/leaderboard")
 
     complete = answer.json()["complete"]
     assert complete["untilBlock"] == (newest if feed_runs else None)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,9 @@ from holdfast.local.data_dir import FileFault
 from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import JSON
 from stacks_simulator.faults import SimulatedFault
-from support.scheduler import store_entries
-from support.scripted_scheduler import ScriptedScheduler, scene
 from support.service_states import CASES, NOW, Case, check, entries_of
 from support.simulated_fetch import SimulatedFetch
-from support.statuses import DAY, scheduler_status, task_status
+from support.statuses import DAY, HEALTHY, scheduler_status, task_status
 from support.world import (
     ADMIN_KEY,
     CRON_SECRET,
@@ -51,31 +48,6 @@ from tocsin.swaps.proof import SWITCHED_OFF
 from tocsin.web.deps import Keys
 
 PATH = "/api/admin/scheduler"
-
-
-RPC = (
-    "arm",
-    "status",
-    "refresh_now",
-    "pause_until",
-    "resume",
-    "runs",
-    "days",
-    "events",
-    "run_job",
-    "audit_begin",
-    "audit_end",
-    "audit",
-    "reload",
-)
-
-
-@pytest.mark.parametrize("method", RPC)
-def test_the_double_has_the_methods_of_the_object(method: str) -> None:
-    """With the same parameters: a test must not call what the object does not have."""
-    double, real = (list(signature(getattr(cls, method)).parameters) for cls in (ScriptedScheduler, SchedulerDO))
-
-    assert double == real
 
 
 async def test_the_status_is_passed_on(tmp_path: Path) -> None:
@@ -247,17 +219,19 @@ async def test_a_pause_for_a_duration_ends_by_the_clock_of_the_service(tmp_path:
         assert (answer.status, answer.json()) == (200, {"name": "v1", "pausedUntil": until})
 
 
-async def test_the_end_of_a_pause_is_what_the_object_returns(tmp_path: Path) -> None:
-    """If the object shortens a pause, the actual pause is shown, not the requested one."""
+class Shorter:
+    """An object that ends a pause earlier than was asked."""
 
-    async def shorter(until: int, _task: str | None = None, _by: Any = None) -> JSON:
+    async def pause_until(self, until: int, _task: str | None, _by: Any) -> JSON:
         return Paused("v2", until - 1).to_json()
 
-    async with scene(tmp_path) as made:
-        made.scheduler.pause_until = shorter  # type: ignore[method-assign,assignment]
+
+async def test_the_end_of_a_pause_is_what_the_object_returns(tmp_path: Path) -> None:
+    """If the object shortens a pause, the actual pause is shown, not the requested one."""
+    async with tocsin_in(tmp_path, stub=Shorter()) as made:
         answer = await made.act("action=pause&for=2h")
 
-        assert answer.json() == {"name": "v2", "pausedUntil": START_MS + 7_199_999}
+    assert answer.json() == {"name": "v2", "pausedUntil": START_MS + 7_199_999}
 
 
 async def test_one_task_is_paused_and_resumed(tmp_path: Path) -> None:
@@ -345,11 +319,10 @@ async def test_the_cron_route_runs_the_sweep(tmp_path: Path) -> None:
 
 async def test_the_cron_route_has_a_retry_after(tmp_path: Path) -> None:
     """503 when the scheduler does not answer."""
-    async with scene(tmp_path) as made:
-        made.scheduler.failing = ObjectReset("gone")
+    async with tocsin_in(tmp_path, stub=FAILING) as made:
         answer = await made.ask("/api/competition/cron", method="POST", headers={"X-Cron-Secret": CRON_SECRET})
 
-        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
 
 
 @pytest.mark.parametrize(
@@ -486,26 +459,27 @@ async def test_what_the_object_refuses_is_recorded_as_refused(tmp_path: Path) ->
 
 async def test_an_action_that_cannot_be_recorded_is_not_done(tmp_path: Path) -> None:
     """The audit log is in the same store as the scheduler: without it nothing can be done at all."""
-    async with scene(tmp_path) as made:
-        made.scheduler.failing = ObjectReset("the disk is full")
+    async with tocsin_in(tmp_path) as made:
+        made.objects.refuse_writes("the disk is full")
         answer = await made.act("action=refresh")
+        made.objects.refuse_writes(None)
 
         assert (answer.status, answer.json()["code"]) == (503, "scheduler_unavailable")
-        assert (made.scheduler.calls, made.scheduler.audited) == ([], {})
+        assert (await records(made), (await made.client().runs(RunFilter(None, 9))).runs) == ([], [])
 
 
 async def test_an_action_whose_end_cannot_be_recorded_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller gets its answer, the record stays `begun`, and the log has the outcome."""
-    async with scene(tmp_path) as made:
 
-        async def lost(*_arguments: object) -> None:
-            raise ObjectReset("the disk is full")
+    async def lost(*_arguments: object) -> None:
+        raise ObjectReset("the disk is full")
 
-        monkeypatch.setattr(made.scheduler, "audit_end", lost, raising=False)
+    monkeypatch.setattr(SchedulerDO, "audit_end", lost)
+    async with tocsin_in(tmp_path) as made:
         answer = await made.act("action=refresh")
 
         assert answer.status == 200
-        assert [record.outcome for record in made.scheduler.audited.values()] == ["begun"]
+        assert [record.outcome for record in await records(made)] == ["begun"]
         line = made.log.named("audit.end_failed")[0]
         assert (line["record"], line["action"], line["key"], line["outcome"]) == (
             "operator-1",
@@ -726,12 +700,15 @@ async def test_a_live_process_is_healthy(tmp_path: Path) -> None:
 
 async def test_a_healthy_service_is_ready(tmp_path: Path) -> None:
     """With no reasons against it, and without a call to the scheduler."""
-    async with scene(tmp_path) as made:
+    clock = VirtualClock(NOW)
+    async with tocsin_in(tmp_path, clock=clock, process=Process(), stored=entries_of(CASES["ready"]), arm=True) as made:
+        await made.built.health.check()
+        before = made.objects.metrics.calls
         answer = await made.ask("/readyz")
 
         assert (answer.status, answer.json()) == (200, {"ready": True, "state": "ready", "reasons": [], "notes": []})
         assert answer.headers["cache-control"] == "no-store"
-        assert made.scheduler.calls == []
+        assert made.objects.metrics.calls == before
 
 
 @pytest.mark.parametrize(
@@ -753,21 +730,24 @@ async def test_each_problem_is_a_503_with_its_reason(
     tmp_path: Path, snapshot: dict[str, Any], shown: dict[str, Any], state: str, reason: str
 ) -> None:
     """In the shape of all errors, so that an operator reads a sentence."""
-    async with scene(tmp_path) as made:
-        made.health = replace(made.health, **snapshot)
-        made.scheduler.show(**shown)
+
+    async def seen() -> HealthSnapshot:
+        return replace(HEALTHY, status=scheduler_status(**shown), **snapshot)
+
+    async with tocsin_in(tmp_path) as made:
+        made.with_deps(health=seen)
         answer = await made.ask("/readyz")
 
-        assert answer.status == 503
-        assert answer.json() == {
-            "error": f"Not ready: {reason}.",
-            "code": "not_ready",
-            "retryable": True,
-            "ready": False,
-            "state": state,
-            "reasons": [reason],
-            "notes": [],
-        }
+    assert answer.status == 503
+    assert answer.json() == {
+        "error": f"Not ready: {reason}.",
+        "code": "not_ready",
+        "retryable": True,
+        "ready": False,
+        "state": state,
+        "reasons": [reason],
+        "notes": [],
+    }
 
 
 def test_all_reasons_are_listed_together_and_the_worst_names_the_state() -> None:
@@ -797,17 +777,18 @@ async def seen(made: Tocsin) -> list[Any]:
 async def test_everything_says_the_same_in_every_state(tmp_path: Path, name: str) -> None:
     """The state, whether it is ready, and the sentences."""
     case, clock = CASES[name], VirtualClock(NOW)
-    await store_entries(tmp_path, clock, entries_of(case))
-    async with tocsin_in(tmp_path, clock=clock, process=Process(), arm=True) as made:
+    async with tocsin_in(tmp_path, clock=clock, process=Process(), stored=entries_of(case), arm=True) as made:
         check(case, *await seen(made))
 
 
 async def test_what_only_a_process_can_be(tmp_path: Path) -> None:
     """Switched off by the settings, or with a store that cannot be written."""
     clock = VirtualClock(NOW)
-    await store_entries(tmp_path, clock, entries_of(CASES["ready"]))
+    stored = entries_of(CASES["ready"])
     process = Process(check_files=lambda: FileFault(Path("db.sqlite"), "db.sqlite was deleted", loses_writes=True))
-    async with tocsin_in(tmp_path, clock=clock, process=Process(), sweep_enabled=False, arm=True) as made:
+    async with tocsin_in(
+        tmp_path, clock=clock, process=Process(), stored=stored, sweep_enabled=False, arm=True
+    ) as made:
         disabled = await seen(made)
     async with tocsin_in(tmp_path, clock=clock, process=process) as made:
         broken = await seen(made)

@@ -19,8 +19,7 @@ from support.asgi import ask
 from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from support.pages_world import sample_row
-from support.scripted_scheduler import HEALTHY
-from support.statuses import scheduler_status, task_status
+from support.statuses import HEALTHY, scheduler_status, task_status
 from support.world import FAILING, tocsin_in
 from tocsin.board import history as agent_days
 from tocsin.board.board import DIRECTIONS, SORTS, publish

@@ -13,11 +13,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from holdfast.errors import ObjectReset, StoreUnavailable
+from holdfast.errors import StoreUnavailable
+from holdfast.testing.virtual_time import START_MS
 from holdfast.types import Database, DBResult, Statement
 from support.asgi import serving
 from support.competition_site import CompetitionSite, competition_site
-from support.scripted_scheduler import scene
 from support.world import ADMIN_KEY, named_keys, tocsin_in
 from tocsin.board.board import PublishedBoard, publish
 from tocsin.board.news import newest_id, read_news, trim_news
@@ -481,29 +481,46 @@ async def begun(client: Stream) -> None:
     assert await client.frame() == "retry: 2000"
 
 
+async def event_frames(client: Stream, until: str) -> list[str]:
+    """Read up to an event with this name."""
+    frames = [await client.frame()]
+    while f"event: {until}\n" not in frames[-1]:
+        frames.append(await client.frame())
+    return frames
+
+
 async def test_events_come_as_they_happen(tmp_path: Path) -> None:
     """Each with its number, its name and all of its fields, as the documented shape."""
-    async with scene(tmp_path) as made, serving(made.app) as port, stream(port) as client:
+    async with tocsin_in(tmp_path) as made, serving(made.app) as port, stream(port) as client:
         await begun(client)
-        made.scheduler.emit("run.started", task="tenero")
+        await made.client().refresh("rounds")
         first = await client.frame()
-        made.scheduler.emit("run.ended", task="tenero")
-        second = await client.frame()
+        *_, last = await event_frames(client, "run.ended")
 
-        assert first.startswith("id: 1\nevent: run.started\ndata: {")
+        number = START_MS  # numbers begin with the time when the object was started
+        assert first.startswith(f"id: {number}\nevent: run.started\ndata: {{")
         event = json.loads(first.partition("data: ")[2])
-        assert event == {"seq": 1, "at": made.clock.now(), "event": "run.started", "task": "tenero"}
-        assert SchedulerEvent.from_json(event) == made.scheduler.happened[0]
-        assert second.startswith("id: 2\nevent: run.ended\n")
+        assert event == {
+            "seq": number,
+            "at": made.clock.now(),
+            "event": "run.started",
+            "task": "rounds",
+            "run": 1,
+            "trigger": "refresh",
+            "slotAt": None,
+        }
+        assert SchedulerEvent.from_json(event).to_json() == event
+        assert int(last.split("\n")[0].removeprefix("id: ")) > number
         made.deps.closing.set()
 
 
 async def test_a_reader_continues_where_it_was(tmp_path: Path) -> None:
     """By `Last-Event-ID`; without one, or with nonsense, it begins with the latest events."""
-    async with scene(tmp_path) as made, serving(made.app) as port:
-        for number in range(3):
-            made.scheduler.emit("run.progressed", done=number)
-        for headers, expected in (((), 1), (("Last-Event-ID: 2",), 3), (("Last-Event-ID: x",), 1)):
+    async with tocsin_in(tmp_path) as made, serving(made.app) as port:
+        await made.client().refresh("rounds")
+        first, last = START_MS, (await made.client().events(0, 0)).next
+        assert last > first
+        for headers, expected in (((), first), ((f"Last-Event-ID: {last - 1}",), last), (("Last-Event-ID: x",), first)):
             async with stream(port, *headers) as client:
                 await begun(client)
                 assert (await client.frame()).startswith(f"id: {expected}\n")
@@ -512,27 +529,27 @@ async def test_a_reader_continues_where_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_silence_has_a_heartbeat(tmp_path: Path) -> None:
-    """So that both ends notice a dead connection."""
-    async with scene(tmp_path) as made, serving(made.app) as port, stream(port) as client:
+    """Every 15 seconds, so that both ends notice a dead connection."""
+    async with tocsin_in(tmp_path) as made, serving(made.app) as port, stream(port) as client:
         await begun(client)
+        began_at = made.clock.now()
 
         assert await client.frame() == ": heartbeat"
         assert await client.frame() == ": heartbeat"
-        assert made.scheduler.calls[:2] == [("events", 0, 15_000), ("events", 0, 15_000)]
+        assert made.clock.now() - began_at == pytest.approx(30_000, abs=100)
         made.deps.closing.set()
 
 
 async def test_a_stream_outlives_the_object(tmp_path: Path) -> None:
     """A reset shows as a comment, and the next instance is asked for the same events."""
-    async with scene(tmp_path) as made, serving(made.app) as port:
-        made.scheduler.failing = ObjectReset("reset")
+    async with tocsin_in(tmp_path) as made, serving(made.app) as port:
         async with stream(port) as client:
             await begun(client)
+            await asyncio.sleep(1)
+            made.reset()
             assert await client.frame() == ": the scheduler is away"
-            made.scheduler.failing = None
-            made.scheduler.emit("alarm.armed")
-            frames = [await client.frame() for _ in range(2)]
-            assert any(frame.startswith("id: 1\nevent: alarm.armed") for frame in frames)
+            await made.client().refresh("rounds")
+            assert (await event_frames(client, "run.ended"))[0].partition("\n")[2].startswith("event: run.started\n")
         assert made.log.named("events.interrupted")
         made.deps.closing.set()
 
@@ -579,13 +596,12 @@ async def test_streams_that_are_opened_at_once_are_bounded_too(tmp_path: Path) -
 
 async def test_a_stream_ends_when_its_key_is_removed(tmp_path: Path) -> None:
     """With the next event or heartbeat: a client whose key was removed sees no more."""
-    async with scene(tmp_path) as made, serving(made.app) as port, stream(port) as client:
-        await client.head()
-        made.scheduler.emit("alarm.armed")
-        assert "retry" in await client.frame()
-        assert "alarm.armed" in await client.frame()
+    async with tocsin_in(tmp_path) as made, serving(made.app) as port, stream(port) as client:
+        await begun(client)
+        await made.act("action=resume")
+        assert "admin.acted" in (await event_frames(client, "admin.acted"))[-1]
         made.deps.in_force.keys = Keys(named_keys("another-key-of-a-test"))
-        made.scheduler.emit("run.started", task="sweep")
+        await made.client().refresh("rounds")
 
         async with asyncio.timeout(60):
             assert "run.started" not in await client.rest()

@@ -6,17 +6,33 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ObjectReset
+import pytest
+
 from holdfast.local.runtime import RuntimeCounters as Counted
-from holdfast.testing.virtual_time import START_MS
-from support.scripted_scheduler import Scene, scene
-from support.statuses import run_record, task_status
-from support.world import Tocsin, tocsin_in
+from holdfast.testing.virtual_time import START_MS, VirtualClock
+from stacks_simulator.simulator import Simulator
+from support import asgi
+from support.asgi import unchecked
+from support.service_states import CASES, DAY, NOW, entries_of
+from support.simulated_fetch import SimulatedFetch
+from support.statuses import run_record
+from support.world import FAILING, Tocsin, tocsin_in
+from tocsin.app import Process
 from tocsin.prices.store import CachedPrice, put_token_price
+from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
-from tocsin.scheduler.types import Histogram, Progress
+from tocsin.scheduler.types import Histogram, Measures
+from tocsin.upstream.budget import Budget, CallRate, Quota, RateMark
 from tocsin.web.metrics import HistogramFamily, metric_text
 
+_FRESH = Budget.begin(Quota(minute=100, month=50_000), START_MS)
+_SPENT = replace(_FRESH, month=replace(_FRESH.month, spent=1_789), call_rate=CallRate((RateMark(START_MS - DAY, 82),)))
+STORED = {
+    "scheduler": {"armedAt": START_MS - DAY, "lastJobAt": {"receive": START_MS - 7_000}},
+    "task:tenero": {"lastSuccessAt": START_MS - 240_000},
+    "task:sweep": {"consecutiveFailures": 2},
+    "budget:tenero": _SPENT.to_json(),
+}
 _QUEUED = "INSERT INTO candidates (txid, source, added_at, due_at) VALUES (?, 'cron', ?, 0)"
 
 
@@ -81,51 +97,52 @@ async def test_requests_are_counted_by_route_and_status(tmp_path: Path) -> None:
     assert 'tocsin_http_request_duration_seconds_count{route="/console"}' not in found
 
 
-async def test_the_schedulers_measures_are_shown(tmp_path: Path) -> None:
-    """Runs by task, calls by upstream and class of answer, and the alarm; for one call to the object."""
-    async with scene(tmp_path) as made:
-        measured = made.scheduler.measured
-        measured.run_ended(run_record(task="sweep", duration_ms=42_000, outcome="ok"))
-        measured.run_ended(run_record(task="sweep", duration_ms=99_000, outcome="interrupted"))
-        measured.call_answered("hiro", "ok", 0.2)
-        measured.call_answered("hiro", "limited", 0.02)
-        measured.alarm_rang(7)
-        measured.alarm_rang(-20)  # the clock was set back
-        found = await scraped(made)
+def measures() -> Measures:
+    """What the object measured: two runs of the sweep, one of them cut off, two calls, and an alarm."""
+    measured = Measures()
+    measured.run_ended(run_record(task="sweep", duration_ms=42_000, outcome="ok"))
+    measured.run_ended(run_record(task="sweep", duration_ms=99_000, outcome="interrupted"))
+    measured.call_answered("hiro", "ok", 0.2)
+    measured.call_answered("hiro", "limited", 0.02)
+    measured.alarm_rang(7)
+    measured.alarm_rang(-20)  # the clock was set back
+    return measured
 
-        assert made.scheduler.calls == [("measures",)]
+
+@pytest.mark.parametrize("process", [Process(), None])
+async def test_the_schedulers_measures_are_shown(process: Process | None, tmp_path: Path) -> None:
+    """Runs by task, calls by upstream and class of answer, and the alarm; for one call to the object everywhere.
+
+    A process knows the health already; on Cloudflare it comes with the measures.
+    """
+    async with tocsin_in(tmp_path, process=process, stored={"measures": measures().to_json()}) as made:
+        if process is not None:
+            await made.built.health.check()
+        before = made.objects.metrics.calls
+        found = samples((await asgi.ask(unchecked(made.app), "/metrics")).body.decode())
+
+        assert made.objects.metrics.calls == before + 1
     assert found['tocsin_run_duration_seconds_bucket{task="sweep",le="30"}'] == 0
     assert found['tocsin_run_duration_seconds_bucket{task="sweep",le="60"}'] == 1
     assert found['tocsin_run_duration_seconds_count{task="sweep"}'] == 1
     assert found['tocsin_upstream_call_duration_seconds_sum{upstream="hiro",answer="ok"}'] == 0.2
     assert found['tocsin_upstream_call_duration_seconds_count{upstream="hiro",answer="limited"}'] == 1
-    assert found['tocsin_alarm_lateness_seconds_bucket{le="0.01"}'] == 2
+    rang = 0 if process is None else 1  # a check arms the alarm, which rings at once
+    assert found['tocsin_alarm_lateness_seconds_bucket{le="0.01"}'] == 2 + rang
 
 
-async def test_where_one_call_gets_everything_no_other_is_made(tmp_path: Path) -> None:
-    """As on Cloudflare: the health comes with the measures."""
-    async with scene(tmp_path) as made:
-        made.scheduler.measured.alarm_rang(7)
-        seen = replace(await made.deps.health(), measures=made.scheduler.measured)
-
-        async def measured_health() -> HealthSnapshot:
-            return seen
-
-        found = await scraped_of(made, measured_health=measured_health)
-
-        assert made.scheduler.calls == []
-    assert found["tocsin_alarm_lateness_seconds_count"] == 1
+def slow(simulator: Simulator) -> SimulatedFetch:
+    return SimulatedFetch(simulator, latency_s=5)
 
 
-async def queue(made: Scene, *ages_s: int) -> None:
+async def queue(made: Tocsin, *ages_s: int) -> None:
     db = made.db
     await db.batch([db.prepare(_QUEUED).bind(f"0x{n}", START_MS - age_s * 1000) for n, age_s in enumerate(ages_s)])
 
 
 async def test_the_record_and_the_queue_are_shown(tmp_path: Path) -> None:
     """An empty queue has no oldest entry, which is not the same as one of age zero."""
-    async with scene(tmp_path) as made:
-        made.scheduler.show(last_job_at={"receive": START_MS - 7_000})
+    async with tocsin_in(tmp_path, stored=STORED) as made:
         empty = await scraped(made)
         await queue(made, 5, 90, 30)
         found = await scraped(made)
@@ -135,29 +152,25 @@ async def test_the_record_and_the_queue_are_shown(tmp_path: Path) -> None:
     assert found["tocsin_swaps_recorded"] == 0
     assert found["tocsin_chainhook_push_age_seconds"] == 7
     assert found['tocsin_budget_month_limit{upstream="tenero"}'] == 50_000
-    assert found['tocsin_budget_month_forecast{upstream="tenero"}'] == 3_100
+    assert found['tocsin_budget_month_forecast{upstream="tenero"}'] == 3_280  # 82 a day for 18 days more
     assert 'tocsin_budget_month_forecast{upstream="hiro"}' not in found
 
 
 async def test_the_rest_is_shown_when_the_measures_cannot_be_read(tmp_path: Path) -> None:
     """The object may break between two looks at it."""
-    async with scene(tmp_path) as made:
-        seen = await made.deps.health()
-        made.scheduler.failing = ObjectReset("gone")
-
-        async def health() -> object:
-            return seen
-
-        found = await scraped_of(made, health=health)
+    clock = VirtualClock(NOW)
+    async with tocsin_in(tmp_path, clock=clock, process=Process(), stored=entries_of(CASES["ready"]), arm=True) as made:
+        await made.built.health.check()
+        found = await scraped_of(made, scheduler=lambda: SchedulerClient(FAILING))
 
     assert found["tocsin_ready"] == 1
     assert not any("duration_seconds" in name and "http" not in name for name in found)
-    assert made.log.named("metrics.incomplete") == [{"error": "gone"}]
+    assert made.log.named("metrics.incomplete") == [{"error": "the object was reset"}]
 
 
 async def test_metrics_are_read_at_most_once_a_second(tmp_path: Path) -> None:
     """However many scrapes there are, at once or one after the other."""
-    async with scene(tmp_path) as made:
+    async with tocsin_in(tmp_path) as made:
         reads = 0
         health = made.deps.health
 
@@ -167,7 +180,7 @@ async def test_metrics_are_read_at_most_once_a_second(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
             return await health()
 
-        made.with_deps(in_one_loop=True, health=counted)
+        made.with_deps(in_one_loop=True, health=counted, measured_health=None)
         await asyncio.gather(*(made.ask("/metrics") for _ in range(20)))
         at_once = reads
         first = (await made.ask("/metrics")).body
@@ -181,12 +194,11 @@ async def test_metrics_are_read_at_most_once_a_second(tmp_path: Path) -> None:
 
 async def test_a_limited_task_is_a_note_of_a_ready_service(tmp_path: Path) -> None:
     """It is reported from the first run on; the service is not ready when the task becomes overdue."""
-    async with scene(tmp_path) as made:
-        made.scheduler.show(tasks={"sweep": task_status(condition="limited", sentence="sweep is limited")})
+    async with tocsin_in(tmp_path, clock=VirtualClock(NOW), stored=entries_of(CASES["limited"]), arm=True) as made:
         answer = await made.ask("/readyz")
         found = await scraped(made)
 
-        assert answer.json() == {"ready": True, "state": "limited", "reasons": [], "notes": ["sweep is limited"]}
+        assert answer.json() == {"ready": True, "state": "limited", "reasons": [], "notes": [CASES["limited"].said]}
         assert (found["tocsin_ready"], found['tocsin_state{state="limited"}']) == (1, 1)
         assert found['tocsin_state{state="ready"}'] == 0
         assert found['tocsin_task_condition{task="sweep",condition="limited"}'] == 1
@@ -194,14 +206,13 @@ async def test_a_limited_task_is_a_note_of_a_ready_service(tmp_path: Path) -> No
 
 async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
     """As Prometheus text: every family with help and type, every line a name and a number."""
-    async with scene(tmp_path) as made:
-        tasks = {
-            "tenero": task_status(running=Progress(1, 1, 2, 7)),
-            "sweep": task_status(overdue=True, last_success_at=None, enabled=False),
-        }
-        made.scheduler.show(tasks=tasks, last_job_at={"receive": START_MS - 7_000})
-        await put_token_price(made.kv, "stx", CachedPrice(0.85, 6, START_MS - 30_000))
+    async with tocsin_in(tmp_path, stored=STORED, tenero_enabled=False, fetch=slow) as made:
+        made.with_deps(version="1.2.3")
+        await put_token_price(made.kv, "stx", CachedPrice(0.85, 6, START_MS - 29_000))
+        refresh = asyncio.create_task(made.client().refresh("tenero"))
+        await asyncio.sleep(1)
         answer = await made.ask("/metrics")
+        await refresh
 
         assert answer.status == 200
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -214,15 +225,15 @@ async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
         assert counters == set(re.findall(r"# TYPE (\w+_total) \w+", text))
         found = samples(text)
         assert found['tocsin_info{version="1.2.3"}'] == 1
-        assert (found["tocsin_ready"], found["tocsin_scheduler_up"], found["tocsin_paused"]) == (1, 1, 0)
+        assert (found["tocsin_ready"], found["tocsin_scheduler_up"], found["tocsin_paused"]) == (0, 1, 0)
         assert found['tocsin_task_running{task="tenero"}'] == 1
         assert found['tocsin_task_overdue{task="sweep"}'] == 1
-        assert found['tocsin_task_enabled{task="sweep"}'] == 0
+        assert found['tocsin_task_enabled{task="tenero"}'] == 0
         assert found['tocsin_task_consecutive_failures{task="sweep"}'] == 2
         assert found['tocsin_task_last_success_timestamp_seconds{task="tenero"}'] == START_MS / 1000 - 240
         assert 'tocsin_task_last_success_timestamp_seconds{task="sweep"}' not in found
         assert found['tocsin_task_runs_total{task="tenero",outcome="ok"}'] == 0
-        assert found['tocsin_budget_month_left{upstream="tenero"}'] == 48_211
+        assert found['tocsin_budget_month_left{upstream="tenero"}'] == 48_210  # one is under way
         assert found["tocsin_chainhook_last_push_timestamp_seconds"] == START_MS / 1000 - 7
         assert (found["tocsin_prices_tracked"], found["tocsin_prices_known"]) == (3, 1)
         assert found["tocsin_price_age_oldest_seconds"] == 30
@@ -230,11 +241,11 @@ async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
 
 async def test_metrics_count_runs_by_outcome(tmp_path: Path) -> None:
     """Of every task, all outcomes, even those that never happened."""
-    async with scene(tmp_path) as made:
-        made.scheduler.show(tasks={"tenero": task_status(run_counts={"ok": 7, "partial": 1, "failed": 2})})
+    stored = {"task:tenero": {"runCounts": {"ok": 7, "partial": 1, "failed": 2}}}
+    async with tocsin_in(tmp_path, stored=stored) as made:
         found = await scraped(made)
 
-        assert {name: count for name, count in found.items() if "runs_total" in name} == {
+        assert {name: count for name, count in found.items() if 'runs_total{task="tenero"' in name} == {
             'tocsin_task_runs_total{task="tenero",outcome="ok"}': 7,
             'tocsin_task_runs_total{task="tenero",outcome="partial"}': 1,
             'tocsin_task_runs_total{task="tenero",outcome="limited"}': 0,
@@ -247,7 +258,7 @@ async def test_metrics_count_runs_by_outcome(tmp_path: Path) -> None:
 async def test_metrics_show_what_the_runtime_counts(tmp_path: Path) -> None:
     """Where there is a runtime of ours: alarms that rang, failed or were given up, objects that broke."""
     counted = Counted(calls=9, alarms_rung=5, alarms_failed=3, alarms_exhausted=1, objects_reset=2)
-    async with scene(tmp_path) as made:
+    async with tocsin_in(tmp_path) as made:
         without = await scraped(made)
         found = await scraped_of(made, runtime_metrics=lambda: asdict(counted))
 
@@ -262,10 +273,11 @@ async def test_metrics_show_what_the_runtime_counts(tmp_path: Path) -> None:
 
 async def test_metrics_are_there_when_the_scheduler_is_not(tmp_path: Path) -> None:
     """The missing part shows as a scheduler that is down."""
-    async with scene(tmp_path) as made:
-        made.scheduler.failing = ObjectReset("gone")
+    async with tocsin_in(tmp_path, stub=FAILING) as made:
         found = await scraped(made)
 
         assert (found["tocsin_scheduler_up"], found["tocsin_ready"]) == (0, 0)
         assert not any(name.startswith("tocsin_task") for name in found)
-        assert made.log.named("metrics.incomplete") == [{"error": "gone"}]
+        assert made.log.named("metrics.incomplete") == [
+            {"error": "the scheduler does not answer: the object was reset"}
+        ]

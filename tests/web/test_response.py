@@ -14,7 +14,6 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from support.asgi import Answer
-from support.scripted_scheduler import scene
 from support.world import tocsin_in
 from tocsin.app import Process
 from tocsin.local.server import HttpServer
@@ -177,7 +176,7 @@ DATE = re.compile(rb"date: [^\r]+\r\n")
 async def served(directory: Path, *, offered: bool = True) -> AsyncIterator[tuple[HttpServer, list[bool]]]:
     """The app on a real server, and for each response whether it was sent in one write."""
     at_once: list[bool] = []
-    async with scene(directory) as made:
+    async with tocsin_in(directory) as made:
         site = made.with_deps(in_one_loop=True)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:

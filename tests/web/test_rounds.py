@@ -71,7 +71,9 @@ async def site(directory: Path) -> AsyncIterator[RoundSite]:
         async with tocsin_in(directory, clock=world.clock, stub=stub, db=world.db, log=world.log) as made:
             made.built.in_force.rules = RULES
             made.with_deps(health=healthy, posts_per_minute_max=10_000)
-            yield RoundSite(made.built, made.db, made.kv, made.clock, made.log, made.simulator, world, stub)
+            yield RoundSite(
+                made.built, made.db, made.kv, made.clock, made.log, made.simulator, made.runtime, world, stub
+            )
 
 
 async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
