@@ -451,9 +451,9 @@ async def test_after_a_wake_a_save_writes_what_has_changed(tmp_path: Path, monke
         await asyncio.sleep(61 * 60)
         before, commit, written = made.entries(), made.runtime.store.commit, list[str]()
 
-        def committing(owner: Any, changes: Any) -> int:
+        def committing(owner: Any, changes: Any, undo: Any) -> int:
             written.extend(key for key in changes.entries if not key.startswith(("run:", "run-log:", "day:")))
-            return commit(owner, changes)
+            return commit(owner, changes, undo)
 
         monkeypatch.setattr(made.runtime.store, "commit", committing)
         made.reset()

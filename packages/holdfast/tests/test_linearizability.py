@@ -250,7 +250,7 @@ async def test_replies_before_the_commit_is_durable_are_found(tmp_path: Path, mo
 
     monkeypatch.setattr(object_store, "QUICK_DISK_S", 0.0)  # on a quick disk nothing could happen in between
     monkeypatch.setattr(object_store, "_timed_sync", slow_sync)
-    found = await verdicts(tmp_path, Registers, range(8))
+    found = await verdicts(tmp_path, Registers, range(8, 24))
 
     assert not all(verdict.linearizable for verdict in found)
 
@@ -264,7 +264,7 @@ async def test_a_lost_commit_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
             apply(store, owner, changes)
 
     monkeypatch.setattr(object_store.ObjectStore, "_apply", forgetful)
-    found = await verdicts(tmp_path, Registers, range(6))
+    found = await verdicts(tmp_path, Registers, range(4, 10))
 
     assert not all(verdict.linearizable for verdict in found)
 

@@ -118,8 +118,8 @@ async def test_the_log_is_copied_now_and_then_and_restarted_now_and_then(
         steps.append(f"{made.runtime.store.synced} restart")
         return free[0]
 
-    monkeypatch.setattr(object_store, "CHECKPOINT_COMMITS", 2)
-    monkeypatch.setattr(object_store, "LOG_RESTART_COMMITS", 4)
+    monkeypatch.setattr(object_store, "CHECKPOINT_SYNCS", 2)
+    monkeypatch.setattr(object_store, "LOG_RESTART_SYNCS", 4)
     monkeypatch.setattr(object_store, "_copy_log", copy_log)
     monkeypatch.setattr(object_store, "_restart_log", restart_log)
     async with objects(tmp_path, Register) as made:

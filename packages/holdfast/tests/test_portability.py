@@ -124,8 +124,8 @@ def test_a_failed_checkpoint_is_reported_and_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart_commits: int
 ) -> None:
     """The log keeps every write; it is copied into the database with a later commit."""
-    monkeypatch.setattr(object_store, "CHECKPOINT_COMMITS", 1)
-    monkeypatch.setattr(object_store, "LOG_RESTART_COMMITS", restart_commits)
+    monkeypatch.setattr(object_store, "CHECKPOINT_SYNCS", 1)
+    monkeypatch.setattr(object_store, "LOG_RESTART_SYNCS", restart_commits)
 
     def full(_connection: sqlite3.Connection, _mode: str = "") -> bool:
         raise sqlite3.OperationalError("database or disk is full")

@@ -95,6 +95,10 @@ class AlarmSchedule:
         if self._pacing is not None:
             self._pacing.cancel()
 
+    def armed(self, owner: Owner) -> Alarm | None:
+        """The alarm of the object that waits for its time. One that rings does not."""
+        return self._armed.get(owner.object, (owner, None))[1]
+
     def set(self, owner: Owner, alarm: Alarm | None) -> None:
         if alarm is None:
             self._armed.pop(owner.object, None)

@@ -16,7 +16,7 @@ from holdfast.errors import ObjectReset, RemoteError
 from holdfast.local.alarms import Alarm, AlarmSchedule
 from holdfast.local.clock import LocalClock
 from holdfast.local.object_id import LocalObjectId, Owner
-from holdfast.local.object_store import ObjectStore
+from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.storage import ObjectStorage
 from holdfast.local.turns import ACTIVITY, GATE, Activity, ObjectUnwound, Sections, Turns, coroutine
 from holdfast.rpc import as_remote, invoke, takes_argument
@@ -39,6 +39,7 @@ class ObjectRuntime(Protocol):
     idle_s: float | None
 
     def forget(self, live: "LiveObject") -> None: ...
+    def undo(self, owner: Owner, changes: Changes) -> Callable[[BaseException], None]: ...
 
 
 class Ring:
@@ -71,7 +72,7 @@ class LiveObject:
         self._sections = Sections(self)
         self._replies: dict[asyncio.Future[Any], None] = {}  # in order of arrival
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._last_commit = 0
+        self._last_commit = runtime.store.commits  # an instance that was reset may have just written what is read here
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
         self._idle_s = runtime.idle_s
@@ -196,19 +197,31 @@ class LiveObject:
             changes = self.storage.take_turn()
             if changes is None:
                 return
-            self._last_commit = self._runtime.store.commit(self.owner, changes)
+            self._last_commit = self._runtime.store.commit(self.owner, changes, self._runtime.undo(self.owner, changes))
         except (sqlite3.Error, OSError) as error:
-            self.reset(
-                ObjectReset(
-                    f"The object was reset and rolled back to its last committed state: {error}",
-                    durable_object_reset=False,
-                    by_platform=not isinstance(error, sqlite3.IntegrityError),
-                )
-            )
+            self.roll_back(error)
             raise ObjectUnwound from error
         self.storage.turn_committed()
         if changes.alarm_changed:
             self._runtime.alarms.set(self.owner, changes.alarm)
+
+    def settle(self) -> None:
+        """End the transaction that has a turn of this object; a failure resets the object.
+
+        Code that goes on later finds it ended. Only a task that was begun in the turn may be earlier.
+        """
+        if self._last_commit > self._runtime.store.ended:
+            self._runtime.store.flush_quietly()
+
+    def roll_back(self, error: BaseException) -> None:
+        """Reset the object, because a turn of it was not committed."""
+        self.reset(
+            ObjectReset(
+                f"The object was reset and rolled back to its last committed state: {error}",
+                durable_object_reset=False,
+                by_platform=not isinstance(error, sqlite3.IntegrityError),
+            )
+        )
 
     async def durable(self) -> None:
         """Wait until everything committed so far is on disk."""
@@ -309,6 +322,7 @@ class LiveObject:
 
     async def _wait_until(self, work: Awaitable[Any]) -> None:
         try:
+            self.settle()
             await Turns(coroutine(lambda: work), self._sections.activity())
         except Exception as error:  # noqa: BLE001 - nothing else would report it
             self._runtime.logger.warning("wait_until.failed", object=self.owner.object, error=repr(error))

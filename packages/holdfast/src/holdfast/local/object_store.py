@@ -1,8 +1,9 @@
 """The file in which all objects keep their entries, alarms and tables: one SQLite database, one writer.
 
-`commit` applies one object's turn as one transaction. It writes to the write-ahead log and returns without
-waiting for the disk. One sync of the log then makes all commits so far durable, and wakes the callers of
-`durable`. SQLite does the same with synchronous=FULL, but there each commit waits for its own sync.
+`commit` adds one object's turn to the open transaction. The next callback of the loop ends the transaction: turns that
+end together share it, as most of its cost does not depend on what is in it. If it fails, all of them are undone. One
+sync of the log then makes all commits so far durable, and wakes the callers of `durable`. SQLite does the same with
+synchronous=FULL, but there each transaction waits for its own sync.
 
 After a failed sync the content of the log on disk is unknown. The store then refuses all further work and
 calls `on_fatal`; the process should be restarted.
@@ -29,9 +30,9 @@ from holdfast.types import Logger
 
 OBJECT_MIGRATIONS = Path(__file__).parent / "sql" / "objects"
 QUICK_DISK_S = 0.001  # a sync that takes less is done on the loop
-CHECKPOINT_COMMITS = 1_000  # commits after which the log is copied into the database
+CHECKPOINT_SYNCS = 1_000  # syncs after which the log is copied into the database
 CHECKPOINT_BYTES = 4 * 1024 * 1024  # or so much of a log; SQLite cuts it to this size when it restarts
-LOG_RESTART_COMMITS = 50_000  # commits after which the writer waits for that copy
+LOG_RESTART_SYNCS = 50_000  # syncs after which the writer waits for that copy
 LOG_RESTART_BYTES = 32 * 1024 * 1024  # or so much of a log
 
 _ALARM_COLUMNS = "scheduled_at, due_at, decided_at, generation, retry_count, backoff, last_failure_counted"
@@ -81,16 +82,18 @@ class ObjectStore:
         self._on_fatal = on_fatal
         # For tests: called with a name at each step of a commit; may raise, or kill the process.
         self.crash_point: Callable[[str, sqlite3.Connection], None] = lambda _step, _connection: None
-        self.commits = 0  # made by this process
+        self.commits = 0  # turns of this process, with those of the open transaction
+        self.ended = 0  # of these, those of transactions that have ended
+        self._undo: list[Callable[[BaseException], None]] = []  # for each turn of the open transaction, if it fails
         self.synced = 0  # of these, how many are durable
         self.syncs = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._syncing = False
         self._disk_s = 0.0  # how long a sync takes: the slowest recent one, decaying
         self._copying: asyncio.Future[None] | None = None
-        self._checkpointed = 0
+        self._checkpointed = 0  # syncs, at the last copy
         self._copy_above = CHECKPOINT_BYTES  # the size of the log at which it is copied again
-        self._restarted = 0
+        self._restarted = 0  # syncs, at the last restart
         self._fatal: OSError | None = None
         self.refusal: str | None = None  # why no commit is accepted at the moment
 
@@ -174,29 +177,66 @@ class ObjectStore:
 
     # Writing
 
-    def commit(self, owner: Owner, changes: Changes) -> int:
-        """Apply one turn, all or nothing. Returns the commit's number, for `durable`."""
+    def commit(
+        self, owner: Owner, changes: Changes, undo: Callable[[BaseException], None] = lambda _error: None
+    ) -> int:
+        """Apply one turn, all or nothing. Returns the commit's number, for `durable`.
+
+        Reads see it from now on. If the transaction fails later, `undo` is called with the error.
+        """
+        self._check_accepted()
+        try:
+            if not self._undo:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._loop.call_soon(self.flush_quietly)
+            self._apply(owner, changes)
+        except BaseException as error:
+            self._roll_back(error)
+            raise
+        self._undo.append(undo)
+        self.commits += 1
+        return self.commits
+
+    def flush(self) -> None:
+        """End the open transaction now. If that fails, it raises after all turns of the transaction are undone."""
+        if not self._undo:
+            return
+        try:
+            self._check_accepted()
+            self.crash_point("before commit", self._db)
+            self._db.execute("COMMIT")
+            self.crash_point("after commit", self._db)
+        except BaseException as error:
+            self._roll_back(error)
+            raise
+        self._undo.clear()
+        self._transaction_ended()
+
+    def flush_quietly(self) -> None:
+        """The same, for those who learn of a failure from `undo`."""
+        with contextlib.suppress(Exception):
+            self.flush()
+
+    def _roll_back(self, error: BaseException) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute("ROLLBACK")
+        undo, self._undo = self._undo, []
+        for each in reversed(undo):
+            each(error)
+        self._transaction_ended()
+
+    def _transaction_ended(self) -> None:
+        """Let the sync cover its commits. It wakes those who wait for undone ones, too: their objects were reset."""
+        self.ended = self.commits
+        if not self._syncing and self.ended > self.synced:
+            self._syncing = True
+            self._sync()
+
+    def _check_accepted(self) -> None:
         if self._fatal is not None:
             raise self._fatal
         if self.refusal is not None:
             raise OSError(self.refusal)
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            self._apply(owner, changes)
-            self.crash_point("before commit", db)
-            db.execute("COMMIT")
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                db.execute("ROLLBACK")
-            raise
-        self.crash_point("after commit", db)
-        self.commits += 1
-        if not self._syncing:
-            # Not at once: other turns in this iteration of the loop may commit too, and share the sync.
-            self._syncing = True
-            self._loop.call_soon(self._sync)
-        return self.commits
 
     def _apply(self, owner: Owner, changes: Changes) -> None:
         db, object_id = self._db, owner.object
@@ -247,7 +287,7 @@ class ObjectStore:
 
     def _sync(self) -> None:
         """Make everything committed so far durable. A callback of the loop: an error must not leave it."""
-        target = self.commits
+        target = self.ended
         try:
             self.crash_point("before sync", self._db)
             if self._disk_s < QUICK_DISK_S:
@@ -262,7 +302,9 @@ class ObjectStore:
     def _sync_ended(self, target: int, job: "asyncio.Future[float]") -> None:
         """Continue `_sync` after a sync in the thread."""
         try:
-            self._synced(target, job.result())
+            took_s = job.result()
+            self.flush_quietly()  # the log cannot restart while one is open
+            self._synced(target, took_s)
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(error)
 
@@ -276,15 +318,15 @@ class ObjectStore:
             _, future = self._waiters.popleft()
             if not future.done():
                 future.set_result(None)
-        if self.commits > target:
+        if self.ended > target:
             self._sync()
         else:
             self._syncing = False
         log_bytes = os.fstat(self._log_fd).st_size
         if log_bytes <= CHECKPOINT_BYTES:  # it has restarted
             self._copy_above = CHECKPOINT_BYTES
-        if target - self._checkpointed >= CHECKPOINT_COMMITS or log_bytes > self._copy_above:
-            self._checkpoint(target, log_bytes)
+        if self.syncs - self._checkpointed >= CHECKPOINT_SYNCS or log_bytes > self._copy_above:
+            self._checkpoint(log_bytes)
 
     def _fail(self, error: Exception) -> None:
         """Refuse all further work, permanently."""
@@ -302,21 +344,21 @@ class ObjectStore:
         self._waiters.clear()
         self._on_fatal(fatal)
 
-    def _checkpoint(self, target: int, log_bytes: int) -> None:
+    def _checkpoint(self, log_bytes: int) -> None:
         """Copy the log into the database, so that the log can restart instead of growing.
 
         A failure loses nothing: the log has every write, and a later commit tries again.
         """
         if self._copying is not None and not self._copying.done():
             return
-        self._checkpointed = target
+        self._checkpointed = self.syncs
         self._copy_above = log_bytes + CHECKPOINT_BYTES
-        if target - self._restarted >= LOG_RESTART_COMMITS or log_bytes > LOG_RESTART_BYTES:
+        if self.syncs - self._restarted >= LOG_RESTART_SYNCS or log_bytes > LOG_RESTART_BYTES:
             # Under constant load the copy in the thread never catches up. Here the writer waits for it, but not for a
             # reader, such as a backup: this is the event loop.
             try:
                 if _restart_log(self._db):
-                    self._restarted = target
+                    self._restarted = self.syncs
             except sqlite3.Error as error:
                 self._checkpoint_failed(error)
         else:
@@ -332,6 +374,7 @@ class ObjectStore:
         self._logger.warning("store.checkpoint_failed", error=repr(error))
 
     async def close(self) -> None:
+        self.flush_quietly()
         while self._syncing and self._fatal is None:
             waiting = self.durable(self.commits)
             if waiting is None:

@@ -14,7 +14,7 @@ import asyncio
 import contextvars
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from types import EllipsisType
@@ -27,7 +27,7 @@ from holdfast.local.clock import LocalClock
 from holdfast.local.live_object import LiveObject, Ring
 from holdfast.local.object_id import IdFactory, LocalObjectId, Owner
 from holdfast.local.object_store import Changes, ObjectStore
-from holdfast.local.turns import ACTIVITY, Turns, output_gate
+from holdfast.local.turns import ACTIVITY, Activity, Turns, output_gate
 from holdfast.rpc import arguments_text
 from holdfast.types import JSON, DurableObject, Logger
 
@@ -136,6 +136,19 @@ class Runtime:
             self.metrics.objects_reset += 1
             self.logger.warning("object.reset", **_names(live.owner))
 
+    def undo(self, owner: Owner, changes: Changes) -> Callable[[BaseException], None]:
+        """What to do if a turn that ends now is not committed after all."""
+        armed = self.alarms.armed(owner)
+
+        def undo(error: BaseException) -> None:
+            self.store.sql_files.current.discard(owner.object)
+            if (live := self._live.get(owner.object)) is not None:
+                live.roll_back(error)
+            if changes.alarm_changed and not self._closing:
+                self.alarms.set(owner, armed)
+
+        return undo
+
     def live(self, owner: Owner) -> LiveObject:
         """The live instance of an object. Makes one if there is none."""
         live = self._live.get(owner.object)
@@ -157,7 +170,7 @@ class Runtime:
         activity = ACTIVITY.get() if context is None else context.get(ACTIVITY)
         if activity is None:
             return asyncio.Task(coro, loop=loop, **options)
-        task = asyncio.Task(_turns(Turns(coro, activity)), loop=loop, **options)
+        task = asyncio.Task(_turns(coro, activity), loop=loop, **options)
         task.add_done_callback(lambda _done: coro.close())  # if it was cancelled before it began
         activity.object.adopt(task)
         return task
@@ -221,6 +234,7 @@ class Runtime:
         """Store the retry. If that fails, keep it in memory; a restart would then ring at once."""
         try:
             self.store.commit(owner, Changes(alarm=alarm, alarm_changed=True))
+            self.store.flush()
         except (sqlite3.Error, OSError) as error:
             if self.store.refusal is None:  # otherwise the refusal has already been reported
                 self.logger.exception("alarm.unsaved", **_names(owner), error=repr(error))
@@ -305,8 +319,9 @@ class Stub:
         return self._live.call(method, arguments)
 
 
-async def _turns(turns: Turns[T]) -> T:
-    return await turns
+async def _turns(work: Coroutine[Any, Any, T], activity: Activity) -> T:
+    activity.object.settle()
+    return await Turns(work, activity)
 
 
 def _names(owner: Owner) -> dict[str, JSON]:
