@@ -159,7 +159,7 @@ class Service:
 
         def status() -> str:
             found = health_of(health.seen(), machine.clock.now())
-            return ": ".join([found.state, *(["; ".join(found.reasons)] if found.reasons else [])])
+            return ": ".join([found.state, *([". ".join(found.reasons)] if found.reasons else [])])
 
         supervisor.ready(status())
         for work in (health.watch(), supervisor.keep_informed(machine.clock, status)):

@@ -67,6 +67,12 @@ def utc_time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def utc_clock(at_ms: int, now: int) -> str:
+    """As `utc_time`, without the date if it is less than half a day from now: `17:40 UTC`."""
+    text = utc_time(at_ms)
+    return text[11:] if abs(at_ms - now) < UNITS_MS["d"] // 2 else text
+
+
 def decimal_text(value: Decimal) -> str:
     """The canonical text of a number: no exponent, no redundant zeros, no plus sign."""
     text = format(value, "f")

@@ -63,18 +63,18 @@ def printed(lines: Iterable[RenderableType]) -> str:
 
 def test_each_cause_has_a_line_and_a_pause_has_one_for_all_tasks() -> None:
     """A headline of several sentences on one line cannot be read."""
-    reasons = ["tenero has failed 3 times in a row: HTTP 503; 9 skipped", "sweep is overdue"]
-    notes = ["feed is paused until 2026-05-13 21:30 UTC", "history has not completed a run yet"]
+    reasons = ["Token prices failed 3 times: tenero answered 503; next run 08:40 UTC", "sweep is overdue"]
+    notes = ["Transaction feed paused until 2026-05-13 21:30 UTC", "History: no complete run yet"]
     several = printed(render.verdict(Health(False, "failing", reasons, notes), is_paused=True))
     one = printed(render.verdict(Health(True, "paused", [], notes[:1])))
 
     assert several.splitlines() == [
         "Not ready (failing)",
-        "  tenero has failed 3 times in a row: HTTP 503; 9 skipped",
+        "  Token prices failed 3 times: tenero answered 503; next run 08:40 UTC",
         "  sweep is overdue",
-        "  history has not completed a run yet",
+        "  History: no complete run yet",
     ]
-    assert one == "Ready, paused: feed is paused until 2026-05-13 21:30 UTC\n"
+    assert one == "Ready, paused: Transaction feed paused until 2026-05-13 21:30 UTC\n"
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ async def test_a_429_says_when_to_come_back(tmp_path: Path) -> None:
 
         assert result.limited_until == START_MS + 600_000
         assert (result.error, result.by_budget, result.progressed) == (None, False, False)
-        assert result.incomplete == "3 of 3 tokens had no answer; tenero answered 429: too many calls"
+        assert result.incomplete == "tenero answered 429: too many calls (3 of 3 tokens had no answer)"
         assert result.counters["failed"] == 3
         assert bench.wired.log.of("prices.asking_failed")[0].fields["answer"] == "limited"
 

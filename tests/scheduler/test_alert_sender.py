@@ -109,7 +109,7 @@ async def test_each_change_of_readiness_is_sent_once(tmp_path: Path) -> None:
     assert receiver.events() == ["not_ready", "ready"]
     first, second = receiver.alerts
     assert (first["state"], first["instance"]) == ("failing", "v1")
-    assert first["reasons"] == ["tenero has failed 3 times in a row: TaskFailed: the upstream is on fire"]
+    assert first["reasons"] == ["Tenero failed 3 times: the upstream is on fire; next run 19:45 UTC"]
     assert (second["state"], second["reasons"]) == ("ready", [])
     assert 0 <= receiver.alerts_at[0] - work.started[2] < 1_000
     assert [line.fields["ready"] for line in made.log.of("alert.sent")] == [False, True]

@@ -223,7 +223,7 @@ def test_the_alarm_rings_when_a_task_becomes_overdue(
 
     def facts(later_ms: int) -> TaskFacts:
         ages = [None if ago is None else ago + later_ms for ago in (complete_ago_ms, armed_ago_ms)]
-        return TaskFacts("sweep", True, cadence_ms, ages[0], ages[1], 0, 3, None, None, None, after_ms)
+        return TaskFacts("sweep", "Swap sweep", True, cadence_ms, ages[0], ages[1], 0, 3, None, None, None, after_ms)
 
     at = ring_at(AlertState(), [facts(0)], NOW)
 
@@ -237,7 +237,7 @@ def test_the_alarm_rings_when_a_task_becomes_overdue(
 
 def test_no_alarm_is_needed_for_a_task_that_cannot_change_by_waiting() -> None:
     """Disabled, or overdue already."""
-    facts = TaskFacts("sweep", True, MINUTE_MS, 5, 10, 0, 3, None, None, None)
+    facts = TaskFacts("sweep", "Swap sweep", True, MINUTE_MS, 5, 10, 0, 3, None, None, None)
 
     assert ring_at(AlertState(), [facts], NOW) == NOW + 2 * MINUTE_MS - 5 + 1
     assert ring_at(AlertState(), [replace(facts, enabled=False)], NOW) is None

@@ -19,9 +19,10 @@ from tocsin.scheduler.types import Health, StatusCondition, TaskCondition
 
 NOON = 1_778_673_600_000
 GOOD = HealthSnapshot(0.1, None, scheduler_status(next_alarm_at=NOON))
-FACTS = TaskFacts("tenero", True, 60_000, None, 0, 3, 3, "failed", None, None)
+FACTS = TaskFacts("tenero", "Token prices", True, 60_000, None, 0, 3, 3, "failed", None, None)
 FINE = TaskFacts(
     name="tenero",
+    title="Token prices",
     enabled=True,
     cadence_ms=300_000,
     complete_ago_ms=4_000,
@@ -139,72 +140,75 @@ def test_a_broken_process_is_worse_than_any_task_and_a_newer_status_counts() -> 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, ("ok", "tenero completed a run 4s ago", False)),
-        ({"complete_ago_ms": None, "armed_ago_ms": 5}, ("starting", "tenero has not completed a run yet", False)),
+        ({}, ("ok", "Token prices completed a run 4s ago", False)),
+        ({"complete_ago_ms": None, "armed_ago_ms": 5}, ("starting", "Token prices: no complete run yet", False)),
         (
             {"last_outcome": "partial", "last_reason": "39 of 40 contracts' lists were read"},
-            ("partial", "the last run of tenero was not complete: 39 of 40 contracts' lists were read", False),
+            ("partial", "Token prices not complete: 39 of 40 contracts' lists were read", False),
         ),
         (
-            {"last_outcome": "failed", "failures": 2, "last_reason": "TaskFailed: nothing priced"},
-            ("partial", "the last run of tenero was not complete: TaskFailed: nothing priced", False),
+            {"last_outcome": "failed", "failures": 2, "last_reason": "nothing priced"},
+            ("partial", "Token prices not complete: nothing priced", False),
         ),
         (
-            {"last_outcome": "limited", "last_reason": "tenero: all callers wait after a 429"},
-            ("limited", "tenero is limited: tenero: all callers wait after a 429", False),
+            {"last_outcome": "limited", "last_reason": "tenero: calls wait after a 429"},
+            ("limited", "Token prices limited: tenero: calls wait after a 429", False),
         ),
-        ({"paused_until": NOON}, ("paused", "tenero is paused until 2026-05-13 12:00 UTC", False)),
-        (
-            {"complete_ago_ms": 600_001},
-            ("overdue", "tenero is overdue with no complete run for 10m at a cadence of 5 minutes", True),
-        ),
-        ({"complete_ago_ms": 600_000}, ("ok", "tenero completed a run 10m ago", False)),
+        ({"paused_until": NOON}, ("paused", "Token prices paused until 2026-05-13 12:00 UTC", False)),
+        ({"complete_ago_ms": 600_001}, ("overdue", "Token prices overdue, no complete run for 10m (every 5m)", True)),
+        ({"complete_ago_ms": 600_000}, ("ok", "Token prices completed a run 10m ago", False)),
         (
             {"complete_ago_ms": 660_000, "last_outcome": "limited", "last_reason": "no calls are left"},
-            (
-                "overdue",
-                "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: no calls are left",
-                True,
-            ),
+            ("overdue", "Token prices overdue, no complete run for 11m (every 5m): no calls are left", True),
         ),
         (
             {"complete_ago_ms": 660_000, "paused_until": NOON},
-            ("overdue", "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: it is paused", True),
+            ("overdue", "Token prices overdue, no complete run for 11m (every 5m): it is paused", True),
         ),
         (
             {"complete_ago_ms": None, "armed_ago_ms": 600_001},
-            ("overdue", "tenero is overdue with no complete run yet at a cadence of 5 minutes", True),
+            ("overdue", "Token prices overdue, no complete run yet (every 5m)", True),
         ),
         (
-            {
-                "failures": 3,
-                "complete_ago_ms": 300_000,
-                "last_outcome": "failed",
-                "last_reason": "Limited: tenero said 429",
-            },
-            ("failing", "tenero has failed 3 times in a row: Limited: tenero said 429", True),
+            {"failures": 3, "complete_ago_ms": 300_000, "last_outcome": "failed", "last_reason": "tenero said 429"},
+            ("failing", "Token prices failed 3 times: tenero said 429", True),
         ),
         (  # reruns within seconds do not make it failing
             {"failures": 9, "complete_ago_ms": 299_999, "last_outcome": "limited", "last_reason": "429"},
-            ("limited", "tenero is limited: 429", False),
+            ("limited", "Token prices limited: 429", False),
         ),
         (  # nor a task that runs every minute, within two
             {"failures": 3, "complete_ago_ms": 119_999, "cadence_ms": 60_000, "last_outcome": "failed"},
-            ("partial", "the last run of tenero was not complete", False),
+            ("partial", "Token prices not complete", False),
         ),
         (
             {"failures": 3, "complete_ago_ms": 120_000, "cadence_ms": 60_000, "last_outcome": "failed"},
-            ("failing", "tenero has failed 3 times in a row", True),
+            ("failing", "Token prices failed 3 times", True),
         ),
-        ({"enabled": False}, ("disabled", "tenero is disabled (TOCSIN_TENERO_ENABLED)", True)),
+        (
+            {"last_outcome": "failed", "failures": 3, "last_reason": "tenero answered 503", "next_at": NOON + 480_000}
+            | {"complete_ago_ms": 300_000},
+            ("failing", "Token prices failed 3 times: tenero answered 503; next run 12:08 UTC", True),
+        ),
+        (
+            {"complete_ago_ms": 660_000, "cadence_ms": 72_888, "last_outcome": "limited", "last_reason": "429"}
+            | {"next_at": NOON + 43_200_000},
+            (
+                "overdue",
+                "Token prices overdue, no complete run for 11m (every 1m 12s): 429; next run 2026-05-14 00:00 UTC",
+                True,
+            ),
+        ),
+        ({"last_outcome": "limited", "next_at": NOON}, ("limited", "Token prices limited", False)),
+        ({"enabled": False}, ("disabled", "Token prices switched off (TOCSIN_TENERO_ENABLED)", True)),
         (
             {"enabled": False, "name": "agents"},  # a task of one's own, switched off in its file
-            ("disabled", "agents is disabled (in its own file)", True),
+            ("disabled", "Token prices switched off (in its own file)", True),
         ),
     ],
 )
 def test_a_task_has_one_condition_and_a_sentence(changes: dict[str, Any], expected: tuple[str, str, bool]) -> None:
     """The worst condition, with its cause; it may make the service not ready."""
-    health = task_health(replace(FINE, **changes))
+    health = task_health(replace(FINE, **changes), NOON)
 
     assert (health.condition, health.sentence, health.problem == health.sentence) == expected

@@ -416,3 +416,16 @@ async def test_a_line_is_short_and_has_no_secret() -> None:
     [line] = kept.lines().lines
     assert line.text.startswith('reason=*** body={"a": [1, null]} more=xxx')
     assert len(line.text) == 300
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (RunError("Unavailable", "tenero answered 503"), "tenero answered 503"),
+        (RunError("Interrupted", "the process ended during this run"), "the process ended during this run"),
+        (RunError("KeyError", "'price'"), "KeyError: 'price'"),
+    ],
+)
+def test_the_cause_of_a_failure_is_a_sentence(error: RunError, cause: str) -> None:
+    """With the class of an exception only if nobody expected it."""
+    assert error.cause == cause

@@ -460,7 +460,7 @@ async def test_a_clock_that_is_set_back_makes_no_pause_longer_than_seven_days(tm
     task = status.tasks["tenero"]
     assert status.paused_until == latest
     assert task.next_due_at == latest
-    assert task.sentence == f"tenero is paused until {utc_time(latest)}"
+    assert task.sentence == f"Tenero paused until {utc_time(latest)}"
 
 
 @pytest.mark.parametrize("late_s", [7, 200])
@@ -872,7 +872,7 @@ async def test_a_pause_of_one_task_leaves_the_others_alone(tmp_path: Path) -> No
     assert by_hand.run.outcome == "ok"
     assert (status.paused_until, task.paused_until, task.next_due_at) == (None, until, until)
     assert (task.condition, task.problem is None) == ("overdue", False)
-    assert task.sentence.endswith("at a cadence of 5 minutes: it is paused")
+    assert task.sentence.endswith("(every 5m): it is paused; next run 20:00 UTC")
     assert (status.tasks["tenero"].condition, len(tenero.started)) == ("ok", 5)
     assert sweep.started[2:] == [resumed_at]
 

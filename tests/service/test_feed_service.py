@@ -137,7 +137,7 @@ async def test_the_sweep_takes_over_from_a_list_that_fails_for_hours(tmp_path: P
 
     assert BOUND_S - 2 * MINUTE_S <= told_s <= BOUND_S + MINUTE_S
     assert health.state == "overdue"
-    assert health.reasons[0].startswith("feed is overdue with no complete run for 3")
+    assert health.reasons[0].startswith("Transaction feed overdue, no complete run for 3")
     assert {run.outcome for run in runs if run.started_at > failed_at} == {"partial"}
     assert {(run.outcome, run.result["way"], run.result["contractsRead"]) for run in sweeps} == {
         ("ok", "contracts", 40)

@@ -138,6 +138,7 @@ def _judged(name: str, task: TaskStatus, status: Status) -> TaskStatus:
     """Return the task with the condition that follows from its flags; other conditions stay as set by the test."""
     facts = TaskFacts(
         name,
+        task.title or name,
         task.enabled,
         task.effective_cadence_ms,
         3 * task.effective_cadence_ms if task.overdue or task.failing else 1_000,
@@ -148,7 +149,7 @@ def _judged(name: str, task: TaskStatus, status: Status) -> TaskStatus:
         str(task.last_error) if task.last_error else None,
         status.paused_until,
     )
-    health = task_health(facts)
+    health = task_health(facts, now_ms())
     return replace(task, condition=health.condition, sentence=health.sentence, problem=health.problem)
 
 

@@ -37,34 +37,37 @@ CASES = {
     "starting": Case(
         "starting",
         True,
-        "sweep has not completed a run yet",
+        "Swap sweep: no complete run yet",
         {"scheduler": {"armedAt": NOW - MINUTE}, "sweep": {"lastSuccessAt": None, "lastOutcome": None}},
     ),
     "partial": Case(
         "partial",
         True,
-        "the last run of sweep was not complete: 39 of 40 contracts' lists were read",
+        "Swap sweep not complete: 39 of 40 contracts' lists were read",
         {"sweep": {"lastOutcome": "partial", "lastReason": "39 of 40 contracts' lists were read"}},
     ),
     "limited": Case(
         "limited",
         True,
-        "sweep is limited: hiro: all callers wait after a 429",
-        {"sweep": {"lastOutcome": "limited", "lastReason": "hiro: all callers wait after a 429"}},
+        "Swap sweep limited: hiro: calls wait after a 429",
+        {"sweep": {"lastOutcome": "limited", "lastReason": "hiro: calls wait after a 429"}},
     ),
     "paused": Case(
-        "paused", True, "tenero is paused until 2033-05-18 04:46 UTC", {"scheduler": {"pausedUntil": NOW + 60 * MINUTE}}
+        "paused",
+        True,
+        "Token prices paused until 2033-05-18 04:46 UTC",
+        {"scheduler": {"pausedUntil": NOW + 60 * MINUTE}},
     ),
     "overdue": Case(
         "overdue",
         False,
-        "sweep is overdue with no complete run for 31m at a cadence of 15 minutes",
+        "Swap sweep overdue, no complete run for 31m (every 15m)",
         {"sweep": {"lastSuccessAt": NOW - 31 * MINUTE}},
     ),
     "a feed that is late, but not for as long as a sweep may be": Case(
         "partial",
         True,
-        "the last run of feed was not complete: the network's list is read up to block 7",
+        "Transaction feed not complete: the network's list is read up to block 7",
         {
             "feed": {
                 "lastSuccessAt": NOW - 29 * MINUTE,
@@ -76,31 +79,28 @@ CASES = {
     "a feed that is late for too long": Case(
         "overdue",
         False,
-        "feed is overdue with no complete run for 31m at a cadence of 1 minute",
+        "Transaction feed overdue, no complete run for 31m (every 1m)",
         {"feed": {"lastSuccessAt": NOW - 31 * MINUTE}},
     ),
     "paused for too long": Case(
         "overdue",
         False,
-        "tenero is overdue with no complete run for 11m at a cadence of 5 minutes: it is paused",
+        "Token prices overdue, no complete run for 11m (every 5m): it is paused",
         {"scheduler": {"pausedUntil": NOW + 60 * MINUTE}, "tenero": {"lastSuccessAt": NOW - 11 * MINUTE}},
     ),
     "never complete": Case(
-        "overdue",
-        False,
-        "sweep is overdue with no complete run yet at a cadence of 15 minutes",
-        {"sweep": {"lastSuccessAt": None}},
+        "overdue", False, "Swap sweep overdue, no complete run yet (every 15m)", {"sweep": {"lastSuccessAt": None}}
     ),
     "a success in the future counts as now": Case("ready", True, "", {"sweep": {"lastSuccessAt": NOW + DAY}}),
     "failing": Case(
         "failing",
         False,
-        "sweep has failed 3 times in a row: Limited: hiro said 429",
+        "Swap sweep failed 3 times: hiro said 429",
         {
             "sweep": {
                 "consecutiveFailures": 3,
                 "lastOutcome": "limited",
-                "lastReason": "Limited: hiro said 429",
+                "lastReason": "hiro said 429",
                 "lastSuccessAt": NOW - 6 * MINUTE,
             }
         },

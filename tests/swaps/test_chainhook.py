@@ -88,7 +88,7 @@ async def test_an_interrupted_hook_is_reported_and_left_alone(tmp_path: Path) ->
         later = (await made.client().status()).tasks["chainhook"]
 
     assert (soon.condition, soon.problem) == ("partial", None)
-    assert soon.sentence.endswith("enable it again, or set TOCSIN_CHAINHOOK_REENABLE=yes")
+    assert "enable it again, or set TOCSIN_CHAINHOOK_REENABLE=yes; next run " in soon.sentence
     assert later.condition == "overdue"
     assert {line.level for line in made.log.of("chainhook.interrupted")} == {"WARN"}
     assert made.log.of("chainhook.reenabled") == []

@@ -1285,7 +1285,7 @@ def test_an_answer_that_will_not_change_fails_a_look(kind: str) -> None:
     passing = ended(stop=StopReason("no answer", error_kind="Unavailable"))
 
     assert (lasting.error, lasting.error_kind) == ("the key is refused", kind)
-    assert (passing.error, passing.incomplete) == (None, "not everything was done; no answer")
+    assert (passing.error, passing.incomplete) == (None, "no answer")
 
 
 def test_what_a_look_left_is_said() -> None:
@@ -1294,8 +1294,8 @@ def test_what_a_look_left_is_said() -> None:
     result = ended(counts, BEHIND, LIMITED)
 
     assert result.incomplete == (
-        "the network's list is read up to block 90, 10 blocks behind, wallets whose list could not be read: 2,"
-        " transactions that could not be verified: 3; calls are refused"
+        "calls are refused (the network's list is read up to block 90, 10 blocks behind,"
+        " wallets whose list could not be read: 2, transactions that could not be verified: 3)"
     )
     assert (result.limited_until, result.by_budget, result.progressed) == (NOW + MINUTE, True, True)
 

@@ -793,7 +793,7 @@ async def test_what_only_a_process_can_be(tmp_path: Path) -> None:
     async with tocsin_in(tmp_path, clock=clock, process=process) as made:
         broken = await seen(made)
 
-    check(Case("disabled", False, "sweep is disabled (TOCSIN_SWEEP_ENABLED)"), *disabled)
+    check(Case("disabled", False, "Swap sweep switched off (TOCSIN_SWEEP_ENABLED)"), *disabled)
     check(Case("broken", False, "the store cannot be written: db.sqlite was deleted"), *broken)
 
 

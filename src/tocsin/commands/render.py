@@ -106,7 +106,7 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
 def verdict(health: Health, *, is_paused: bool = False) -> Iterable[str]:
     """The state of the service as `/readyz` reports it: one line for each cause."""
     # The pause has a line of its own.
-    notes = [note for note in health.notes if not (is_paused and " is paused until " in note)]
+    notes = [note for note in health.notes if not (is_paused and " paused until " in note)]
     causes = [escape(cause) for cause in (*health.reasons, *notes)]
     if not health.ready:
         title = f"[bold red]Not ready[/] ({health.state})"

@@ -425,7 +425,7 @@ class _Refresh:
         if not self.counts.failures and self.list_failure is None:
             return None
         failure = self.list_failure or next(iter(self.counts.failures.values()))
-        return f"{len(self.counts.failures)} of {len(self.token_ids)} tokens had no answer; {failure.reason}"
+        return f"{failure.reason} ({len(self.counts.failures)} of {len(self.token_ids)} tokens had no answer)"
 
     def _is_limited_by_budget(self) -> bool:
         limited = [failure for failure in self.counts.failures.values() if isinstance(failure, Limited)]

@@ -166,7 +166,7 @@ class RoundsRun:
 def _to_be_told(rounds: list[RoundRow], now: int, stuck: Collection[str]) -> str | None:
     """What to report to an operator: rounds that are stuck, or that wait longer than usual."""
     late = [each for each in rounds if each.round_id in stuck or waited_ms(each, now) >= WAIT_MS]
-    return "; ".join(f"{each.round_id} waits: {each.waiting_reason}" for each in late) or None
+    return ", ".join(f"{each.round_id} waits: {each.waiting_reason}" for each in late) or None
 
 
 # Discrepancies

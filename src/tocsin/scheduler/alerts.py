@@ -380,7 +380,8 @@ class TaskAlerts:
 
     def _tasks(self) -> dict[str, TaskCondition]:
         """The health of each task, and the problems that request jobs reported."""
-        tasks = {name: task_health(facts) for name, facts in self._facts().items()}
+        now = self._env.clock.now()
+        tasks = {name: task_health(facts, now) for name, facts in self._facts().items()}
         return tasks | {sentence: found_problem(sentence) for sentence in self._problems()}
 
     def _health(self, tasks: Mapping[str, TaskCondition]) -> Health:

@@ -32,7 +32,7 @@ from tocsin.scheduler.types import (
     TaskStatus,
 )
 from tocsin.settings import Settings
-from tocsin.text import long_duration, short_duration, utc_time
+from tocsin.text import short_duration, utc_clock, utc_time
 
 LOOP_TICK_AGE_MAX_S = 5.0
 ALARM_LATE_MAX_MS = 60_000
@@ -56,6 +56,7 @@ class TaskFacts:
     """Everything that determines a task's condition. Ages are in ms and do not depend on the wall clock."""
 
     name: str
+    title: str
     enabled: bool
     cadence_ms: int  # the effective one
     complete_ago_ms: int | None  # since its last complete run; None if there was none
@@ -66,6 +67,7 @@ class TaskFacts:
     last_reason: str | None
     paused_until: int | None
     overdue_after_ms: int = 0  # it is not overdue before this age
+    next_at: int | None = None  # its next scheduled run
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +85,31 @@ class HealthSnapshot:
     measures: Measures | None = None  # None: not asked for
 
 
-def task_health(facts: TaskFacts) -> TaskCondition:
-    """The health of one task."""
-    name, why = facts.name, _because(facts.last_reason)
-    problem = _problem(facts)
+def task_health(facts: TaskFacts, now: int) -> TaskCondition:
+    """The health of one task: what is wrong, why, and when it runs next."""
+    title, more = facts.title, _because(facts.last_reason) + _next_run(facts, now)
+    problem = _problem(facts, more, now)
     if problem is not None:
         return problem
     if facts.paused_until is not None:
-        return TaskCondition("paused", f"{name} is paused until {utc_time(facts.paused_until)}")
+        return TaskCondition("paused", f"{title} paused until {utc_time(facts.paused_until)}")
     if facts.last_outcome == "limited":
-        return TaskCondition("limited", f"{name} is limited{why}")
+        return TaskCondition("limited", f"{title} limited{more}")
     if facts.last_outcome in {"partial", "failed", "interrupted"}:
-        return TaskCondition("partial", f"the last run of {name} was not complete{why}")
+        return TaskCondition("partial", f"{title} not complete{more}")
     if facts.complete_ago_ms is None:
-        return TaskCondition("starting", f"{name} has not completed a run yet")
-    return TaskCondition("ok", f"{name} completed a run {short_duration(facts.complete_ago_ms)} ago")
+        return TaskCondition("starting", f"{title}: no complete run yet")
+    return TaskCondition("ok", f"{title} completed a run {short_duration(facts.complete_ago_ms)} ago")
 
 
-def _problem(facts: TaskFacts) -> TaskCondition | None:
+def _problem(facts: TaskFacts, more: str, now: int) -> TaskCondition | None:
     """A condition that makes the service not ready; None if there is none."""
-    name = facts.name
     if not facts.enabled:
-        return _not_ready("disabled", f"{name} is disabled ({_switch(name)})")
+        return _not_ready("disabled", f"{facts.title} switched off ({_switch(facts.name)})")
     if is_failing(facts):
-        sentence = f"{name} has failed {facts.failures} times in a row{_because(facts.last_reason)}"
-        return _not_ready("failing", sentence)
+        return _not_ready("failing", f"{facts.title} failed {facts.failures} times{more}")
     if is_overdue(facts):
-        return _not_ready("overdue", _overdue(facts))
+        return _not_ready("overdue", _overdue(facts) + _next_run(facts, now))
     return None
 
 
@@ -119,6 +119,11 @@ def _not_ready(condition: Condition, sentence: str) -> TaskCondition:
 
 def _because(reason: str | None) -> str:
     return f": {reason}" if reason else ""
+
+
+def _next_run(facts: TaskFacts, now: int) -> str:
+    next_at = facts.next_at or 0
+    return f"; next run {utc_clock(next_at, now)}" if next_at > now else ""
 
 
 def is_failing(facts: TaskFacts) -> bool:
@@ -197,8 +202,7 @@ def _overdue(facts: TaskFacts) -> str:
         why = ": it is paused"
     age_ms = facts.complete_ago_ms
     since = "yet" if age_ms is None else f"for {short_duration(age_ms)}"
-    cadence = f"at a cadence of {long_duration(facts.cadence_ms)}"
-    return f"{facts.name} is overdue with no complete run {since} {cadence}{why}"
+    return f"{facts.title} overdue, no complete run {since} (every {short_duration(facts.cadence_ms)}){why}"
 
 
 def _switch(name: str) -> str:

@@ -607,13 +607,11 @@ class SchedulerDO(DurableObject):
         )
 
     def _task_statuses(self) -> dict[str, TaskStatus]:
-        cadences, now = self._cadences(), self._now()
-        schedules, all_facts = self._schedules(cadences), self._facts()
+        cadences, now, all_facts = self._cadences(), self._now(), self._facts()
 
         def task_status(name: str, task: Task) -> TaskStatus:
             run, state, facts = self._running.get(name), self._state.tasks[name], all_facts[name]
-            health = task_health(facts)
-            due = due_at(schedules[name], now=now, paused_until=self._state.own.paused_until)
+            health = task_health(facts, now)
             return TaskStatus(
                 enabled=task.enabled,
                 upstream=task.upstream,
@@ -622,7 +620,7 @@ class SchedulerDO(DurableObject):
                 cadence_reason=cadences[name].reason,
                 cadence_why=task.why,
                 slice_ms=task.slice_ms,
-                next_due_at=due if task.enabled else None,
+                next_due_at=facts.next_at if task.enabled else None,
                 running=None if run is None else run.progress(),
                 paused_until=state.paused_until,
                 last_success_at=state.last_success_at,
@@ -635,7 +633,7 @@ class SchedulerDO(DurableObject):
                 condition=health.condition,
                 sentence=health.sentence,
                 problem=health.problem,
-                title=task.title or name.replace("_", " ").capitalize(),
+                title=facts.title,
                 next_at=view_of(self._jobs[name], now).next_at if name in self._jobs else [],
             )
 
@@ -644,6 +642,7 @@ class SchedulerDO(DurableObject):
     def _facts(self) -> dict[str, TaskFacts]:
         """What determines each task's condition. Alerts need only this, at every ring of the alarm."""
         now, cadences = self._now(), self._cadences()
+        schedules, paused_until = self._schedules(cadences), self._state.own.paused_until
 
         def ago(at: int | None) -> int | None:
             return None if at is None else now - at
@@ -657,6 +656,7 @@ class SchedulerDO(DurableObject):
                 overdue_after_ms = max(overdue_after_ms, task.cron.after(task.cron.after(last)) - last)
             return TaskFacts(
                 task.name,
+                task.title or task.name.replace("_", " ").capitalize(),
                 task.enabled,
                 cadences[task.name].effective_ms,
                 ago(success),
@@ -667,6 +667,7 @@ class SchedulerDO(DurableObject):
                 state.last_reason,
                 self._state.paused_until(task.name),
                 overdue_after_ms,
+                due_at(schedules[task.name], now=now, paused_until=paused_until),
             )
 
         return {name: task_facts(task) for name, task in self._tasks.items()}

@@ -201,7 +201,7 @@ class SchedulerState:
         task.ended(record.outcome, record.calls)
         task.last_result = record.summary()
         task.last_outcome = record.outcome
-        task.last_reason = record.reason if record.error is None else str(record.error)
+        task.last_reason = record.reason if record.error is None else record.error.cause
         if record.outcome == "ok":
             task.last_success_at = now
             task.consecutive_failures = 0

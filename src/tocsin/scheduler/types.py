@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from holdfast.types import Level
 from tocsin.shape import FreeForm, Shape, without_nulls
+from tocsin.upstream.answer import Failure
 from tocsin.upstream.budget import BudgetStatus
 from tocsin.upstream.lookups import LookupUse
 
@@ -24,6 +25,12 @@ TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 SERVICE_STATES: tuple[ServiceState, ...] = get_args(ServiceState)
 
+EXPECTED_ERRORS = {answer.__name__ for answer in get_args(Failure)} | {
+    "TaskFailed",
+    "SliceExceeded",
+    "Interrupted",
+    "NoAnswer",
+}
 NO_TASK = "there is no task"  # how a refusal of an unknown task begins
 
 RUN_BOUNDS_S = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -42,6 +49,11 @@ class RunError(Shape):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
+
+    @property
+    def cause(self) -> str:
+        """The message; with the class of an exception that nobody expected, whose message may be no sentence."""
+        return self.message if self.kind in EXPECTED_ERRORS else str(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,14 +57,13 @@ def run_result(
     counters: FreeForm, undone: Sequence[str], stop: StopReason | None, first_failure: str | None, *, progressed: bool
 ) -> TaskResult:
     """Return how a run ended: incomplete if something is `undone`, failed in one unit, or was stopped."""
-    left = ", ".join(undone) or ("" if stop is None else "not everything was done")
-    reason = first_failure if stop is None else stop.reason
+    left, reason = ", ".join(undone), first_failure if stop is None else stop.reason
     return TaskResult(
         counters,
         limited_until=None if stop is None else stop.limited_until,
-        incomplete="; ".join(part for part in (left, reason) if part) or None,
+        incomplete=f"{reason} ({left})" if reason and left else reason or left or None,
         by_budget=stop is not None and stop.by_budget,
-        progressed=progressed or not left,
+        progressed=progressed or (stop is None and not left),
     )
 
 

@@ -185,7 +185,7 @@ class SweepCounts(ReadCounts):
         if stop is not None and stop.limited_until is None:
             return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
         if stop is None and contracts and not self.read:
-            return TaskResult(counters, f"no contract's list could be read; {first_failure or IN_THE_LOG}")
+            return TaskResult(counters, f"{first_failure or IN_THE_LOG} (no contract's list could be read)")
         undone = self._undone(contracts)
         failure = (first_failure or IN_THE_LOG) if undone else None
         return run_result(counters, undone, stop, failure, progressed=self.progressed)
@@ -196,7 +196,7 @@ class SweepCounts(ReadCounts):
             parts.append(f"{len(self.read)} of {contracts} contracts' lists were read")
         wallets = self.failed_wallets + self.unread_wallets
         if wallets:
-            parts.append(f"{wallets} wallets' lists were not" if wallets > 1 else "one wallet's list was not")
+            parts.append(f"{wallets} wallets' lists were not read" if wallets > 1 else "one wallet's list was not read")
         return [*parts, *self.unverified_ones()]
 
 

@@ -353,7 +353,7 @@ class Budget(Shape):
         if self.probing:
             return PROBE_RECHECK_MS, "after a 429, one call at a time"
         if now < self.closed_until:
-            return self.closed_until - now, "all callers wait after a 429"
+            return self.closed_until - now, "calls wait after a 429"
         if self.limited_in_a_row and self.in_flight:
             return PROBE_RECHECK_MS, "after a 429, one call at a time"
         return 0, ""

@@ -27,7 +27,7 @@ from tocsin import __version__
 from tocsin.errors import FetchError, FetchTooLarge, MalformedBody
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.logs import forms_of, pattern_of
-from tocsin.text import utc_time
+from tocsin.text import utc_clock
 from tocsin.upstream.answer import (
     HEALTHY,
     Answer,
@@ -317,8 +317,8 @@ class UpstreamClient:
         return await self._limiter.acquire(call.session.lane, max(0.0, self._patience_left(call)), call.cost)
 
     def _withheld(self, denial: Denial) -> Limited:
-        again = f"the next call can be made at {utc_time(denial.until)}"
-        return Limited(denial.until, f"{self._upstream.name}: {denial.reason}; {again}", denial.by_budget)
+        again = f"next call {utc_clock(denial.until, self._clock.now())}"
+        return Limited(denial.until, f"{self._upstream.name}: {denial.reason}, {again}", denial.by_budget)
 
     async def _attempt(self, call: Call[T]) -> Answer[T] | Moved:
         """Make one attempt. The permit is always released, even if the caller is cancelled."""

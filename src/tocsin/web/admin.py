@@ -512,6 +512,6 @@ class HealthRoutes:
         """Whether the service is ready."""
         health = health_of(await self._deps.health(), self._deps.clock.now())
         if not health.ready:
-            sentence = f"Not ready: {'; '.join(health.reasons)}."
+            sentence = f"Not ready: {'. '.join(health.reasons)}."
             raise RequestRefused(503, "not_ready", sentence, retryable=True, headers=NO_STORE, **health.to_json())
         return health
