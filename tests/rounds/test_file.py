@@ -312,11 +312,10 @@ def test_the_example_of_the_page_is_a_file_that_recounts(tmp_path: Path) -> None
     assert (recounted.returncode, recounted.stderr) == (0, "")
 
 
-def test_the_script_of_the_page_recounts_the_example(tmp_path: Path) -> None:
+def test_the_script_of_the_page_recounts_its_example(tmp_path: Path) -> None:
     """With the standard library alone."""
-    file, script = tmp_path / "round.jsonl", tmp_path / "by_hand.py"
+    file, script = tmp_path / "round.jsonl", Path(__file__).parents[2] / "examples" / "recount_round.py"
     file.write_text(block("jsonl"))
-    script.write_text(block("python"))
     by_hand = subprocess.run(
         [sys.executable, "-I", str(script), str(file)], capture_output=True, text=True, check=False
     )
