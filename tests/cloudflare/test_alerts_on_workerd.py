@@ -95,7 +95,7 @@ def test_an_alert_is_sent_once_from_inside_the_runtime(tmp_path: Path) -> None:
 
     assert (method, path) == ("POST", "/hook")
     assert (alert["event"], alert["state"], alert["instance"]) == ("not_ready", "disabled", "v1")
-    assert alert["reasons"] == ["sweep is disabled (TOCSIN_SWEEP_ENABLED)"]
+    assert alert["reasons"] == ["Swap sweep switched off (TOCSIN_SWEEP_ENABLED)"]
     assert again["outcome"] == "ok"
     assert len(receiver.received) == 1  # no second alert, and no heartbeat while it is not ready
 

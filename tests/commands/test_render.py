@@ -103,8 +103,8 @@ def test_a_budget_has_one_number_and_says_what_is_kept_back() -> None:
     """Tasks cannot use the calls that are kept for requests."""
     shown = printed(render.status(scheduler_status(), Health(True, "ready", [], [])))
 
-    assert re.search(r"tenero +48,211 \(5,000 kept for requests\) +3,100 +6", shown)
-    assert re.search(r"hiro +- +- +48", shown)
+    assert re.search(r"tenero +43,390 +4,821 +3,100 +6", shown)
+    assert re.search(r"hiro +- +- +- +48", shown)
 
 
 def test_look_ups_of_other_programs_are_a_line_each() -> None:

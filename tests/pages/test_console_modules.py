@@ -38,6 +38,8 @@ def test_a_month_ends_as_the_service_forecasts(page: Page, forecast: BudgetForec
 
     assert ask(page, "budgets", "m.forecastWords(a[0])", [budget.to_json()]) == expected
     assert ask(page, "budgets", "m.passedOf(...a)", [month_ends_at, month_ends_at - 31 * 12 * HOUR]) == 0.5
+    left = "Tasks may still use 134,960; 14,995 are kept for requests. "
+    assert ask(page, "budgets", "m.leftWords(a[0])", [budget.to_json()]) == left
 
 
 def test_the_parts_of_a_chart(page: Page) -> None:

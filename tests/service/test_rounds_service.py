@@ -102,9 +102,7 @@ async def test_readiness_tells_of_a_round_that_waits_for_too_long(tmp_path: Path
     assert made.scheduler.clock.now() > grace_ends_ms
     assert not [reason for reason in early.reasons if reason.startswith("rounds")]
     assert [
-        reason
-        for reason in late.reasons
-        if reason.startswith("rounds is overdue") and "waits: the price of stx" in reason
+        reason for reason in late.reasons if reason.startswith("Rounds overdue") and "waits: the price of stx" in reason
     ]
     assert not [reason for reason in after.reasons if reason.startswith("rounds")]
     assert found["status"] == "finalized"

@@ -70,7 +70,7 @@ async def test_6_a_task_that_is_switched_off_is_told_at_once(tmp_path: Path) -> 
         await made.until_not_ready(60)
 
     assert (health.ready, health.state) == (False, "disabled")
-    assert health.reasons == ["tenero is disabled (TOCSIN_TENERO_ENABLED)"]
+    assert health.reasons == ["Token prices switched off (TOCSIN_TENERO_ENABLED)"]
 
 
 @pytest.mark.slow

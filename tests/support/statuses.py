@@ -62,7 +62,7 @@ def budget_status(*, minute: tuple[int, int | None], month: tuple[int, int | Non
         plan=quota,
         limits=quota,
         spent=SpentCalls(second=0, minute=minute[0], month=month[0], month_by_others=0),
-        left=CallsLeft(left),
+        left=CallsLeft(left, None if left is None else left - left // 10),
         reported=ReportedLimits(
             minute_remaining=None if minute[1] is None else minute[1] - minute[0], month_remaining=None, anonymous=False
         ),

@@ -57,12 +57,12 @@ def test_a_run_costs_what_the_newest_ones_did(most: float | None, recent: list[i
         (
             Quota(month=1_000, request_share=0),
             Demand(432_000, 1),
-            Cadence(864_000, "stretched: tasks have 1000 of 1000 calls left for 10.0 days"),
+            Cadence(864_000, "stretched: tasks may still use 1,000 of 1,000 calls, for 10.0 days"),
         ),
         (  # the month needs more than the minute
             Quota(minute=9, month=1_000, request_share=0),
             Demand(60_000, 18),
-            Cadence(15_552_000, "stretched: tasks have 1000 of 1000 calls left for 10.0 days"),
+            Cadence(15_552_000, "stretched: tasks may still use 1,000 of 1,000 calls, for 10.0 days"),
         ),
         (  # the minute needs more than the month
             Quota(minute=52, month=1_000_000, request_share=0),
@@ -72,7 +72,7 @@ def test_a_run_costs_what_the_newest_ones_did(most: float | None, recent: list[i
         (  # a run that is rarer than the month is long is not made less rare
             Quota(month=1, request_share=0),
             Demand(900_000_000, 5),
-            Cadence(900_000_000, "stretched: tasks have 1 of 1 calls left for 10.0 days"),
+            Cadence(900_000_000, "stretched: tasks may still use 1 of 1 calls, for 10.0 days"),
         ),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_cadence_is_stretched_to_what_the_tighter_window_allows(
 def test_an_empty_month_is_waited_for_however_few_calls_a_run_needs() -> None:
     budget = Budget.begin(Quota(month=1_000, request_share=0), NOW)
     empty = replace(budget, month=replace(budget.month, spent=1_000))
-    reason = "stretched: tasks have 0 of 1000 calls left for 10.0 days"
+    reason = "stretched: tasks may still use 0 of 1,000 calls, for 10.0 days"
     assert cadences(empty, {"a": Demand(432_000, 0.5)}, NOW) == {"a": Cadence(864_000_000, reason)}
 
 
@@ -94,7 +94,7 @@ def test_a_month_that_others_used_up_is_asked_for_every_hour(cadence_ms: int, ex
     """Only a call shows that the upstream has calls again; its month may begin on another day than ours."""
     budget = Budget.begin(Quota(month=1_000, request_share=0), NOW)
     empty = replace(budget, month=replace(budget.month, spent=21, used_by_others=979))
-    reason = "stretched: tasks have 0 of 1000 calls left for 10.0 days"
+    reason = "stretched: tasks may still use 0 of 1,000 calls, for 10.0 days"
     assert cadences(empty, {"a": Demand(cadence_ms, 1)}, NOW) == {"a": Cadence(expected_ms, reason)}
 
 
@@ -124,7 +124,7 @@ def test_the_cadence_is_stretched_to_what_the_month_has_left() -> None:
     kept = cadences(world.budget, modest, world.wall_ms)["tenero"]
 
     assert 3_600_000 < stretched.effective_ms < 4_000_000
-    assert "10000" in stretched.reason
+    assert "9,000 of 10,000 calls" in stretched.reason
     assert "31.0 days" in stretched.reason
     assert kept.effective_ms == 300_000
     assert overdraft(world.plan, modest) is None

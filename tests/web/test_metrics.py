@@ -198,7 +198,12 @@ async def test_a_limited_task_is_a_note_of_a_ready_service(tmp_path: Path) -> No
         answer = await made.ask("/readyz")
         found = await scraped(made)
 
-        assert answer.json() == {"ready": True, "state": "limited", "reasons": [], "notes": [CASES["limited"].said]}
+        assert answer.json() == {
+            "ready": True,
+            "state": "limited",
+            "reasons": [],
+            "notes": [f"{CASES['limited'].said}; next run 04:00 UTC"],
+        }
         assert (found["tocsin_ready"], found['tocsin_state{state="limited"}']) == (1, 1)
         assert found['tocsin_state{state="ready"}'] == 0
         assert found['tocsin_task_condition{task="sweep",condition="limited"}'] == 1

@@ -458,4 +458,4 @@ async def ask_service(settings: Settings) -> list[DoctorCheck]:
         await fetch.close()
     if ready:
         return [DoctorCheck("service", "ok", "it is running and ready")]
-    return [DoctorCheck("service", "problem", f"it is running but not ready: {'; '.join(reasons)}. See: tocsin status")]
+    return [DoctorCheck("service", "problem", f"it is running but not ready: {'. '.join(reasons)}. See: tocsin status")]

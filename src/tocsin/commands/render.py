@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from tocsin.scheduler.types import AuditList, DayList, Health, RefreshResult, Reloaded, RunList, Status, TaskStatus
     from tocsin.shape import FreeForm
     from tocsin.swaps.types import RecentRefusal, RefusalPage, SubmitAnswer, TradeVerdict
-    from tocsin.upstream.budget import BudgetStatus
 
 OUTCOME_COLORS = {
     "ok": "green",
@@ -85,12 +84,14 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
         if task.effective_cadence_ms != task.cadence_ms:
             yield f"{name}: {escape(task.cadence_reason)} (set: every {short_duration(task.cadence_ms)})"
     budgets = table_of(
-        "upstream", ">left this month", ">expected use of the month", ">spent this minute", "closed until"
+        "upstream", ">tasks may still use", ">kept for requests", ">expected use", ">spent this minute", "closed until"
     )
     for name, budget in status.budgets.items():
+        left, for_tasks = budget.left.month, budget.left.for_tasks
         budgets.add_row(
             name,
-            _left(budget),
+            _number(for_tasks),
+            _number(None if left is None or for_tasks is None else left - for_tasks),
             _number(None if budget.forecast is None else budget.forecast.used_at_end),
             _number(budget.spent.minute),
             shown_until(budget.closed_until, now),
@@ -118,15 +119,6 @@ def verdict(health: Health, *, is_paused: bool = False) -> Iterable[str]:
     yield title
     for cause in causes:
         yield f"  {cause}"
-
-
-def _left(budget: BudgetStatus) -> str:
-    """The calls left in the month, and how many of them tasks cannot use."""
-    left, limit = budget.left.month, budget.limits.month
-    if left is None or limit is None:
-        return "-"
-    kept = min(left, int(limit * budget.limits.request_share))
-    return f"{left:,} ({kept:,} kept for requests)" if kept else f"{left:,}"
 
 
 def refreshed(results: Mapping[str, RefreshResult]) -> Iterable[RenderableType]:

@@ -49,7 +49,7 @@ WATCH_EVERY_MS = 3_600_000
 LONGEST_RUN_MS = 120_000
 UNREADABLE = (
     "Chainhook delivers transactions of which none can be read ({} in the last push): compare the payload of the hook"
-    " with docs/competition.md; until then, the lists show the swaps"
+    " with docs/competition.md. Until then, the lists show the swaps"
 )
 ID_FIELD = b'"transaction_identifier"'
 EMPTY_RESULT: FreeForm = {

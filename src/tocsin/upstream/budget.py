@@ -89,9 +89,10 @@ class SpentCalls(Shape):
 
 @dataclass(frozen=True, slots=True)
 class CallsLeft(Shape):
-    """Calls left in the `month`; null without a monthly limit."""
+    """Calls left in the `month`, those kept for requests included, and `for_tasks`; null without a monthly limit."""
 
-    month: int | None
+    month: int | None = None
+    for_tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +366,10 @@ class Budget(Shape):
             return f"paced: {calls_left} of {limit} calls are left until {until}"
         return f"all {limit} calls of the month until {until} are used, {month.used_by_others} of them by others"
 
+    def _left(self, limit: int, now: int) -> CallsLeft:
+        month, share = self.month_at(now), self.limits.request_share
+        return CallsLeft(month.calls_left(limit), int(month.for_tasks(limit, share)))
+
     def status(self, now: int, waiting: WaitingCallers) -> BudgetStatus:
         month = self.month.counted(now)
         limit = self.limits.month
@@ -377,7 +382,7 @@ class Budget(Shape):
                 month=month.spent + month.used_by_others,
                 month_by_others=month.used_by_others,
             ),
-            left=CallsLeft(None if limit is None else month.calls_left(limit)),
+            left=CallsLeft() if limit is None else self._left(limit, now),
             reported=ReportedLimits(
                 minute_remaining=self.reported.minute.remaining,
                 month_remaining=self.reported.month.remaining,
@@ -441,7 +446,8 @@ def cadences(budget: Budget, demands: Mapping[str, Demand], now: int) -> dict[st
         if wanted * to_rollover_ms > left * factor:
             factor = wanted * to_rollover_ms / max(left, 1e-9)
             reason = (
-                f"stretched: tasks have {int(left)} of {month_limit} calls left for {to_rollover_ms / DAY_MS:.1f} days"
+                f"stretched: tasks may still use {int(left):,} of {month_limit:,} calls,"
+                f" for {to_rollover_ms / DAY_MS:.1f} days"
             )
         if month.calls_left(month_limit) == 0 and budget.probes(month):
             # Somebody must make the call that shows whether the upstream allows calls again.

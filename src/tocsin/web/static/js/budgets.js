@@ -17,6 +17,12 @@ export function forecastWords({ forecast, monthEndsAt }) {
 	return `At this rate ${count(forecast.usedAtEnd)} by ${ends} (${count(forecast.perDay)} a day).`;
 }
 
+/** What tasks may still use, and what is kept back. Pure. @param {import("./types.js").BudgetStatus} budget */
+export function leftWords({ left }) {
+	if (left.forTasks == null) return "";
+	return `Tasks may still use ${count(left.forTasks)}; ${count(left.month - left.forTasks)} are kept for requests. `;
+}
+
 /** @param {Record<string, import("./types.js").BudgetStatus>} budgets */
 export function drawBudgets(budgets, at) {
 	keyed(byId("budgets"), Object.keys(budgets), (name) => name, makeBudget, (node, name) => updateBudget(node, budgets[name], at));
@@ -54,7 +60,7 @@ function updateBudget(node, budget, at) {
 	setAttribute(gauge, "aria-valuenow", String(used));
 	const others = budget.spent.monthByOthers ? `, ${count(budget.spent.monthByOthers)} by others` : "";
 	setText(title.lastChild, `${count(used)}${limit === null ? "" : ` of ${count(limit)}`} calls${others}`);
-	setText(month, forecastWords(budget));
+	setText(month, `${leftWords(budget)}${forecastWords(budget)}`);
 	setAttribute(month, "data-mood", runsOutAt ? "warn" : null);
 	setText(minute, minuteWords(budget));
 	setAttribute(minute, "data-mood", budget.closedUntil ? "warn" : null);

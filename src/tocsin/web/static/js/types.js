@@ -162,10 +162,11 @@
  */
 
 /**
- * Calls left in the `month`; null without a monthly limit.
+ * Calls left in the `month`, those kept for requests included, and `forTasks`; null without a monthly limit.
  *
  * @typedef {{
- *   month: number | null,
+ *   month?: number | null,
+ *   forTasks?: number | null,
  * }} CallsLeft
  */
 
