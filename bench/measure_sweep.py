@@ -34,7 +34,7 @@ HIRO_PLAN = Quota(second=20, minute=500, month=150_000)
 
 # Measured on the reference with the same load and latency: seconds and calls for a page of 100 wallets.
 REFERENCE_PAGES = {"cold": (54.95, 800), "warm": (20.94, 300), "quiet": (6.30, 100)}
-# The minutes in which the reference reads all wallets once (measured for 430, modelled for 951).
+# The minutes in which the reference reads all wallets once (measured for 430, modeled for 951).
 # The mean delay is half of it.
 REFERENCE_PASS_MIN = {430: 76.7, 951: 154.0}
 

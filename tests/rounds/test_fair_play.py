@@ -329,7 +329,7 @@ def test_a_fifth_is_measured_on_the_trades_of_the_smaller_agent(more: float, is_
 def test_a_match_is_at_most_an_hour_and_two_per_cent_apart(
     minutes: float, first: float, second: float, is_ring: bool
 ) -> None:
-    """The bounds themselves belong to it; two per cent are of the larger amount, whichever came first."""
+    """The bounds themselves belong to it; two percent are of the larger amount, whichever came first."""
     trades = Trades()
     for number in range(5):
         times = 2**number

@@ -1,6 +1,6 @@
 """Hiro's Stacks API on the model: request in, reply out.
 
-Modelled: the v1 and v3 endpoints that a sweep or a verifier may use, their paging, ETag/304, 302, 400,
+Modeled: the v1 and v3 endpoints that a sweep or a verifier may use, their paging, ETag/304, 302, 400,
 404 and 410. `deprecated_gone` switches the deprecated v1 routes off (410), `v3_absent` makes it an older
 server without v3 (404), and `index_lag_ms` is how long lookups by id do not find a new transaction.
 

@@ -1,6 +1,6 @@
 """Tenero's token endpoints on the model: the list with cursors, and one token by address.
 
-Not modelled: candles, wallets, trades. `quote`, `set_price` and `set_pool` change how a token is quoted.
+Not modeled: candles, wallets, trades. `quote`, `set_price` and `set_pool` change how a token is quoted.
 """
 
 import base64

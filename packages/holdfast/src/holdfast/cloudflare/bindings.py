@@ -81,7 +81,7 @@ def translated(message: str, subject: str, effect: str = "nothing of the call wa
 class CloudflareClock:
     """The `Clock` binding.
 
-    Cloudflare's clock stands still between two waits for I/O, as a defence against timing attacks. An isolate's own
+    Cloudflare's clock stands still between two waits for I/O, as a defense against timing attacks. An isolate's own
     monotonic clock means nothing to the next isolate. The wall clock there is never set, so it measures durations
     too: budgets and back-offs continue exactly when an object moves.
     """
