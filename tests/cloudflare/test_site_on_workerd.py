@@ -29,6 +29,7 @@ from tocsin.web.limits import BODY_MAX
 
 ADMIN = {"X-Admin-Key": "an-admin-key-for-tests"}
 VIEWER = {"X-Admin-Key": "a-viewers-key-for-tests"}
+ELSEWHERE = {"cf-connecting-ip": "203.0.113.99"}  # a client that has not guessed yet
 LOOKUP = {"X-Api-Key": "a-programs-key-for-tests"}
 SCHEDULER = "/api/admin/scheduler"
 PUBLIC = "https://board.example"
@@ -416,7 +417,7 @@ def test_another_program_looks_up_through_the_object(site: DeployedSite) -> None
     called, kept = [site.workerd.ask(call, method="POST", headers=LOOKUP, body=body) for _ in range(2)]
     absent = site.workerd.ask("/api/upstream/hiro/v1/names/absent.btc", headers=LOOKUP)
     outside = site.workerd.ask("/api/upstream/hiro/v1/names/..%2f..%2fv2%2finfo", headers=LOOKUP)
-    unknown = site.workerd.ask(names, headers={"X-Api-Key": "a-wrong-key-for-tests"})
+    unknown = site.workerd.ask(names, headers={"X-Api-Key": "a-wrong-key-for-tests", **ELSEWHERE})
     use = site.workerd.ask(SCHEDULER, headers=VIEWER).json()["status"]["lookups"]["site"]
 
     assert (first.status, first.body) == (again.status, again.body)

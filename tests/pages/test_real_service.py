@@ -94,7 +94,7 @@ def trade(upstreams: dict[str, str], service: ServiceProcess, address: str, coun
 def test_the_board_sorts_searches_and_drills_down(page: Page, service: ServiceProcess) -> None:
     """The page shows what the API returns; an agent's panel has its trades; a hostile name is text."""
     open_board(page)
-    rows = board(service)
+    rows = until(lambda: board(service))
     for sort, name in (("volume", "volumeUsd"), ("pnl", "pnlUsd"), ("trades", "tradeCount")):
         sort_by(page, sort)
         best = max(rows, key=lambda row: row[name] or 0)
