@@ -8,16 +8,18 @@ import re
 import struct
 import subprocess
 import termios
+from pathlib import Path
 
 import pytest
 
 from stacks_simulator.addresses import address_of
 from support.patience import PATIENCE_S
 from support.processes import ask
-from support.scripted_scheduler import ADMIN_KEY
+from support.scheduler import run_entries
 from support.statuses import run_record
 from support.tocsin_command import TOCSIN, rest_of_terminal, tocsin
-from support.web_thread import Running
+from support.web_thread import Running, served_in_thread
+from support.world import ADMIN_KEY
 
 
 @pytest.mark.slow
@@ -70,14 +72,12 @@ def test_a_transaction_is_explained_step_by_step(running: Running) -> None:
 
 
 @pytest.mark.slow
-def test_runs_fit_a_terminal_of_80_columns(running: Running) -> None:
+def test_runs_fit_a_terminal_of_80_columns(tmp_path: Path) -> None:
     """One line for each run: only the details are cut, no figure is broken."""
-    running.scheduler.history = [
-        run_record(id=number, task="sweep", outcome="interrupted", result={"scanned": 123_456, "found": 98_765})
-        for number in range(3, 0, -1)
-    ]
-
-    shown = in_terminal(["runs", "--limit", "3"], running.port, columns=80)
+    result = {"scanned": 123_456, "found": 98_765}
+    runs = [run_record(id=number, task="sweep", outcome="interrupted", result=result) for number in (1, 2, 3)]
+    with served_in_thread(tmp_path, stored=run_entries(*runs)) as running:
+        shown = in_terminal(["runs", "--limit", "3"], running.port, columns=80)
 
     lines = [line for line in shown.splitlines() if "sweep" in line]
     assert len(lines) == 3

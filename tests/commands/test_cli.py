@@ -1,5 +1,6 @@
 """The command against a served app, sometimes as a separate process; its version, and completion in a shell."""
 
+import asyncio
 import json
 import os
 import re
@@ -7,33 +8,37 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from holdfast.errors import ObjectError
-from holdfast.testing.virtual_time import START_MS
+from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.serve import SimulatorOptions
 from support.patience import PATIENCE_S
 from support.processes import ADMIN_KEY as SERVICE_KEY
 from support.processes import ServiceProcess
 from support.processes import running as process
-from support.scripted_scheduler import ADMIN_KEY
+from support.scheduler import run_entries
+from support.service_states import DAY, MINUTE, Case, entries_of
+from support.simulated_fetch import SimulatedFetch
 from support.simulator_process import running_simulator
-from support.statuses import run_record, task_status
+from support.statuses import run_record
 from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
-from support.web_thread import NAME, Running
+from support.web_thread import NAME, THREE_RUNS, Running, now_ms, served_in_thread
+from support.world import ADMIN_KEY, FailingStub
 from tocsin import __version__
 from tocsin.cli import app, simulate
 from tocsin.commands.client import ServiceAddress, client_of
-from tocsin.scheduler.types import Progress, RunError, Status
+from tocsin.fetch import FetchResponse
+from tocsin.scheduler.types import RunError, Status
+from tocsin.text import utc_time
 
 HEAVY = ("aiohttp", "asyncio", "rich", "starlette", "uvicorn", "sqlite3", "http.client")
 UTC_MINUTE = r"20\d\d-\d\d-\d\d \d\d:\d\d UTC"
@@ -49,29 +54,25 @@ def test_status_shows_tasks_and_budgets(running: Running) -> None:
     assert [part for part in parts if part not in done.stdout] == []
 
 
-def test_status_begins_with_the_verdict_and_check_exits_with_1(running: Running) -> None:
+def test_status_begins_with_the_verdict_and_check_exits_with_1(running: Running, tmp_path: Path) -> None:
     """What /readyz says, in a line; with --check for scripts."""
-    calm, soon = running.scheduler.shown, time.time_ns() // 1_000_000 + 60_000
-    problem = "sweep is overdue with no complete run for 31m"
-    tasks = {**calm.tasks, "sweep": task_status(condition="overdue", problem=problem)}
-    running.do(lambda: running.scheduler.show(next_alarm_at=soon))
+    now = now_ms()
+    overdue = Case("overdue", False, changes={"sweep": {"lastSuccessAt": now - 31 * MINUTE}})
     fine = tocsin("status", "--check", port=running.port)
-    running.do(lambda: running.scheduler.show(tasks=tasks))
-    late = tocsin("status", "--check", port=running.port)
-    shown = tocsin("status", port=running.port)
+    with served_in_thread(tmp_path, stored=entries_of(overdue, now)) as late_service:
+        late = tocsin("status", "--check", port=late_service.port)
+        shown = tocsin("status", port=late_service.port)
 
+    problem = "sweep is overdue with no complete run for 31m at a cadence of 15 minutes"
     assert (fine.returncode, fine.stdout.splitlines()[0]) == (0, "Ready")
     assert (late.returncode, late.stdout.splitlines()[0]) == (1, f"Not ready (overdue): {problem}")
     assert (shown.returncode, shown.stdout.splitlines()[0]) == (0, late.stdout.splitlines()[0])
 
 
-def test_status_shows_what_readyz_knows_when_the_scheduler_does_not_answer(running: Running) -> None:
+def test_status_shows_what_readyz_knows_when_the_scheduler_does_not_answer(tmp_path: Path) -> None:
     """As on a full disk: the cause first, then the refusal."""
-    running.scheduler.failing = ObjectError("database or disk is full")
-    try:
+    with served_in_thread(tmp_path, stub=FailingStub(ObjectError("database or disk is full"))) as running:
         done, as_json = tocsin("status", port=running.port), tocsin("status", "--json", port=running.port)
-    finally:
-        running.scheduler.failing = None
 
     assert (done.returncode, as_json.returncode) == (1, 1)
     assert done.stdout.startswith("Not ready (broken)")
@@ -85,71 +86,90 @@ def test_status_as_json_is_what_the_service_sent(running: Running) -> None:
 
     status = Status.from_json(json.loads(done.stdout))
     assert str(status.tasks["sweep"].last_error) == "TaskFailed: hiro said 503"
-    assert replace(status, now=running.scheduler.shown.now) == running.scheduler.shown
+    known = running.status()
+    assert {**status.to_json(), "now": known.now} == known.to_json()
     assert json.loads(done.stdout) == status.to_json()
 
 
-def test_refresh_runs_a_task_and_prints_its_result(running: Running) -> None:
+def test_refresh_runs_a_task_and_prints_its_result(tmp_path: Path) -> None:
     """Its outcome and the counters of its result."""
-    done = tocsin("refresh", "tenero", port=running.port)
+    with served_in_thread(tmp_path) as running:
+        done = tocsin("refresh", "tenero", port=running.port)
+        [run] = running.runs()
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "tenero: ok: 9 tokens attempted, 9 succeeded" in done.stdout
-    assert ("refresh_now", "tenero") in running.scheduler.calls
+    assert "tenero: ok: 3 tokens attempted, 3 succeeded" in done.stdout
+    assert (run.task, run.outcome) == ("tenero", "ok")
 
 
-def test_a_failed_refresh_exits_with_1(running: Running) -> None:
+def test_a_failed_refresh_exits_with_1(tmp_path: Path) -> None:
     """Alone or among all, and its error is printed."""
-    done, every = (tocsin_process("refresh", task, port=running.port) for task in ("sweep", "all"))
+    with served_in_thread(tmp_path) as running:
+        running.tocsin.simulator.faults.add(SimulatedFault(kind="status", upstream="tenero", status=400))
+        done, every = (tocsin_process("refresh", task, port=running.port) for task in ("tenero", "all"))
 
     assert (done.returncode, every.returncode) == (1, 1)
-    assert "sweep: failed: TaskFailed: hiro said 503: 430 scanned" in done.stdout
-    assert "TaskFailed: hiro said 503" in done.stdout
-    assert "tenero: ok" in every.stdout
+    assert "tenero: failed: " in done.stdout
+    assert "3 tokens attempted, 3 failed" in done.stdout
+    assert "sweep: ok" in every.stdout
 
 
 @pytest.mark.slow
-def test_progress_is_polled_while_a_refresh_runs(running: Running) -> None:
-    """The command polls the status until the run has ended."""
-    scheduler = running.scheduler
-    tasks = {**scheduler.shown.tasks, "tenero": task_status(running=Progress(START_MS, 3, 9, 7))}
-    running.do(lambda: scheduler.show(tasks=tasks))
-    scheduler.statuses_per_refresh = 2
-    done = tocsin("refresh", "tenero", port=running.port)
+def test_progress_is_polled_while_a_refresh_runs(tmp_path: Path) -> None:
+    """The command polls the status until the run has ended: here the upstream answers only after two polls."""
+
+    async def after_two_polls(url: str, **options: Any) -> FetchResponse:
+        calls = running.tocsin.objects.metrics
+        while calls.calls < before + 3:  # the refresh and two requests for the status
+            await asyncio.sleep(0.01)
+        return await SimulatedFetch(running.tocsin.simulator)(url, **options)
+
+    with served_in_thread(tmp_path, fetch=lambda _: after_two_polls) as running:
+        before = running.tocsin.objects.metrics.calls
+        done = tocsin("refresh", "tenero", port=running.port)
 
     assert done.returncode == 0
-    assert "9 succeeded" in done.stdout
+    assert "3 succeeded" in done.stdout
 
 
 @pytest.mark.slow
 def test_pause_and_resume(running: Running) -> None:
     """For a while by the service's clock, or until a time."""
     paused = tocsin("pause", "--for", "2h", port=running.port)
-    until = tocsin("pause", "--until", "2099-01-01T00:00:00Z", "--json", port=running.port)
+    ends_at = utc_time(now_ms() + 3 * DAY)
+    until = tocsin("pause", "--until", ends_at.replace(" UTC", "Z").replace(" ", "T"), "--json", port=running.port)
     shown = tocsin("status", port=running.port)
+    paused_until = running.status().paused_until
     resumed, again, as_json = (tocsin("resume", *more, port=running.port) for more in ([], [], ["--json"]))
     assert paused.returncode == until.returncode == resumed.returncode == 0
     assert paused.stdout.startswith("Paused until ")
-    assert json.loads(until.stdout)["pausedUntil"] == 4_070_908_800_000
-    assert "Paused until 2099-01-01" in shown.stdout
+    assert json.loads(until.stdout)["pausedUntil"] == paused_until
+    assert utc_time(paused_until or 0) == ends_at
+    assert f"Paused until {ends_at.replace(' UTC', ':00 UTC')}" in shown.stdout
     assert (resumed.stdout, again.stdout) == ("Resumed.\n", "Nothing was paused.\n")
     assert json.loads(as_json.stdout)["resumed"] is True
-    assert running.scheduler.shown.paused_until is None
+    assert running.status().paused_until is None
 
 
 @pytest.mark.slow
-def test_runs_lists_the_history(running: Running) -> None:
-    """Of one task, if one is named."""
-    running.scheduler.history = [
-        run_record(id=3, task="sweep", outcome="failed", result={"scanned": 3}, error=RunError("X", "hiro said 503")),
-        run_record(id=2, task="sweep", outcome="partial", reason="its time slice was nearly over"),
-        run_record(
-            id=1, trigger="refresh", outcome="running", ended_at=None, duration_ms=None, result={}, slot_at=None
-        ),
-    ]
+def test_runs_lists_the_history(tmp_path: Path) -> None:
+    """Of one task, or with one outcome in the last days, if they are given; a run under way is there too."""
 
-    everything = tocsin("runs", port=running.port)
-    one = tocsin("runs", "--task", "tenero", "--json", port=running.port)
+    async def never(_url: str, **_options: Any) -> FetchResponse:
+        await asyncio.Event().wait()
+        raise AssertionError("not reached")
+
+    error, yesterday = RunError("X", "hiro said 503"), now_ms() - DAY
+    runs = [
+        run_record(id=1, task="sweep", outcome="failed", result={"scanned": 3}, error=error),
+        run_record(id=2, task="sweep", outcome="partial", reason="its time slice was nearly over"),
+        run_record(id=3, task="sweep", outcome="failed", started_at=yesterday, error=error),
+    ]
+    with served_in_thread(tmp_path, stored=run_entries(*runs), fetch=lambda _: never) as running:
+        running.start(running.tocsin.client().refresh("tenero"))
+        everything = tocsin("runs", port=running.port)
+        one = tocsin("runs", "--task", "tenero", "--json", port=running.port)
+        failed = tocsin("runs", "--outcome", "failed", "--since", "2d", "--json", port=running.port)
 
     assert "2026-05-13 19:30:00 UTC" in everything.stdout
     assert "3 scanned" in everything.stdout
@@ -157,21 +177,17 @@ def test_runs_lists_the_history(running: Running) -> None:
     assert re.search(r"sweep +alarm +partial .* its time slice was nearly over", everything.stdout)
     assert re.search(r"tenero +refresh +running +-", everything.stdout)
     assert [run["task"] for run in json.loads(one.stdout)["runs"]] == ["tenero"]
-    failed = tocsin("runs", "--outcome", "failed", "--since", "2d", "--json", port=running.port)
     assert [run["id"] for run in json.loads(failed.stdout)["runs"]] == [3]
-    asked = running.scheduler.calls[-1]
-    assert (asked[0], asked[1]["limit"], asked[1]["outcome"]) == ("runs", 20, "failed")
-    assert time.time() * 1000 - asked[1]["since"] == pytest.approx(2 * 86_400_000, abs=60_000)
 
 
 @pytest.mark.slow
-def test_more_runs_than_one_answer_holds_are_listed(running: Running) -> None:
+def test_more_runs_than_one_answer_holds_are_listed(tmp_path: Path) -> None:
     """The command asks page by page; with --daily it shows the totals of each day."""
-    running.scheduler.history = [run_record(id=number) for number in range(1_200, 0, -1)]
-
-    everything = tocsin("runs", "--limit", "1100", "--json", port=running.port)
-    days = tocsin("runs", "--daily", port=running.port)
-    both = tocsin("runs", "--daily", "--task", "sweep", port=running.port)
+    runs = [run_record(id=number) for number in range(1, 1_201)]
+    with served_in_thread(tmp_path, stored={**run_entries(*runs), "day:2026-05-13": THREE_RUNS}) as running:
+        everything = tocsin("runs", "--limit", "1100", "--json", port=running.port)
+        days = tocsin("runs", "--daily", port=running.port)
+        both = tocsin("runs", "--daily", "--task", "sweep", port=running.port)
 
     found = json.loads(everything.stdout)
     assert [run["id"] for run in found["runs"]] == list(range(1_200, 100, -1))
@@ -203,7 +219,7 @@ def test_prices_and_board_need_no_key(running: Running) -> None:
     ("arguments", "environment", "code", "sentence"),
     [
         (("prices", "no-id"), {}, 2, "'no-id' is not a token id"),
-        (("refresh", "bogus"), {}, 2, "tenero, sweep, all"),
+        (("refresh", "bogus"), {}, 2, "tenero, feed, sweep, board, snapshot, rounds, all"),
         (("refresh",), {}, 2, "Missing argument"),
         (("pause",), {}, 2, "Give one of the two: `tocsin pause --for 2h`"),
         (("pause", "--for", "2h", "--until", "1"), {}, 2, "Give one of the two: `tocsin pause --for 2h`"),

@@ -2,27 +2,23 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from holdfast.types import JSON
-from support.scripted_scheduler import ADMIN_KEY, ScriptedScheduler
-from support.statuses import refresh_result, run_record, task_status
+from stacks_simulator.faults import SimulatedFault
+from support.scheduler import run_entries
+from support.statuses import run_record
 from support.tocsin_command import tocsin
-from support.web_thread import Running
-from support.world import VIEWER_KEY
+from support.web_thread import Running, now_ms, served_in_thread
+from support.world import ADMIN_KEY, VIEWER_KEY
 from tocsin.commands import client as list_runs
 from tocsin.commands.client import client_of
-from tocsin.swaps.types import SubmitAnswer
 
 
 @pytest.mark.slow
 def test_a_reason_goes_with_an_action_and_the_audit_log_shows_it_as_text(running: Running) -> None:
     """Markup and terminal commands stay text; no key is shown."""
-    running.scheduler.audited.clear()
     done = tocsin("resume", "--reason", "[bold]because[/] it must", port=running.port)
     shown = tocsin("audit", "--limit", "1", port=running.port)
     as_json = tocsin("audit", "--json", port=running.port)
@@ -62,78 +58,67 @@ def test_the_first_of_several_keys_is_sent_without_its_name(tmp_path: Path) -> N
 )
 def test_every_action_sends_its_reason(arguments: tuple[str, ...], running: Running) -> None:
     """The audit log has it, whatever becomes of the action."""
-    running.scheduler.audited.clear()
     tocsin(*arguments, "--reason", "the plan says so", port=running.port)
 
-    [record] = running.scheduler.audited.values()
+    record = running.audited()[0]
     assert (record.action, record.reason) == (arguments[0], "the plan says so")
 
 
-def test_a_refresh_that_did_not_do_everything_exits_with_1(running: Running) -> None:
+def test_a_refresh_that_did_not_do_everything_exits_with_1(tmp_path: Path) -> None:
     """Partial is not success: a script must notice it."""
+    with served_in_thread(tmp_path) as running:
+        running.tocsin.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro", status=400, times=1))
+        done = tocsin("refresh", "sweep", port=running.port)
+        [run] = running.runs()
 
-    async def partly(_task: str) -> JSON:
-        return refresh_result(run_record(outcome="partial", trigger="refresh"), paused_until=None).to_json()
-
-    with replaced(running.scheduler, "refresh_now", partly):
-        assert tocsin("refresh", "tenero", port=running.port).returncode == 1
+    assert (done.returncode, run.outcome) == (1, "partial")
 
 
-def test_a_recheck_that_counts_nothing_exits_with_1(running: Running) -> None:
+def test_a_recheck_that_counts_nothing_exits_with_1(tmp_path: Path) -> None:
     """Its sentence is printed."""
-    refused = SubmitAnswer(422, "tx_failed", "The transaction failed.", "abort_by_response", retryable=False)
-
-    async def rechecked(_job: str, _argument: JSON) -> JSON:
-        return refused.to_json()
-
-    with replaced(running.scheduler, "run_job", rechecked):
-        done = tocsin("recheck", f"0x{1:064x}", port=running.port)
+    with served_in_thread(tmp_path) as running:
+        chain = running.tocsin.simulator.chain
+        failed = chain.swap(chain.wallets[0], "abort_by_response")
+        chain.mine()
+        done = tocsin("recheck", failed.tx_id, port=running.port)
 
     assert done.returncode == 1
-    assert "The transaction failed." in done.stdout
+    assert "abort_by_response" in done.stdout
 
 
-def test_a_resume_says_whether_anything_was_held(running: Running) -> None:
+def test_a_resume_says_whether_anything_was_held(running: Running, tmp_path: Path) -> None:
     """An open breaker is held without a pause."""
-    tasks = running.scheduler.shown.tasks
+    now = now_ms()
+    breaker = {"consecutiveFailures": 5, "nextRunAfter": now + 600_000}
+    stored = {"scheduler": {"armedAt": now - 86_400_000}, "task:tenero": breaker}
     nothing = tocsin("resume", port=running.port).stdout
-    running.do(lambda: running.scheduler.show(tasks={**tasks, "tenero": task_status(failing=True)}))
-    held = tocsin("resume", port=running.port).stdout
-    running.do(lambda: running.scheduler.show(tasks=tasks))
+    with served_in_thread(tmp_path, stored=stored, breaker_failures=5) as open_breaker:
+        held = tocsin("resume", port=open_breaker.port).stdout
+        again_at = open_breaker.status().next_run_after["tenero"]
 
-    assert (nothing, held) == ("Nothing was paused.\n", "Resumed.\n")
+    assert (nothing, held, again_at) == ("Nothing was paused.\n", "Resumed.\n", None)
 
 
 def test_one_task_is_paused_and_resumed(running: Running) -> None:
     """Only that task: the answers name it."""
     paused = tocsin("pause", "--for", "2h", "--task", "sweep", port=running.port).stdout
     other = tocsin("resume", "--task", "tenero", port=running.port).stdout
-    calls = [call for call in running.scheduler.calls if call[0] in {"pause_until", "resume"}][-2:]
+    held = [name for name, task in running.status().tasks.items() if task.paused_until is not None]
     tocsin("resume", port=running.port)
 
     assert re.fullmatch(r"sweep is paused until .+\. `tocsin resume` ends the pause\.\n", paused)
     assert other == "Nothing was paused.\n"
-    assert [(call[0], call[-1]) for call in calls] == [("pause_until", "sweep"), ("resume", "tenero")]
+    assert held == ["sweep"]
 
 
-def test_runs_are_listed_page_by_page(running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_runs_are_listed_page_by_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As many as were asked for, and no more; `next` is where the list continues."""
     monkeypatch.setattr(list_runs, "PAGE_MAX", 2)
-    client = client_of({"ADMIN_KEY": ADMIN_KEY}, tmp_path / ".env", port=running.port)
-    running.scheduler.history = [run_record(id=number) for number in range(9, 0, -1)]
-    running.scheduler.calls.clear()
-    found = list_runs.list_runs(client, {"task": "tenero", "outcome": None}, 5)
+    stored = run_entries(*(run_record(id=number) for number in range(1, 10)))
+    with served_in_thread(tmp_path, stored=stored) as running:
+        client = client_of({"ADMIN_KEY": ADMIN_KEY}, tmp_path / ".env", port=running.port)
+        before = running.tocsin.objects.metrics.calls
+        found = list_runs.list_runs(client, {"task": "tenero", "outcome": None}, 5)
+        pages = running.tocsin.objects.metrics.calls - before
 
-    assert ([run.id for run in found.runs], found.next) == ([9, 8, 7, 6, 5], 5)
-    asked = [(query["task"], query["limit"]) for _, query in running.scheduler.calls]
-    assert asked == [("tenero", 2), ("tenero", 2), ("tenero", 1)]
-
-
-@contextmanager
-def replaced(scheduler: ScriptedScheduler, method: str, work: object) -> Iterator[None]:
-    """The scripted scheduler with another method."""
-    setattr(scheduler, method, work)
-    try:
-        yield
-    finally:
-        delattr(scheduler, method)
+    assert ([run.id for run in found.runs], found.next, pages) == ([9, 8, 7, 6, 5], 5, 3)

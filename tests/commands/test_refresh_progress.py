@@ -1,22 +1,27 @@
 """`tocsin refresh` on a terminal: how far it is, why it waits, and what Ctrl-C means."""
 
+import asyncio
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.testing.virtual_time import START_MS
 from support.patience import PATIENCE_S
-from support.scripted_scheduler import ADMIN_KEY
-from support.statuses import budget_status, scheduler_status, task_status
+from support.simulated_fetch import SimulatedFetch
+from support.statuses import budget_status, scheduler_status
 from support.tocsin_command import TOCSIN, rest_of_terminal
 from support.web_thread import served_in_thread
+from support.world import ADMIN_KEY
 from tocsin.commands.refresh import progress_words, why_it_waits
+from tocsin.fetch import FetchResponse
 from tocsin.scheduler.types import Progress, Status
 from tocsin.upstream.budget import BudgetStatus, WaitingCallers
 
@@ -72,29 +77,33 @@ def test_what_a_run_waits_for(budget: BudgetStatus, words: str | None) -> None:
 @pytest.mark.slow
 def test_ctrl_c_says_that_the_run_goes_on(tmp_path: Path) -> None:
     """A terminal shows the progress, and after Ctrl-C one sentence and the exit code of an interrupt."""
-    with served_in_thread(tmp_path) as served:
-        scheduler = served.scheduler
-        tasks = {**scheduler.shown.tasks, "tenero": task_status(running=Progress(START_MS, 3, 9, 7))}
-        served.do(lambda: scheduler.show(tasks=tasks))
-        scheduler.statuses_per_refresh = 10**6
+    answered = 0
+
+    async def ten_times(url: str, **options: Any) -> FetchResponse:
+        nonlocal answered
+        answered += 1
+        if answered > 10:
+            await asyncio.Event().wait()
+        return await SimulatedFetch(served.tocsin.simulator)(url, **options)
+
+    with served_in_thread(tmp_path, fetch=lambda _: ten_times) as served:
         ours, theirs = pty.openpty()
         environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "ADMIN_KEY": ADMIN_KEY}
         inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         process = subprocess.Popen(
-            [TOCSIN, "refresh", "tenero", "--port", str(served.port)],
+            [TOCSIN, "refresh", "sweep", "--port", str(served.port)],
             stderr=theirs, stdout=subprocess.DEVNULL, env=environment,
         )  # fmt: skip
         signal.signal(signal.SIGINT, inherited)
         os.close(theirs)
         shown = b""
         ends = time.monotonic() + PATIENCE_S
-        while b"tenero: 3 of 9" not in shown and time.monotonic() < ends:
+        while b"%)" not in shown and time.monotonic() < ends:
             shown += os.read(ours, 4096)
         process.send_signal(signal.SIGINT)
         code = process.wait(PATIENCE_S)
         shown += rest_of_terminal(ours)
-        scheduler.statuses_per_refresh = 0
 
     assert code == 130
-    assert b"33%" in shown
-    assert b"The run continues in the service. `tocsin runs --task tenero` shows how it ends." in shown
+    assert re.search(rb"sweep: [\d,]+ of [\d,]+ \(\d+%\)", shown)
+    assert b"The run continues in the service. `tocsin runs --task sweep` shows how it ends." in shown

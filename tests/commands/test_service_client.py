@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
-from support.scripted_scheduler import ADMIN_KEY
-from support.statuses import run_record
 from support.tls_proxy import Certificate, Proxy, make_certificate, proxied
 from support.web_thread import Running
+from support.world import ADMIN_KEY
 from tocsin.cli import main
 from tocsin.commands import client as service_client
 from tocsin.commands.client import ServiceAddress, ServiceClient, client_of, is_this_machine, parse_url
@@ -34,9 +33,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture(scope="module")
-def proxy(served: Running, certificate: Certificate) -> Iterator[Proxy]:
-    served.scheduler.history = [run_record(id=7)]
-    with proxied(served.port, "/some/where", certificate) as made:
+def proxy(running: Running, certificate: Certificate) -> Iterator[Proxy]:
+    with proxied(running.port, "/some/where", certificate) as made:
         yield made
 
 
@@ -72,7 +70,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         ("status", "Next alarm:"),
         ("runs --limit 5", "2026-05-13 19:30:00 UTC"),
         ("runs --daily", "failed=1 ok=2"),
-        ("refresh tenero", "tenero: ok"),
+        ("refresh rounds", "rounds: ok"),
         ("pause --for 2h", "Paused until "),
         ("resume --reason done", "Nothing was paused."),
         ("audit", "alice"),

@@ -19,11 +19,11 @@ def test_a_trade_is_on_an_open_board_without_a_reload(browser: Browser, tmp_path
         expect(page.locator("#strip-trades li")).to_have_count(1)
         expect(page.locator("#rows tr")).to_have_count(1)
         page.wait_for_timeout(1_500)  # the stream reports only what happens after it was opened
-        site = running.site
+        deps = running.tocsin.deps
 
         async def trade() -> None:
-            await another_trade(site.db, 7)
-            await publish(site.kv, await board_at(site.db, site.kv, site.clock.now(), site.rules))
+            await another_trade(deps.db, 7)
+            await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
 
         running.wait_for(trade())
         expect(page.locator("#strip-trades li")).to_have_count(2, timeout=LOOK_MS)

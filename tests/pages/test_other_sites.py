@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from support.scripted_scheduler import ADMIN_KEY
 from support.web_thread import served_in_thread
+from support.world import ADMIN_KEY
 
 FETCH = """async ([url, options]) => {
   try {

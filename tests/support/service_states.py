@@ -1,11 +1,12 @@
 """Every state that the service can be in, as the scheduler's stored entries, and what it then reports."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from support.asgi import Answer
 from tocsin.scheduler.types import ServiceState
+from tocsin.upstream.budget import Budget, CallRate, Quota, RateMark
 
 NOW = 2_000_000_760_000  # 2033-05-18 03:46 UTC: no slot is due, and on workerd no alarm
 MINUTE = 60_000
@@ -22,14 +23,21 @@ class Case:
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by entry: a task, or "scheduler"
 
 
-def entries_of(case: Case) -> dict[str, Any]:
+def entries_of(case: Case, now: int = NOW) -> dict[str, Any]:
     """Return the entries that the object has stored."""
-    own = {"armedAt": NOW - DAY, **case.changes.get("scheduler", {})}
-    well = {"lastSlotAt": NOW - MINUTE, "lastSuccessAt": NOW - MINUTE, "lastOutcome": "ok"}
-    well_now = {**well, "lastSlotAt": NOW}
+    own = {"armedAt": now - DAY, **case.changes.get("scheduler", {})}
+    well = {"lastSlotAt": now - MINUTE, "lastSuccessAt": now - MINUTE, "lastOutcome": "ok"}
+    well_now = {**well, "lastSlotAt": now}
     tasks = {"tenero": well, "sweep": well, **dict.fromkeys(("feed", "board", "snapshot", "rounds"), well_now)}
     entries = {f"task:{name}": {**task, **case.changes.get(name, {})} for name, task in tasks.items()}
     return {"scheduler": own, **entries}
+
+
+def spent_budget(now: int) -> Any:
+    """The entry of a budget of 50,000 calls a month, of which 1,789 are spent: 82 since a day ago."""
+    budget = Budget.begin(Quota(minute=100, month=50_000), now)
+    month = replace(budget.month, spent=1_789)
+    return replace(budget, month=month, call_rate=CallRate((RateMark(now - DAY, 82),))).to_json()
 
 
 CASES = {

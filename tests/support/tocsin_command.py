@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from support.patience import PATIENCE_S
-from support.scripted_scheduler import ADMIN_KEY
+from support.world import ADMIN_KEY
 from tocsin.cli import main
 
 TOCSIN = Path(sys.executable).parent / "tocsin"

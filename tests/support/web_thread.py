@@ -1,26 +1,33 @@
-"""The web app with a scripted scheduler on a real port, in its own thread, for commands to call."""
+"""Tocsin on a real port, in its own thread, for commands and browsers."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+import time
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.local.clock import SystemClock
 from holdfast.types import Database
 from stacks_simulator.addresses import address_of
 from support.asgi import serving
 from support.patience import PATIENCE_S
-from support.scripted_scheduler import ScriptedScheduler, scene
+from support.scheduler import run_entries
+from support.service_states import Case, entries_of, spent_budget
+from support.statuses import HIRO_503, run_record
+from support.world import Tocsin, tocsin_in
 from tocsin.prices.store import NOT_REPORTED, PEGS, CachedPrice, put_token_price
-from tocsin.web.app import create_app
-from tocsin.web.deps import WebDeps
-from tocsin.web.pages import page_routes
+from tocsin.scheduler.types import AuditRecord, DayTotals, RunFilter, RunRecord, Status, TaskTotals
+
+T = TypeVar("T")
 
 NAME = "Ann[bold] \x1b]0;owned\x07:smile:"
+THREE_RUNS = DayTotals(
+    "2026-05-13", {"tenero": TaskTotals(3, {"ok": 2, "failed": 1}, calls=27, items=9, duration_ms=600)}
+).to_json()
 _AGENT = "INSERT INTO agents (btc_address, stx_address, display_name, erc8004_agent_id) VALUES ('bc1', ?, ?, 1)"
 _CLAIM = "INSERT INTO claims (btc_address, status) VALUES ('bc1', 'verified')"
 _SWAP = """
@@ -30,29 +37,55 @@ VALUES ('0x' || hex(zeroblob(32)), ?, 'SP.pool', 'swap', 'stx', '1452352941', ?,
   0, 'agent', 'v', 0)"""
 
 
+class StillClock(SystemClock):
+    """Real time in which no alarm rings: a task runs only when a test asks for it."""
+
+    def ring_at(self, at_ms: int | None) -> None:
+        pass
+
+
 @dataclass
 class Running:
-    """A served scene, seen from another thread."""
+    """Tocsin in another thread."""
 
     port: int
-    scheduler: ScriptedScheduler
+    tocsin: Tocsin
     loop: asyncio.AbstractEventLoop
-    site: WebDeps
 
-    def do(self, work: Callable[[], object]) -> None:
-        """Run a function on the server's loop, and wait until it is done."""
-        done: Future[None] = Future()
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the server's loop, and return its result."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
-        def run() -> None:
-            work()
-            done.set_result(None)
+    def start(self, work: Coroutine[Any, Any, object]) -> None:
+        """Let a coroutine run on the server's loop; it may end with the server."""
+        asyncio.run_coroutine_threadsafe(work, self.loop)
 
-        self.loop.call_soon_threadsafe(run)
-        done.result(PATIENCE_S)
+    def status(self) -> Status:
+        return self.wait_for(self.tocsin.client().status())
 
-    def wait_for(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine on the server's loop, and wait until it is done."""
-        asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
+    def runs(self, task: str | None = None) -> list[RunRecord]:
+        """The runs that were asked for, newest first."""
+        return self.wait_for(self.tocsin.client().runs(RunFilter(task, 50, trigger="refresh"))).runs
+
+    def audited(self) -> list[AuditRecord]:
+        """The newest first."""
+        return self.wait_for(self.tocsin.client().audit(50)).records
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def usual_entries() -> dict[str, Any]:
+    """What the object of a service has stored whose sweep failed twice, a run and a day of long ago among it."""
+    failed: dict[str, Any] = {"consecutiveFailures": 2, "lastError": HIRO_503.to_json()}
+    usual = Case("ready", True, changes={"sweep": failed, "tenero": {"lastRun": 7}})
+    return {
+        **entries_of(usual, now_ms()),
+        **run_entries(run_record(id=7)),
+        "budget:tenero": spent_budget(now_ms()),
+        "day:2026-05-13": THREE_RUNS,
+    }
 
 
 async def another_trade(db: Database, number: int) -> None:
@@ -71,19 +104,21 @@ async def one_trade(db: Database) -> None:
 
 
 @contextmanager
-def served_in_thread(directory: Path) -> Iterator[Running]:
+def served_in_thread(directory: Path, **options: Any) -> Iterator[Running]:
+    """Serve Tocsin with one agent, its trade and a price. The options are those of `tocsin_in`."""
     started: Future[Running] = Future()
     ended: Future[None] = Future()
     stop = asyncio.Event()
+    known = {"stored": usual_entries(), **options}
 
     async def main() -> None:
-        async with scene(directory, SystemClock()) as made:
+        async with tocsin_in(directory, clock=StillClock(), arm="stub" not in known, **known) as made:
             await put_token_price(
-                made.site.kv, "stx", CachedPrice(0.85, 6, made.site.clock.now(), NOT_REPORTED, 250_000.0, 18_000.0)
+                made.kv, "stx", CachedPrice(0.85, 6, made.clock.now(), NOT_REPORTED, 250_000.0, 18_000.0)
             )
-            await one_trade(made.site.db)
-            async with serving(create_app(made.site, page_routes())) as port:
-                started.set_result(Running(port, made.scheduler, asyncio.get_running_loop(), made.site))
+            await one_trade(made.db)
+            async with serving(made.app) as port:
+                started.set_result(Running(port, made, asyncio.get_running_loop()))
                 await stop.wait()
 
     def run() -> None:

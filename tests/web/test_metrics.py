@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from holdfast.testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.simulator import Simulator
 from support import asgi
 from support.asgi import unchecked
-from support.service_states import CASES, DAY, NOW, entries_of
+from support.service_states import CASES, DAY, NOW, entries_of, spent_budget
 from support.simulated_fetch import SimulatedFetch
 from support.statuses import run_record
 from support.world import FAILING, Tocsin, tocsin_in
@@ -22,16 +22,13 @@ from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Histogram, Measures
-from tocsin.upstream.budget import Budget, CallRate, Quota, RateMark
 from tocsin.web.metrics import HistogramFamily, metric_text
 
-_FRESH = Budget.begin(Quota(minute=100, month=50_000), START_MS)
-_SPENT = replace(_FRESH, month=replace(_FRESH.month, spent=1_789), call_rate=CallRate((RateMark(START_MS - DAY, 82),)))
 STORED = {
     "scheduler": {"armedAt": START_MS - DAY, "lastJobAt": {"receive": START_MS - 7_000}},
     "task:tenero": {"lastSuccessAt": START_MS - 240_000},
     "task:sweep": {"consecutiveFailures": 2},
-    "budget:tenero": _SPENT.to_json(),
+    "budget:tenero": spent_budget(START_MS),
 }
 _QUEUED = "INSERT INTO candidates (txid, source, added_at, due_at) VALUES (?, 'cron', ?, 0)"
 
