@@ -25,7 +25,7 @@ from holdfast.types import Clock, Logger
 from tocsin.errors import RequestRefused
 
 IPV6_PREFIX = 64  # what a household usually has
-IPV6_SITE_PREFIX = 48  # what an organisation usually has: 65,536 of them
+IPV6_SITE_PREFIX = 48  # what an organization usually has: 65,536 of them
 HOSTS_MAX = 10_000  # whose networks are cached
 BODY_MAX = 64 * 1024
 BODY_WAIT_S = 30

@@ -1,4 +1,4 @@
-"""Rows of Hiro's v1 endpoints, and Clarity values as Hiro shows them: the serialised hex and the readable form."""
+"""Rows of Hiro's v1 endpoints, and Clarity values as Hiro shows them: the serialized hex and the readable form."""
 
 from datetime import UTC, datetime
 from typing import Any, TypeAlias

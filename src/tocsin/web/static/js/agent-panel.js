@@ -135,7 +135,7 @@ function figures(row, period) {
 		figure("Trades", count(row.tradeCount)),
 		figure("Volume", usd(row.volumeUsd)),
 		figure("Capital used", usd(row.capitalUsd)),
-		figure(of ? "P&L" : "Unrealised P&L", signedUsd(row.pnlUsd), signOf(row.pnlUsd)),
+		figure(of ? "P&L" : "Unrealized P&L", signedUsd(row.pnlUsd), signOf(row.pnlUsd)),
 		figure(period === "round" ? "Return on volume" : "Return on capital", signedPercent(row.pnlPercent), signOf(row.pnlUsd)),
 		figure(`P&L at trade (${count(row.valuedTradeCount)} of ${count(row.tradeCount)} trades)`, signedUsd(row.pnlAtTradeUsd), signOf(row.pnlAtTradeUsd)),
 	);
