@@ -11,8 +11,19 @@ import pytest
 from holdfast.types import KV
 from support.asgi import ask
 from support.competition_site import healthy
-from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
-from support.world import FAILING, tocsin_in
+from support.round_world import (
+    AGENTS,
+    END_S,
+    GRACE_S,
+    OF_ROUND,
+    ROUND_ID,
+    RULES,
+    START_S,
+    STSTX,
+    RoundWorld,
+    round_world,
+)
+from support.world import tocsin_in
 from tocsin.board import history as agent_days
 from tocsin.board import publish as standings
 from tocsin.board.board import ROUND_KEY, BoardReader, publish
@@ -61,9 +72,8 @@ class RoundSite:
 async def round_site(directory: Path) -> AsyncIterator[RoundSite]:
     async with (
         round_world(directory) as world,
-        tocsin_in(directory, clock=world.clock, stub=FAILING, db=world.db, log=world.log) as made,
+        tocsin_in(directory, clock=world.clock, db=world.db, log=world.log, **OF_ROUND) as made,
     ):
-        made.built.in_force.rules = RULES
         yield RoundSite(world, made.kv, made.with_deps(health=healthy))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from holdfast.types import Database
 from holdfast_testing.captured_log import CapturedLog
 from support.local_store import open_competition
-from tocsin.prices.price import PoolFloors
 from tocsin.prices.store import PricePoint, append
 from tocsin.rounds.actions import ROUND, round_jobs
 from tocsin.rounds.round import RoundAnswer
@@ -21,7 +20,7 @@ from tocsin.rounds.task import rounds_task
 from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
 from tocsin.settings import Settings
 from tocsin.swaps.position import set_value
-from tocsin.swaps.rules import Rules, built_in, rules_of
+from tocsin.swaps.rules import Rules, rules_of
 from tocsin.swaps.values import value_swaps
 from tocsin.upstream.limiter import request_session, task_session
 
@@ -37,8 +36,14 @@ AGENTS = (
 )
 LATER = "SP3FBR2AGK5H9QBDH3EEN6DF8EK8JY7RX8QJ5SVTE"  # registered, without a claim
 STRANGER = "SP2J6ZY48GV1EZ5V2V5RB9MP66SW86PYKKNRV9EJ7"
-SETTINGS = replace(Settings(), feed_enabled=False)
-RULES = Rules(built_in(), START_S - 86_400, floors=PoolFloors(10_000.0, 500.0))
+OF_ROUND: dict[str, Any] = {
+    "competition_start": START_S - 86_400,
+    "min_liquidity_usd": 10_000,
+    "min_day_volume_usd": 500,
+    "feed_enabled": False,
+}
+SETTINGS = replace(Settings(), **OF_ROUND)
+RULES = rules_of(SETTINGS)
 LENGTH_S = 7_200  # of the rounds of a real service
 ALONE = {
     "TOCSIN_TENERO_ENABLED": "no",

@@ -37,13 +37,6 @@ VALUES ('0x' || hex(zeroblob(32)), ?, 'SP.pool', 'swap', 'stx', '1452352941', ?,
   0, 'agent', 'v', 0)"""
 
 
-class StillClock(SystemClock):
-    """Real time in which no alarm rings: a task runs only when a test asks for it."""
-
-    def ring_at(self, at_ms: int | None) -> None:
-        pass
-
-
 @dataclass
 class Running:
     """Tocsin in another thread."""
@@ -112,7 +105,7 @@ def served_in_thread(directory: Path, **options: Any) -> Iterator[Running]:
     known = {"stored": usual_entries(), **options}
 
     async def main() -> None:
-        async with tocsin_in(directory, clock=StillClock(), arm="stub" not in known, **known) as made:
+        async with tocsin_in(directory, clock=SystemClock(), arm="stub" not in known, **known) as made:
             await put_token_price(
                 made.kv, "stx", CachedPrice(0.85, 6, made.clock.now(), NOT_REPORTED, 250_000.0, 18_000.0)
             )

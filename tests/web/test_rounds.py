@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ObjectReset
-from holdfast.types import JSON
 from support.asgi import Answer
 from support.competition_site import healthy
-from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
+from support.round_world import AGENTS, END_S, GRACE_S, OF_ROUND, ROUND_ID, START_S, STSTX, RoundWorld, round_world
 from support.world import JSON_TYPE, KEY, VIEWER, Tocsin, tocsin_in
 from tocsin.rounds.file import read_round_file
-from tocsin.rounds.round import AgentFlag, RoundAction
+from tocsin.rounds.round import AgentFlag
+from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.types import RunFilter
 from tocsin.text import utc_time
 
 ROUNDS = "/api/competition/rounds"
@@ -24,37 +25,9 @@ OPERATOR = {**KEY, **JSON_TYPE}
 ADMIN = "/api/admin/competition/finalize"
 
 
-class RoundStub:
-    """The scheduler's stub: it does the real job, and keeps the audit log."""
-
-    def __init__(self, world: RoundWorld) -> None:
-        self.world = world
-        self.audited: list[Any] = []
-        self.refreshed: list[str] = []
-
-    async def run_job(self, job: str, argument: Any) -> JSON:
-        assert job == "round"
-        wanted = RoundAction.from_json(argument["action"]).to_json()
-        action = wanted.pop("action")
-        answer = await self.world.act(str(action), dry_run=argument["dry_run"], **wanted)
-        return answer.to_json()
-
-    async def refresh_now(self, task: str) -> JSON:
-        self.refreshed.append(task)
-        raise ObjectReset("the object was reset")
-
-    async def audit_begin(self, entry: Any) -> str:
-        self.audited.append([entry["key"], entry["action"], entry["target"], entry["reason"]])
-        return "operator-1"
-
-    async def audit_end(self, _record: str, outcome: str, detail: str | None) -> None:
-        self.audited[-1] += [outcome, detail]
-
-
 @dataclass
 class RoundSite(Tocsin):
     world: RoundWorld
-    stub: RoundStub
 
     async def decide(self, dry_run: bool = False, **body: Any) -> Answer:
         return await self.post(f"{ADMIN}?dry-run=true" if dry_run else ADMIN, body, OPERATOR)
@@ -66,14 +39,12 @@ class RoundSite(Tocsin):
 
 @asynccontextmanager
 async def site(directory: Path) -> AsyncIterator[RoundSite]:
-    async with round_world(directory) as world:
-        stub = RoundStub(world)
-        async with tocsin_in(directory, clock=world.clock, stub=stub, db=world.db, log=world.log) as made:
-            made.built.in_force.rules = RULES
-            made.with_deps(health=healthy, posts_per_minute_max=10_000)
-            yield RoundSite(
-                made.built, made.db, made.kv, made.clock, made.log, made.simulator, made.runtime, world, stub
-            )
+    async with (
+        round_world(directory) as world,
+        tocsin_in(directory, clock=world.clock, db=world.db, log=world.log, **OF_ROUND) as made,
+    ):
+        made.with_deps(health=healthy, posts_per_minute_max=10_000)
+        yield RoundSite(made.built, made.db, made.kv, made.clock, made.log, made.simulator, made.runtime, world)
 
 
 async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
@@ -256,7 +227,7 @@ async def test_an_operator_takes_the_steps_by_hand(tmp_path: Path) -> None:
             for action in ("close", "snapshot", "finalize")
         ]
         again = await made.decide(roundId=ROUND_ID, action="finalize")
-        audited = made.stub.audited
+        last, before, *_ = (await made.client().audit(50)).records
 
     assert (unknown.status, unknown.json()["error"]) == (404, "round_not_found")
     assert (early.status, early.json()["error"]) == (409, "grace_period_active")
@@ -265,8 +236,9 @@ async def test_an_operator_takes_the_steps_by_hand(tmp_path: Path) -> None:
     assert untouched == "open"
     assert steps == ["closed", "finalizing", "finalized"]
     assert (again.status, again.json()["error"]) == (409, "wrong_status")
-    assert audited[-2] == ["alice", "round finalize", ROUND_ID, None, "done", "3 agents"]
-    assert [*audited[-1][:2], audited[-1][4]] == ["alice", "round finalize", "refused"]
+    assert (before.key, before.action, before.target, before.reason) == ("alice", "round finalize", ROUND_ID, None)
+    assert (before.outcome, before.detail) == ("done", "3 agents")
+    assert (last.key, last.action, last.outcome) == ("alice", "round finalize", "refused")
 
 
 async def test_incomplete_data_is_captured_only_by_force(tmp_path: Path) -> None:
@@ -347,16 +319,26 @@ async def test_only_operators_act(tmp_path: Path) -> None:
         acted = await made.post(ADMIN, body, viewer)
         nobody = await made.get(ADMIN)
 
-    assert (looked.status, acted.status, nobody.status) == (200, 403, 401)
-    assert made.stub.audited == []
+        assert (looked.status, acted.status, nobody.status) == (200, 403, 401)
+        assert (await made.client().audit(50)).records == []
 
 
-async def test_the_task_looks_at_once_at_what_an_operator_added(tmp_path: Path) -> None:
+async def test_the_task_looks_at_once_at_what_an_operator_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So a round that is about to end is closed on time. If the refresh fails, the action stands."""
+
+    async def fail(*_arguments: object) -> None:
+        raise ObjectReset("the object was reset")
+
     async with site(tmp_path) as made:
         added = await made.decide(action="add", roundId="soon", startsAt=END_S, endsAt=END_S + 60, graceS=60)
         tried = await made.decide(dry_run=True, action="add", roundId="later", startsAt=END_S, endsAt=END_S + 60)
+        runs = (await made.client().runs(RunFilter("rounds", 9))).runs
+        monkeypatch.setattr(SchedulerDO, "refresh_now", fail)
+        later = await made.decide(action="add", roundId="later", startsAt=END_S, endsAt=END_S + 60, graceS=60)
         voided = await made.decide(action="void", roundId="soon", reason="a test")
 
-        assert [answer.status for answer in (added, tried, voided)] == [200, 200, 200]
-        assert made.stub.refreshed == ["rounds"]
+        assert [answer.status for answer in (added, tried, later, voided)] == [200, 200, 200, 200]
+        assert [(run.trigger, run.outcome) for run in runs] == [("refresh", "ok")]
+        assert await made.world.round_ids() == [ROUND_ID, "later", "soon"]
