@@ -482,7 +482,7 @@ class AgentPrize(Shape):
 class AgentRound(Shape):
     """How an agent did in a round that has a result. `ends_at` is in unix milliseconds.
 
-    `pnl_usd` and `volume_usd` are null if none of its trades had a price. `pnl_percent` is percent of the volume.
+    `pnl_usd` and `volume_usd` are null if none of its trades had a price. `pnl_percent` is a percentage of the volume.
     `flags` has only flags that are not cleared.
     """
 
