@@ -50,7 +50,7 @@ def test_status_shows_tasks_and_budgets(running: Running) -> None:
     done = tocsin_process("status", port=running.port)
 
     assert (done.returncode, done.stderr) == (0, "")
-    parts = ("Next alarm:", "tenero", "hiro said 503", "43,390")
+    parts = ("Next alarm:", "tenero", "hiro said 503", "135,000")
     assert [part for part in parts if part not in done.stdout] == []
 
 
@@ -63,9 +63,9 @@ def test_status_begins_with_the_verdict_and_check_exits_with_1(running: Running,
         late = tocsin("status", "--check", port=late_service.port)
         shown = tocsin("status", port=late_service.port)
 
-    problem = "sweep is overdue with no complete run for 31m at a cadence of 15 minutes"
+    problem = "Swap sweep overdue, no complete run for 31m (every 15m); next run "
     assert (fine.returncode, fine.stdout.splitlines()[0]) == (0, "Ready")
-    assert (late.returncode, late.stdout.splitlines()[0]) == (1, f"Not ready (overdue): {problem}")
+    assert (late.returncode, late.stdout.startswith(f"Not ready (overdue): {problem}")) == (1, True)
     assert (shown.returncode, shown.stdout.splitlines()[0]) == (0, late.stdout.splitlines()[0])
 
 

@@ -1,16 +1,20 @@
-"""Files that are deleted or replaced under the running process: it reports them, and acknowledges nothing more."""
+"""Files that are deleted or replaced under the running process, and a full disk: nothing more is acknowledged."""
 
 import json
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast_testing.linux import mount_namespace
 from support.processes import ADMIN_KEY, ServiceProcess, ask, running, until
 from support.simulator_process import running_simulator
+from support.tocsin_command import TOCSIN, tocsin
 
 pytestmark = pytest.mark.slow
 
@@ -109,3 +113,26 @@ def test_a_deleted_lock_file_is_reported(tmp_path: Path, upstreams: dict[str, st
         assert "Restart the program" in reason
         assert (second, "is in use by another process" in sentence) == (1, True)
         assert ask(admin, body={}, headers={"X-Admin-Key": ADMIN_KEY})[0] == 200
+
+
+def test_the_status_says_that_the_disk_is_full(tmp_path: Path, upstreams: dict[str, str]) -> None:
+    """The cause comes first, although the object cannot answer; with free space, everything continues."""
+    mount = 'mount -t tmpfs -o size=16m none "$TOCSIN_DATA_DIR"; exec "$@"'
+    namespace = mount_namespace(mount, TOCSIN_DATA_DIR=str(tmp_path))
+    command = [*namespace, "sh", "-ec", mount, "sh", str(TOCSIN), "serve"]
+    with running(ServiceProcess(tmp_path, command=command, **upstreams)) as service:
+        until(lambda: ask(f"{service.url}/readyz")[0] == 200)
+        port = urlsplit(service.url).port or 0
+        filler = Path(f"/proc/{service.pid}/root{tmp_path}/filler")
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        until(lambda: not_ready(service, "the store cannot be written"))
+        full = tocsin("status", port=port, ADMIN_KEY=ADMIN_KEY)
+        filler.unlink()
+        until(lambda: ask(f"{service.url}/readyz")[0] == 200)
+        free = tocsin("status", port=port, ADMIN_KEY=ADMIN_KEY)
+
+    assert full.stdout.startswith("Not ready (broken): the store cannot be written: KV.put: database or disk is full")
+    assert (full.returncode, full.stderr) == (1, "The scheduler did not answer: try again soon.\n")
+    assert (free.returncode, free.stdout[:5]) == (0, "Ready")
