@@ -247,7 +247,7 @@ def board(board: Board) -> Iterable[RenderableType]:
     yield table
     prices = "the end of the competition" if board.final else "now"
     yield (
-        f"P&L is at the prices of {prices}, and P&L % is percent of the capital used;"
+        f"P&L is at the prices of {prices}, and P&L % is a percentage of the capital used;"
         " at trade values each swap at the prices of its own time."
     )
     thin = sorted({token for row in board.rows for token in row.thin_tokens})
