@@ -74,7 +74,7 @@ def status(status: Status, health: Health) -> Iterable[RenderableType]:
             name,
             _state(task),
             shown_ago(task.last_success_at, now),
-            _next(task, status.next_run_after.get(name), now),
+            shown_until(task.next_due_at, now),  # a back-off is in it
             short_duration(task.effective_cadence_ms),
             str(status.consecutive_failures.get(name, 0)),
             escape(str(task.last_error or "")),
@@ -497,11 +497,6 @@ def _state(task: TaskStatus) -> str:
         running = f"running {task.running.done}/{task.running.total}"
         return f"[cyan]{running}[/]" if is_well else f"[{color}]{task.condition}, {running}[/]"
     return f"[{color}]{task.condition}[/]"
-
-
-def _next(task: TaskStatus, not_before: int | None, now: int) -> str:
-    due = shown_until(task.next_due_at, now)
-    return f"{due}, not before {shown_until(not_before, now)}" if (not_before or 0) > now else due
 
 
 def _counters(result: FreeForm) -> str:

@@ -80,10 +80,10 @@ function cadenceOf({ cadenceMs, effectiveCadenceMs }, stretched) {
 	return `${words(effectiveCadenceMs)} instead of ${words(cadenceMs)}`;
 }
 
-/** Why it is held back, what went wrong, why it is slower. */
+/** What went wrong and when it runs next, or why it is held back; why it is slower. */
 function whyOf(task, heldUntil, stretched) {
 	const reasons = [];
-	if (heldUntil) reasons.push(`Held back until ${clock(heldUntil)}`);
+	if (task.condition === "ok" && heldUntil) reasons.push(`Held back until ${clock(heldUntil)}`);
 	if (task.condition !== "ok") reasons.push(task.sentence);
 	else if (task.lastError) reasons.push(`${task.lastError.class}: ${task.lastError.message}`);
 	if (stretched) reasons.push(`Cadence ${task.cadenceReason}`);
