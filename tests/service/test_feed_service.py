@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import chain_of
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from support.whole_service import SWEEP_ALONE, SWEEP_S, Service, Spy, Throttle, service
+from support.whole_service import SWEEP_S, Service, Spy, Throttle, clock_of, service
 from tocsin.fetch import FetchResponse
-from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.swaps.feed import ASK_AGAIN_MS
 from tocsin.swaps.position import list_ages
@@ -38,11 +36,6 @@ def busy(*, swaps: float = 60, network: float = 600) -> Simulator:
     return simulator
 
 
-def clock_of(simulator: Simulator) -> VirtualClock:
-    assert isinstance(simulator.clock, VirtualClock)
-    return simulator.clock
-
-
 async def lateness(made: Service) -> list[float]:
     """Return the seconds from the block of each swap until it was recorded, the longest last."""
     rows = (await made.db.prepare("SELECT txid, recorded_at FROM swaps").all()).results
@@ -53,7 +46,7 @@ async def lateness(made: Service) -> list[float]:
 
 async def feed_result(made: Service) -> FreeForm:
     """Return the result of the feed's last run from the status."""
-    result = (await made.scheduler.client().status()).last_result["feed"]
+    result = (await made.client().status()).last_result["feed"]
     assert result is not None
     return result
 
@@ -230,13 +223,12 @@ async def test_a_list_that_fails_while_the_other_way_is_used_makes_nothing_late(
 async def test_one_contract_whose_list_always_fails_leaves_the_others_their_turns(tmp_path: Path) -> None:
     """For more than a day: the proof of 39 contracts goes on, and sweeps without anything to read are complete."""
     simulator = chain_of(3)
-    rarely = Settings(feed_cadence=216_000, tenero_cadence=6 * HOUR_S * 1000)
-    async with service(tmp_path, simulator, settings=rarely) as made:
+    async with service(tmp_path, simulator, feed_cadence=216_000, tenero_cadence=6 * HOUR_S * 1000) as made:
         await asyncio.sleep(HOUR_S)
-        contract = sorted(made.rules.allowlist.contracts)[7]
+        contract = sorted(made.deps.rules.allowlist.contracts)[7]
         simulator.faults.add(SimulatedFault(kind="status", status=500, path=f"{contract}/transactions"))
         await asyncio.sleep(38 * HOUR_S)
-        ages = await list_ages(made.db, made.rules.allowlist.contracts)
+        ages = await list_ages(made.db, made.deps.rules.allowlist.contracts)
         failed = [run for run in await made.runs("sweep") if run.outcome != "ok"]
 
     oldest, *others = ((name, (simulator.clock.now() - (at or 0)) / 1000) for name, at in ages.items())
@@ -335,8 +327,7 @@ async def test_restarted_every_45_seconds_it_keeps_looking(tmp_path: Path, laten
 @pytest.mark.slow
 async def test_with_a_sweep_more_often_than_looks_it_is_still_relied_on(tmp_path: Path) -> None:
     """Looks are further apart than sweeps, and nothing is wrong."""
-    short = Settings(feed_cadence=60_000, sweep_cadence=20_000, sweep_slice=15_000)
-    async with service(tmp_path, chain_of(3), settings=short) as made:
+    async with service(tmp_path, chain_of(3), feed_cadence=60_000, sweep_cadence=20_000, sweep_slice=15_000) as made:
         await asyncio.sleep(10 * MINUTE_S)
         ways = {run.result["way"] for run in (await made.runs("sweep"))[1:]}
 
@@ -350,7 +341,7 @@ async def test_paused_and_resumed_it_reads_what_was_mined_meanwhile(tmp_path: Pa
     spy = Spy(SimulatedFetch(simulator), clock_of(simulator))
     async with service(tmp_path, simulator, fetch=spy) as made:
         await asyncio.sleep(BEGUN_S)
-        client = made.scheduler.client()
+        client = made.client()
         await client.pause_until(simulator.clock.now() + 2 * HOUR_S * 1000)
         spy.calls.clear()
         await asyncio.sleep(HOUR_S)
@@ -397,7 +388,7 @@ async def test_feed_and_sweep_in_the_same_alarm_verify_each_transaction_once(tmp
 async def test_a_feed_that_is_switched_on_later_follows_the_list_from_its_first_look_on(tmp_path: Path) -> None:
     """The sweep alone has left no state of it: the first sweep after the first look reads every contract once."""
     simulator = busy()
-    async with service(tmp_path, simulator, settings=SWEEP_ALONE):
+    async with service(tmp_path, simulator, feed_enabled=False):
         await asyncio.sleep(BEGUN_S)
     await asyncio.sleep(10 * MINUTE_S)
     async with service(tmp_path, simulator) as made:

@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from support.competition import chain_of
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from support.whole_service import PRICES_S, SWEEP_S, Spy, service
+from support.whole_service import PRICES_S, SWEEP_S, Spy, clock_of, service
 from tocsin.prices.store import get_cached_token_prices
 from tocsin.scheduler.health import health_of
 from tocsin.scheduler.watch import HealthWatch
-from tocsin.settings import Settings
 
 
 @pytest.mark.slow
@@ -53,7 +51,7 @@ async def test_5_prices_that_no_longer_come_are_told_within_a_cadence(tmp_path: 
             await asyncio.sleep(10)
         told_s = await made.until_not_ready(PRICES_S)
         kept = await get_cached_token_prices(made.kv, ["stx"])
-        sweep = (await made.scheduler.client().status()).tasks["sweep"]
+        sweep = (await made.client().status()).tasks["sweep"]
         made.simulator.faults.clear()
         ready_s = await made.until_ready(PRICES_S)
 
@@ -65,7 +63,7 @@ async def test_5_prices_that_no_longer_come_are_told_within_a_cadence(tmp_path: 
 
 async def test_6_a_task_that_is_switched_off_is_told_at_once(tmp_path: Path) -> None:
     """A flag was missing in the live deployment, and prices were skipped for six days."""
-    async with service(tmp_path, settings=Settings(tenero_enabled=False)) as made:
+    async with service(tmp_path, tenero_enabled=False) as made:
         health = await made.health()
         await made.until_not_ready(60)
 
@@ -82,8 +80,8 @@ async def test_8_an_object_whose_storage_was_wiped_goes_on(tmp_path: Path) -> No
     with closing(sqlite3.connect(tmp_path / "objects.sqlite")) as objects, objects:
         objects.executescript("DELETE FROM entries; DELETE FROM alarms")
     async with service(tmp_path, simulator, arm=False) as made:
-        clock = made.scheduler.clock
-        watch = HealthWatch(made.scheduler.client, made.kv, clock)
+        clock = made.clock
+        watch = HealthWatch(made.client, made.kv, clock)
         await watch.check()
         told = health_of(await watch.snapshot(), clock.now())
         await asyncio.sleep(60)
@@ -98,8 +96,7 @@ async def test_8_an_object_whose_storage_was_wiped_goes_on(tmp_path: Path) -> No
 async def test_10_an_upstream_that_treats_us_as_anonymous_and_limits_us_freezes_nothing_else(tmp_path: Path) -> None:
     """Every tick died after five retries of a hundred calls. Here a run makes few calls, ends, and reports why."""
     simulator = chain_of(100)
-    clock = simulator.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(simulator)
     spy = Spy(SimulatedFetch(simulator), clock)
     async with service(tmp_path, simulator, fetch=spy) as made:
         await asyncio.sleep(60)
@@ -139,10 +136,10 @@ async def test_14_an_alarm_that_does_not_ring_is_told_within_a_cadence(tmp_path:
     """The trigger stopped firing after a deployment of the site."""
     async with service(tmp_path) as made:
         await asyncio.sleep(70)
-        made.scheduler.clock.close()  # nothing rings any more
-        due_at = (await made.scheduler.client().status()).next_alarm_at
+        clock_of(made.simulator).close()  # nothing rings any more
+        due_at = (await made.client().status()).next_alarm_at
         assert due_at is not None
-        await asyncio.sleep((due_at - made.scheduler.clock.now()) / 1000)
+        await asyncio.sleep((due_at - made.clock.now()) / 1000)
         told_s = await made.until_not_ready(PRICES_S, alerted=False)  # heartbeats end instead
         reason = (await made.health()).reasons[0]
 

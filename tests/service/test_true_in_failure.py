@@ -5,15 +5,14 @@ The time until `/readyz` and the webhook report it is counted from the first run
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast.testing.virtual_time import VirtualClock
 from stacks_simulator.faults import SimulatedFault
 from support.competition import chain_of
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from support.whole_service import PRICES_S, SWEEP_ALONE, SWEEP_S, Spy, Throttle, service
-from tocsin.settings import Settings
+from support.whole_service import PRICES_S, SWEEP_S, Spy, Throttle, clock_of, service
 from tocsin.swaps.position import list_ages
 from tocsin.upstream.budget import Quota
 
@@ -21,18 +20,18 @@ from tocsin.upstream.budget import Quota
 @pytest.mark.slow
 async def test_a_sweep_of_which_every_call_is_limited_is_not_a_success(tmp_path: Path) -> None:
     """The silent rate limit: no run is ok, none renews the last success, and readiness shows it within a cadence."""
-    async with service(tmp_path, settings=SWEEP_ALONE) as made:
+    async with service(tmp_path, feed_enabled=False) as made:
         await asyncio.sleep(60)
-        complete_at = (await made.scheduler.client().status()).tasks["sweep"].last_success_at
+        complete_at = (await made.client().status()).tasks["sweep"].last_success_at
         made.simulator.faults.add(SimulatedFault(kind="limited", upstream="hiro", retry_after=2))
         made.simulator.chain.burst(made.simulator.chain.wallets[0], 11)
         made.simulator.chain.mine()
-        await asyncio.sleep(SWEEP_S)
+        await asyncio.sleep(SWEEP_S + 30)  # the run ends when its upstream asks it to wait for longer than a minute
         first = await made.health()
         told_s = await made.until_not_ready(SWEEP_S)
         reason = (await made.health()).reasons[0]
         await asyncio.sleep(4 * SWEEP_S)
-        during, status = (await made.runs("sweep"))[1:], await made.scheduler.client().status()
+        during, status = (await made.runs("sweep"))[1:], await made.client().status()
         made.simulator.faults.clear()
         ready_s = await made.until_ready(SWEEP_S)
         missing = await made.missing()
@@ -55,10 +54,9 @@ async def test_a_throttled_sweep_makes_progress_and_says_that_it_is_not_complete
 ) -> None:
     """Fifteen calls per cadence for 40 lists: every swap is stored within seven cadences, and no run is ok."""
     simulator = chain_of(3)
-    clock = simulator.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(simulator)
     throttle = Throttle(SimulatedFetch(simulator), clock, calls, window_s)
-    async with service(tmp_path, simulator, fetch=throttle, settings=SWEEP_ALONE) as made:
+    async with service(tmp_path, simulator, fetch=throttle, feed_enabled=False) as made:
         chain = simulator.chain
         for _ in range(10):
             for wallet in chain.wallets:
@@ -69,7 +67,7 @@ async def test_a_throttled_sweep_makes_progress_and_says_that_it_is_not_complete
             await asyncio.sleep(SWEEP_S)
             missing.append(await made.missing())
         runs, health = await made.runs("sweep"), await made.health()
-        ages = await list_ages(made.db, made.rules.allowlist.contracts)
+        ages = await list_ages(made.db, made.deps.rules.allowlist.contracts)
 
     assert None not in ages.values()  # wallets' lists show these swaps too: the contracts' must have had their turn
     assert missing[1] < 30  # the second run records what the first one found
@@ -85,8 +83,7 @@ async def test_restarted_over_and_over_it_spends_what_it_may_and_no_more(
 ) -> None:
     """Some fifty restarts or more: no window is exceeded, and at least 80 % of the affordable calls are made."""
     simulator = chain_of(400)
-    clock = simulator.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(simulator)
     spy = Spy(SimulatedFetch(simulator, latency_s=0.06), clock)
     quotas = {"hiro": Quota(second=3, minute=6, is_cap=True)}  # five a minute are for tasks
     for _ in range(minutes * 60 // every_s):
@@ -103,8 +100,7 @@ async def test_restarted_over_and_over_it_spends_what_it_may_and_no_more(
 async def test_a_refresh_sends_one_call_through_a_closed_limiter_and_success_opens_it(tmp_path: Path) -> None:
     """One 429 with a wrong Retry-After must not keep an operator from trying."""
     simulator = chain_of(3)
-    clock = simulator.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(simulator)
     spy = Spy(SimulatedFetch(simulator), clock)
     async with service(tmp_path, simulator, fetch=spy) as made:
         await asyncio.sleep(60)
@@ -112,12 +108,12 @@ async def test_a_refresh_sends_one_call_through_a_closed_limiter_and_success_ope
         simulator.faults.add(fault)
         await asyncio.sleep(SWEEP_S)
         spy.calls.clear()
-        limited = await made.scheduler.client().refresh("sweep")
+        limited = await made.client().refresh("sweep")
         probes = len(spy.of(HIRO_URL))
-        closed_until = (await made.scheduler.client().status()).budgets["hiro"].closed_until
+        closed_until = (await made.client().status()).budgets["hiro"].closed_until
         simulator.faults.clear()
-        opened = await made.scheduler.client().refresh("sweep")
-        status = await made.scheduler.client().status()
+        opened = await made.client().refresh("sweep")
+        status = await made.client().status()
 
     assert (limited.run.outcome, probes) == ("limited", 1)
     assert closed_until is not None
@@ -130,13 +126,13 @@ async def test_a_refresh_sends_one_call_through_a_closed_limiter_and_success_ope
 async def test_a_clock_that_is_set_back_moves_no_back_off_and_hides_no_failure(tmp_path: Path) -> None:
     """Half a minute stays half a minute, and a success does not become younger."""
     async with service(tmp_path) as made:
-        clock = made.scheduler.clock
+        clock = clock_of(made.simulator)
         await asyncio.sleep(10)
         made.simulator.faults.add(SimulatedFault(kind="limited", upstream="tenero", retry_after=400))
         await asyncio.sleep(PRICES_S)
-        held_ms = ((await made.scheduler.client().status()).next_run_after["tenero"] or 0) - clock.now()
+        held_ms = ((await made.client().status()).next_run_after["tenero"] or 0) - clock.now()
         clock.jump(-5 * 3_600_000)
-        status = await made.scheduler.client().status()
+        status = await made.client().status()
         still_held_ms = (status.next_run_after["tenero"] or 0) - clock.now()
         last_success_at = status.tasks["tenero"].last_success_at
         told_s = await made.until_not_ready(2 * PRICES_S)
@@ -154,8 +150,7 @@ async def test_a_clock_that_is_set_back_moves_no_back_off_and_hides_no_failure(t
 async def test_a_call_without_events_is_asked_for_again(tmp_path: Path) -> None:
     """An index that lags shows a swap without its transfers: unknown, not refused."""
     simulator = chain_of(3)
-    clock = simulator.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(simulator)
     spy = Spy(SimulatedFetch(simulator), clock)
     async with service(tmp_path, simulator, fetch=spy) as made:
         await asyncio.sleep(60)
@@ -176,11 +171,10 @@ async def test_a_call_without_events_is_asked_for_again(tmp_path: Path) -> None:
 async def test_a_refusal_that_rests_on_a_wrong_answer_is_looked_at_again_within_a_day(tmp_path: Path) -> None:
     """Hidden for hours, it is refused. A day later it is verified again."""
     simulator = chain_of(3)
-    clock = simulator.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(simulator)
     spy = Spy(SimulatedFetch(simulator), clock, events_hidden=True)
-    rarely = Settings(tenero_cadence=6 * 3_600_000, feed_cadence=SWEEP_S * 1000)  # neither matters here
-    async with service(tmp_path, simulator, fetch=spy, settings=rarely) as made:
+    rarely: dict[str, Any] = {"tenero_cadence": 6 * 3_600_000, "feed_cadence": SWEEP_S * 1000}  # neither matters here
+    async with service(tmp_path, simulator, fetch=spy, **rarely) as made:
         await asyncio.sleep(60)
         simulator.chain.burst(simulator.chain.wallets[0], 3)
         simulator.chain.mine()
@@ -196,15 +190,15 @@ async def test_a_refusal_that_rests_on_a_wrong_answer_is_looked_at_again_within_
 @pytest.mark.slow
 async def test_one_list_that_fails_for_ever_is_told_with_its_age(tmp_path: Path) -> None:
     """39 of 40 is not everything: the run is partial, and the list is the oldest one in the status."""
-    async with service(tmp_path, settings=SWEEP_ALONE) as made:
+    async with service(tmp_path, feed_enabled=False) as made:
         await asyncio.sleep(60)
-        contract = sorted(made.rules.allowlist.contracts)[7]
+        contract = sorted(made.deps.rules.allowlist.contracts)[7]
         made.simulator.faults.add(SimulatedFault(kind="status", status=500, path=f"{contract}/transactions"))
-        await asyncio.sleep(SWEEP_S)
+        await asyncio.sleep(SWEEP_S + 30)  # the run ends when its upstream asks it to wait for longer than a minute
         first = await made.health()
         told_s = await made.until_not_ready(SWEEP_S)
         runs = await made.runs("sweep")
-        oldest = next(iter((await list_ages(made.db, made.rules.allowlist.contracts)).items()))
+        oldest = next(iter((await list_ages(made.db, made.deps.rules.allowlist.contracts)).items()))
 
     assert (first.ready, first.state) == (True, "partial")
     assert told_s <= SWEEP_S
@@ -221,11 +215,11 @@ async def test_a_permit_that_our_own_budget_refuses_is_not_a_failure(tmp_path: P
     small, large = Quota(minute=10, month=20), Quota(minute=100, month=50_000)
     async with service(tmp_path, simulator, quotas={"tenero": small}) as made:
         await asyncio.sleep(30)
-        results = [await made.scheduler.client().refresh("tenero") for _ in range(13)]
-        status, health = await made.scheduler.client().status(), await made.health()
+        results = [await made.client().refresh("tenero") for _ in range(13)]
+        status, health = await made.client().status(), await made.health()
     async with service(tmp_path, simulator, quotas={"tenero": large}) as made:
         await asyncio.sleep(1)
-        cleared = await made.scheduler.client().status()
+        cleared = await made.client().status()
 
     refused = [result.run for result in results if result.run.outcome == "limited"]
     assert len(refused) >= 10

@@ -9,13 +9,12 @@ from typing import Any
 from holdfast.types import JSON
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
-from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import TRADED_TOKENS
 from stacks_simulator.wallets import Wallet
 from support.asgi import Answer
 from support.competition import ROOMY, World, chain_of, open_world
 from support.statuses import HEALTHY
-from support.world import CHAINHOOK_SECRET, JSON_TYPE, Tocsin, tocsin_in
+from support.world import CHAINHOOK_SECRET, JSON_TYPE, Tocsin, settings_of, tocsin_in
 from tocsin.board.publish import publish_board
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.scheduler.client import SchedulerClient
@@ -86,34 +85,28 @@ async def healthy() -> HealthSnapshot:
     return HEALTHY
 
 
-def settings_of(simulator: Simulator, plan: Quota = ROOMY) -> dict[str, Any]:
-    """The campaign of the chain, no floors, and these calls to Hiro."""
-    return {
-        "competition_start": simulator.chain.campaign.start_s,
-        "competition_end": simulator.chain.campaign.end_s,
-        "min_liquidity_usd": 0,
-        "min_day_volume_usd": 0,
-        "hiro_plan_second": plan.second,
-        "hiro_plan_minute": plan.minute,
-        "hiro_plan_month": plan.month,
-        "hiro_plan_cap": plan.is_cap,
-    }
-
-
 @asynccontextmanager
 async def competition_site(directory: Path, wallets: int = 3, plan: Quota = ROOMY) -> AsyncIterator[CompetitionSite]:
     """Open a healthy site with eligible agents on a quiet chain, and prices of all traded tokens."""
     simulator = chain_of(wallets)
     async with (
         open_world(directory, simulator, plan=plan) as world,
-        tocsin_in(directory, simulator=simulator, db=world.db, log=world.log, **settings_of(simulator, plan)) as made,
+        tocsin_in(
+            directory,
+            simulator=simulator,
+            db=world.db,
+            log=world.log,
+            **settings_of(simulator, plan),
+            min_liquidity_usd=0,
+            min_day_volume_usd=0,
+        ) as made,
     ):
         for token in TRADED_TOKENS:
             await put_token_price(made.kv, token.id, CachedPrice(token.base_price, token.decimals, world.clock.now()))
         asked: list[tuple[str, Any]] = []
         stub = made.built.platform.stub
         made.with_deps(health=healthy, posts_per_minute_max=10_000, scheduler=lambda: NotingClient(stub("v1"), asked))
-        yield CompetitionSite(made.built, made.db, made.kv, made.clock, made.log, simulator, made.runtime, world, asked)
+        yield made.extended(CompetitionSite, world=world, asked=asked)
 
 
 def push_2(apply: Iterable[ChainTransaction] = (), rollback: Iterable[ChainTransaction] = ()) -> Any:

@@ -9,35 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.testing.virtual_time import VirtualClock
-from holdfast.types import KV, Database
-from holdfast_testing.stores import open_kv
 from stacks_simulator.simulator import Simulator
-from support.competition import as_rows, chain_of, register
+from support.competition import ROOMY, as_rows, chain_of, register
 from support.local_store import open_competition
-from support.scheduler import Scheduler, scheduler
-from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from support.simulated_fetch import HIRO_URL, SimulatedFetch
+from support.world import Tocsin, settings_of, tocsin_in
 from tocsin.fetch import Fetch, FetchResponse
-from tocsin.prices.refresh import refresh_prices_task
-from tocsin.rounds.actions import round_jobs
-from tocsin.rounds.task import feed_runs, rounds_task
-from tocsin.scheduler.config import AlertTarget
 from tocsin.scheduler.health import HealthSnapshot, health_of
 from tocsin.scheduler.types import Health, RunFilter, RunRecord
-from tocsin.settings import Settings
-from tocsin.swaps.feed import follow_network_tasks
-from tocsin.swaps.rules import Rules, built_in
-from tocsin.swaps.submit import competition_jobs
-from tocsin.swaps.sweep import sweep_task
 from tocsin.upstream.budget import Quota
-from tocsin.upstream.hiro import hiro_upstream
-from tocsin.upstream.tenero import tenero_upstream
 
 SWEEP_S = 900
 PRICES_S = 300
 ALERT_URL = "https://alerts.test/hook"
 EVENTS = {True: "ready", False: "not_ready"}
-SWEEP_ALONE = Settings(feed_enabled=False)
-ROOMY = Quota(second=10_000, minute=100_000, month=10_000_000)
+
+
+def clock_of(simulator: Simulator) -> VirtualClock:
+    clock = simulator.clock
+    assert isinstance(clock, VirtualClock)
+    return clock
 
 
 @dataclass
@@ -102,23 +93,18 @@ class Webhook:
 
 
 @dataclass
-class Service:
+class Service(Tocsin):
     """One process of the service."""
 
-    scheduler: Scheduler
-    db: Database
-    kv: KV
-    simulator: Simulator
-    rules: Rules
     webhook: Webhook
 
     async def health(self) -> Health:
-        status = await self.scheduler.client().status()
-        return health_of(HealthSnapshot(0.0, None, status), self.scheduler.clock.now())
+        status = await self.client().status()
+        return health_of(HealthSnapshot(0.0, None, status), self.clock.now())
 
     async def runs(self, task: str) -> list[RunRecord]:
         """Return the runs that ended, oldest first."""
-        runs = (await self.scheduler.client().runs(RunFilter(task, 500))).runs
+        runs = (await self.client().runs(RunFilter(task, 500))).runs
         return [run for run in reversed(runs) if run.outcome != "running"]
 
     async def missing(self) -> int:
@@ -150,39 +136,27 @@ async def service(
     simulator: Simulator | None = None,
     *,
     fetch: Fetch | None = None,
-    settings: Settings | None = None,
     quotas: Mapping[str, Quota] | None = None,
     wallets: int = 3,
     arm: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[Service]:
-    """Open one process; open it again with the same simulator for the next. `SWEEP_ALONE` leaves the feed out."""
-    simulator = simulator or chain_of(wallets)
-    clock = simulator.clock
-    assert isinstance(clock, VirtualClock)
-    settings, quotas = settings or Settings(), quotas or {}
-    campaign = simulator.chain.campaign
-    rules = Rules(built_in(), campaign.start_s, campaign.end_s)
-    upstreams = {
-        "hiro": hiro_upstream(HIRO_URL, "key", quotas.get("hiro", ROOMY)),
-        "tenero": tenero_upstream(TENERO_URL, "key", quotas.get("tenero", ROOMY)),
-    }
+    """Open one process; open it again with the same simulator for the next. `settings` are those of `tocsin_in`."""
+    simulator, quotas = simulator or chain_of(wallets), quotas or {}
+    tenero = quotas.get("tenero", ROOMY)
     webhook = Webhook(fetch or SimulatedFetch(simulator))
-    async with open_competition(directory) as db, open_kv(directory, clock) as kv:
+    usual = {
+        **settings_of(simulator, quotas.get("hiro", ROOMY)),
+        "hiro_api_key": "key",
+        "tenero_plan_minute": tenero.minute,
+        "tenero_plan_month": tenero.month,
+        "tenero_plan_cap": tenero.is_cap,
+        "alert_url": ALERT_URL,
+    }
+    async with open_competition(directory) as db:
         if not (await db.prepare("SELECT 1 FROM agents LIMIT 1").all()).results:
             await register(db, simulator.chain.wallets)
-        async with scheduler(
-            directory,
-            refresh_prices_task(settings),
-            *follow_network_tasks(settings, rules),
-            sweep_task(settings, rules),
-            rounds_task(settings, rules),
-            clock=clock,
-            fetch=webhook,
-            upstreams=upstreams,
-            request_jobs={**competition_jobs(rules), **round_jobs(rules, feed_runs=feed_runs(settings))},
-            db=db,
-            kv=kv,
-            arm=arm,
-            alert_target=AlertTarget(ALERT_URL),
+        async with tocsin_in(
+            directory, simulator=simulator, fetch=lambda _: webhook, db=db, arm=arm, **{**usual, **settings}
         ) as made:
-            yield Service(made, db, kv, simulator, rules, webhook)
+            yield made.extended(Service, webhook=webhook)

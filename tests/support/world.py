@@ -6,10 +6,10 @@ What a test cannot reach with settings and a platform, it changes with `with_dep
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 
@@ -33,9 +33,12 @@ from tocsin.fetch import Fetch
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import AccessKey, Role, Settings
+from tocsin.upstream.budget import Quota
 from tocsin.web.app import create_app
 from tocsin.web.deps import WebDeps, keys_of
 from tocsin.web.pages import page_routes
+
+T = TypeVar("T")
 
 ADMIN_KEY = "adm1n-k3y-of-a-test"
 CRON_SECRET = "cr0n-s3cret-of-a-test"
@@ -119,6 +122,10 @@ class Tocsin:
         self.app = create_app(self.deps, page_routes())
         return self.app
 
+    def extended(self, made: Callable[..., T], **more: Any) -> T:
+        """Return the same Tocsin as a subclass that has these fields too."""
+        return made(**{each.name: getattr(self, each.name) for each in fields(Tocsin)}, **more)
+
     def client(self) -> SchedulerClient:
         return self.built.scheduler()
 
@@ -151,6 +158,18 @@ class Tocsin:
 
     async def submit(self, txid: str) -> Answer:
         return await self.post("/api/competition/trades", {"txid": txid})
+
+
+def settings_of(simulator: Simulator, plan: Quota) -> dict[str, Any]:
+    """The campaign of the chain, and these calls to Hiro."""
+    return {
+        "competition_start": simulator.chain.campaign.start_s,
+        "competition_end": simulator.chain.campaign.end_s,
+        "hiro_plan_second": plan.second,
+        "hiro_plan_minute": plan.minute,
+        "hiro_plan_month": plan.month,
+        "hiro_plan_cap": plan.is_cap,
+    }
 
 
 @asynccontextmanager

@@ -44,7 +44,7 @@ async def site(directory: Path) -> AsyncIterator[RoundSite]:
         tocsin_in(directory, clock=world.clock, db=world.db, log=world.log, **OF_ROUND) as made,
     ):
         made.with_deps(health=healthy, posts_per_minute_max=10_000)
-        yield RoundSite(made.built, made.db, made.kv, made.clock, made.log, made.simulator, made.runtime, world)
+        yield made.extended(RoundSite, world=world)
 
 
 async def test_only_rounds_with_a_result_are_listed(tmp_path: Path) -> None:
