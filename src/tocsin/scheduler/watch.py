@@ -97,7 +97,8 @@ class HealthWatch:
         try:
             await self._kv.put(WRITE_KEY, str(self._clock.now()))
         except StoreError as error:
-            self._store_error, self._must_arm = str(error), True
+            cause, _, _advice = str(error).partition("; ")
+            self._store_error, self._must_arm = cause, True
             return
         self._store_error, self._wrote_at = None, now
         if self._must_arm:
