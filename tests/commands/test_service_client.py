@@ -1,12 +1,17 @@
 """The client of the running service: where it is, over TLS, to whom a key is sent, and bad answers."""
 
+import http.client
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -14,7 +19,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
-from support.tls_proxy import Certificate, Proxy, make_certificate, proxied
+from support.missing import OPENSSL, require
+from support.patience import PATIENCE_S
 from support.web_thread import Running
 from support.world import ADMIN_KEY
 from tocsin.cli import main
@@ -25,6 +31,89 @@ from tocsin.commands.refresh import refresh_with_progress
 from tocsin.errors import RequestRefused, ServiceUnreachable
 from tocsin.settings import Settings, SettingsError, read
 from tocsin.shape import FreeForm
+
+# A proxy with TLS and a path prefix, in front of a service on loopback, with its own CA
+
+
+@dataclass
+class Proxy:
+    """The requests it got: their paths, and whether they carried a key."""
+
+    port: int
+    asked: list[tuple[str, bool]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """For `localhost`, signed by the CA of the file `ca`."""
+
+    ca: Path
+    file: Path
+    key: Path
+
+
+def make_certificate(directory: Path) -> Certificate:
+    require(shutil.which("openssl") is not None, OPENSSL)
+    ca, ca_key, file, key = (directory / name for name in ("ca", "ca.key", "it", "it.key"))
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    # Python 3.13 checks as RFC 5280 demands: a CA must say that it may sign.
+    may_sign = ("-addext", "keyUsage=critical,keyCertSign")
+    name = ("-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE")
+    _openssl(*new, "-subj", "/CN=a CA of a test", *may_sign, "-keyout", ca_key, "-out", ca)
+    signed = ("-CA", ca, "-CAkey", ca_key)
+    _openssl(*new, "-subj", "/CN=localhost", *name, *signed, "-keyout", key, "-out", file)
+    return Certificate(ca, file, key)
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@contextmanager
+def proxied(service_port: int, prefix: str, certificate: Certificate) -> Iterator[Proxy]:
+    """Pass on requests below the prefix, without the prefix. Everything else gets a 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.asked.append((self.path, "X-Admin-Key" in self.headers))
+            if not self.path.startswith(f"{prefix}/"):
+                self.send_error(404)
+                return
+            with closing(http.client.HTTPConnection("127.0.0.1", service_port, timeout=PATIENCE_S)) as service:
+                service.request(self.command, self.path.removeprefix(prefix), headers=dict(self.headers))
+                answer = service.getresponse()
+                body = answer.read()
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.getheader("Content-Type", ""))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815 - the name that http.server calls
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing to stderr."""
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.file, certificate.key)
+    with _Server(("127.0.0.1", 0), Handler) as server:
+        # The handshake happens in the thread of the request: a failed one must not stop the server.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        made = Proxy(server.server_port)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield made
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Ignore errors: some tests make the client abandon the handshake."""
+
+
+# The commands
 
 
 @pytest.fixture(scope="module")

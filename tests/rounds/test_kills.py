@@ -229,9 +229,8 @@ async def everything(data: Path) -> dict[str, list[dict[str, Any]]]:
 
 def killed(data: Path, moment: str, number: int) -> str:
     """Serve until the kill; return the round's status."""
-    command = [sys.executable, "-m", "support.serve_until_killed", moment, str(number)]
-    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
-    service = ServiceProcess(data, command=command, **ALONE, PYTHONPATH=path)
+    command = [sys.executable, str(Path(__file__).with_name("serve_until_killed.py")), moment, str(number)]
+    service = ServiceProcess(data, command=command, **ALONE)
     code, _, error = service.end()
     assert code == -signal.SIGKILL, error
     with closing(sqlite3.connect(data / "db.sqlite")) as connection:

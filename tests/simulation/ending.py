@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from simulation.earlier_service import check_kept_runs
 from simulation.process import SimulatedProcess
-from support.competition import as_rows
-from support.history import summed, sums_of
+from support.competition import as_rows, summed, sums_of
 from tocsin.scheduler.health import health_of
 from tocsin.swaps import store as totals
 

@@ -30,6 +30,7 @@ from tocsin.shape import FreeForm
 from tocsin.stacks import MinedAt, Transaction
 from tocsin.swaps.feed import follow_network_tasks
 from tocsin.swaps.rules import AllowList, Code, Rules, built_in
+from tocsin.swaps.store import amount
 from tocsin.swaps.submit import SubmissionLane, submit
 from tocsin.swaps.sweep import sweep_task
 from tocsin.swaps.types import SubmitAnswer
@@ -314,3 +315,28 @@ async def started(world: World) -> None:
     await feed(world)
     await sweep(world)
     await world.wait(120)
+
+
+def frozen(simulator: Simulator) -> None:
+    """Stop the chain, so that there is one truth to compare with."""
+    simulator.advance()
+    simulator._chain_origin_ms = simulator.chain.now_ms
+    simulator.speed = 0.0
+
+
+def summed(pairs: list[dict[str, Any]]) -> dict[tuple[str, str, str], tuple[int, int, int]]:
+    """The stored totals of each pair, as `sums_of` writes them."""
+    return {
+        (row["sender"], row["token_in"], row["token_out"]): (row["trades"], amount(row, "in"), amount(row, "out"))
+        for row in pairs
+    }
+
+
+def sums_of(truth: list[Any]) -> dict[tuple[str, str, str], tuple[int, int, int]]:
+    """Trades and amounts of each pair."""
+    sums: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+    for swap in truth:
+        key = (swap.sender, swap.token_in, swap.token_out)
+        trades, sum_in, sum_out = sums.get(key, (0, 0, 0))
+        sums[key] = (trades + 1, sum_in + swap.amount_in, sum_out + swap.amount_out)
+    return sums

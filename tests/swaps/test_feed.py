@@ -26,6 +26,7 @@ from support.competition import (
     feed,
     follow,
     followed,
+    frozen,
     listing,
     number,
     open_world,
@@ -35,7 +36,6 @@ from support.competition import (
     trading,
     transaction,
 )
-from support.history import frozen
 from support.simulated_fetch import SimulatedFetch
 from support.whole_service import Throttle
 from tocsin.errors import RunStopped

@@ -13,9 +13,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -23,19 +25,103 @@ from holdfast.local import object_store
 from holdfast.local.live_object import LiveObject
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import DurableObject
-from holdfast_testing.linearizability import Operation, check_history
 from holdfast_testing.objects import Objects
 from holdfast_testing.registers import (
     CALLERS,
     EMPTY,
     HistoryRecorder,
     Numbers,
+    Operation,
     Registers,
     apply_to_registers,
     use_registers,
 )
 
 TESTS = Path(__file__).parent
+
+S = TypeVar("S", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearizabilityVerdict:
+    """`order` explains the history, or is the longest one found; `unplaced` are the operations that did not fit."""
+
+    linearizable: bool
+    order: tuple[Operation, ...]
+    unplaced: tuple[Operation, ...]
+
+    def __str__(self) -> str:
+        placed = "\n".join(map(str, self.order[-10:]))
+        return f"after\n{placed}\nnone of these fits:\n" + "\n".join(map(str, self.unplaced[:10]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step(Generic[S]):
+    """The placed operations as a bit set, the resulting state, and the previous step."""
+
+    placed: int
+    state: S
+    last: Operation | None
+    before: "_Step[S] | None"
+
+    def order(self) -> tuple[Operation, ...]:
+        operations, step = [], self
+        while step.before is not None:
+            if step.last is not None:
+                operations.append(step.last)
+            step = step.before
+        return tuple(reversed(operations))
+
+
+def check_history(
+    history: Sequence[Operation], start: S, apply: Callable[[S, Operation], tuple[S, Hashable]]
+) -> LinearizabilityVerdict:
+    """Check a history. `apply` is what a single copy does: from state and operation to next state and result.
+
+    It is linearizable if each operation can be assigned an instant between its call and its end such that all results
+    are those of a single copy that does one operation after the other. An operation whose caller never learned the
+    result, because the process was killed, may have taken effect at any instant until then, or not at all.
+
+    The search is that of Wing and Gong: take any operation that no unplaced one precedes, and backtrack if its result
+    does not fit. As Lowe proposes, failed combinations of placed operations and state are remembered, so that none is
+    tried twice.
+    """
+    operations = sorted(history, key=lambda each: each.called)
+    complete = (1 << len(operations)) - 1
+    todo, seen = [_Step(0, start, None, None)], {(0, start)}
+    furthest = todo[0]
+    while todo:
+        step = todo.pop()
+        if step.placed == complete:
+            return LinearizabilityVerdict(True, step.order(), ())
+        if step.placed.bit_count() > furthest.placed.bit_count():
+            furthest = step
+        for following in _following(operations, step, apply):
+            if (following.placed, following.state) not in seen:
+                seen.add((following.placed, following.state))
+                todo.append(following)
+    unplaced = [each for number, each in enumerate(operations) if not furthest.placed >> number & 1]
+    return LinearizabilityVerdict(False, furthest.order(), tuple(unplaced))
+
+
+def _following(
+    operations: Sequence[Operation], step: _Step[S], apply: Callable[[S, Operation], tuple[S, Hashable]]
+) -> list[_Step[S]]:
+    """Return all possible next steps: no unplaced operation may have ended before the call of the next one."""
+    steps: list[_Step[S]] = []
+    first_end = min(each.ended for number, each in enumerate(operations) if not step.placed >> number & 1)
+    for number, operation in enumerate(operations):
+        if operation.called > first_end:
+            break
+        if step.placed >> number & 1:
+            continue
+        placed = step.placed | 1 << number
+        if not operation.known:
+            steps.append(_Step(placed, step.state, None, step))  # it did not take effect
+        state, result = apply(step.state, operation)
+        if not operation.known or result == operation.result:
+            steps.append(_Step(placed, state, operation, step))
+    return steps
 
 
 def op(name: str, *arguments: Any, at: tuple[int, int], result: Any = None, known: bool = True) -> Operation:

@@ -19,7 +19,6 @@ from holdfast.local.clock import SystemClock
 from holdfast.local.runtime import Runtime
 from holdfast.types import DurableObject
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.linearizability import Operation
 from holdfast_testing.stores import make_objects_file
 
 KEYS = ("a", "b")
@@ -27,6 +26,25 @@ CALLERS = 4
 
 Registered: TypeAlias = tuple[tuple[str, int], ...]  # of the keys that have a value, in order
 EMPTY: Registered = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation. `called` and `ended` are positions in one order of all calls and ends.
+
+    If the result is not `known`, `ended` is the latest time at which the operation can have taken effect.
+    """
+
+    name: str
+    arguments: tuple[Hashable, ...]
+    called: int
+    ended: int
+    result: Hashable = None
+    known: bool = True
+
+    def __str__(self) -> str:
+        shown = repr(self.result) if self.known else "?"
+        return f"{self.called}-{self.ended} {self.name}{self.arguments} -> {shown}"
 
 
 class Registers(DurableObject):

@@ -1,6 +1,6 @@
 """`tocsin serve`, killed with -9 at a commit of a step of a round, right before or right after it.
 
-python -m support.serve_until_killed before|after NUMBER    the NUMBER counts these commits, from 1
+python tests/rounds/serve_until_killed.py before|after NUMBER    the NUMBER counts these commits, from 1
 """
 
 import os
