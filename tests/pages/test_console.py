@@ -45,7 +45,7 @@ def test_the_key_lives_in_this_tab_only(page: Page, server: PagesServer) -> None
     """A reload keeps the console open; the key is in no URL, cookie, lasting storage or other tab."""
     open_console(page, KEY)
     page.reload()
-    expect(verdict(page)).to_have_text("Alive")
+    expect(verdict(page)).to_have_text("Ready")
 
     assert KEY not in page.evaluate("JSON.stringify([localStorage, document.cookie, location.href])")
     assert page.evaluate("document.getElementById('key').value") == ""
@@ -80,17 +80,17 @@ def test_a_key_that_changes_while_the_console_is_open(page: Page, world: World) 
 
 
 def test_alive_with_a_countdown(page: Page, world: World) -> None:
-    """Alive, when it rings next, and each task with cadence, last and next run."""
+    """Ready, when it rings next, and each task with cadence, last and next run."""
     open_console(page, KEY)
 
-    expect(verdict(page)).to_have_text("Alive")
+    expect(verdict(page)).to_have_text("Ready")
     expect(page.locator("#next-alarm")).to_have_text(re.compile(r"^0:\d\d$"))
     card = task_card(page, "Swap sweep")
     expect(card).to_contain_text("every 15 min")
     expect(card).to_contain_text("on time")
     expect(card.locator("[data-part=last]")).to_contain_text("ok in")
     expect(card.locator("[data-part=next]")).to_have_text(re.compile(r"^[67]:\d\d$"))
-    expect(page).to_have_title("Alive · Console · Tocsin")
+    expect(page).to_have_title("Ready · Console · Tocsin")
 
 
 def of_tenero(**fields: Any) -> Change:
@@ -114,11 +114,11 @@ TROUBLES: list[tuple[Change, str, str]] = [
     (of_tenero(enabled=False), "Switched off", "Token prices switched off (TOCSIN_TENERO_ENABLED)"),
     (of_tenero(condition="partial"), "Not complete", "Token prices not complete"),
     (of_tenero(condition="limited"), "Limited", "Token prices limited"),
-    (limited, "Alive", "Limited: the upstream asked us to wait (429)"),
-    (of_tenero(**SLOWER), "Alive", "20 min instead of 5 min"),
-    (of_tenero(cadenceMs=60_000, effectiveCadenceMs=72_888), "Alive", "73 s instead of 60 s"),
-    (of_tenero(missedSlots=1), "Alive", "(1 slot missed in total)"),
-    (of_tenero(**SLOWER), "Alive", "Cadence stretched: 900 of 50000 calls are left"),
+    (limited, "Ready", "Limited: the upstream asked us to wait (429)"),
+    (of_tenero(**SLOWER), "Ready", "20 min instead of 5 min"),
+    (of_tenero(cadenceMs=60_000, effectiveCadenceMs=72_888), "Ready", "73 s instead of 60 s"),
+    (of_tenero(missedSlots=1), "Ready", "(1 slot missed in total)"),
+    (of_tenero(**SLOWER), "Ready", "Cadence stretched: 900 of 50000 calls are left"),
 ]
 
 
@@ -238,7 +238,7 @@ def test_pause_asks_for_a_duration_and_resume_ends_it(page: Page, world: World) 
     page.get_by_role("button", name="Resume").click()
 
     expect(said(page)).to_contain_text("Resumed")
-    expect(verdict(page)).to_have_text("Alive")
+    expect(verdict(page)).to_have_text("Ready")
     assert world.status["pausedUntil"] is None
 
 
@@ -311,7 +311,7 @@ def test_a_lost_connection_is_shown_and_resumed(page: Page, world: World, server
     press(page.locator("#reconnect"))
     page.clock.resume()
 
-    expect(verdict(page)).to_have_text("Alive")
+    expect(verdict(page)).to_have_text("Ready")
     expect(page.locator("#link")).to_have_text("live")
     expect(events(page)).to_have_count(2)
     resumed = [ask["headers"].get("last-event-id") for ask in world.asked(f"{STATUS}/events")]
@@ -328,7 +328,7 @@ def test_reconnects_by_itself(page: Page, server: PagesServer) -> None:
     server.start()
     page.clock.fast_forward(61_000)
 
-    expect(verdict(page)).to_have_text("Alive")
+    expect(verdict(page)).to_have_text("Ready")
     expect(page.locator("#link")).to_have_text("live")
 
 

@@ -164,7 +164,7 @@ def test_a_view_that_cannot_be_loaded_says_why(page: Page, world: World) -> None
     open_view(page, "Refusals")
 
     expect(page.get_by_text("The database is busy.")).to_be_visible()
-    expect(verdict(page)).to_have_text("Alive")
+    expect(verdict(page)).to_have_text("Ready")
 
 
 @pytest.mark.parametrize("name", ["Runs", "Refusals", "Prices", "Rounds", "Audit log"])

@@ -238,7 +238,7 @@ def test_outcomes_in_words(
 @pytest.mark.parametrize(
     ("health", "verdict"),
     [
-        (Health(True, "ready", [], []), ("live", "Alive", "Every task is on time.")),
+        (Health(True, "ready", [], []), ("live", "Ready", "Every task is on time.")),
         (Health(True, "limited", [], ["sweep is limited"]), ("warn", "Limited", "sweep is limited.")),
         (
             Health(False, "broken", ["no alarm is set", "tenero is overdue"], ["sweep is limited"]),

@@ -208,7 +208,7 @@ def test_both_pages_on_a_phone(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
     open_console(page, ADMIN_KEY)
-    expect(verdict(page)).to_have_text("Alive")
+    expect(verdict(page)).to_have_text("Ready")
     assert audit(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
@@ -295,7 +295,7 @@ def test_a_wrong_key_opens_nothing(page: Page) -> None:
 def test_refresh_pause_and_resume_end_to_end(page: Page, service: ServiceProcess) -> None:
     """Every action reaches the scheduler, and the console shows its result."""
     open_console(page, ADMIN_KEY)
-    expect(verdict(page)).to_have_text("Alive")
+    expect(verdict(page)).to_have_text("Ready")
     card = task_card(page, "Token prices")
     card.get_by_role("button", name="Refresh now").click()
     expect(card.get_by_role("status")).to_contain_text(re.compile(r"done in .* \(run \d+\)"))
@@ -310,7 +310,7 @@ def test_refresh_pause_and_resume_end_to_end(page: Page, service: ServiceProcess
     assert service.status()["pausedUntil"] is not None
     page.get_by_role("button", name="Resume").click()
     expect(said(page)).to_contain_text("Resumed")
-    expect(verdict(page)).to_have_text("Alive")
+    expect(verdict(page)).to_have_text("Ready")
     assert service.status()["pausedUntil"] is None
     assert audit(page) == []
 
@@ -331,5 +331,5 @@ def test_the_service_is_killed_and_started_again(browser: Browser, data_dir: Pat
         with running(at_port(port, data_dir, upstreams)):
             press(page.locator("#reconnect"))
             page.clock.resume()
-            expect(verdict(page)).to_have_text("Alive")
+            expect(verdict(page)).to_have_text("Ready")
             expect(page.locator("#link")).to_have_text("live")

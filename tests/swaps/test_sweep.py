@@ -872,14 +872,17 @@ async def test_a_list_that_goes_in_circles_is_left(tmp_path: Path, monkeypatch: 
 
 
 async def test_a_swap_that_needs_another_call_holds_up_no_other(tmp_path: Path) -> None:
-    """Where that call gets no answer, the others of its group are recorded, and it is asked for again later."""
+    """Where that call gets no answer, the others of its group are recorded, and it is asked for again later.
+
+    The run says that it was limited.
+    """
     async with trading(tmp_path, 1) as (world, chain):
         sent = [chain.swap(chain.wallets[0], "multibin") for _ in range(15)]
         chain.mine()
         short = {tx.tx_id for tx in sent if len(tx.events) <= 100}
         assert 0 < len(short) < 15
         world.simulator.faults.add(SimulatedFault(kind="limited", path="balance-changes", retry_after=900))
-        await sweep(world)
+        limited = await sweep(world)
         without = {row["txid"] for row in await world.rows()}
         world.simulator.faults.clear()
         for _ in range(3):
@@ -888,6 +891,8 @@ async def test_a_swap_that_needs_another_call_holds_up_no_other(tmp_path: Path) 
         rows = await world.rows()
 
     assert without == short
+    assert limited.limited_until is not None
+    assert limited.incomplete is not None
     assert rows == as_rows(chain.truth())
 
 

@@ -132,7 +132,7 @@ class UnitPool:
         try:
             return UnitResult(unit, "done", await work(unit))
         except NoAnswer as error:
-            self._note(unit, error)
+            self.note(unit, error)
             return UnitResult(unit, "broken" if isinstance(error.answer, Malformed) else "unanswered")
         except (StoreError, RunStopped, BindingMissing):
             raise
@@ -142,7 +142,8 @@ class UnitPool:
             self._context.logger.exception("sweep.unit_failed", unit=_label(unit), reason=repr(error)[:300])
             return UnitResult(unit, "broken")
 
-    def _note(self, unit: object, error: NoAnswer) -> None:
+    def note(self, unit: object, error: NoAnswer) -> None:
+        """Take note of a call without an answer: it may be a reason to stop."""
         answer = error.answer
         if isinstance(answer, Limited):
             before = self.stop if self.stop and self.stop.limited_until else None
@@ -220,6 +221,8 @@ class QueueVerifier:
             async for result in results:
                 if result.value is not None:
                     self.tally.add(result.value)
+                    if result.value.unanswered is not None:
+                        self._pool.note(result.unit, result.value.unanswered)
                 elif self._pool.stop is None:  # a run that must end leaves the queue unchanged
                     self.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
                     await self._postpone(result.unit, broken=result.end == "broken")

@@ -57,7 +57,7 @@ PUSHED_LOOKS_MAX = 3  # attempts, over a quarter of an hour, at a transaction th
 
 @dataclass(slots=True)
 class Tally:
-    """How many transactions ended in which way."""
+    """How many transactions ended in which way. `unanswered`: why a call that some needed had no answer."""
 
     inserted: int = 0
     already_known: int = 0
@@ -65,6 +65,7 @@ class Tally:
     withdrawn: int = 0
     failed: int = 0
     reasons: Counter[Code] = field(default_factory=Counter)
+    unanswered: NoAnswer | None = None
 
     def add(self, other: "Tally") -> None:
         self.inserted += other.inserted
@@ -73,6 +74,7 @@ class Tally:
         self.withdrawn += other.withdrawn
         self.failed += other.failed
         self.reasons += other.reasons
+        self.unanswered = self.unanswered or other.unanswered
 
     @property
     def verified(self) -> int:
@@ -164,32 +166,35 @@ class Verifier:
                 findings.refusals.append(Refusal(transaction, check.code, check.detail, candidate.source))
             else:
                 findings.undecided.append(candidate)
-        moved, providers = await self._ask_more([found for found, _ in counting], in_parts=in_parts)
+        moved, providers, unanswered = await self._ask_more([found for found, _ in counting], in_parts=in_parts)
         for found, candidate in counting:
             if shows_nothing(found) and candidate.attempts < LOOKS_MIN - 1:
                 findings.undecided.append(candidate)
             else:
                 moves = moved[found.transaction.tx_id]
                 _sort(found.transaction, moves, candidate, providers, findings)
-        return await self._write(findings)
+        tally = await self._write(findings)
+        tally.unanswered = unanswered
+        return tally
 
     async def _ask_more(
         self, counting: Sequence[TransactionWithEvents], *, in_parts: bool
-    ) -> tuple[Mapping[str, Moves | None], Mapping[str, str | None]]:
-        """Return what each transaction moved, None where unknown, and who referred it."""
+    ) -> tuple[Mapping[str, Moves | None], Mapping[str, str | None], NoAnswer | None]:
+        """Return what each transaction moved, None where unknown, who referred it, and why something is unknown."""
         hiro, session = self._hiro, self._context.session
         moved = dict(await moves_of_each(hiro, session, [found for found in counting if found.events is not None]))
+        unanswered: NoAnswer | None = None
         try:
             moved |= await moves_of_each(hiro, session, [found for found in counting if found.events is None])
             providers = await self._providers(counting)
-        except NoAnswer:
+        except NoAnswer as error:
             if not in_parts:
                 raise
-            providers = {}
+            providers, unanswered = {}, error
             for found in counting:
                 if found.events is None or self._names_provider(found):
                     moved[found.transaction.tx_id] = None
-        return moved, providers
+        return moved, providers, unanswered
 
     def _names_provider(self, found: TransactionWithEvents) -> bool:
         call = found.transaction.contract_call

@@ -229,7 +229,7 @@ def _flags(facts: RoundFacts) -> str:
     lines = []
     for flag in sorted(facts.flags, key=lambda each: (not each.excludes_from, each.erc8004_agent_id)):
         name = escape(names.get(flag.erc8004_agent_id, f"Agent {flag.erc8004_agent_id}"))
-        lost = " and ".join(PRIZES[each] for each in flag.excludes_from)
+        lost = " or ".join(PRIZES[each] for each in flag.excludes_from)
         effect = f"cannot win {lost}" if lost else "cleared by an operator" if flag.cleared else "keeps all prizes"
         lines.append(f"<li><b>{name}</b> {escape(effect)}: {escape(flag.reason)}.</li>")
     body = f'<ul class="lines" id="flags">{"".join(lines)}</ul>'

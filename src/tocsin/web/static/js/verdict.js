@@ -5,7 +5,7 @@ import { clock } from "./format.js";
 import { taskTitle } from "./task-words.js";
 
 const TITLES = {
-	ready: "Alive",
+	ready: "Ready",
 	starting: "Starting",
 	partial: "Not complete",
 	limited: "Limited",
