@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from support.pages_driver import MINUS, ROWS, names, open_board, row_of, sort_by, sorted_column, state
+from support.pages_driver import BOARD, MINUS, ROWS, names, open_board, row_of, sort_by, state
 from support.pages_server import World
 from support.pages_world import OBSCURE, Json, sample_board
 
@@ -18,6 +18,13 @@ VALUES: dict[str, Any] = {
     "percent": lambda row: row["pnlPercent"],
     "latest": lambda row: row["latestTradeAt"],
 }
+
+
+def sorted_column(page: Page) -> tuple[str, str]:
+    """Return the sorted column and its direction, as assistive technology reads them."""
+    header = page.locator(f"{BOARD} th[aria-sort]:not([aria-sort=none])")
+    direction = header.get_attribute("aria-sort") or ""
+    return header.locator("button").get_attribute("data-sort") or "", direction
 
 
 def keys(page: Page) -> list[str]:

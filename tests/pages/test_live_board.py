@@ -4,11 +4,21 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
-from support.web_thread import another_trade, served_in_thread
+from holdfast.types import Database
+from stacks_simulator.addresses import address_of
+from support.web_thread import SWAP, served_in_thread
 from tocsin.board.board import publish
 from tocsin.board.publish import board_at
+from tocsin.prices.store import PEGS
 
 LOOK_MS = 90_000  # for a slow machine; the stream itself checks once a second
+
+
+async def another_trade(db: Database, number: int) -> None:
+    """Add another trade of the same agent, in a later block."""
+    row = SWAP.replace("'0x' || hex(zeroblob(32))", "?").replace("1778700600, 1,", "1778700700, ?,")
+    txid = f"0x{number:064x}"
+    await db.prepare(row).bind(txid, address_of("deployer"), next(iter(PEGS)), number).run()
 
 
 def test_a_trade_is_on_an_open_board_without_a_reload(browser: Browser, tmp_path: Path) -> None:

@@ -4,15 +4,19 @@
 """
 
 import os
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import WELSH, price_usd
 from stacks_simulator.truth import Campaign
+from stacks_simulator.wallets import Wallet
 from support.attacked_rounds import attacked_round, honest_round, unprotected_winners
-from support.attacks import ATTACKS, Attack, start_attack
+from support.attacks import ATTACKS, Attack, _apply
 from support.competition import World, as_rows, chain_of, follow, open_world, register, sweep
 from tocsin.rounds.round import RoundInputs
 from tocsin.rounds.score import score
@@ -20,6 +24,29 @@ from tocsin.swaps.lists import first_funders
 
 FIRST = int(os.environ.get("TOCSIN_FIRST_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("TOCSIN_SEEDS", "25")))
+
+
+def start_attack(
+    simulator: Simulator,
+    name: str,
+    wallets: Sequence[Wallet],
+    *,
+    starts_ms: int,
+    ends_ms: int,
+    capital_usd: float,
+    set_liquidity: Callable[[str, int], None] = lambda _token_id, _usd: None,
+) -> Attack:
+    """Run a recipe against a whole simulator: on its chain, and with its quotes.
+
+    Import the wallets of the attack afterwards: a recipe may change their identities and owners.
+    """
+    chain = simulator.chain
+    rng = Random(f"{chain.seed}:{name}")
+    attack = Attack(chain, list(wallets), starts_ms, ends_ms, capital_usd, rng)
+    ATTACKS[name](attack)
+    for quote in attack.quotes:
+        chain.schedule(quote.at_ms, partial(_apply, simulator, quote, set_liquidity))
+    return attack
 
 
 def test_there_are_thirteen_recipes() -> None:

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from holdfast.errors import HoldfastError
+from holdfast.types import Database
 from support.local_store import open_competition
 from support.processes import ServiceProcess, ask, running, until
 from support.round_world import (
@@ -33,13 +34,23 @@ from support.round_world import (
     make_data,
     round_world,
 )
-from support.watched_database import Killed, Moment, WatchedDatabase, counting, killed_at
+from support.watched_database import Killed, Moment, WatchedDatabase, counting
 from tocsin.rounds.capture import capture
 from tocsin.rounds.steps import finalize
 from tocsin.rounds.store import the_round
 from tocsin.scheduler.task import TaskResult
 
 MOMENTS: tuple[Moment, ...] = ("before", "after")
+
+
+def killed_at(db: Database, dies_at: int, at: Moment) -> WatchedDatabase:
+    """Return a database whose process dies at the call with this number."""
+
+    async def die(number: int, moment: Moment) -> None:
+        if (number, moment) == (dies_at, at):
+            raise Killed
+
+    return WatchedDatabase(db, die)
 
 
 async def ended(world: RoundWorld) -> None:

@@ -283,29 +283,6 @@ ATTACKS: Mapping[str, Recipe] = {
 }
 
 
-def start_attack(
-    simulator: Simulator,
-    name: str,
-    wallets: Sequence[Wallet],
-    *,
-    starts_ms: int,
-    ends_ms: int,
-    capital_usd: float,
-    set_liquidity: Callable[[str, int], None] = lambda _token_id, _usd: None,
-) -> Attack:
-    """Run a recipe against a whole simulator: on its chain, and with its quotes.
-
-    Import the wallets of the attack afterwards: a recipe may change their identities and owners.
-    """
-    chain = simulator.chain
-    rng = Random(f"{chain.seed}:{name}")
-    attack = Attack(chain, list(wallets), starts_ms, ends_ms, capital_usd, rng)
-    ATTACKS[name](attack)
-    for quote in attack.quotes:
-        chain.schedule(quote.at_ms, partial(_apply, simulator, quote, set_liquidity))
-    return attack
-
-
 def _apply(simulator: Simulator, quote: QuoteChange, set_liquidity: Callable[[str, int], None]) -> None:
     if quote.liquidity_usd is not None:
         set_liquidity(quote.token.id, quote.liquidity_usd)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from holdfast.types import JSON
 from tocsin.upstream.budget import Budget, Denial, LimitReading, Quota
 from tocsin.upstream.limiter import BudgetEvent, apply_answer
-from tocsin.upstream.windows import DAY_MS, Lane, span_of
+from tocsin.upstream.windows import Lane, span_of
 
 MAY = span_of(1_778_700_600_000)
 
@@ -93,22 +93,3 @@ class BudgetWorld:
             allowed = max(self.month_limits.get(key, 0), limits.month, self.plan.month)
             self.month_limits[key] = allowed
             assert self.by_month[key] <= allowed
-
-
-def spend_all_day_long(world: BudgetWorld, until_ms: int, request_every_ms: int = 0) -> list[int]:
-    """Call for tasks as often as the budget allows, and sometimes for requests; return the calls per day."""
-    per_day: Counter[int] = Counter()
-    request_at = world.wall_ms
-    while world.wall_ms < until_ms:
-        waits_ms = [until_ms - world.wall_ms]
-        for lane in Lane:
-            if lane is Lane.REQUEST:
-                if not request_every_ms or world.wall_ms < request_at:
-                    continue
-                request_at += request_every_ms
-            while (denial := world.budget.ask(lane, world.wall_ms)) is None:
-                world.budget = world.budget.granted(lane, world.wall_ms)
-                per_day[(world.wall_ms - MAY.starts_at) // DAY_MS] += 1
-            waits_ms.append(denial.wait_ms)
-        world.wait(min(waits_ms))
-    return [per_day[day] for day in range((until_ms - MAY.starts_at) // DAY_MS)]

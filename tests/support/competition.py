@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -22,9 +22,7 @@ from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.board.board import BoardPage, PricedToken, all_rows, board_query, page_of
 from tocsin.fetch import Fetch, FetchResponse
-from tocsin.scheduler.run import LineCollector, Run
 from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
-from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.stacks import MinedAt, Transaction
@@ -259,21 +257,6 @@ async def follow(world: World, minutes: int, settings: Settings | None = None) -
         if minute % 15 == 0:
             await sweep(world)
     return results
-
-
-async def sweep_within(world: World, slice_s: float) -> RunRecord:
-    """One run of the task within a time slice, as the scheduler records it."""
-    task = replace(sweep_task(Settings(), world.rules), slice_ms=int(slice_s * 1000))
-    record = RunRecord(
-        id=1,
-        task=task.name,
-        trigger="alarm",
-        slot_at=None,
-        missed_slots=0,
-        started_at=world.clock.now(),
-        result=dict(task.empty_result),
-    )
-    return await Run(task, record, world.run(slice_s=slice_s), LineCollector(world.clock, str)).execute()
 
 
 def number(counters: FreeForm, name: str) -> int:

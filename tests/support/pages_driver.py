@@ -49,13 +49,6 @@ def sort_by(page: Page, sort: str) -> None:
     page.locator(f"{BOARD} thead [data-sort={sort}]").click()
 
 
-def sorted_column(page: Page) -> tuple[str, str]:
-    """Return the sorted column and its direction, as assistive technology reads them."""
-    header = page.locator(f"{BOARD} th[aria-sort]:not([aria-sort=none])")
-    direction = header.get_attribute("aria-sort") or ""
-    return header.locator("button").get_attribute("data-sort") or "", direction
-
-
 def row_of(page: Page, address: str) -> Locator:
     return page.locator(f"#rows tr[data-key='{address}']")
 

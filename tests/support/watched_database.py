@@ -64,13 +64,3 @@ def counting(db: Database) -> WatchedDatabase:
         pass
 
     return WatchedDatabase(db, nothing)
-
-
-def killed_at(db: Database, dies_at: int, at: Moment) -> WatchedDatabase:
-    """Return a database whose process dies at the call with this number."""
-
-    async def die(number: int, moment: Moment) -> None:
-        if (number, moment) == (dies_at, at):
-            raise Killed
-
-    return WatchedDatabase(db, die)

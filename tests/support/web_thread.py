@@ -30,7 +30,7 @@ THREE_RUNS = DayTotals(
 ).to_json()
 _AGENT = "INSERT INTO agents (btc_address, stx_address, display_name, erc8004_agent_id) VALUES ('bc1', ?, ?, 1)"
 _CLAIM = "INSERT INTO claims (btc_address, status) VALUES ('bc1', 'verified')"
-_SWAP = """
+SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
   burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
 VALUES ('0x' || hex(zeroblob(32)), ?, 'SP.pool', 'swap', 'stx', '1452352941', ?, '1', 1778700600, 1, '0xb',
@@ -81,18 +81,11 @@ def usual_entries() -> dict[str, Any]:
     }
 
 
-async def another_trade(db: Database, number: int) -> None:
-    """Add another trade of the same agent, in a later block."""
-    row = _SWAP.replace("'0x' || hex(zeroblob(32))", "?").replace("1778700600, 1,", "1778700700, ?,")
-    txid = f"0x{number:064x}"
-    await db.prepare(row).bind(txid, address_of("deployer"), next(iter(PEGS)), number).run()
-
-
 async def one_trade(db: Database) -> None:
     """Add an agent whose name contains terminal commands, and its trade."""
     sender = address_of("deployer")
     await db.batch(
-        [db.prepare(_AGENT).bind(sender, NAME), db.prepare(_CLAIM), db.prepare(_SWAP).bind(sender, next(iter(PEGS)))]
+        [db.prepare(_AGENT).bind(sender, NAME), db.prepare(_CLAIM), db.prepare(SWAP).bind(sender, next(iter(PEGS)))]
     )
 
 

@@ -26,11 +26,12 @@ from support.competition import (
     open_world,
     register,
     sweep,
-    sweep_within,
     trading,
 )
 from support.simulated import quiet_simulator
 from tocsin.errors import RunStopped
+from tocsin.scheduler.run import LineCollector, Run
+from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.swaps import store as swap_store
@@ -66,6 +67,21 @@ NOW = 1_778_700_600_000
 MINUTE = 60_000
 TALLY = Tally(1, 2, 3, 4, 5, Counter({Code.TX_FAILED: 2, Code.INCOMPLETE_EVENTS: 1}))
 LIMITED = StopReason("calls are refused", limited_until=NOW + MINUTE, by_budget=True)
+
+
+async def sweep_within(world: World, slice_s: float) -> RunRecord:
+    """One run of the task within a time slice, as the scheduler records it."""
+    task = replace(sweep_task(Settings(), world.rules), slice_ms=int(slice_s * 1000))
+    record = RunRecord(
+        id=1,
+        task=task.name,
+        trigger="alarm",
+        slot_at=None,
+        missed_slots=0,
+        started_at=world.clock.now(),
+        result=dict(task.empty_result),
+    )
+    return await Run(task, record, world.run(slice_s=slice_s), LineCollector(world.clock, str)).execute()
 
 
 async def prepared(world: World, rules: Rules | None = None) -> Sweep:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.testing.virtual_time import VirtualClock
-from support.budget_world import MAY, BudgetWorld, spend_all_day_long
+from support.budget_world import MAY, BudgetWorld
 from tocsin.upstream.budget import LimitReading, Quota, WindowReading
 from tocsin.upstream.windows import (
     DAY_MS,
@@ -27,6 +27,25 @@ WINDOW = SlidingWindow(1_000, 100, ((0, 2, 3, 5), (1, 7, 11, 13)))
 JUNE = 1_780_272_000_000  # its first instant
 AT = JUNE - 10 * DAY_MS  # ten days before the end of May
 MONTH = Month(span_of(AT), AT).primed(AT, 1_000, 0.2)
+
+
+def spend_all_day_long(world: BudgetWorld, until_ms: int, request_every_ms: int = 0) -> list[int]:
+    """Call for tasks as often as the budget allows, and sometimes for requests; return the calls per day."""
+    per_day: Counter[int] = Counter()
+    request_at = world.wall_ms
+    while world.wall_ms < until_ms:
+        waits_ms = [until_ms - world.wall_ms]
+        for lane in Lane:
+            if lane is Lane.REQUEST:
+                if not request_every_ms or world.wall_ms < request_at:
+                    continue
+                request_at += request_every_ms
+            while (denial := world.budget.ask(lane, world.wall_ms)) is None:
+                world.budget = world.budget.granted(lane, world.wall_ms)
+                per_day[(world.wall_ms - MAY.starts_at) // DAY_MS] += 1
+            waits_ms.append(denial.wait_ms)
+        world.wait(min(waits_ms))
+    return [per_day[day] for day in range((until_ms - MAY.starts_at) // DAY_MS)]
 
 
 def test_calls_of_a_bucket_are_counted_together_by_lane() -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -26,20 +26,67 @@ from holdfast.local.live_object import LiveObject
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import DurableObject
 from holdfast_testing.objects import Objects
-from holdfast_testing.registers import (
-    CALLERS,
-    EMPTY,
-    HistoryRecorder,
-    Numbers,
-    Operation,
-    Registers,
-    apply_to_registers,
-    use_registers,
-)
+from holdfast_testing.registers import CALLERS, EMPTY, KEYS, Numbers, Operation, Registered, Registers, use_registers
 
 TESTS = Path(__file__).parent
 
 S = TypeVar("S", bound=Hashable)
+
+
+def apply_to_registers(state: Registered, operation: Operation) -> tuple[Registered, Hashable]:
+    """Apply an operation to a single copy."""
+    values: dict[str, Any] = dict(state)
+    result: Hashable = None
+    match operation.name, operation.arguments:
+        case "put", (str(key), value):
+            values[key] = value
+        case "get", (str(key),):
+            result = values.get(key)
+        case "delete", (str(key),):
+            result = values.pop(key, None) is not None
+        case "put_all", (value,):
+            values = dict.fromkeys(KEYS, value)
+        case "get_all", ():
+            result = tuple(values.get(key) for key in KEYS)
+        case "compare_and_set", (str(key), expected, value):
+            result = values.get(key) == expected
+            if result:
+                values[key] = value
+        case "exchange", ():
+            swapped = zip(KEYS, reversed([values.get(key) for key in KEYS]), strict=True)
+            values = {key: value for key, value in swapped if value is not None}
+        case _:
+            raise AssertionError(f"no such operation: {operation}")
+    return tuple(sorted(values.items())), result
+
+
+@dataclass
+class HistoryRecorder:
+    """Records operations as their callers see them. Results that arrive after `kill` are ignored."""
+
+    operations: list[Operation] = field(default_factory=list)
+    _places: int = 0
+    _under_way: dict[int, tuple[str, tuple[Any, ...]]] = field(default_factory=dict)
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> int:
+        self._places += 1
+        self._under_way[self._places] = name, arguments
+        return self._places
+
+    def end(self, called: int, result: Any, *, known: bool = True) -> None:
+        if called not in self._under_way:
+            return  # the process was killed before the caller could learn this
+        name, arguments = self._under_way.pop(called)
+        self._places += 1
+        shown = tuple(result) if isinstance(result, list) else result
+        self.operations.append(Operation(name, arguments, called, self._places, shown, known))
+
+    def kill(self) -> None:
+        """Note the kill: every operation under way has taken effect by now, or never will."""
+        self._places += 1
+        for called, (name, arguments) in self._under_way.items():
+            self.operations.append(Operation(name, arguments, called, self._places, known=False))
+        self._under_way.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
@@ -86,33 +86,6 @@ class Registers(DurableObject):
         await self.ctx.storage.transaction(work)
 
 
-def apply_to_registers(state: Registered, operation: Operation) -> tuple[Registered, Hashable]:
-    """Apply an operation to a single copy."""
-    values: dict[str, Any] = dict(state)
-    result: Hashable = None
-    match operation.name, operation.arguments:
-        case "put", (str(key), value):
-            values[key] = value
-        case "get", (str(key),):
-            result = values.get(key)
-        case "delete", (str(key),):
-            result = values.pop(key, None) is not None
-        case "put_all", (value,):
-            values = dict.fromkeys(KEYS, value)
-        case "get_all", ():
-            result = tuple(values.get(key) for key in KEYS)
-        case "compare_and_set", (str(key), expected, value):
-            result = values.get(key) == expected
-            if result:
-                values[key] = value
-        case "exchange", ():
-            swapped = zip(KEYS, reversed([values.get(key) for key in KEYS]), strict=True)
-            values = {key: value for key, value in swapped if value is not None}
-        case _:
-            raise AssertionError(f"no such operation: {operation}")
-    return tuple(sorted(values.items())), result
-
-
 def draw_operation(random: Random, numbers: Callable[[], int]) -> tuple[str, tuple[Any, ...]]:
     """Draw any operation. Each number is written only once, so a read shows which write it saw."""
     key = random.choice(KEYS)
@@ -128,35 +101,6 @@ def draw_operation(random: Random, numbers: Callable[[], int]) -> tuple[str, tup
             ("exchange", ()),
         ]
     )
-
-
-@dataclass
-class HistoryRecorder:
-    """Records operations as their callers see them. Results that arrive after `kill` are ignored."""
-
-    operations: list[Operation] = field(default_factory=list)
-    _places: int = 0
-    _under_way: dict[int, tuple[str, tuple[Any, ...]]] = field(default_factory=dict)
-
-    def call(self, name: str, arguments: tuple[Any, ...]) -> int:
-        self._places += 1
-        self._under_way[self._places] = name, arguments
-        return self._places
-
-    def end(self, called: int, result: Any, *, known: bool = True) -> None:
-        if called not in self._under_way:
-            return  # the process was killed before the caller could learn this
-        name, arguments = self._under_way.pop(called)
-        self._places += 1
-        shown = tuple(result) if isinstance(result, list) else result
-        self.operations.append(Operation(name, arguments, called, self._places, shown, known))
-
-    def kill(self) -> None:
-        """Note the kill: every operation under way has taken effect by now, or never will."""
-        self._places += 1
-        for called, (name, arguments) in self._under_way.items():
-            self.operations.append(Operation(name, arguments, called, self._places, known=False))
-        self._under_way.clear()
 
 
 class Numbers:

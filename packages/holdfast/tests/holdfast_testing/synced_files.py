@@ -5,7 +5,6 @@ before the start of the last completed sync of the directory. Later changes may 
 changes, the first ones; of each write, all, a part or nothing.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -34,17 +33,6 @@ class _File:
 
     synced: bytearray = field(default_factory=bytearray)
     later: list[tuple[int, Change]] = field(default_factory=list)
-
-
-def read_log(log: bytes) -> Iterator[Record]:
-    """Yield all records; a last one that was cut off by a kill is left out."""
-    at = 0
-    while (end := log.find(b"\n", at)) >= 0:
-        kind, inode, offset, length, path = log[at:end].decode().split(" ", 4)
-        at = end + 1 + int(length)
-        if at > len(log):
-            return
-        yield Record(kind, int(inode), int(offset), path, log[end + 1 : at])
 
 
 class Disk:
