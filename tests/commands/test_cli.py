@@ -26,10 +26,10 @@ from support.processes import ADMIN_KEY as SERVICE_KEY
 from support.processes import ServiceProcess
 from support.processes import running as process
 from support.scheduler import run_entries
-from support.service_states import DAY, MINUTE, Case, entries_of
+from support.service_states import Case, entries_of
 from support.simulated_fetch import SimulatedFetch
 from support.simulator_process import running_simulator
-from support.statuses import run_record
+from support.statuses import DAY, MINUTE, run_record
 from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
 from support.web_thread import NAME, THREE_RUNS, Running, now_ms, served_in_thread
 from support.world import ADMIN_KEY, FailingStub

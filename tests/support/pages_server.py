@@ -9,10 +9,10 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
@@ -23,40 +23,60 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast_testing.captured_log import CapturedLog
-from support.pages_console import ConsoleApi, sample_history, sample_refusals
 from support.pages_rounds import no_rounds, round_routes, sample_rounds
-from support.pages_scheduler import prices_result, sample_runs, sample_status
-from support.pages_world import Json, refused_with, sample_board, sample_prices, shaped, tagged
+from support.pages_world import (
+    Json,
+    prices_result,
+    refused_with,
+    sample_board,
+    sample_history,
+    sample_prices,
+    sample_refusals,
+    sample_runs,
+    sample_status,
+    shaped,
+    tagged,
+)
 from support.patience import PATIENCE_S
 from support.ports import held_port
 from support.statuses import refresh_result, run_record
 from tocsin.board.types import Board
 from tocsin.local.server import HttpServer
-from tocsin.prices.price import PriceList
+from tocsin.prices.price import PriceHistory, PriceList
 from tocsin.rounds.round import CurrentRounds
 from tocsin.scheduler.audit import EVENT_FIELDS
 from tocsin.scheduler.health import HealthSnapshot, TaskFacts, health_of, task_health
+from tocsin.scheduler.history import counted, day_of
 from tocsin.scheduler.types import (
+    AuditList,
     AuditRecord,
     Caller,
     Completeness,
+    DayList,
+    DayTotals,
     Outcome,
     Paused,
     Progress,
     Refreshed,
     Resumed,
+    RunDetail,
+    RunLine,
+    RunLines,
+    RunList,
+    RunRecord,
     SchedulerEvent,
     SchedulerOverview,
     Status,
     TaskStatus,
 )
 from tocsin.shape import FreeForm
-from tocsin.swaps.types import TradePage
+from tocsin.swaps.types import RefusalPage, TradePage
 from tocsin.web.app import ErrorMiddleware
 from tocsin.web.board_page import page_of
 from tocsin.web.pages import page_routes
 from tocsin.web.round_page import banner_lines
 
+RUNS_MAX = 2_000
 ENDED_FIELDS = ("trigger", "outcome", "durationMs", "error", "reason", "result")
 
 
@@ -353,30 +373,12 @@ class Script:
         await app(scope, receive, send)
 
 
-if __name__ == "__main__":
-    by_hand = PagesServer(World.sample(int(sys.argv[2]) if len(sys.argv) > 2 else 240))
-    by_hand.start(int(sys.argv[1]) if len(sys.argv) > 1 else 8788)
-    print(f"{by_hand.url}/leaderboard {by_hand.url}/console key: {by_hand.world.key}")
-    threading.Event().wait()
-
-
 PAGE_MAX = 200
 HOUR_MS = 3_600_000
 HOURS = {"24h": 24, "7d": 168, "30d": 720}
 
 
-class HasBoard(Protocol):
-    """The part of the pages' world that is about the board."""
-
-    rows: list[Json]
-    period_rows: dict[str, list[Json]]
-    board_round: Json | None
-    prices_as_of: int | None
-    status: Json
-    complete: Json
-
-
-def board_body(query: QueryParams, world: HasBoard, health: Json, now: int) -> Json:
+def board_body(query: QueryParams, world: World, health: Json, now: int) -> Json:
     """A page of the board of a period, as JSON of `Board`."""
     period = query.get("period", "all")
     rows = world.period_rows.get(period, world.rows)
@@ -401,3 +403,99 @@ def board_body(query: QueryParams, world: HasBoard, health: Json, now: int) -> J
         "since": round_["startsAt"] if round_ else since,
         "round": round_,
     }
+
+
+class ConsoleApi:
+    """The routes. Each responds with the current data."""
+
+    def __init__(self, world: Callable[[], World]) -> None:
+        self._world = world
+
+    async def runs(self, request: Request) -> Response:
+        query, limit = request.query_params, int(request.query_params.get("limit", "50"))
+        if limit > RUNS_MAX:
+            return refused_with(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
+        found = [run for run in self._world().runs if _fits(run, query)]
+        more = found[limit - 1]["id"] if len(found) > limit else None
+        return JSONResponse(shaped(RunList, {"name": "v1", "runs": found[:limit], "next": more}))
+
+    async def run(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        found = next((run for run in self._world().runs if str(run["id"]) == number), None)
+        if found is None:
+            return refused_with(404, "unknown_run", f"there is no run {number[:20]}")
+        record = RunRecord.from_json(found)
+        failed = RunLine(record.started_at + 80, "WARN", "sweep.unit_unanswered", "unit=<b>SP.one</b> reason=HTTP 503")
+        done = RunLine(record.started_at + 90, "INFO", "prices.refreshed", "succeeded=13 failed=0")
+        lines = RunLines([failed, done], 4)
+        return JSONResponse(shaped(RunDetail, RunDetail("v1", record, None, lines).to_json()))
+
+    async def days(self, _request: Request) -> Response:
+        days: dict[str, DayTotals] = {}
+        for run in map(RunRecord.from_json, self._world().runs):
+            day = day_of(run.started_at)
+            days[day] = counted(days.get(day, DayTotals(day)), run)
+        return JSONResponse(shaped(DayList, DayList("v1", list(days.values())).to_json()))
+
+    async def audit(self, _request: Request) -> Response:
+        return JSONResponse(shaped(AuditList, {"name": "v1", "records": self._world().audit}))
+
+    async def refusals(self, request: Request) -> Response:
+        query = request.query_params
+        start, limit = int(query.get("cursor", "0")), int(query.get("limit", "50"))
+        found = [
+            each
+            for each in self._world().refused
+            if query.get("code", each["code"]) == each["code"] and query.get("sender", each["sender"]) == each["sender"]
+        ]
+        more = str(start + limit) if start + limit < len(found) else None
+        return JSONResponse(shaped(RefusalPage, {"refusals": found[start : start + limit], "next": more}))
+
+    async def history(self, request: Request) -> Response:
+        points, query = self._world().price_history, request.query_params
+        body = {"token": query["token"], "period": query["period"], "asOf": points[-1]["at"] if points else 1}
+        return JSONResponse(shaped(PriceHistory, {**body, "points": points}))
+
+    async def control(self, request: Request) -> Response:
+        simulator = self._world().simulator
+        assert simulator is not None
+        if request.method == "POST":
+            command = request.path_params["command"]
+            simulator.setdefault("commands", []).append(command)
+            values = await request.json()
+            if command not in {"calm", "fault", "limits"}:
+                return JSONResponse({})
+            if command == "calm":
+                simulator["faults"], simulator["otherPlans"] = [], []
+            elif command == "limits":
+                simulator["otherPlans"] = [values["upstream"]]
+            else:
+                simulator["faults"].insert(0, {"kind": values["kind"], "upstream": values["upstream"]})
+        return JSONResponse({**simulator})
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/admin/scheduler/runs", self.runs),
+            Route("/api/admin/scheduler/runs/{number}", self.run),
+            Route("/api/admin/scheduler/days", self.days),
+            Route("/api/admin/scheduler/audit", self.audit),
+            Route("/api/admin/competition/refusals", self.refusals),
+            Route("/api/admin/prices/history", self.history),
+            Route("/simulator/_control", self.control),
+            Route("/simulator/_control/{command}", self.control, methods=["POST"]),
+        ]
+
+
+def _fits(run: Json, query: Any) -> bool:
+    return (
+        all(query.get(name, run[name]) == run[name] for name in ("task", "outcome", "trigger"))
+        and run["startedAt"] >= int(query.get("since", 0))
+        and run["id"] < int(query.get("cursor", 10**9))
+    )
+
+
+if __name__ == "__main__":
+    by_hand = PagesServer(World.sample(int(sys.argv[2]) if len(sys.argv) > 2 else 240))
+    by_hand.start(int(sys.argv[1]) if len(sys.argv) > 1 else 8788)
+    print(f"{by_hand.url}/leaderboard {by_hand.url}/console key: {by_hand.world.key}")
+    threading.Event().wait()

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from support.asgi import Answer
+from support.statuses import DAY, MINUTE
 from tocsin.scheduler.types import ServiceState
 from tocsin.upstream.budget import Budget, CallRate, Quota, RateMark
 
 NOW = 2_000_000_760_000  # 2033-05-18 03:46 UTC: no slot is due, and on workerd no alarm
-MINUTE = 60_000
-DAY = 86_400_000
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from holdfast.testing.virtual_time import START_MS, VirtualClock
 from stacks_simulator.simulator import Simulator
 from support import asgi
 from support.asgi import unchecked
-from support.service_states import CASES, DAY, NOW, entries_of, spent_budget
+from support.service_states import CASES, NOW, entries_of, spent_budget
 from support.simulated_fetch import SimulatedFetch
-from support.statuses import run_record
+from support.statuses import DAY, run_record
 from support.world import FAILING, Tocsin, tocsin_in
 from tocsin.app import Process
 from tocsin.prices.store import CachedPrice, put_token_price
