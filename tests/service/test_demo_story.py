@@ -5,7 +5,7 @@ import pytest
 from stacks_simulator.chain_records import TokenTransfer
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import TRADED_TOKENS, walk
-from support.attacked_rounds import agent_of
+from support.attacks import agent_of
 from support.simulated import HandClock
 from tocsin.commands import demo
 from tocsin.prices.store import peg_of

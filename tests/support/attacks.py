@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from stacks_simulator.addresses import address_of
 from stacks_simulator.chain import BURN_BLOCK_S, Chain, Fate
-from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import AEUSDC, B42, SBTC, STSTX, STX, SUSDT, USDA, WELSH, SimulatedToken, price_usd
 from stacks_simulator.wallets import Wallet
+from tocsin.rounds.round import RoundAgent
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -283,9 +283,8 @@ ATTACKS: Mapping[str, Recipe] = {
 }
 
 
-def _apply(simulator: Simulator, quote: QuoteChange, set_liquidity: Callable[[str, int], None]) -> None:
-    if quote.liquidity_usd is not None:
-        set_liquidity(quote.token.id, quote.liquidity_usd)
-    if quote.factor is not None:
-        market = price_usd(quote.token, simulator.chain.now_ms)
-        simulator.tenero.set_price(quote.token.id, market * quote.factor)
+def agent_of(wallet: Wallet, first_funder: str | None = None) -> RoundAgent:
+    assert wallet.erc8004_agent_id is not None
+    return RoundAgent(
+        wallet.address, wallet.btc_address, wallet.erc8004_agent_id, owner=wallet.owner, first_funder=first_funder
+    )
