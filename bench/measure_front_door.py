@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.processes import SERVE, ServiceProcess, ask, import_agents
+from support.processes import SERVE, ServiceProcess, ask, import_agents, root_of, running_simulator
 from support.processes import running as running_service
-from support.simulator_process import root_of, running_simulator
 
 HEAD_BYTES = 100 * 1024 * 1024
 SOCKETS, DESCRIPTORS = 1_100, 1_024

@@ -24,8 +24,7 @@ from urllib.request import urlopen
 from rich.console import Console
 
 from support.browser import chromium
-from support.processes import SERVE, ServiceProcess, ask, import_agents, running, until
-from support.simulator_process import root_of, running_simulator
+from support.processes import SERVE, ServiceProcess, ask, import_agents, root_of, running, running_simulator, until
 
 PER_ADDRESS = 20
 MEMORY_MAX_MB, TOLD_MAX_S, LATE_MAX_MS = 100.0, 2.0, 1_000

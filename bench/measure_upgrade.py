@@ -12,8 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from support.activator import Activator
-from support.upgrade_load import UpgradeLoad
+from support.upgrade_load import Activator, UpgradeLoad
 
 NOWHERE = {"HIRO_API_URL": "http://127.0.0.1:9", "TENERO_API_URL": "http://127.0.0.1:9"}
 CLIENTS = 16

@@ -24,9 +24,8 @@ from urllib.request import urlopen
 
 from soak_traffic import Tally, Target, Traffic
 
-from support.processes import ADMIN_KEY, SERVE, ServiceProcess, ask, import_agents
+from support.processes import ADMIN_KEY, SERVE, ServiceProcess, ask, import_agents, root_of, running_simulator
 from support.processes import running as running_service
-from support.simulator_process import root_of, running_simulator
 
 CADENCES_S = {"feed": 5, "tenero": 10, "sweep": 20}
 SETTINGS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_testing.plugin import files_in_memory
-from support.simulator_process import running_simulator
+from support.processes import running_simulator
 from support.workerd import Workerd, require_workerd, running
 
 # A worker takes one file after the other. Long files come first, so that none is left to one worker at the end.

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from support.processes import ServiceProcess, import_agents
+from support.processes import ServiceProcess, import_agents, root_of, running_simulator
 from support.processes import running as running_service
-from support.simulator_process import root_of, running_simulator
 from support.workerd import running as running_workerd
 
 SCHEMATHESIS = Path(__file__).parents[1] / ".venv-fuzz" / "bin" / "schemathesis"

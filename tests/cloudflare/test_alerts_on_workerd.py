@@ -14,7 +14,7 @@ import pytest
 
 from stacks_simulator.hiro_hooks import HOOK_UUID
 from support.patience import PATIENCE_S
-from support.simulator_process import root_of, running_simulator
+from support.processes import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
 
 

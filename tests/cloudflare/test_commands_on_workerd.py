@@ -11,8 +11,8 @@ from urllib.request import urlopen
 import pytest
 
 from holdfast.local.migrations import split
+from support.processes import root_of, running_simulator
 from support.roster import line, open_roster, rows
-from support.simulator_process import root_of, running_simulator
 from support.tocsin_command import tocsin
 from support.workerd import Workerd, require_workerd, running
 from tocsin.commands.rows import D1_STATEMENT_MAX, import_file, import_source, write_d1_sql

@@ -14,7 +14,7 @@ from cloudflare.platforms import LocalPlatform
 from holdfast.errors import RemoteError
 from holdfast.testing.virtual_time import run_virtual
 from support.examples import shape_differences
-from support.simulator_process import running_simulator
+from support.processes import running_simulator
 from support.workerd import Workerd, require_workerd, running
 
 NOW = 1_800_000_000_000

@@ -20,9 +20,8 @@ from examples.verify_job import verify
 from holdfast.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
 from support.asgi import Answer
 from support.patience import PATIENCE_S
-from support.processes import until
+from support.processes import root_of, running_simulator, until
 from support.service_states import CASES, NOW, check, entries_of
-from support.simulator_process import root_of, running_simulator
 from support.workerd import Workerd, require_workerd, running
 from tocsin.web.events import STREAMS_MAX
 from tocsin.web.limits import BODY_MAX

@@ -23,12 +23,11 @@ from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.serve import SimulatorOptions
 from support.patience import PATIENCE_S
 from support.processes import ADMIN_KEY as SERVICE_KEY
-from support.processes import ServiceProcess
+from support.processes import ServiceProcess, running_simulator
 from support.processes import running as process
 from support.scheduler import run_entries
 from support.service_states import Case, entries_of
 from support.simulated_fetch import SimulatedFetch
-from support.simulator_process import running_simulator
 from support.statuses import DAY, MINUTE, run_record
 from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
 from support.web_thread import NAME, THREE_RUNS, Running, now_ms, served_in_thread

@@ -18,9 +18,7 @@ from holdfast.local import sqlite_file
 from holdfast.local.data_dir import DataDir
 from holdfast_testing.captured_log import CapturedLog
 from support.loopback import Request, serving
-from support.ports import held_port
-from support.processes import ask
-from support.simulator_process import root_of, running_simulator
+from support.processes import ask, held_port, root_of, running_simulator
 from support.tocsin_command import tocsin_process
 from support.world import named_keys
 from tocsin.commands.doctor import (

@@ -27,9 +27,8 @@ from holdfast.local.migrations import split
 from holdfast_testing.stores import migrated
 from support.local_store import open_competition
 from support.patience import PATIENCE_S
-from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, running, until
+from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, running, running_simulator, until
 from support.roster import address, line, open_roster, rows
-from support.simulator_process import running_simulator
 from support.tocsin_command import TOCSIN, tocsin_here
 from support.web_thread import one_trade
 from tocsin.cli import app

@@ -13,8 +13,7 @@ import pytest
 
 from support.missing import PROMTOOL, require
 from support.patience import PATIENCE_S
-from support.processes import ServiceProcess, ask, running, until
-from support.simulator_process import running_simulator
+from support.processes import ServiceProcess, ask, running, running_simulator, until
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"

@@ -14,8 +14,7 @@ import pytest
 
 from support.missing import CADDY, NGINX, require
 from support.patience import PATIENCE_S
-from support.ports import held_port
-from support.processes import ServiceProcess, running, until
+from support.processes import ServiceProcess, held_port, running, until
 from tocsin.web.chainhook import BODY_MAX
 
 PROXY = Path(__file__).parents[2] / "deploy" / "proxy"

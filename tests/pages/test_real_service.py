@@ -32,9 +32,17 @@ from support.pages_driver import (
     verdict,
 )
 from support.patience import PATIENCE_S
-from support.ports import held_port
-from support.processes import ADMIN_KEY, ServiceProcess, ask, import_agents, running, until
-from support.simulator_process import root_of, running_simulator
+from support.processes import (
+    ADMIN_KEY,
+    ServiceProcess,
+    ask,
+    held_port,
+    import_agents,
+    root_of,
+    running,
+    running_simulator,
+    until,
+)
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast_testing.linux import mount_namespace
-from support.processes import ADMIN_KEY, ServiceProcess, ask, running, until
-from support.simulator_process import running_simulator
+from support.processes import ADMIN_KEY, ServiceProcess, ask, running, running_simulator, until
 from support.tocsin_command import TOCSIN, tocsin
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,17 @@ from urllib.request import urlopen
 
 import pytest
 
-from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, import_agents, running, until
-from support.simulator_process import root_of, running_simulator
+from support.processes import (
+    ADMIN_KEY,
+    Process,
+    ServiceProcess,
+    ask,
+    import_agents,
+    root_of,
+    running,
+    running_simulator,
+    until,
+)
 from support.tocsin_command import tocsin_here
 
 KEY = {"X-Admin-Key": ADMIN_KEY}

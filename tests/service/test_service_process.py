@@ -11,8 +11,18 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, calling, import_agents, running, until
-from support.simulator_process import root_of, running_simulator
+from support.processes import (
+    ADMIN_KEY,
+    Process,
+    ServiceProcess,
+    ask,
+    calling,
+    import_agents,
+    root_of,
+    running,
+    running_simulator,
+    until,
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.activator import Activator
 from support.processes import ServiceProcess, ask
-from support.upgrade_load import UpgradeLoad
+from support.upgrade_load import Activator, UpgradeLoad
 
 NOWHERE = {"HIRO_API_URL": "http://127.0.0.1:9", "TENERO_API_URL": "http://127.0.0.1:9"}
 

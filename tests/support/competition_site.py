@@ -59,10 +59,6 @@ class CompetitionSite(Tocsin):
         await self.submit(tx.tx_id)
         return tx
 
-    @property
-    def performer(self) -> SchedulerClient:
-        return self.client()
-
     async def submit(self, txid: str) -> Answer:
         """Submit a trade, and publish the board as its task does, which does not run by itself here."""
         answer = await super().submit(txid)

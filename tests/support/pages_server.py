@@ -38,7 +38,7 @@ from support.pages_world import (
     tagged,
 )
 from support.patience import PATIENCE_S
-from support.ports import held_port
+from support.processes import held_port
 from support.statuses import refresh_result, run_record
 from tocsin.board.types import Board
 from tocsin.local.server import HttpServer

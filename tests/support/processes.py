@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -155,3 +156,36 @@ def running(process: ServiceProcess) -> Iterator[ServiceProcess]:
         yield process.ready()
     finally:
         process.kill()
+
+
+def root_of(upstreams: dict[str, str]) -> str:
+    """Return the base URL of the simulator's own routes: `/_control`, `/_truth`, `/_agents`."""
+    return upstreams["HIRO_API_URL"].removesuffix("/hiro")
+
+
+@contextmanager
+def running_simulator(*, wallets: int = 3, history_hours: float = 0.1, speed: float = 1.0) -> Iterator[dict[str, str]]:
+    """A small simulator without limits; yields the settings of its URLs. Speed 0 stops the chain."""
+    arguments = ["simulate", "--port=0", "--no-limits"]
+    arguments += [f"--wallets={wallets}", f"--history-hours={history_hours}", f"--speed={speed}"]
+    with WarmProcess(*arguments, environment=os.environ) as process:
+        try:
+            lines = [process.stdout.readline().strip() for _ in range(2)]
+            yield dict(line.split("=", 1) for line in lines)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """Hold a port on which nothing listens and which the system gives to nobody else.
+
+    A server that is given this number can listen there, stop, and listen again.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        if sys.platform != "linux":  # elsewhere a bound port cannot be shared with a server
+            held.close()
+        yield port

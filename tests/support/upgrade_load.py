@@ -1,14 +1,25 @@
-"""Clients that keep sending requests while the service is replaced, and count the responses."""
+"""A socket that outlives the service, and clients that count its responses while the service is replaced."""
 
 import http.client
+import os
+import socket
+import sys
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from support.patience import PATIENCE_S
-from support.processes import until
+from support.processes import ServiceProcess, until
 
 PATHS = ("/healthz", "/api/prices", "/api/competition/leaderboard", "/api/competition/allowlist")
 CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
+# LISTEN_PID must be the service's own, so the process that becomes the service sets it.
+SHIM = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
+os.execv(sys.executable, [sys.executable, "-m", "tocsin", "serve"])
+"""
 
 
 @dataclass
@@ -97,3 +108,21 @@ class UpgradeLoad:
 
     def _connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(*self._address, timeout=PATIENCE_S)
+
+
+class Activator:
+    """A listening socket that outlives the processes that serve it."""
+
+    def __init__(self, data_dir: Path, **settings: str) -> None:
+        self._data_dir = data_dir
+        self._settings = settings
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.address: tuple[str, int] = self.socket.getsockname()
+        os.set_inheritable(self.socket.fileno(), True)
+
+    def start(self) -> ServiceProcess:
+        command = [sys.executable, "-c", SHIM, str(self.socket.fileno())]
+        return ServiceProcess(self._data_dir, command=command, **self._settings)
+
+    def close(self) -> None:
+        self.socket.close()

@@ -148,7 +148,7 @@ async def test_an_operator_does_not_get_a_remembered_answer(tmp_path: Path) -> N
     async with competition_site(tmp_path) as made:
         await made.submit(unknown(1))
         calls = made.world.calls()
-        await made.performer.run_job(RECHECK, {"txid": unknown(1)})
+        await made.client().run_job(RECHECK, {"txid": unknown(1)})
 
         assert made.world.calls() == calls + 1
 

@@ -22,7 +22,7 @@ from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.wallets import Wallet, WalletTier
 from support.competition import World, as_rows, chain_of, listing, open_world, register, sweep, trading, verdict_of
-from support.example_chain import POOL, TXID, WALLET
+from support.examples import POOL, TXID, WALLET
 from support.reference_cases import VERIFY_CASES, answering
 from support.scripted_fetch import Request, ScriptedFetch, example, response
 from support.simulated_fetch import SimulatedFetch

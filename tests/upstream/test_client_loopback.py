@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from support.example_chain import SWAP, TXID
+from support.examples import SWAP, TXID
 from support.scripted_fetch import example_response
 from support.upstreams import read_transaction
 from tocsin.fetch import FetchResponse

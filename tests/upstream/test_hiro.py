@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.testing.virtual_time import START_MS
-from support.example_chain import POOL, STSTX, SWAP, TXID, WALLET
+from support.examples import POOL, STSTX, SWAP, TXID, WALLET
 from support.scripted_fetch import Request, always, example, example_response, response
 from support.upstreams import value_of, wired_hiro
 from tocsin.fetch import FetchResponse

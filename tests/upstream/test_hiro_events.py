@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from support.example_chain import TXID
+from support.examples import TXID
 from support.scripted_fetch import Request, example, response
 from support.upstreams import Wired, value_of, wired_hiro
 from tocsin.fetch import FetchResponse

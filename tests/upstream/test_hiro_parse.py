@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.types import JSON
-from support.example_chain import POOL, SBTC, STSTX, SWAP, TXID, WALLET
+from support.examples import POOL, SBTC, STSTX, SWAP, TXID, WALLET
 from support.scripted_fetch import example
 from support.upstreams import LATEST_S, read_transaction
 from tocsin.errors import MalformedBody

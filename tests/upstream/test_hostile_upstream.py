@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.testing.virtual_time import run_virtual
-from support.example_chain import SBTC, TXID, WALLET
+from support.examples import SBTC, TXID, WALLET
 from support.scripted_fetch import example, response
 from support.upstreams import KEY, Wired, read_transaction, wired_hiro, wired_tenero
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge

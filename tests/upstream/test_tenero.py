@@ -11,7 +11,7 @@ from holdfast.testing.virtual_time import START_MS
 from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
 from stacks_simulator.addresses import address_of
-from support.example_chain import SBTC
+from support.examples import SBTC
 from support.scripted_fetch import Request, always, example, example_response, response
 from support.upstreams import wired_tenero
 from tocsin.errors import MalformedBody
