@@ -187,7 +187,9 @@ def process_problems(snapshot: HealthSnapshot, status: Status | StatusCondition 
     if snapshot.file_problem is not None:
         problems.append(snapshot.file_problem)
     if status is None:
-        if snapshot.store_error is None and (snapshot.scheduler_error is not None or not problems):
+        # In one process, an object that cannot write is reset: that is no second cause.
+        is_own_cause = snapshot.store_error is None or snapshot.loop_tick_age_s is None
+        if is_own_cause and (snapshot.scheduler_error is not None or not problems):
             problems.append(snapshot.scheduler_error or "the scheduler does not answer")
     elif status.next_alarm_at is None:
         problems.append("no alarm is set: no task will run")

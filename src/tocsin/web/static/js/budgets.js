@@ -1,4 +1,4 @@
-/** Budgets as gauges: calls used, time passed, and the forecast for the end of the month. */
+/** Budgets as gauges. */
 
 import { byId, el, keyed, setAttribute, setText } from "./dom.js";
 import { clock, count, day, utcDay } from "./format.js";

@@ -1,4 +1,4 @@
-/** The console page: one session with the scheduler, opened by the admin key and closed with the tab. */
+/** The console: one session, opened by a key and closed with the tab. */
 
 import { drawBudgets, drawLookups } from "./budgets.js";
 import { everySecond, heard, now } from "./clock.js";
@@ -17,12 +17,12 @@ import { verdictOf } from "./verdict.js";
 import { linkTo, Views } from "./views.js";
 
 const API = "/api/admin/scheduler";
-const KEPT_AS = "tocsin:admin-key"; // sessionStorage: deleted with the tab
+const KEPT_AS = "tocsin:admin-key"; // in sessionStorage
 const POLL_MS = 15_000;
-const RUNS_MAX = 500; // more than six hours at the default cadences; a day's would be a megabyte
+const RUNS_MAX = 500; // about six hours
 const SOON_MS = 200; // one request for a burst of events
 
-let session = null; // {key, poll, stream, status, health, refusals, lists, complete, simulator, runs, runsStale, prices}
+let session = null; // what is known while a key is in use
 const views = new Views(() => session, () => session && draw());
 
 // Opening and closing
@@ -171,7 +171,7 @@ function lost(poll) {
 
 // Acting
 
-/** Send it, and show the result: next to its button, or in the line for all tasks. */
+/** Send it, and show the result. */
 async function act(button, query, doing, done, output = byId("message")) {
 	const { key, poll } = session;
 	const say = (text, mood = null) => {

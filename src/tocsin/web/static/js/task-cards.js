@@ -1,4 +1,4 @@
-/** One card per task: its cadence, last run, next run and condition. */
+/** One card per task. */
 
 import { now, setAge } from "./clock.js";
 import { setCountdown } from "./countdown.js";
@@ -29,7 +29,6 @@ function makeCard(name, refresh) {
 		el("div", { class: "running" }, part("progress", "bar", { "aria-label": `Progress of ${title}` }), part("small", "progress")),
 		el("dl", {}, fact("Next run", "next"), fact("Last run", "last"), fact("Cadence", "cadence"), fact("Failures in a row", "failures")),
 		part("p", "result", { class: "note" }),
-		part("p", "times", { class: "note" }),
 		part("p", "why", { class: "note", "data-mood": "warn" }),
 		el(
 			"footer",
@@ -51,8 +50,7 @@ function updateCard(card, name, task, status, last) {
 		badge,
 		cadence: cadenceOf(task, stretched),
 		failures: count(failures) + missed,
-		result: last ? resultWords(last.result) : "",
-		times: task.nextAt?.length ? `Next times: ${task.nextAt.map(moment).join(", ")}` : "",
+		result: [resultWords(last?.result), ...(task.nextAt ?? []).map((at) => `next ${moment(at)}`)].filter(Boolean).join(" · "),
 		why: whyOf(task, heldUntil, stretched),
 	};
 	for (const [which, text] of Object.entries(texts)) setText(part(which), text);

@@ -1,4 +1,4 @@
-/** The state of the service at a glance, as it reports it. Pure. */
+/** The state of the service. Pure. */
 
 import { remaining } from "./countdown.js";
 import { clock } from "./format.js";
