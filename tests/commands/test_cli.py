@@ -118,13 +118,13 @@ def test_progress_is_polled_while_a_refresh_runs(tmp_path: Path) -> None:
     """The command polls the status until the run has ended: here the upstream answers only after two polls."""
 
     async def after_two_polls(url: str, **options: Any) -> FetchResponse:
-        calls = running.tocsin.objects.metrics
+        calls = running.tocsin.scheduler.runtime.metrics
         while calls.calls < before + 3:  # the refresh and two requests for the status
             await asyncio.sleep(0.01)
         return await SimulatedFetch(running.tocsin.simulator)(url, **options)
 
     with served_in_thread(tmp_path, fetch=lambda _: after_two_polls) as running:
-        before = running.tocsin.objects.metrics.calls
+        before = running.tocsin.scheduler.runtime.metrics.calls
         done = tocsin("refresh", "tenero", port=running.port)
 
     assert done.returncode == 0

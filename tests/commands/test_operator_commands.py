@@ -117,8 +117,8 @@ def test_runs_are_listed_page_by_page(monkeypatch: pytest.MonkeyPatch, tmp_path:
     stored = run_entries(*(run_record(id=number) for number in range(1, 10)))
     with served_in_thread(tmp_path, stored=stored) as running:
         client = client_of({"ADMIN_KEY": ADMIN_KEY}, tmp_path / ".env", port=running.port)
-        before = running.tocsin.objects.metrics.calls
+        before = running.tocsin.scheduler.runtime.metrics.calls
         found = list_runs.list_runs(client, {"task": "tenero", "outcome": None}, 5)
-        pages = running.tocsin.objects.metrics.calls - before
+        pages = running.tocsin.scheduler.runtime.metrics.calls - before
 
     assert ([run.id for run in found.runs], found.next, pages) == ([9, 8, 7, 6, 5], 5, 3)

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any, TypeAlias
 
 from holdfast.errors import ObjectReset
-from holdfast.local.clock import LocalClock
 from holdfast.local.object_id import LocalObjectId, Owner
 from holdfast.local.runtime import LocalNamespace, Runtime
 from holdfast.testing.virtual_time import START_MS, VirtualClock
@@ -218,7 +217,7 @@ class _EntryWriter(DurableObject):
         await self.ctx.storage.put(entries)
 
 
-async def store_entries(directory: Path, clock: LocalClock, entries: Mapping[str, Any]) -> None:
+async def store_entries(directory: Path, clock: VirtualClock, entries: Mapping[str, Any]) -> None:
     """Put entries into the storage of the scheduler that is opened next."""
     runtime = Runtime(make_objects_file(directory), clock=clock, logger=CapturedLog(), env=None)
     namespace = runtime.namespace("SCHEDULER", _EntryWriter)

@@ -15,23 +15,20 @@ from starlette.applications import Starlette
 
 from holdfast.errors import ObjectReset
 from holdfast.local.kv import SqliteKV
-from holdfast.local.object_id import Owner
-from holdfast.local.runtime import Runtime
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import Clock, Database
 from holdfast_testing.captured_log import CapturedLog
-from holdfast_testing.stores import make_objects_file, open_kv
+from holdfast_testing.stores import open_kv
 from stacks_simulator.simulator import Simulator
 from support import asgi
 from support.asgi import Answer
 from support.local_store import open_competition
-from support.scheduler import store_entries
+from support.scheduler import Scheduler, store_entries
 from support.simulated import quiet_simulator
 from support.simulated_fetch import SimulatedFetch
 from tocsin.app import App, Platform, Process, build
 from tocsin.fetch import Fetch
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.settings import AccessKey, Role, Settings
 from tocsin.upstream.budget import Quota
 from tocsin.web.app import create_app
@@ -79,20 +76,15 @@ class FailingStub:
 FAILING = FailingStub(ObjectReset("the object was reset"))
 
 
-class Silent:
+class Silent(VirtualClock):
     """Another clock of which no alarm rings: a task runs only when a test asks for it."""
 
     def __init__(self, clock: Clock) -> None:
-        self.now, self.monotonic, self.sleep = clock.now, clock.monotonic, clock.sleep
+        super().__init__()
+        self.now, self.monotonic, self.sleep = clock.now, clock.monotonic, clock.sleep  # type: ignore[method-assign]
 
     def open(self, bell: Callable[[], None]) -> None:
-        pass
-
-    def ring_at(self, at_ms: int | None) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+        """Leave the bell alone."""
 
 
 @dataclass
@@ -105,7 +97,7 @@ class Tocsin:
     clock: Clock
     log: CapturedLog
     simulator: Simulator
-    runtime: Runtime | None  # of the scheduler's object; None if a test put a stub in its place
+    held: Scheduler | None  # the scheduler's object; None if a test put a stub in its place
 
     @cached_property
     def app(self) -> Starlette:
@@ -130,16 +122,9 @@ class Tocsin:
         return self.built.scheduler()
 
     @property
-    def objects(self) -> Runtime:
-        """Where the scheduler's object lives."""
-        assert self.runtime is not None
-        return self.runtime
-
-    def reset(self) -> None:
-        """Reset the scheduler's object, as the platform does after a failed commit."""
-        name = self.built.settings.instance
-        object_id = self.objects.namespace("SCHEDULER", SchedulerDO).id_from_name(name)
-        self.objects.live(Owner(object_id.hex, "SCHEDULER", name)).reset(ObjectReset("the object was reset"))
+    def scheduler(self) -> Scheduler:
+        assert self.held is not None
+        return self.held
 
     async def ask(self, target: str, **request: Any) -> Answer:
         """Send a request, as `support.asgi.ask` does."""
@@ -204,21 +189,19 @@ async def tocsin_in(
             logger=log,
             db=db,
             kv=kv,
-            stub=lambda name: stub or namespace.get_by_name(name),
+            stub=lambda name: stub or made.scheduler.stub(name),
             random=lambda: 0.5,
             process=process,
         )
         built = build(platform, replace(SETTINGS, **settings))
-        runtime = None
+        made = Tocsin(built, db, kv, clock, log, simulator, None)
         if stub is None:
             alarm_clock = clock if isinstance(clock, VirtualClock) else Silent(clock)
             if stored is not None:
                 await store_entries(directory, alarm_clock, stored)
-            objects = make_objects_file(directory)
-            runtime = Runtime(objects, clock=alarm_clock, logger=log, env=built.env, chance=lambda: 0.0, idle_s=None)
-            namespace = runtime.namespace("SCHEDULER", SchedulerDO)
-            await runtime.open()
-            stack.push_async_callback(runtime.close)
+            made.held = Scheduler(directory, built.env, alarm_clock, log)
+            await made.held.runtime.open()
+            stack.push_async_callback(made.held.runtime.close)
         if arm:
             await built.scheduler().arm()
-        yield Tocsin(built, db, kv, clock, log, simulator, runtime)
+        yield made

@@ -460,9 +460,9 @@ async def test_what_the_object_refuses_is_recorded_as_refused(tmp_path: Path) ->
 async def test_an_action_that_cannot_be_recorded_is_not_done(tmp_path: Path) -> None:
     """The audit log is in the same store as the scheduler: without it nothing can be done at all."""
     async with tocsin_in(tmp_path) as made:
-        made.objects.refuse_writes("the disk is full")
+        made.scheduler.runtime.refuse_writes("the disk is full")
         answer = await made.act("action=refresh")
-        made.objects.refuse_writes(None)
+        made.scheduler.runtime.refuse_writes(None)
 
         assert (answer.status, answer.json()["code"]) == (503, "scheduler_unavailable")
         assert (await records(made), (await made.client().runs(RunFilter(None, 9))).runs) == ([], [])
@@ -703,12 +703,12 @@ async def test_a_healthy_service_is_ready(tmp_path: Path) -> None:
     clock = VirtualClock(NOW)
     async with tocsin_in(tmp_path, clock=clock, process=Process(), stored=entries_of(CASES["ready"]), arm=True) as made:
         await made.built.health.check()
-        before = made.objects.metrics.calls
+        before = made.scheduler.runtime.metrics.calls
         answer = await made.ask("/readyz")
 
         assert (answer.status, answer.json()) == (200, {"ready": True, "state": "ready", "reasons": [], "notes": []})
         assert answer.headers["cache-control"] == "no-store"
-        assert made.objects.metrics.calls == before
+        assert made.scheduler.runtime.metrics.calls == before
 
 
 @pytest.mark.parametrize(

@@ -546,7 +546,7 @@ async def test_a_stream_outlives_the_object(tmp_path: Path) -> None:
         async with stream(port) as client:
             await begun(client)
             await asyncio.sleep(1)
-            made.reset()
+            made.scheduler.reset()
             assert await client.frame() == ": the scheduler is away"
             await made.client().refresh("rounds")
             assert (await event_frames(client, "run.ended"))[0].partition("\n")[2].startswith("event: run.started\n")

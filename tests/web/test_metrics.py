@@ -115,10 +115,10 @@ async def test_the_schedulers_measures_are_shown(process: Process | None, tmp_pa
     async with tocsin_in(tmp_path, process=process, stored={"measures": measures().to_json()}) as made:
         if process is not None:
             await made.built.health.check()
-        before = made.objects.metrics.calls
+        before = made.scheduler.runtime.metrics.calls
         found = samples((await asgi.ask(unchecked(made.app), "/metrics")).body.decode())
 
-        assert made.objects.metrics.calls == before + 1
+        assert made.scheduler.runtime.metrics.calls == before + 1
     assert found['tocsin_run_duration_seconds_bucket{task="sweep",le="30"}'] == 0
     assert found['tocsin_run_duration_seconds_bucket{task="sweep",le="60"}'] == 1
     assert found['tocsin_run_duration_seconds_count{task="sweep"}'] == 1
