@@ -22,8 +22,6 @@ from tocsin.scheduler.health import HealthSnapshot
 from tocsin.swaps.values import value_swaps
 from tocsin.upstream.budget import Quota
 
-__all__ = ("JSON_TYPE", "TRADES", "CompetitionSite", "competition_site", "healthy", "push_1", "push_2")
-
 TRADES = "/api/competition/trades"
 CHAINHOOK = "/api/chainhook"
 BEARER = {**JSON_TYPE, "authorization": f"Bearer {CHAINHOOK_SECRET}"}
