@@ -63,10 +63,9 @@ def test_each_query_is_valid_for_the_tables(file: Path) -> None:
     for name, sql in read_queries(str(file)).items():
         if name in parts:
             continue
-        numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
-        values = [None] * (max(numbered) if numbered else sql.count("?"))
+        nameless = re.sub(r"\?\d+", "?", sql)  # some Pythons warn about a sequence for numbered values
         try:
-            connection.execute(f"EXPLAIN {sql}", values)
+            connection.execute(f"EXPLAIN {nameless}", [None] * nameless.count("?"))
         except sqlite3.Error as error:
             pytest.fail(f"{name}: {error}")
     connection.close()
