@@ -120,6 +120,7 @@ async def _soak(service: ServiceProcess, simulator: str, data_dir: Path, seconds
     truth = len(ask(f"{simulator}/_truth")[1]["swaps"])  # the chain continues: at least these must be counted
     await asyncio.to_thread(_act, service, "refresh&task=feed")
     await asyncio.to_thread(_act, service, "refresh&task=sweep")
+    await asyncio.to_thread(_act, service, "refresh&task=board")
     counted = _counted(service)
     service.signal(signal.SIGTERM)
     code = await asyncio.to_thread(service.end_unread)
