@@ -62,10 +62,10 @@ def test_status_begins_with_the_verdict_and_check_exits_with_1(running: Running,
         late = tocsin("status", "--check", port=late_service.port)
         shown = tocsin("status", port=late_service.port)
 
-    problem = "Swap sweep overdue, no complete run for 31m (every 15m); next run "
+    problem = "Not ready (overdue): Swap sweep overdue, no complete run for 31m (every 15m)"
     assert (fine.returncode, fine.stdout.splitlines()[0]) == (0, "Ready")
-    assert (late.returncode, late.stdout.startswith(f"Not ready (overdue): {problem}")) == (1, True)
-    assert (shown.returncode, shown.stdout.splitlines()[0]) == (0, late.stdout.splitlines()[0])
+    assert (late.returncode, late.stdout.startswith(problem)) == (1, True)
+    assert (shown.returncode, shown.stdout.startswith(problem)) == (0, True)
 
 
 def test_status_shows_what_readyz_knows_when_the_scheduler_does_not_answer(tmp_path: Path) -> None:
