@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from examples.verify_job import verify
 
+from support.missing import NPM, require
 from support.processes import ADMIN_KEY, ServiceProcess, ask, until
 from support.tocsin_command import tocsin_here
 from tocsin.scheduler.jobs import signed
@@ -24,8 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    if shutil.which("node") is None or not ESBUILD.exists():
-        pytest.skip("node or wrangler is missing: `make test` installs both")
+    require(shutil.which("node") is not None and ESBUILD.exists(), NPM)
     bundle = tmp_path / "endpoint.cjs"
     source = ROOT / "tests" / "service" / "job_endpoint.ts"
     command = [str(ESBUILD), str(source), "--bundle", "--platform=node", f"--outfile={bundle}", "--log-level=error"]

@@ -216,7 +216,7 @@ def changed_jobs(jobs: Mapping[str, Job], change: JobChange) -> tuple[dict[str, 
     if action == "add" and len(missing) < len(names):
         raise UsageError(f"There is a job {(set(names) & set(jobs)).pop()} already: change it, or use another name.")
     if action not in {"add", "apply"} and missing:
-        known = f"the jobs are {', '.join(jobs)}" if jobs else "there is none"
+        known = f"the jobs are {', '.join(jobs)}" if jobs else "none was added yet"
         raise UsageError(f"There is no job {missing[0]!r:.40}; {known}.")
     after = {} if action == "apply" else dict(jobs)
     after |= {job.name: job for job in change.jobs}
