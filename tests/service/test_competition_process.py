@@ -114,7 +114,7 @@ def test_killed_while_it_follows_the_network(tmp_path: Path) -> None:
             ask(f"{url}/_control/calm", body={})
             ask(f"{url}/_control/swap", body={"wallet": number, "count": 70})
             ask(f"{url}/_control/mine", body={})
-            ask(f"{url}/_control/fault", body={"kind": "delay", "upstream": "hiro", "seconds": 0.1})
+            ask(f"{url}/_control/fault", body={"kind": "delay", "upstream": "hiro", "seconds": 0.3})
             with running(ServiceProcess(data, **upstreams)) as service, calling(service.url + FEED):
                 until(lambda service=service: service.status()["tasks"]["feed"]["running"])  # type: ignore[misc]  # bound at once
                 time.sleep(chance.uniform(0, 0.6))  # another process: its time is real

@@ -231,6 +231,7 @@ def run_pytest(directory: Path, test: str, *options: str) -> str:
         "-m",
         "pytest",
         "-q",
+        "-rN",  # no summary: with `CI` set it repeats every message whole
         "-p",
         "no:cacheprovider",
         "-p",
