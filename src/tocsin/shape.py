@@ -27,7 +27,7 @@ else:
     FreeForm = dict[str, Any]  # mashumaro cannot resolve a recursive alias
 
 SCHEMA_PREFIX = "#/components/schemas"
-UNITS = {"_ms": "milliseconds", "_s": "seconds", "_usd": "USD", "_sats": "sats", "burn_block_time": "unix seconds"}
+UNITS = {"_ms": "milliseconds", "_s": "seconds", "_usd": "USD", "_sats": "sats", "block_time": "unix seconds"}
 
 
 def camel_case(name: str) -> str:

@@ -63,12 +63,16 @@ class ContractCall:
 
 @dataclass(frozen=True, slots=True)
 class MinedAt:
-    """Where a transaction was mined. `burn_block_time` is the time of its Bitcoin block, in seconds."""
+    """Where a transaction was mined.
+
+    `burn_block_time` is the time of its Bitcoin block, in seconds, and `block_time` that of its Stacks block, if known.
+    """
 
     height: int
     block_hash: str
     tx_index: int
     burn_block_time: int
+    block_time: int | None = None
 
     @property
     def position(self) -> tuple[int, int]:

@@ -213,7 +213,11 @@ async def test_an_agent_is_shown_with_the_wallet_that_traded_last(tmp_path: Path
         await add_swaps(db, swaps)
         (row,) = await all_rows(db, {}, follow_max=100)
 
+        await add_swaps(db, [PlainSwap(1, "SP1", "stx", 10, "A.a::a", 10, burn_block_time=3_001, block_time=3_600)])
+        (newer,) = await all_rows(db, {}, follow_max=100)
+
     assert (row.stx_address, row.latest_trade_at) == ("SP2", 3_000_000)
+    assert (newer.stx_address, newer.latest_trade_at) == ("SP1", 3_600_000), "the time of its Stacks block"
     assert row.wallets[0] == "SP2"
     assert (row.valued_trade_count, row.pnl_at_trade_usd, row.volume_at_trade_usd) == (0, None, None)
     assert (row.trade_count, row.uncounted_trade_count) == (3, 3)

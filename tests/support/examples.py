@@ -21,7 +21,7 @@ SWAP = Transaction(
     status="success",
     type="contract_call",
     contract_call=ContractCall(POOL, "swap-x-for-y"),
-    mined=MinedAt(7929497, "0x" + "a1" * 32, 3, 1778786400),
+    mined=MinedAt(7929497, "0x" + "a1" * 32, 3, 1778786400, 1778787000),
     canonical=True,
     event_count=3,
 )

@@ -11,8 +11,8 @@ from support.local_store import open_competition
 
 _SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
-  burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
-VALUES (?, ?, 'C.c', 'swap', ?, ?, ?, ?, ?, ?, '0x', ?, 'cron', 'v', 0)"""
+  burn_block_time, block_height, block_hash, tx_index, block_time, source, allowlist_version, recorded_at)
+VALUES (?, ?, 'C.c', 'swap', ?, ?, ?, ?, ?, ?, '0x', ?, ?, 'cron', 'v', 0)"""
 
 _EXCESS = """
 INSERT INTO excess_swaps SELECT txid, sender, token_in, amount_in, token_out, amount_out, burn_block_time,
@@ -31,6 +31,7 @@ class PlainSwap:
     amount_out: int
     burn_block_time: int = 1_000
     block_height: int | None = None
+    block_time: int | None = None
 
     @property
     def txid(self) -> str:
@@ -74,6 +75,7 @@ async def add_swaps(db: Database, swaps: Iterable[PlainSwap]) -> None:
                 str(swap.amount_out),
                 swap.burn_block_time,
                 *swap.position,
+                swap.block_time,
             )
             for swap in swaps
         ]

@@ -37,6 +37,7 @@ async def test_pages_hold_every_swap_once_newest_first(tmp_path: Path) -> None:
                 page = await trades_of(world.db, wallet, limit=limit, after=cursor)
                 assert len(page.trades) <= limit
                 txids += [trade.txid for trade in page.trades]
+                assert {trade.block_time for trade in page.trades} == {chain.blocks[-1].time_s}
                 cursor = page.next_cursor
                 if cursor is None:
                     break

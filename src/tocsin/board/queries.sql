@@ -4,8 +4,11 @@ SELECT a.display_name, a.bns_name, a.erc8004_agent_id, t.tier
 FROM agents a JOIN agent_tiers t ON t.stx_address = a.stx_address WHERE a.stx_address = ?;
 
 -- name: agents
--- The eligible agents that traded, with the sums of their swaps at the prices of their time.
-SELECT a.stx_address, a.btc_address, a.display_name, a.bns_name, a.erc8004_agent_id, t.trades, t.last_trade_at,
+-- The eligible agents that traded, with the sums of their swaps at the prices of their time. A swap counts at the time
+-- of its Bitcoin block; the newest one is shown at that of its Stacks block.
+SELECT a.stx_address, a.btc_address, a.display_name, a.bns_name, a.erc8004_agent_id, t.trades,
+  (SELECT max(coalesce(s.block_time, s.burn_block_time)) FROM swaps s
+    WHERE s.sender = t.sender AND s.burn_block_time = t.last_trade_at) AS last_trade_at,
   v.valued, v.given_micros, v.received_micros
 FROM sender_totals t
 JOIN agents a ON a.stx_address = t.sender

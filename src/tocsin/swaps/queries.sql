@@ -95,12 +95,13 @@ WHERE txid IN (SELECT json_extract(value, '$.txid') FROM json_each(?1))
 -- name: insert_swaps
 -- Record swaps of registered senders. Returns the new ones.
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
-  burn_block_time, block_height, block_hash, tx_index, source, provider, raw_event_json,
+  burn_block_time, block_time, block_height, block_hash, tx_index, source, provider, raw_event_json,
   allowlist_version, recorded_at)
 SELECT json_extract(s.value, '$.txid'), a.stx_address, json_extract(s.value, '$.contract_id'),
   json_extract(s.value, '$.function_name'), json_extract(s.value, '$.token_in'),
   json_extract(s.value, '$.amount_in'), json_extract(s.value, '$.token_out'),
   json_extract(s.value, '$.amount_out'), json_extract(s.value, '$.burn_block_time'),
+  json_extract(s.value, '$.block_time'),
   json_extract(s.value, '$.block_height'), json_extract(s.value, '$.block_hash'),
   json_extract(s.value, '$.tx_index'), coalesce(c.source, json_extract(s.value, '$.source')),
   json_extract(s.value, '$.provider'), json_extract(s.value, '$.raw_event_json'),

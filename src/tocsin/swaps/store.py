@@ -279,6 +279,7 @@ def _facts(transaction: Transaction) -> dict[str, Any]:
         "contract_id": call.contract_id if call else None,
         "function_name": call.function_name if call else None,
         "burn_block_time": mined.burn_block_time,
+        "block_time": mined.block_time,
         "block_height": mined.height,
         "block_hash": mined.block_hash,
         "tx_index": mined.tx_index,

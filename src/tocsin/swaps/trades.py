@@ -78,6 +78,7 @@ def trade_of(row: Row) -> Trade:
         source=row["source"],
         provider=row["provider"],
         excess=stored_excess(row.get("excess_json")),
+        block_time=row["block_time"],
     )
 
 

@@ -26,6 +26,7 @@ class SweepProgress(Shape):
 class Trade(SnakeShape):
     """A recorded swap. `tx_status` and the two scores exist because the site's clients read them.
 
+    It counts at `burn_block_time`, that of its Bitcoin block, and happened at `block_time`, that of its Stacks block.
     `source` is what found it: a submission of the agent, the service itself (cron), or a push of Chainhook.
     `excess` is why the swap has no value: at the prices of its time, it was worth more than a pool can pay.
     """
@@ -48,6 +49,7 @@ class Trade(SnakeShape):
     scored_value: float | None = None
     scored_at: int | None = None
     excess: str | None = None
+    block_time: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ def transaction_v1(body: JSON, latest_s: int) -> Transaction:
             block_hash=text(row, "block_hash"),
             tx_index=whole(row, "tx_index"),
             burn_block_time=_block_time(row, "burn_block_time", latest_s),
+            block_time=_shown_time(row, "block_time", latest_s),
         )
     return Transaction(
         tx_id=_txid(row),
@@ -108,6 +109,12 @@ def transaction_v1(body: JSON, latest_s: int) -> Transaction:
 def _block_time(row: JsonObject, key: str, latest_s: int) -> int:
     """The time of a block in seconds: not before the first block, and not much later than now."""
     return whole(row, key, FIRST_BITCOIN_BLOCK_S, latest_s)
+
+
+def _shown_time(row: JsonObject, key: str, latest_s: int) -> int | None:
+    """The time of a Stacks block, which is only shown: a missing or impossible one is unknown."""
+    time = row.get(key)
+    return time if type(time) is int and FIRST_BITCOIN_BLOCK_S <= time <= latest_s else None
 
 
 def principal_page_v3(body: JSON, latest_s: int, principal: str) -> Parsed[Page[Transaction]]:
@@ -192,6 +199,7 @@ def _listed_v3(row: JsonObject, latest_s: int, payment: StxPayment | None) -> Tr
             block_hash=text(block, "hash"),
             tx_index=whole(block, "tx_index"),
             burn_block_time=_block_time(record(row, "bitcoin_block"), "time", latest_s),
+            block_time=_shown_time(block, "time", latest_s),
         ),
         canonical=True,
         event_count=None,

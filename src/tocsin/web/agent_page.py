@@ -268,7 +268,8 @@ def _trades(facts: AgentFacts) -> str:
         f"<li><div>{_amount(trade.amount_in, trade.token_in, facts.prices)} <span aria-label=to>→</span>"
         f" {_amount(trade.amount_out, trade.token_out, facts.prices)}</div>"
         f'<span class="num">{usd(facts.worth.get(trade.txid))}</span>'
-        f"<small>{time_of(trade.burn_block_time)} · {transaction(trade.txid)}{_without_value(trade)}</small></li>"
+        f"<small>{time_of(trade.block_time or trade.burn_block_time)} · {transaction(trade.txid)}"
+        f"{_without_value(trade)}</small></li>"
         for trade in facts.trades
     )
     return section(

@@ -64,6 +64,7 @@ CREATE TABLE swaps (
   amount_out TEXT NOT NULL
     CHECK (length(amount_out) BETWEEN 1 AND 40 AND amount_out NOT GLOB '*[^0-9]*' AND amount_out NOT GLOB '0*'),
   burn_block_time INTEGER NOT NULL, -- seconds, as on chain
+  block_time INTEGER, -- seconds, of the Stacks block; NULL: not known
   block_height INTEGER NOT NULL,
   block_hash TEXT NOT NULL,
   tx_index INTEGER NOT NULL,

@@ -236,7 +236,7 @@ function tradeLine(trade) {
 		"li",
 		{},
 		el("div", {}, side(trade.amount_in, trade.token_in), el("span", { class: "arrow", "aria-label": "to" }, "→"), side(trade.amount_out, trade.token_out)),
-		el("small", {}, ageOf(trade.burn_block_time * 1000), transaction(trade.txid)),
+		el("small", {}, ageOf((trade.block_time ?? trade.burn_block_time) * 1000), transaction(trade.txid)),
 	);
 }
 

@@ -30,8 +30,8 @@ export function drawTrades(rows, prices) {
 	const owner = new Map(rows.flatMap((row) => row.wallets.map((wallet) => [wallet, row])));
 	const side = (units, token, decimals = prices[token]?.decimals ?? null) =>
 		[decimals === null ? "" : `${shortAmount(BigInt(units), decimals)} `, tokenLabel(token)];
-	const make = ({ sender, burn_block_time: at }) =>
-		el("li", {}, el("a", { href: `/agents/${sender}`, tabindex: -1 }), el("span"), ageOf(at * 1000));
+	const make = ({ sender, block_time, burn_block_time }) =>
+		el("li", {}, el("a", { href: `/agents/${sender}`, tabindex: -1 }), el("span"), ageOf((block_time ?? burn_block_time) * 1000));
 	keyed(byId("strip-trades"), trades, ({ txid }) => txid, make, ({ children: [agent, swap] }, trade) => {
 		const row = owner.get(trade.sender);
 		setText(agent, row ? nameOf(row) : shortAddress(trade.sender));

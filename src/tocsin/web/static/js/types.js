@@ -752,6 +752,8 @@
 /**
  * A recorded swap. `tx_status` and the two scores exist because the site's clients read them.
  *
+ * It counts at `burn_block_time`, that of its Bitcoin block, and happened at `block_time`, that of its Stacks
+ * block.
  * `source` is what found it: a submission of the agent, the service itself (cron), or a push of Chainhook.
  * `excess` is why the swap has no value: at the prices of its time, it was worth more than a pool can pay.
  *
@@ -772,6 +774,7 @@
  *   scored_value?: number | null,
  *   scored_at?: number | null,
  *   excess?: string | null,
+ *   block_time?: number | null,
  * }} Trade
  */
 
