@@ -1,7 +1,7 @@
 """The command `tocsin`. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-A `LocalCommand` works without a running service. All others call it over HTTP. Imports are inside the commands, so
-that each command loads only the modules that it uses.
+A `LocalCommand` works without a running service. All others call it over HTTP. What only some commands use is imported
+inside them, so that each loads no more than it needs.
 """
 
 import sys
@@ -16,6 +16,7 @@ from tocsin.commands import agents as agent_commands
 from tocsin.commands import data as data_commands
 from tocsin.commands import jobs as job_commands
 from tocsin.commands import operate as operator_commands
+from tocsin.commands import render
 from tocsin.commands import rounds as round_commands
 from tocsin.commands.data import DataDir
 from tocsin.commands.options import (
@@ -23,13 +24,14 @@ from tocsin.commands.options import (
     SERVICE,
     WATCH,
     AsJson,
-    Connect,
+    Client,
     LocalCommand,
     calls_service,
     print_answer,
     require_simulator,
 )
 from tocsin.errors import RequestRefused, ServiceUnreachable
+from tocsin.text import parse_past_ms
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -52,34 +54,27 @@ def tocsin(
 @app.command(rich_help_panel=WATCH)
 @calls_service
 def status(
-    connect: Connect,
+    client: Client,
     as_json: AsJson = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 when the service is not ready.")] = False,
 ) -> None:
     """Show whether the service is ready, what the scheduler is doing and when its alarm rings next."""
-    from tocsin.commands import render
-    from tocsin.commands.client import SCHEDULER
-    from tocsin.scheduler.types import SchedulerOverview
-
-    client = connect()
     try:
-        answer = client.get(SCHEDULER, keyed=True)
+        answer = client.scheduler()
     except (RequestRefused, ServiceUnreachable) as error:
         health = None if as_json else client.health(error)
-        if health is None:
-            raise
-        print_answer(health.to_json(), as_json, render.verdict(health))
+        if health is not None:
+            print_answer(health, as_json, render.verdict(health))
         raise
-    overview = client.read(SchedulerOverview, answer)
-    print_answer(overview.status.to_json(), as_json, render.status(overview.status, overview.health))
-    if check and not overview.health.ready:
+    print_answer(answer["status"], as_json, render.status(answer["status"], answer["health"]))
+    if check and not answer["health"]["ready"]:
         raise typer.Exit(1)
 
 
 @app.command(rich_help_panel=WATCH)
 @calls_service
 def runs(
-    connect: Connect,
+    client: Client,
     task: Annotated[str | None, typer.Option(help="Only this task's runs.")] = None,
     outcome: Annotated[str | None, typer.Option(help="Only runs with this outcome, such as failed.")] = None,
     since: Annotated[
@@ -92,23 +87,19 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs of the last 30 days, or the totals of each day, newest first."""
-    from tocsin.commands import render
-    from tocsin.commands.client import list_days, list_runs
-    from tocsin.text import parse_past_ms
+    from tocsin.commands.client import list_runs
 
-    client = connect()
     if daily:
         if task or outcome or since or until or trigger:
             raise UsageError("--daily shows all tasks and outcomes: it can be combined with --limit only.")
-        days = list_days(client, min(limit, 400))
-        print_answer(days.to_json(), as_json, render.days(days))
+        days = client.scheduler("/days", {"limit": min(limit, 400)})
+        print_answer(days, as_json, [render.days(days["days"])])
         return
     now = time.time_ns() // 1_000_000
     times = {"since": since, "until": until}
     asked = {name: None if text is None else parse_past_ms(text, now) for name, text in times.items()}
-    filters = {"task": task, "outcome": outcome, "trigger": trigger, **asked}
-    found = list_runs(client, filters, limit)
-    print_answer(found.to_json(), as_json, render.runs(found))
+    found = list_runs(client, {"task": task, "outcome": outcome, "trigger": trigger, **asked}, limit)
+    print_answer(found, as_json, [render.runs(found["runs"])])
 
 
 operator_commands.register(app)
@@ -118,35 +109,26 @@ job_commands.register(app)
 @app.command(rich_help_panel=COMPETITION)
 @calls_service
 def prices(
-    connect: Connect,
+    client: Client,
     tokens: Annotated[list[str] | None, typer.Argument(metavar="[TOKEN]...")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show token prices, as visitors see them."""
-    from tocsin.commands import render
-    from tocsin.prices.price import PriceList
-
-    client = connect()
     answer = client.get("/api/prices", {"tokens": ",".join(tokens)} if tokens else {})
-    print_answer(answer, as_json, render.prices(client.read(PriceList, answer), time.time_ns() // 1_000_000))
+    print_answer(answer, as_json, render.prices(answer, time.time_ns() // 1_000_000))
 
 
 @app.command(rich_help_panel=COMPETITION)
 @calls_service
 def board(
-    connect: Connect,
+    client: Client,
     sort: Annotated[str, typer.Option(help="trades, volume, pnl or latest.")] = "pnl",
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Show the competition's leaderboard, as visitors see it."""
-    from tocsin.board.types import Board
-    from tocsin.commands import render
-
-    query = {"sort": sort, "limit": str(limit)}
-    client = connect()
-    answer = client.get("/api/competition/leaderboard", query)
-    print_answer(answer, as_json, render.board(client.read(Board, answer)))
+    answer = client.get("/api/competition/leaderboard", {"sort": sort, "limit": limit})
+    print_answer(answer, as_json, render.board(answer))
 
 
 @app.command(cls=LocalCommand, rich_help_panel=COMPETITION)
@@ -158,11 +140,11 @@ def recount(
     as_json: Annotated[bool, typer.Option("--json", help="Print the recount as JSON.")] = False,
 ) -> None:
     """Compute the result of a finalized round again from its file alone. Exit with 1 if it differs."""
-    from tocsin.commands import render
     from tocsin.commands.recount import recount_source
 
     file, counted = recount_source(source)
-    print_answer(counted.to_json(), as_json, render.recounted(file.inputs.agents, counted))
+    names = {agent.erc8004_agent_id: agent.display_name for agent in file.inputs.agents}
+    print_answer(counted.to_json(), as_json, render.recounted(counted.to_json(), names))
     another = digest is not None and digest.lower() != counted.digest
     if another:
         typer.echo(f"The digest of this file is {counted.digest}, not the one that you gave.", err=True)

@@ -20,6 +20,7 @@ from mashumaro.exceptions import InvalidFieldValue, MissingField
 
 from holdfast.types import JSON
 from tocsin.errors import MalformedShape
+from tocsin.text import camel_case
 
 if TYPE_CHECKING:
     FreeForm = dict[str, JSON]
@@ -28,12 +29,6 @@ else:
 
 SCHEMA_PREFIX = "#/components/schemas"
 UNITS = {"_ms": "milliseconds", "_s": "seconds", "_usd": "USD", "_sats": "sats", "block_time": "unix seconds"}
-
-
-def camel_case(name: str) -> str:
-    """`next_alarm_at` as the API spells it: `nextAlarmAt`."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 class SnakeShape(DataClassDictMixin):

@@ -1,4 +1,4 @@
-"""Texts that people and programs read: durations, times, exact decimal numbers, and the visible part of a text. Pure.
+"""Texts that people and programs read: durations, times, exact decimal numbers, names, what of a text is visible. Pure.
 
 Prices and sums of a result are decimal text, so that two computers compute the same result from the same text. The
 visible part of a text follows the same rules as `static/js/agent-name.js`.
@@ -32,6 +32,12 @@ _BLANK = "\u2800"  # an empty Braille pattern
 _FORMULA = frozenset("=+-@")  # what a spreadsheet takes a cell that begins so for
 _CELL_ENDS = re.compile(r"([;\t\r\n\v\f\x85\u2028\u2029])")
 INSTANT_MAX_MS = 253_402_300_799_999  # the end of the year 9999
+
+
+def camel_case(name: str) -> str:
+    """`next_alarm_at` as the API spells it: `nextAlarmAt`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def parse_duration(text: str) -> int:

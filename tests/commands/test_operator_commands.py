@@ -121,4 +121,4 @@ def test_runs_are_listed_page_by_page(monkeypatch: pytest.MonkeyPatch, tmp_path:
         found = list_runs.list_runs(client, {"task": "tenero", "outcome": None}, 5)
         pages = running.tocsin.scheduler.runtime.metrics.calls - before
 
-    assert ([run.id for run in found.runs], found.next, pages) == ([9, 8, 7, 6, 5], 5, 3)
+    assert ([run["id"] for run in found["runs"]], found["next"], pages) == ([9, 8, 7, 6, 5], 5, 3)

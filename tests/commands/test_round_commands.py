@@ -171,7 +171,7 @@ def test_the_list_says_what_a_round_waits_for() -> None:
     waiting = replace(ROUND, status="closed", waiting_reason="transactions that wait to be verified: 2")
     listed = RoundList(START_S, [ListedRound(waiting, 3, []), ListedRound(ROUND, 0, [])], RoundRule(START_S))
 
-    text = printed(render.rounds(listed))
+    text = printed(render.rounds(listed.to_json()))
 
     assert "follow each other every 7 days, starting 2027-01-15 08:00:00 UTC" in text
     assert "transactions that wait to be verified: 2" in text
@@ -184,7 +184,7 @@ def test_a_cleared_flag_is_shown_as_cleared() -> None:
         AgentFlag(11, "ring", "the same amounts", [], [], cleared=True),
     ]
 
-    text = printed(render.detail(RoundDetail(ROUND, [], [], [], flags, []), START_S, {}))
+    text = printed(render.detail(RoundDetail(ROUND, [], [], [], flags, []).to_json(), START_S, {}))
 
     assert "flag churn of #10: there and back\n" in text
     assert "flag ring of #11, cleared by an operator: the same amounts\n" in text
@@ -197,7 +197,7 @@ def test_a_result_is_shown_with_names_and_cents() -> None:
     published = (ROUND.round_id, "SP1", 1, "bc1", 10, 3, 3, 0, 97.1, 102.2, 5.2, 0.05, START_S)
     row = RoundResultRow(*published, ResultDetail({}, []), "t", exact=exact)
     prize = RewardRow(ROUND.round_id, "volume", 1, "SP1", 10, 25_000, "pending", None, None, None, "t")
-    detail = RoundDetail(ROUND, [row], [prize], [], [], [])
+    detail = RoundDetail(ROUND, [row], [prize], [], [], []).to_json()
 
     named = printed(render.detail(detail, START_S, {10: "Ada[bold]"}))
     nameless = printed(render.detail(detail, START_S, {10: None}))
@@ -210,7 +210,7 @@ def test_a_result_is_shown_with_names_and_cents() -> None:
 @pytest.mark.usefixtures("_in_utc")
 def test_a_round_without_a_result_says_when_it_ends() -> None:
     """An empty table would look like a mistake."""
-    text = printed(render.detail(RoundDetail(ROUND, [], [], [], [], []), START_S, {}))
+    text = printed(render.detail(RoundDetail(ROUND, [], [], [], [], []).to_json(), START_S, {}))
 
     assert text.splitlines() == [
         "week-1-2027-01-15 open, ends 2027-01-22 08:00:00 UTC (in 7d)",

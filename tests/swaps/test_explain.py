@@ -83,7 +83,7 @@ def shown(explanation: TradeVerdict) -> str:
     """As a terminal shows it, on one line."""
     console = render.console()
     with console.capture() as capture:
-        for line in render.explained(explanation):
+        for line in render.explained(explanation.to_json()):
             console.print(line)
     return " ".join(capture.get().split())
 

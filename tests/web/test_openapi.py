@@ -19,6 +19,7 @@ from tocsin.prices import price as prices
 from tocsin.scheduler import types as scheduler
 from tocsin.shape import SnakeShape, schemas_of
 from tocsin.swaps import types as competition
+from tocsin.text import camel_case
 from tocsin.web import openapi as openapi_module
 from tocsin.web import route as responses
 from tocsin.web.app import create_app
@@ -169,7 +170,7 @@ def test_every_property_has_a_description_with_its_unit(spec: Any) -> None:
     for pattern, unit in units.items():
         found = {where: text for where, (name, text) in described.items() if re.search(pattern, name)}
         assert {where: text for where, text in found.items() if not re.search(unit, text)} == {}, unit
-    assert [name for name in meanings if not {name, shape.camel_case(name)} & names and name != "kind"] == []
+    assert [name for name in meanings if not {name, camel_case(name)} & names and name != "kind"] == []
 
 
 def test_descriptions_use_the_names_that_the_json_has() -> None:

@@ -7,6 +7,7 @@ address to which a key from the environment is sent.
 """
 
 import json
+import os
 import socket
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,15 +15,13 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.types import JSON
-from tocsin.errors import MalformedShape, RequestRefused, ServiceUnreachable
-from tocsin.scheduler.types import DayList, Health, RunList, RunRecord
+from tocsin.errors import RequestRefused, ServiceUnreachable
 from tocsin.settings import URL_FOR_COMMANDS, Settings, SettingsError, read_env_file, url
-from tocsin.shape import SnakeShape
 
 ANSWER_S = 15.0
 REFRESH_S = 1_800.0  # longer than any time slice
@@ -48,7 +47,8 @@ ADDRESS_OF_KEY = {
     "TOCSIN_ALERT_KEY": "TOCSIN_ALERT_URL",
 }
 
-AnyShape = TypeVar("AnyShape", bound=SnakeShape)
+Query: TypeAlias = Mapping[str, str | int | None]  # without those that are None
+Answer: TypeAlias = Any  # JSON of the service, as /openapi.json describes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,21 +171,26 @@ class ServiceClient:
     key: str | None = field(repr=False)
     key_refusal: str | None = None  # why the key must not be sent there
 
-    def get(self, path: str, query: Mapping[str, str] | None = None, *, keyed: bool = False) -> JSON:
+    def get(self, path: str, query: Query | None = None, *, keyed: bool = False) -> Answer:
         return self._ask("GET", path, query or {}, keyed=keyed, timeout_s=ANSWER_S)
 
-    def post(self, path: str, query: Mapping[str, str], *, timeout_s: float = ANSWER_S) -> JSON:
-        return self._ask("POST", path, query, keyed=True, timeout_s=timeout_s)
+    def scheduler(self, part: str = "", query: Query | None = None) -> Answer:
+        """What operators see of the scheduler: its status, or a list such as `/runs`."""
+        return self.get(f"{SCHEDULER}{part}", query, keyed=True)
 
-    def send(self, path: str, body: JSON, query: Mapping[str, str]) -> JSON:
+    def act(self, query: Query, *, timeout_s: float = ANSWER_S) -> Answer:
+        """Make the scheduler act."""
+        return self._ask("POST", SCHEDULER, query, keyed=True, timeout_s=timeout_s)
+
+    def send(self, path: str, body: JSON, query: Query) -> Answer:
         """Post JSON."""
         return self._ask("POST", path, query, keyed=True, timeout_s=REFRESH_S, body=json.dumps(body).encode())
 
-    def events(self, path: str, *, follow: bool) -> Iterator[str]:
-        """The data of server-sent events, one by one; without `follow`, until there is a pause."""
+    def events(self, *, follow: bool) -> Iterator[str]:
+        """The data of the scheduler's events, one by one; without `follow`, until there is a pause."""
         connection = self._connection(ANSWER_S)
         try:
-            connection.request("GET", f"{self.address.prefix}{path}", headers=self._key())
+            connection.request("GET", f"{self.address.prefix}{SCHEDULER}/events", headers=self._key())
             answer = connection.getresponse()
             if answer.status != 200:
                 self._read(answer.status, answer.read())
@@ -200,22 +205,19 @@ class ServiceClient:
         finally:
             connection.close()
 
-    def read(self, shape: type[AnyShape], answer: JSON) -> AnyShape:
-        """The answer as this shape."""
-        try:
-            return shape.from_json(answer)
-        except MalformedShape as error:
-            raise ServiceUnreachable(
-                f"The server at {self.address} does not answer like this version of Tocsin ({error})."
-                " If it is another program, give the --url or the --port of Tocsin; if it is Tocsin, update both."
-            ) from error
+    def not_understood(self, error: Exception) -> ServiceUnreachable:
+        """What to raise when an answer lacks what a command reads."""
+        return ServiceUnreachable(
+            f"The server at {self.address} does not answer like this version of Tocsin ({error!r})."
+            " If it is another program, give the --url or the --port of Tocsin; if it is Tocsin, update both."
+        )
 
-    def health(self, error: HoldfastError) -> Health | None:
+    def health(self, error: HoldfastError) -> Answer | None:
         """What `/readyz` knows when the scheduler did not answer because of this error; None if nobody answers."""
         if isinstance(error, RequestRefused) and error.status < 500:
             return None
         try:
-            return Health.from_json(self._ask("GET", "/readyz", {}, keyed=False, timeout_s=ANSWER_S, accepted=503))
+            return self._ask("GET", "/readyz", {}, keyed=False, timeout_s=ANSWER_S, accepted=503)
         except HoldfastError:
             return None
 
@@ -223,20 +225,21 @@ class ServiceClient:
         self,
         method: str,
         path: str,
-        query: Mapping[str, str],
+        query: Query,
         *,
         keyed: bool,
         timeout_s: float,
         body: bytes | None = None,
         accepted: int = 200,
-    ) -> JSON:
+    ) -> Answer:
         headers = {"Accept": "application/json", **(self._key() if keyed else {})}
         if body is not None:
             headers["Content-Type"] = "application/json"
         target = f"{self.address.prefix}{path}"
         connection = self._connection(timeout_s)
         try:
-            target = f"{target}?{urlencode(query)}" if query else target
+            given = {name: value for name, value in query.items() if value is not None}
+            target = f"{target}?{urlencode(given)}" if given else target
             connection.request(method, target, body, headers)
             answer = connection.getresponse()
             status, location, text = answer.status, answer.getheader("Location", ""), answer.read()
@@ -290,9 +293,9 @@ class ServiceClient:
             " send the key elsewhere: give the final address as --url or TOCSIN_URL."
         )
 
-    def _read(self, status: int, body: bytes) -> JSON:
+    def _read(self, status: int, body: bytes) -> Answer:
         try:
-            value: JSON = json.loads(body)
+            value = json.loads(body)
         except ValueError as error:
             if status >= 500:
                 raise ServiceUnreachable(
@@ -326,6 +329,11 @@ class ServiceClient:
         return {"X-Admin-Key": self.key}
 
 
+def client_here(*, url: str | None, host: str | None, port: int | None) -> ServiceClient:
+    """The client of a command in this directory."""
+    return client_of(os.environ, Path(".env"), DEMO_DIR, url=url, host=host, port=port)
+
+
 def client_of(
     environment: Mapping[str, str],
     dotenv: Path,
@@ -354,20 +362,14 @@ def _first_key(keys: str) -> str | None:
     return keys.split(",", maxsplit=1)[0].strip().rpartition(":")[2] or None
 
 
-def list_runs(client: ServiceClient, filters: Mapping[str, str | int | None], limit: int) -> RunList:
+def list_runs(client: ServiceClient, filters: Query, limit: int) -> Answer:
     """The newest matching runs, at most `limit`; `next` is where the list continues. One answer cannot hold 30 days."""
-    asked = {name: str(value) for name, value in filters.items() if value is not None}
-    runs: list[RunRecord] = []
+    runs: list[JSON] = []
     cursor: int | None = None
     while True:
-        page = {"limit": str(min(PAGE_MAX, limit - len(runs)))}
-        query = {**asked, **page, **({} if cursor is None else {"cursor": str(cursor)})}
-        answer = client.read(RunList, client.get(f"{SCHEDULER}/runs", query, keyed=True))
-        runs += answer.runs
-        cursor = answer.next
+        page = {"limit": min(PAGE_MAX, limit - len(runs)), "cursor": cursor}
+        answer = client.scheduler("/runs", {**filters, **page})
+        runs += answer["runs"]
+        cursor = answer["next"]
         if cursor is None or len(runs) >= limit:
-            return RunList(answer.name, runs, cursor)
-
-
-def list_days(client: ServiceClient, limit: int) -> DayList:
-    return client.read(DayList, client.get(f"{SCHEDULER}/days", {"limit": str(limit)}, keyed=True))
+            return {**answer, "runs": runs}

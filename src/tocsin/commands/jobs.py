@@ -1,18 +1,17 @@
 """`tocsin jobs` and `tocsin job …`: periodic calls of URLs, which the scheduler's object stores."""
 
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON
-from tocsin.commands.options import ACT, WATCH, AsJson, Connect, Reason, calls_service, print_answer
-
-if TYPE_CHECKING:
-    from tocsin.commands.client import ServiceClient
-    from tocsin.scheduler.jobs import JobList
+from tocsin.commands import render
+from tocsin.commands.options import ACT, WATCH, AsJson, Client, Reason, calls_service, print_answer
+from tocsin.text import camel_case
 
 PATH = "/api/admin/jobs"
 FILE_KEYS = "url, every, cron, zone, limit, upstream, calls_per_run, overdue_after, secret, title, enabled"
@@ -37,32 +36,28 @@ def register(app: typer.Typer) -> None:
 
 
 @calls_service
-def jobs(connect: Connect, as_json: AsJson = False) -> None:
+def jobs(client: Client, as_json: AsJson = False) -> None:
     """List the jobs, with their schedules and the next time of each."""
-    from tocsin.commands import render
-
-    answer, found = _jobs(connect())
-    print_answer(answer, as_json, render.jobs(found))
+    answer = client.get(PATH, keyed=True)
+    print_answer(answer, as_json, [render.jobs(answer["jobs"])])
 
 
 @job.command()
 @calls_service
-def show(connect: Connect, name: Name, as_json: AsJson = False) -> None:
+def show(client: Client, name: Name, as_json: AsJson = False) -> None:
     """Show a job with the next five times of its schedule."""
-    from tocsin.commands import render
-
-    _, found = _jobs(connect())
-    view = next((each for each in found.jobs if each.job.name == name), None)
+    views = client.get(PATH, keyed=True)["jobs"]
+    view = next((each for each in views if each["job"]["name"] == name), None)
     if view is None:
         raise UsageError(f"There is no job {name!r:.40}. `tocsin jobs` lists them.")
-    print_answer(view.to_json(), as_json, render.job(view))
+    print_answer(view, as_json, render.job(view))
 
 
 def _defining(action: str, text: str) -> Callable[..., None]:
     """The command that adds a job, or changes one: both have the same options."""
 
     def define(
-        connect: Connect,
+        client: Client,
         name: Name,
         to: Url = None,
         every: Every = None,
@@ -90,10 +85,10 @@ def _defining(action: str, text: str) -> Callable[..., None]:
             "title": title,
         }
         given = {field: value for field, value in fields.items() if value is not None}
-        client, before = connect(), dict[str, JSON]()
+        before: dict[str, JSON] = {}
         if action == "change":
-            _, found = _jobs(client)
-            before = next((each.job.to_json() for each in found.jobs if each.job.name == name), {"url": to or "-"})
+            jobs = {each["job"]["name"]: each["job"] for each in client.get(PATH, keyed=True)["jobs"]}
+            before = jobs.get(name, {"url": to or "-"})
             before |= {other: None for one, other in (("every", "cron"), ("cron", "every")) if one in given}
         _send(client, as_json, reason, action=action, jobs=[{**before, "name": name, **given}])
 
@@ -107,39 +102,37 @@ job.command("change")(_defining("change", "Change what is given, and keep the re
 
 @job.command()
 @calls_service
-def remove(connect: Connect, name: Name, as_json: AsJson = False, reason: Reason = None) -> None:
+def remove(client: Client, name: Name, as_json: AsJson = False, reason: Reason = None) -> None:
     """Remove a job. A run under way ends first."""
-    _send(connect(), as_json, reason, action="remove", names=[name])
+    _send(client, as_json, reason, action="remove", names=[name])
 
 
 @job.command()
 @calls_service
-def pause(connect: Connect, name: Name, as_json: AsJson = False, reason: Reason = None) -> None:
+def pause(client: Client, name: Name, as_json: AsJson = False, reason: Reason = None) -> None:
     """Pause a job until it is resumed. `tocsin pause --task NAME --for 2h` ends by itself."""
-    _send(connect(), as_json, reason, action="pause", names=[name])
+    _send(client, as_json, reason, action="pause", names=[name])
 
 
 @job.command()
 @calls_service
-def resume(connect: Connect, name: Name, as_json: AsJson = False, reason: Reason = None) -> None:
+def resume(client: Client, name: Name, as_json: AsJson = False, reason: Reason = None) -> None:
     """Let a paused job run again."""
-    _send(connect(), as_json, reason, action="resume", names=[name])
+    _send(client, as_json, reason, action="resume", names=[name])
 
 
 @job.command()
 @calls_service
 def apply(
-    connect: Connect,
+    client: Client,
     file: Annotated[Path, typer.Argument(help="A TOML file with a table [jobs.NAME] for each job.", metavar="FILE")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
     reason: Reason = None,
 ) -> None:
     """Make the jobs equal to a file: show the difference, ask, and apply it. What is not in the file is removed."""
-    wanted = read_jobs_file(file)
-    client = connect()
-    body: dict[str, JSON] = {"action": "apply", "jobs": [*wanted]}
-    lines = _changed(client, {**body, "dryRun": True})
+    body: dict[str, JSON] = {"action": "apply", "jobs": read_jobs_file(file)}
+    lines = client.send(PATH, {**body, "dryRun": True}, {})["changed"]
     if not as_json:
         typer.echo("\n".join(lines) or "Nothing to change.")
     if lines and not yes and not typer.confirm("Apply this?", err=True):
@@ -150,10 +143,6 @@ def apply(
 
 def read_jobs_file(path: Path) -> list[JSON]:
     """The jobs of a TOML file, with the names of fields as the API has them."""
-    import tomllib
-
-    from tocsin.shape import camel_case
-
     try:
         found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -166,22 +155,6 @@ def read_jobs_file(path: Path) -> list[JSON]:
     return [{"name": name, **{camel_case(key): value for key, value in table.items()}} for name, table in jobs.items()]
 
 
-def _jobs(client: "ServiceClient") -> "tuple[JSON, JobList]":
-    from tocsin.scheduler.jobs import JobList
-
-    answer = client.get(PATH, keyed=True)
-    return answer, client.read(JobList, answer)
-
-
-def _changed(client: "ServiceClient", body: dict[str, JSON]) -> list[str]:
-    from tocsin.scheduler.jobs import JobList
-
-    return client.read(JobList, client.send(PATH, body, {})).changed
-
-
-def _send(client: "ServiceClient", as_json: bool, reason: str | None, *, quiet: bool = False, **body: JSON) -> None:
-    from tocsin.scheduler.jobs import JobList
-
+def _send(client: Client, as_json: bool, reason: str | None, *, quiet: bool = False, **body: JSON) -> None:
     answer = client.send(PATH, body if reason is None else {**body, "reason": reason}, {})
-    changed = client.read(JobList, answer).changed or ["Nothing changed."]
-    print_answer(answer, as_json, ["Done."] if quiet else changed)
+    print_answer(answer, as_json, ["Done."] if quiet else answer["changed"] or ["Nothing changed."])

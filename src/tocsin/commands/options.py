@@ -1,11 +1,10 @@
 """What several commands share: their options, the client of the running service, and how an answer is printed."""
 
-import os
+import json
 from collections.abc import Callable, Iterable
 from functools import update_wrapper
 from importlib.util import find_spec
 from inspect import Parameter, Signature, signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -13,6 +12,7 @@ from typer.core import TyperCommand
 
 from holdfast.errors import StartError, UsageError
 from holdfast.types import JSON
+from tocsin.commands import render
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,7 +28,7 @@ Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="The
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's JSON.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")]
 
-Connect: TypeAlias = Callable[[], "ServiceClient"]
+Client: TypeAlias = "ServiceClient"
 
 # The groups of commands in `tocsin --help`.
 WATCH, ACT, COMPETITION, DATA, SERVICE = "Watch", "Act", "Competition", "Data", "Service"
@@ -48,22 +48,26 @@ class LocalCommand(TyperCommand):
 
 
 def calls_service(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --url, --host and --port to a command. Its first argument becomes a function that makes the client."""
+    """Add --url, --host and --port to a command. Its first argument becomes the client of the service there.
+
+    The command reads the answers as JSON. One without the expected fields is that of another program.
+    """
 
     def run(*, url: Url = None, host: Host = None, port: Port = None, **given: object) -> None:
-        def connect() -> "ServiceClient":
-            from tocsin.commands.client import DEMO_DIR, client_of
+        from tocsin.commands.client import client_here
 
-            return client_of(os.environ, Path(".env"), DEMO_DIR, url=url, host=host, port=port)
-
-        command(connect, **given)
+        client = client_here(url=url, host=host, port=port)
+        try:
+            command(client, **given)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise client.not_understood(error) from error
 
     return with_options(run, command)
 
 
 def with_options(run: Callable[..., None], command: Callable[..., object]) -> Callable[..., None]:
     """`run` with the name, the help and the options of the command, followed by its own keyword-only options."""
-    options = [option for option in signature(command).parameters.values() if option.name != "connect"]
+    options = [option for option in signature(command).parameters.values() if option.name != "client"]
     options += [option for option in signature(run).parameters.values() if option.kind is Parameter.KEYWORD_ONLY]
     update_wrapper(run, command, ("__module__", "__name__", "__doc__"))
     run.__annotations__.clear()  # the signature has them
@@ -82,22 +86,16 @@ def require_simulator() -> None:
 
 def print_plain(answer: JSON, as_json: bool, lines: Iterable[str]) -> None:
     """Print the JSON, or lines that are not wrapped: they hold paths."""
-    if as_json:
-        print_answer(answer, as_json, ())
-    else:
-        for line in lines:
-            typer.echo(line)
+    for line in [json.dumps(answer, indent=2)] if as_json else lines:
+        typer.echo(line)
 
 
 def print_answer(answer: JSON, as_json: bool, lines: "Iterable[RenderableType]") -> None:
-    """Print the JSON as it is, or the lines made of it."""
+    """Print the JSON as it is, or the lines made of it, which are made in either case: they show what is missing."""
+    made = list(lines)
     if as_json:
-        import json
-
-        typer.echo(json.dumps(answer, indent=2))
+        print_plain(answer, as_json, ())
         return
-    from tocsin.commands import render
-
     console = render.console()
-    for line in lines:
+    for line in made:
         console.print(line)

@@ -4,12 +4,15 @@ import re
 import time
 from collections.abc import Callable
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON
-from tocsin.commands.options import AsJson, Connect, Reason, calls_service, print_answer, with_options
+from tocsin.commands import render
+from tocsin.commands.options import AsJson, Client, Reason, calls_service, print_answer, with_options
+from tocsin.text import camel_case, check_duration, parse_duration, parse_instant_ms
 
 PATH = "/api/admin/competition/finalize"
 
@@ -27,21 +30,18 @@ Reward = Annotated[
 ]
 
 
-def acts(command: Callable[..., dict[str, JSON]]) -> Callable[..., None]:
-    """Make a command of a function that returns an action: it gets its options, and prints the answer."""
+def acts(command: Callable[..., dict[str, JSON] | None]) -> Callable[..., None]:
+    """Make a command that sends an action: what the function returns or, without that, its name and its arguments."""
 
     def run(
-        connect: Connect, *, dry_run: Dry = False, reason: Reason = None, as_json: AsJson = False, **given: object
+        client: Client, *, dry_run: Dry = False, reason: Reason = None, as_json: AsJson = False, **given: JSON
     ) -> None:
-        from tocsin.commands import render
-        from tocsin.rounds.round import RoundAnswer
-
-        action = command(**given)
+        fields = {camel_case(name): value for name, value in given.items() if value is not None and value is not False}
+        action = command(**given) or {"action": command.__name__, **fields}
         if reason is not None:
             action["reason"] = reason
-        client = connect()
-        answer = client.send(PATH, action, {"dry-run": "true"} if dry_run else {})
-        print_answer(answer, as_json, render.done(client.read(RoundAnswer, answer)))
+        answer = client.send(PATH, action, {"dry-run": "true" if dry_run else None})
+        print_answer(answer, as_json, render.done(answer))
 
     return calls_service(with_options(run, command))
 
@@ -94,39 +94,26 @@ def every(
 
 @app.command("list")
 @calls_service
-def list_(connect: Connect, as_json: AsJson = False) -> None:
+def list_(client: Client, as_json: AsJson = False) -> None:
     """List all rounds, newest first, and what each waits for."""
-    from tocsin.commands import render
-    from tocsin.rounds.round import RoundList
-
-    client = connect()
     answer = client.get(PATH, keyed=True)
-    print_answer(answer, as_json, render.rounds(client.read(RoundList, answer)))
+    print_answer(answer, as_json, render.rounds(answer))
 
 
 @app.command()
 @calls_service
-def show(connect: Connect, round_id: RoundId, as_json: AsJson = False) -> None:
+def show(client: Client, round_id: RoundId, as_json: AsJson = False) -> None:
     """Show the result of a round as visitors see it, or when it ends."""
-    from urllib.parse import quote
-
-    from tocsin.board.types import Curves
-    from tocsin.commands import render
-    from tocsin.rounds.round import RoundDetail
-
-    client = connect()
     answer = client.get(f"/api/competition/rounds/{quote(round_id, safe='')}")
-    detail = client.read(RoundDetail, answer)
-    agents = client.read(Curves, client.get("/api/competition/curves")).agents if detail.results else []
-    names = {agent.erc8004_agent_id: agent.display_name for agent in agents}
-    print_answer(answer, as_json, render.detail(detail, time.time_ns() // 1_000_000_000, names))
+    agents = client.get("/api/competition/curves")["agents"] if answer["results"] else []
+    names = {agent["erc8004AgentId"]: agent["displayName"] for agent in agents}
+    print_answer(answer, as_json, render.detail(answer, time.time_ns() // 1_000_000_000, names))
 
 
 @app.command()
 @acts
-def close(round_id: RoundId) -> dict[str, JSON]:
+def close(round_id: RoundId) -> None:
     """Close a round whose grace is over, without waiting for the scheduler."""
-    return {"action": "close", "roundId": round_id}
 
 
 @app.command()
@@ -134,56 +121,48 @@ def close(round_id: RoundId) -> dict[str, JSON]:
 def snapshot(
     round_id: RoundId,
     force: Annotated[bool, typer.Option("--force", help="Capture even if the record is incomplete.")] = False,
-) -> dict[str, JSON]:
+) -> None:
     """Capture the agents, swaps and prices of the end of a closed round."""
-    return {"action": "snapshot", "roundId": round_id, **({"force": True} if force else {})}
 
 
 @app.command()
 @acts
-def finalize(round_id: RoundId) -> dict[str, JSON]:
+def finalize(round_id: RoundId) -> None:
     """Write the result of a captured round. With --dry-run, the round may still be running."""
-    return {"action": "finalize", "roundId": round_id}
 
 
 @app.command()
 @acts
-def void(round_id: RoundId) -> dict[str, JSON]:
+def void(round_id: RoundId) -> None:
     """Void a round: it will have no result. Needs a reason."""
-    return {"action": "void", "roundId": round_id}
 
 
 @app.command()
 @acts
-def reopen(round_id: RoundId) -> dict[str, JSON]:
+def reopen(round_id: RoundId) -> None:
     """Have the result of a round computed again, as its next version. Needs a reason."""
-    return {"action": "reopen", "roundId": round_id}
 
 
 @app.command()
 @acts
 def price(
     round_id: RoundId,
-    token: Annotated[str, typer.Argument(help="stx, or SP….contract::asset.")],
-    usd: Annotated[str, typer.Argument(help="Such as 0.85.")],
+    token_id: Annotated[str, typer.Argument(help="stx, or SP….contract::asset.", metavar="TOKEN")],
+    price_usd: Annotated[str, typer.Argument(help="Such as 0.85.", metavar="USD")],
     decimals: Annotated[int | None, typer.Option(help="The token's decimals, if it has never had a price.")] = None,
-) -> dict[str, JSON]:
+) -> None:
     """Set the price of a token at the end of a round that is not captured yet. Needs a reason."""
-    known: dict[str, JSON] = {} if decimals is None else {"decimals": decimals}
-    return {"action": "price", "roundId": round_id, "tokenId": token, "priceUsd": usd, **known}
 
 
 @app.command()
 @acts
 def flag(
     round_id: RoundId,
-    agent: Annotated[int, typer.Argument(help="The number of the agent's on-chain identity.")],
+    agent_id: Annotated[int, typer.Argument(help="The number of the agent's on-chain identity.", metavar="AGENT")],
     decision: Annotated[str, typer.Argument(help="clear or exclude.")],
     kind: Annotated[str | None, typer.Option(help="Only this kind of flag.")] = None,
-) -> dict[str, JSON]:
+) -> None:
     """Decide on an agent's flags in a round that is not captured yet. Needs a reason."""
-    only: dict[str, JSON] = {} if kind is None else {"kind": kind}
-    return {"action": "flag", "roundId": round_id, "agentId": agent, "decision": decision, **only}
 
 
 @app.command()
@@ -191,12 +170,10 @@ def flag(
 def pay(
     round_id: RoundId,
     category: Annotated[str, typer.Argument(help="overall_pnl, volume or return.")],
-    txid: Annotated[str | None, typer.Option(help="The transaction that paid it.")] = None,
+    payout_txid: Annotated[str | None, typer.Option("--txid", help="The transaction that paid it.")] = None,
     status: Annotated[str, typer.Option(help="paid, failed or void.")] = "paid",
-) -> dict[str, JSON]:
+) -> None:
     """Record that a prize was paid."""
-    by: dict[str, JSON] = {} if txid is None else {"payoutTxid": txid}
-    return {"action": "pay", "roundId": round_id, "category": category, "status": status, **by}
 
 
 def _ruled(grace: str, min_volume: str, min_trades: int, reward: list[str] | None) -> dict[str, JSON]:
@@ -215,12 +192,8 @@ def _ruled(grace: str, min_volume: str, min_trades: int, reward: list[str] | Non
 
 
 def _seconds(text: str) -> int:
-    from tocsin.text import parse_instant_ms
-
     return parse_instant_ms(text) // 1000
 
 
 def _duration_s(text: str) -> int:
-    from tocsin.text import check_duration, parse_duration
-
     return parse_duration(check_duration(text)) // 1000

@@ -32,11 +32,10 @@ from tocsin.rounds.score import scoring, with_pauses
 from tocsin.rounds.steps import RoundWork, capture_round, close_round, finalize_round, look_ahead
 from tocsin.rounds.store import iso_time, refused, the_round
 from tocsin.scheduler.task import RequestJob, WorkContext
-from tocsin.shape import camel_case
 from tocsin.sql import read_queries
 from tocsin.stacks import is_token_id
 from tocsin.swaps.rules import Rules
-from tocsin.text import decimal_of_float, decimal_text, read_decimal, short_duration
+from tocsin.text import camel_case, decimal_of_float, decimal_text, read_decimal, short_duration
 
 SQL = read_queries(__file__)
 

@@ -31,8 +31,8 @@ from tocsin.errors import FetchError
 from tocsin.fetch import Fetch, FetchResponse, check_request, without_secrets
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import CADENCE_MAX_MS, SLICE_MAX_MS
-from tocsin.shape import FreeForm, Shape, camel_case
-from tocsin.text import long_duration, parse_duration
+from tocsin.shape import FreeForm, Shape
+from tocsin.text import camel_case, long_duration, parse_duration
 from tocsin.upstream.client import read_retry_after
 
 JOBS_MAX = 100

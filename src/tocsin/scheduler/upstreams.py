@@ -7,7 +7,7 @@ from holdfast.types import JSON, Storage
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.state import SchedulerState, budget_key
 from tocsin.scheduler.task import Task
-from tocsin.shape import camel_case
+from tocsin.text import camel_case
 from tocsin.upstream.budget import Budget, BudgetStatus, Cadence, Demand, cadences, overdraft, usual_calls
 from tocsin.upstream.limiter import BudgetEvent, BudgetLimiter, restored_budget
 

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from holdfast.errors import UsageError
 from holdfast.types import JSON
 from tocsin.errors import RequestRefused
-from tocsin.shape import camel_case
 from tocsin.stacks import ADDRESS_PATTERN, TOKEN_ID_PATTERN, TXID_PATTERN, is_token_id
 from tocsin.swaps.trades import PATTERN as CURSOR_PATTERN
 from tocsin.swaps.trades import check_address
+from tocsin.text import camel_case
 
 Place: TypeAlias = Literal["query", "path", "header"]
 Reader: TypeAlias = Callable[[str, str], Any]  # of the name and the text of a parameter

@@ -23,7 +23,7 @@ from tocsin.rounds.round import CurrentRounds, PlacedAgent, RoundAction, RoundAn
 from tocsin.rounds.store import all_rounds, refused
 from tocsin.scheduler.audit import audited
 from tocsin.scheduler.types import AuditEntry
-from tocsin.shape import camel_case
+from tocsin.text import camel_case
 from tocsin.web.admin import TARGET_MAX, checked_reason
 from tocsin.web.competition import BOARD_AGE_S, STATUS_AGE_S
 from tocsin.web.deps import WebDeps
