@@ -203,7 +203,6 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
     http = metrics.HttpMetrics(deps.clock)
     agent_routes = agents.AgentRoutes(deps)
-    lookup_routes = lookups.LookupRoutes(deps, limits)
 
     def refreshed() -> None:
         price_routes.cache.forget()
@@ -222,7 +221,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
             jobs.JobRoutes(deps),
             competition.RefusalRoutes(deps),
             *(admin.CronRoutes(deps), chainhook.ChainhookRoute(deps)),
-            lookup_routes,
+            lookups.LookupRoutes(deps),
             mcp.McpRoute(deps, agent_routes, trading, price_routes),
             agent_guide.GuideRoutes(deps),
             admin.HealthRoutes(deps),
@@ -238,7 +237,6 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
     http.know(route.path for route in every if isinstance(route, Route))
     return _App(
         {prices.PATH: price_routes.cache, **trading.caches},
-        lookup_routes,
         http,
         limits,
         cross_origin,
@@ -271,7 +269,6 @@ class _App(Starlette):
     def __init__(
         self,
         cached: Mapping[str, ResponseCache[Any]],
-        look_ups: lookups.LookupRoutes,
         http: metrics.HttpMetrics,
         limits: ClientLimits,
         cross_origin: CrossOrigin,
@@ -283,7 +280,6 @@ class _App(Starlette):
         self.router.redirect_slashes = False  # a redirect would trust the Host header
         self.router.default = _not_found
         self._cached = cached
-        self._look_ups = look_ups
         self._cross_origin = cross_origin
         self._http = http
         self._limits = limits
@@ -293,17 +289,11 @@ class _App(Starlette):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        began_s = self._http.now()
         cache = self._cached.get(scope["path"]) if scope["method"] == "GET" else None
         prepared = None if cache is None else cache.fresh(scope["query_string"])
         if prepared is not None:
-            await self._send_prepared(prepared, scope, receive, send, began_s)
+            await self._send_prepared(prepared, scope, receive, send)
             return
-        if scope["method"] == "GET" and scope["path"].startswith(lookups.PREFIX):
-            kept = self._look_ups.kept(scope)
-            if kept is not None:
-                await self._send_form(kept, scope, send, began_s, [])
-                return
         try:
             place = self._limits.begin(scope)
         except RequestRefused as refusal:
@@ -314,21 +304,16 @@ class _App(Starlette):
         finally:
             self._limits.end(place)
 
-    async def _send_prepared(
-        self, prepared: PreparedResponse, scope: Scope, receive: Receive, send: Send, began_s: float
-    ) -> None:
+    async def _send_prepared(self, prepared: PreparedResponse, scope: Scope, receive: Receive, send: Send) -> None:
+        began_s = self._http.now()
         try:
             self._limits.before_read(scope)
         except RequestRefused as refusal:
             await self._refuse(refusal, scope, receive, self._cross_origin.allowing(scope, send))
             return
-        await self._send_form(prepared, scope, send, began_s, [*self._cross_origin.own_headers(scope["headers"])])
-
-    async def _send_form(
-        self, prepared: PreparedResponse, scope: Scope, send: Send, began_s: float, more: list[tuple[bytes, bytes]]
-    ) -> None:
         start, body, content = prepared.form_for(scope["headers"])
         self._http.count(scope["path"], start["status"], began_s)
+        more = [*self._cross_origin.own_headers(scope["headers"])]
         if is_https(scope):
             more.append(STRICT_TRANSPORT)
         send_complete = scope.get("extensions", {}).get(SEND_COMPLETE)

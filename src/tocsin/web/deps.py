@@ -12,7 +12,6 @@ from tocsin.scheduler.types import Completeness, Reloaded
 from tocsin.settings import AccessKey, LookupPath, Settings
 from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import Rules
-from tocsin.upstream.lookups import LookUps
 
 PROOF_AGE_S = 5.0
 NO_SCHEDULER = Completeness(None, None, None, "the scheduler does not answer")
@@ -67,7 +66,6 @@ class WebDeps:
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for another's work
     reload: Callable[[], Awaitable[Reloaded]] | None = None  # None: the platform gives settings to a new deployment
     lookup_paths: tuple[LookupPath, ...] = ()
-    look_ups: LookUps | None = None  # None: the object has the answers, and runs elsewhere
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, streams end
 
     @property
