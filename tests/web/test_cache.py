@@ -1,9 +1,10 @@
-"""Responses that many request: cached by query, computed once, the previous one served in the meantime."""
+"""Responses that many request: cached by query, computed once."""
 
 import asyncio
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
-import pytest
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
@@ -38,7 +39,8 @@ class Route:
         return Shown(number)
 
     def cache(self, *, in_one_loop: bool = True) -> ResponseCache[int]:
-        return ResponseCache(self.clock, 5, self.respond, in_one_loop=in_one_loop)
+        deps: Any = SimpleNamespace(clock=self.clock, in_one_loop=in_one_loop, compress=False)
+        return ResponseCache(deps, [], 5, self.respond)
 
 
 def _limit(query: QueryParams) -> int:
@@ -65,24 +67,18 @@ async def test_however_many_wait_it_is_computed_once() -> None:
     assert route.computed == [50]
 
 
-async def test_the_one_before_is_sent_while_a_newer_one_is_computed() -> None:
-    """So nobody waits; after ten seconds it would be too old."""
+async def test_a_response_is_kept_for_a_second() -> None:
+    """From the moment at which its computation began."""
     route = Route()
     cache = route.cache()
-    await show(cache)
-    await route.clock.sleep(3)
-    began = route.clock.monotonic()
-    stale = [await show(cache) for _ in range(5)]
-    waited = route.clock.monotonic() - began
-    await route.clock.sleep(0.8)
+    first = await show(cache)
+    await route.clock.sleep(0.4)
+    kept = await show(cache)
+    await route.clock.sleep(0.2)
     newer = await show(cache)
-    await route.clock.sleep(60)
-    later = await show(cache)
 
-    assert (stale, waited) == ([b'{"number":1}'] * 5, 0)
-    assert newer == b'{"number":2}'
-    assert later == b'{"number":3}'
-    assert route.computed == [50, 50, 50]
+    assert (first, kept, newer) == (b'{"number":1}', b'{"number":1}', b'{"number":2}')
+    assert route.computed == [50, 50]
 
 
 async def test_what_is_under_way_is_not_kept_after_a_change() -> None:
@@ -99,19 +95,14 @@ async def test_what_is_under_way_is_not_kept_after_a_change() -> None:
 
 
 async def test_an_error_is_for_those_who_wait_and_is_not_kept() -> None:
-    """The next one computes again; one who does not wait is not harmed."""
-    route = Route()
+    """The next one computes again."""
+    route = Route(broken=True)
     cache = route.cache()
-    await show(cache)
-    route.broken = True
-    await route.clock.sleep(3)
-    assert await show(cache) == b'{"number":1}'
-    await route.clock.sleep(30)
-    with pytest.raises(StoreUnavailable):
-        await show(cache)
+    errors = await asyncio.gather(show(cache), show(cache), return_exceptions=True)
     route.broken = False
 
-    assert await show(cache) == b'{"number":4}'
+    assert [type(error) for error in errors] == [StoreUnavailable] * 2
+    assert await show(cache) == b'{"number":2}'
 
 
 async def test_a_client_that_leaves_takes_nothing_from_the_others() -> None:
@@ -156,11 +147,10 @@ async def test_a_query_is_parsed_once_however_often_its_response_is_renewed() ->
     """The board is asked for without end, and computed every second."""
     route = Route()
     cache = route.cache()
-    await show(cache, "limit=7")
     for _ in range(5):
-        await route.clock.sleep(2)
-        await show(cache, "limit=7")  # begins to compute a newer one
-        await route.clock.sleep(0.6)
+        await show(cache, "limit=7")
         for _ in range(20):
             assert cache.fresh(b"limit=7") is not None
-    assert route.computed == [7] * 6
+        await route.clock.sleep(2)
+        assert cache.fresh(b"limit=7") is None
+    assert route.computed == [7] * 5

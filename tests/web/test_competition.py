@@ -31,7 +31,7 @@ from tocsin.scheduler.types import Completeness, Progress
 from tocsin.swaps.proof import SWITCHED_OFF
 from tocsin.swaps.rules import MEANINGS, Code
 from tocsin.swaps.types import SubmitAnswer
-from tocsin.web.deps import ProofReader
+from tocsin.web.competition import ProofReader
 from tocsin.web.limits import BODY_MAX
 
 BOARD = "/api/competition/leaderboard"

@@ -9,9 +9,11 @@ Emits `refusals.not_counted` when the database does not answer; the status is th
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Annotated, TypeVar
+from functools import partial
+from typing import Annotated
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -50,7 +52,9 @@ from tocsin.swaps.submit import RECHECK
 from tocsin.swaps.trades import refused_since
 from tocsin.swaps.types import SubmitAnswer
 from tocsin.text import DURATION_PATTERN, parse_duration
-from tocsin.web.deps import ProofReader, WebDeps
+from tocsin.web.cache import SharedResults
+from tocsin.web.competition import ProofReader
+from tocsin.web.deps import WebDeps
 from tocsin.web.events import EventStreams
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import LAST_EVENT, Parameter, one_of, text, whole
@@ -59,7 +63,7 @@ from tocsin.web.route import get, key_of, post
 
 DAY_MS = 86_400_000
 RUNS_PAGE_MAX = 2_000  # runs in one answer
-COUNTED_AGE_S = 2.0
+COUNTS_AGE_S = 2.0
 ACTIONS = (
     "action=pause&for=2h, action=pause&until=UNIX_MS, action=resume,"
     " action=refresh&task=tenero (another task, or all), action=recheck&txid=0x…, or action=reload;"
@@ -73,8 +77,6 @@ DEPLOYMENT = (
     "On Cloudflare a change of settings is a deployment: run `wrangler secret put NAME` for a secret, and deploy again"
     " for everything else."
 )
-
-AnyShape = TypeVar("AnyShape", bound=SnakeShape)
 
 # The parameters of each action. A parameter of another action is refused: the caller must have meant something else.
 PARAMETERS: Mapping[str, frozenset[str]] = {
@@ -223,7 +225,7 @@ class AdminRoutes:
         self._deps = deps
         self._on_refresh = on_refresh
         self._streams = EventStreams(deps)
-        self._counted = _Counted(-COUNTED_AGE_S)
+        self._counts: SharedResults[None, tuple[FreeForm, FreeForm]] = SharedResults(deps, COUNTS_AGE_S)
         self._proof = ProofReader(deps)
 
     @get(
@@ -239,14 +241,14 @@ class AdminRoutes:
         status = await deps.scheduler().status_json()
         condition = StatusCondition.from_json(status)
         health = health_of(await deps.health(), deps.clock.now(), condition)
-        counted = await self._count()
+        refusals, lists = await self._count()
         # This is a `SchedulerOverview`, written without building a `Status` that would be taken apart again.
         overview: FreeForm = {
             "name": deps.instance,
             "status": status,
             "health": health.to_json(),
-            "refusals": counted.refusals,
-            "lists": counted.lists,
+            "refusals": refusals,
+            "lists": lists,
             "complete": (await self._proof.read(condition.tasks)).to_json(),
             "caller": {"name": key.name, "role": key.role},
             "simulator": deps.simulator,
@@ -271,30 +273,27 @@ class AdminRoutes:
         deps, key = self._deps, key_of(request)
         target = query.task and query.task[:TARGET_MAX]
         by = AuditEntry(key.name, "operator", networks_of(request.scope)[0], query.action, target, query.reason)
+        work: Callable[[], Awaitable[SnakeShape]]
         match query.action:
             case "pause":
                 until = query.until if query.length_ms is None else deps.clock.now() + query.length_ms
                 assert until is not None
-                return await _refused_as("bad_until", lambda: deps.scheduler().pause_until(until, query.task, by))()
+                with _refused_as("bad_until"):
+                    return await deps.scheduler().pause_until(until, query.task, by)
             case "resume":
-                return await _refused_as("bad_task", lambda: deps.scheduler().resume(query.task, by))()
-        action = self._action(query)
-        entry = replace(by, target=action.target)
-        return await audited(deps.scheduler, deps.logger, entry, action.work, detail_of)
-
-    def _action(self, query: ActQuery) -> "_Action":
-        """An action that lasts. Refuses a reload on Cloudflare before anything is recorded."""
-        deps = self._deps
-        match query.action:
+                with _refused_as("bad_task"):
+                    return await deps.scheduler().resume(query.task, by)
             case "refresh":
                 task = query.task or DEFAULT_TASK
-                return _Action(task[:TARGET_MAX], _refused_as("bad_task", lambda: self._refresh(task)))
+                target, work = task, partial(self._refresh, task)
             case "recheck":
-                return _Action(query.txid[:TARGET_MAX], lambda: self._recheck(query.txid))
+                target, work = query.txid, partial(self._recheck, query.txid)
             case _:
                 if deps.reload is None:
                     raise RequestRefused(409, "reload_is_a_deployment", DEPLOYMENT)
-                return _Action(None, deps.reload)
+                target, work = None, deps.reload
+        entry = replace(by, target=target and target[:TARGET_MAX])
+        return await audited(deps.scheduler, deps.logger, entry, work, detail_of)
 
     @get(f"{_SCHEDULER}/audit", "listActions", "the audit log", access="viewer")
     async def audit(self, _request: Request, query: AuditQuery) -> AuditList:
@@ -310,7 +309,8 @@ class AdminRoutes:
         wanted = RunFilter(
             query.task, query.limit, query.outcome, query.since, query.cursor, query.trigger, query.until
         )
-        return await _refused_as("bad_task", lambda: self._deps.scheduler().runs(wanted))()
+        with _refused_as("bad_task"):
+            return await self._deps.scheduler().runs(wanted)
 
     @get(
         f"{_SCHEDULER}/runs/{{number}}",
@@ -356,11 +356,12 @@ class AdminRoutes:
     async def _refresh(self, task: str) -> Refreshed:
         scheduler = self._deps.scheduler()
         try:
-            if task == "all":
-                results = await scheduler.refresh_all()
-                every = {name: result.to_json() for name, result in results.items()}
-                return Refreshed(self._deps.instance, task, {**every})
-            return Refreshed(self._deps.instance, task, (await scheduler.refresh(task)).to_json())
+            with _refused_as("bad_task"):
+                if task == "all":
+                    results = await scheduler.refresh_all()
+                    every = {name: result.to_json() for name, result in results.items()}
+                    return Refreshed(self._deps.instance, task, {**every})
+                return Refreshed(self._deps.instance, task, (await scheduler.refresh(task)).to_json())
         finally:
             self._on_refresh()
 
@@ -371,36 +372,18 @@ class AdminRoutes:
         self._on_refresh()
         return answer
 
-    async def _count(self) -> "_Counted":
-        """The counts from the database; none when it does not answer, because the status matters most just then."""
-        deps, now_s = self._deps, self._deps.clock.monotonic()
-        if now_s - self._counted.at_s < COUNTED_AGE_S:
-            return self._counted
+    async def _count(self) -> tuple[FreeForm | None, FreeForm | None]:
+        """Refusals by code and the ages of lists; none without the database: the status matters most just then."""
         try:
-            refusals = await refused_since(deps.db, deps.clock.now() - DAY_MS)
-            lists = await list_ages(deps.db, deps.rules.allowlist.contracts)
+            return await self._counts.get(None, self._read_counts)
         except (StoreError, BindingMissing) as error:
-            deps.logger.warning("refusals.not_counted", error=str(error))
-            return _Counted(now_s)
-        self._counted = _Counted(now_s, {**refusals}, {**lists})
-        return self._counted
+            self._deps.logger.warning("refusals.not_counted", error=str(error))
+            return None, None
 
-
-@dataclass(frozen=True, slots=True)
-class _Action:
-    """The work of an action, with its target: a task or a transaction."""
-
-    target: str | None
-    work: Callable[[], Awaitable[SnakeShape]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """The counts from the database at a (monotonic) time."""
-
-    at_s: float
-    refusals: FreeForm | None = None
-    lists: FreeForm | None = None
+    async def _read_counts(self) -> tuple[FreeForm, FreeForm]:
+        deps = self._deps
+        refusals = await refused_since(deps.db, deps.clock.now() - DAY_MS)
+        return {**refusals}, {**await list_ages(deps.db, deps.rules.allowlist.contracts)}
 
 
 def detail_of(done: SnakeShape) -> str | None:
@@ -410,6 +393,8 @@ def detail_of(done: SnakeShape) -> str | None:
             results = done.result if done.task == "all" else {done.task: done.result}
             runs = {task: RefreshResult.from_json(result).run for task, result in results.items()}
             return ", ".join(f"run {run.id} of {task}: {run.outcome}" for task, run in runs.items())
+        case RefreshResult():
+            return f"run {done.run.id} of sweep: {done.run.outcome}"
         case SubmitAnswer():
             return "recorded" if done.trade is not None else str(done.code)
         case Reloaded():
@@ -419,17 +404,14 @@ def detail_of(done: SnakeShape) -> str | None:
             return None
 
 
-def _refused_as(code: str, ask: Callable[[], Awaitable[AnyShape]]) -> Callable[[], Awaitable[AnyShape]]:
+@contextmanager
+def _refused_as(code: str) -> Iterator[None]:
     """Give a refusal this code: the object does not know which parameter its argument came from."""
-
-    async def asked() -> AnyShape:
-        try:
-            return await ask()
-        except UsageError as error:
-            sentence = str(error)
-            raise RequestRefused(400, "bad_task" if sentence.startswith(NO_TASK) else code, sentence) from error
-
-    return asked
+    try:
+        yield
+    except UsageError as error:
+        sentence = str(error)
+        raise RequestRefused(400, "bad_task" if sentence.startswith(NO_TASK) else code, sentence) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,11 +462,7 @@ class CronRoutes:
         """Run the competition sweep now, or join the one that is running."""
         deps, key = self._deps, key_of(request)
         entry = AuditEntry(key.name, "cron", networks_of(request.scope)[0], "refresh", "sweep")
-        return await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), _detail)
-
-
-def _detail(result: RefreshResult) -> str:
-    return f"run {result.run.id} of sweep: {result.run.outcome}"
+        return await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), detail_of)
 
 
 class HealthRoutes:

@@ -76,8 +76,7 @@ class AgentRoutes:
         self._published = BoardReader(deps.kv)
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._ranks = BoardRanks()
-        self._flagged: SharedResults[str, tuple[float, list[AgentFlag] | None]]
-        self._flagged = SharedResults(1, in_one_loop=deps.in_one_loop)
+        self._flagged: SharedResults[str, list[AgentFlag] | None] = SharedResults(deps, FLAGS_AGE_S)
 
     @get(
         "/api/competition/agents/{address}",
@@ -130,15 +129,12 @@ class AgentRoutes:
             return None
         if sum(row.trade_count for row in of_round.rows) > FLAGGED_SWAPS_MAX:
             return None
-        round_id, now_s = of_round.round.round_id, self._deps.clock.monotonic()
-        kept = self._flagged.get(round_id)
-        if kept is None or now_s - kept[0] > FLAGS_AGE_S:
-            kept = await self._flagged.computed(round_id, partial(self._find_flags, round_id))
-        return kept[1]
+        round_id = of_round.round.round_id
+        return await self._flagged.get(round_id, partial(self._find_flags, round_id))
 
-    async def _find_flags(self, round_id: str) -> tuple[float, list[AgentFlag] | None]:
-        """The flags, and the (monotonic) time when they were computed; None if prices or rules cannot be read."""
-        db, began_s, now = self._deps.db, self._deps.clock.monotonic(), self._deps.clock.now()
+    async def _find_flags(self, round_id: str) -> list[AgentFlag] | None:
+        """The flags; None if prices or rules cannot be read."""
+        db, now = self._deps.db, self._deps.clock.now()
         rules = (await the_round(db, round_id)).rules
         try:
             prices = await prices_of_end(
@@ -147,8 +143,8 @@ class AgentRoutes:
             inputs = await live_inputs(db, rules, prices, allowlist_version="", complete_until_block=None)
             outcome = await with_pauses(scoring(inputs))
         except UsageError:
-            return began_s, None
-        return began_s, [flag for flag in outcome.flags if not flag.cleared]
+            return None
+        return [flag for flag in outcome.flags if not flag.cleared]
 
     async def verdict_on(self, text: str, client: Sequence[str]) -> TradeVerdict:
         """The verdict on a transaction. Raises `RequestRefused` when there is none."""

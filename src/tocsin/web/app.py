@@ -259,7 +259,7 @@ def rendered(deps: WebDeps, limits: ClientLimits, agent_routes: agents.AgentRout
 def handlers(deps: WebDeps, routes: Iterable[object]) -> list[tuple[Operation, Handler]]:
     """Every route of the API, with its handler; the last ones document all of them."""
     listed = [each for one in routes for each in handlers_of(one)]
-    listed += handlers_of(openapi.ApiDocs(deps.version, listed, compress=deps.compress, in_one_loop=deps.in_one_loop))
+    listed += handlers_of(openapi.ApiDocs(deps, listed))
     return listed
 
 

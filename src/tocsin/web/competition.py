@@ -1,7 +1,7 @@
 """The routes of the competition for agents and visitors, with their documentation, and refusals for operators."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Annotated, Any, get_args
@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from holdfast.errors import BindingMissing, StoreError
 from holdfast.types import JSON
 from tocsin.board import board
 from tocsin.board.board import ROUND_KEY, BoardReader, PeriodRows, PublishedBoard
@@ -19,8 +20,9 @@ from tocsin.prices.store import STATIC_TOKENS, TRADED_MAX, published_tokens
 from tocsin.rounds.round import AgentStatus
 from tocsin.rounds.store import latest_result
 from tocsin.scheduler.health import health_of
-from tocsin.scheduler.types import Status
+from tocsin.scheduler.types import Completeness, Status
 from tocsin.swaps import trades
+from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import MEANINGS, Code
 from tocsin.swaps.submit import SUBMIT
 from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX, refusals
@@ -36,8 +38,8 @@ from tocsin.swaps.types import (
     TradePage,
     TradeSubmission,
 )
-from tocsin.web.cache import ResponseCache, cache_for
-from tocsin.web.deps import ProofReader, WebDeps
+from tocsin.web.cache import ResponseCache, SharedResults
+from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, CURSOR, EXAMPLE_SENDER, EXAMPLE_TXID, nearest, one_of, text
 from tocsin.web.response import (
@@ -63,6 +65,9 @@ BOARD_AGE_S = 5
 STATUS_AGE_S = 10
 AGENTS_MAX = 1_000  # cached statuses, 1 kB each
 LIST_AGE_S = 3600
+PROOF_AGE_S = 5.0
+NO_SCHEDULER = Completeness(None, None, None, "the scheduler does not answer")
+NO_DATABASE = Completeness(None, None, None, "the database does not answer")
 FINAL_CODES = tuple(str(code) for code, meaning in MEANINGS.items() if meaning.final)
 
 
@@ -143,6 +148,24 @@ def _submit_errors() -> dict[int, ResponseDoc | str]:
     return responses
 
 
+class ProofReader:
+    """How far the record is proven complete, as of some seconds ago. Without an answer, nothing is proven."""
+
+    def __init__(self, deps: WebDeps) -> None:
+        self._deps = deps
+        self._proofs: SharedResults[bool, Completeness] = SharedResults(deps, PROOF_AGE_S)
+
+    async def read(self, tasks: Collection[str] | None) -> Completeness:
+        """`tasks` are those of the scheduler; None when it does not answer."""
+        if tasks is None:
+            return NO_SCHEDULER
+        deps, feed_runs = self._deps, "feed" in tasks
+        try:
+            return await self._proofs.get(feed_runs, lambda: completeness(deps.db, deps.rules, feed_runs=feed_runs))
+        except (StoreError, BindingMissing):
+            return NO_DATABASE
+
+
 class CurvesRoute:
     """`GET /api/competition/curves`: the curves that the object published, prepared once for each publication."""
 
@@ -185,9 +208,9 @@ class CompetitionRoutes:
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._rows = PeriodRows()
         self._proof = ProofReader(deps)
-        self.board = cache_for(deps, headers, BOARD_AGE_S, self.page)
-        self.status = cache_for(deps, headers, STATUS_AGE_S, self._status, AGENTS_MAX)
-        self.history = cache_for(deps, headers, HISTORY_AGE_S, self._history)
+        self.board = ResponseCache(deps, headers, BOARD_AGE_S, self.page)
+        self.status = ResponseCache(deps, headers, STATUS_AGE_S, self._status, AGENTS_MAX)
+        self.history = ResponseCache(deps, headers, HISTORY_AGE_S, self._history)
         self.caches: dict[str, ResponseCache[Any]] = {
             BOARD_PATH: self.board,
             STATUS_PATH: self.status,

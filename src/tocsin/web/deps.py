@@ -1,21 +1,15 @@
-"""What the routes are given, and how far the record is proven complete, for the board and the console."""
+"""What the routes are given."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.errors import BindingMissing, StoreError
 from holdfast.types import KV, Clock, Database, Logger
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
-from tocsin.scheduler.types import Completeness, Reloaded
+from tocsin.scheduler.types import Reloaded
 from tocsin.settings import AccessKey, LookupPath, Settings
-from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import Rules
-
-PROOF_AGE_S = 5.0
-NO_SCHEDULER = Completeness(None, None, None, "the scheduler does not answer")
-NO_DATABASE = Completeness(None, None, None, "the database does not answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +69,3 @@ class WebDeps:
     @property
     def rules(self) -> Rules:
         return self.in_force.rules
-
-
-class ProofReader:
-    """Asks the database. Without an answer, nothing is proven."""
-
-    def __init__(self, deps: WebDeps) -> None:
-        self._deps = deps
-        self._read_at_s = -PROOF_AGE_S
-        self._feed_runs = False
-        self._proof = NO_DATABASE
-
-    async def read(self, tasks: Collection[str] | None) -> Completeness:
-        """`tasks` are those of the scheduler; None when it does not answer."""
-        if tasks is None:
-            return NO_SCHEDULER
-        now_s, feed_runs = self._deps.clock.monotonic(), "feed" in tasks
-        if now_s - self._read_at_s < PROOF_AGE_S and feed_runs == self._feed_runs:
-            return self._proof
-        try:
-            self._proof = await completeness(self._deps.db, self._deps.rules, feed_runs=feed_runs)
-        except (StoreError, BindingMissing):
-            return NO_DATABASE
-        self._read_at_s, self._feed_runs = now_s, feed_runs
-        return self._proof

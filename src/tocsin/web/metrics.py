@@ -169,20 +169,16 @@ class MetricsRoute:
     def __init__(self, deps: WebDeps, http: HttpMetrics) -> None:
         self._deps = deps
         self._http = http
-        self._texts: SharedResults[None, tuple[float, str]] = SharedResults(1, in_one_loop=deps.in_one_loop)
+        age_max_s = AGE_S if deps.in_one_loop else 0  # elsewhere each isolate would have its own age
+        self._texts: SharedResults[None, str] = SharedResults(deps, age_max_s)
 
     @get("/metrics", "getMetrics", "Prometheus text", media_type=MEDIA_TYPE)
     async def show(self, _request: Request) -> ASGIApp:
         """Gauges, counters and histograms for Prometheus."""
-        kept = self._texts.get(None)
-        age_max_s = AGE_S if self._deps.in_one_loop else 0  # elsewhere each isolate would have its own age
-        if kept is None or self._deps.clock.monotonic() - kept[0] >= age_max_s:
-            kept = await self._texts.computed(None, self._read)
-        return Response(kept[1], media_type=MEDIA_TYPE, headers=NO_STORE)
+        text = await self._texts.get(None, self._read)
+        return Response(text, media_type=MEDIA_TYPE, headers=NO_STORE)
 
-    async def _read(self) -> tuple[float, str]:
-        """The text, and the (monotonic) time when it was read."""
-        began_s = self._deps.clock.monotonic()
+    async def _read(self) -> str:
         deps, now = self._deps, self._deps.clock.now()
         snapshot = await (deps.measured_health or deps.health)()
         health, status = health_of(snapshot, now), snapshot.status
@@ -207,7 +203,7 @@ class MetricsRoute:
             *await self._on_record(now),
             *self._http.families(),
         ]
-        return began_s, metric_text(families)
+        return metric_text(families)
 
     async def _measured(self, known: Measures | None) -> list[MetricFamily]:
         try:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import inf
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +17,7 @@ from tocsin.board.types import News
 from tocsin.scheduler.types import EventBatch
 from tocsin.shape import FreeForm, Shape, SnakeShape, schema_ref, schemas_of
 from tocsin.web.cache import SharedResults
+from tocsin.web.deps import WebDeps
 from tocsin.web.pages import PageHead, html_page
 from tocsin.web.parameters import Parameter
 from tocsin.web.response import ErrorBody, PreparedResponse, json_response
@@ -119,21 +121,15 @@ def _marked_up(text: str) -> str:
 class ApiDocs:
     """The API for machines and for people. The list of operations may grow, because it includes these two."""
 
-    def __init__(
-        self, version: str, handlers: Sequence[tuple[Operation, Handler]], *, compress: bool, in_one_loop: bool
-    ) -> None:
-        self._version = version
+    def __init__(self, deps: WebDeps, handlers: Sequence[tuple[Operation, Handler]]) -> None:
+        self._deps = deps
         self._handlers = handlers
-        self._compress = compress
-        self._in_one_loop = in_one_loop
-        self._made: SharedResults[str, PreparedResponse] = SharedResults(2, in_one_loop=in_one_loop)
+        self._made: SharedResults[str, PreparedResponse] = SharedResults(deps, inf, 2)
 
     @get("/openapi.json", "getOpenApi", "a document", ApiDocument, store=False, is_prepared=True)
     async def machine(self, _request: Request) -> ASGIApp:
         """This API as OpenAPI 3.1."""
-        return self._made.get("document") or await self._made.computed(
-            "document", lambda: self._prepared(self._document)
-        )
+        return await self._made.get("document", lambda: self._prepared(self._document))
 
     @get("/api/openapi.json", "getSiteOpenApi", "a document", ApiDocument, store=False, is_prepared=True)
     async def for_site(self, request: Request) -> ASGIApp:
@@ -143,24 +139,23 @@ class ApiDocs:
     @get("/api/docs", "getApiDocs", "a page", media_type="text/html", store=False, is_prepared=True)
     async def human(self, _request: Request) -> ASGIApp:
         """This API as a page."""
-        return self._made.get("page") or await self._made.computed("page", lambda: self._prepared(self._page))
+        return await self._made.get("page", lambda: self._prepared(self._page))
 
     def _operations(self) -> list[Operation]:
         return [operation for operation, _ in self._handlers]
 
     def _document(self) -> Response:
-        return json_response(openapi(self._version, self._operations()))
+        return json_response(openapi(self._deps.version, self._operations()))
 
     def _page(self) -> Response:
         head = PageHead("API", "Every route of the service: parameters, bodies, responses and examples.")
-        return html_page(head, docs_body(self._version, TAGS, self._operations()))
+        return html_page(head, docs_body(self._deps.version, TAGS, self._operations()))
 
     async def _prepared(self, make: Callable[[], Response]) -> PreparedResponse:
         """Made once, which takes a third of a second: in a thread, where other requests would wait for it."""
-        response = await asyncio.to_thread(make) if self._in_one_loop else make()
-        return PreparedResponse(
-            bytes(response.body), response.headers["content-type"], [CACHED], compress=self._compress
-        )
+        response = await asyncio.to_thread(make) if self._deps.in_one_loop else make()
+        body, media_type = bytes(response.body), response.headers["content-type"]
+        return PreparedResponse(body, media_type, [CACHED], compress=self._deps.compress)
 
 
 def openapi(version: str, operations: Iterable[Operation]) -> FreeForm:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from tocsin.prices.price import OnePrice, PastPrice, Price, PriceHistory, PriceList, PricePeriod
 from tocsin.prices.store import PricePoint, points_between, prices_of, supported_tokens
-from tocsin.web.cache import cache_for
+from tocsin.web.cache import ResponseCache
 from tocsin.web.deps import WebDeps
 from tocsin.web.parameters import TOKEN_ID, TOKEN_IDS, one_of
 from tocsin.web.response import RawHeaders
@@ -53,7 +53,7 @@ class PriceRoutes:
 
     def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
         self._deps = deps
-        self.cache = cache_for(deps, headers, MAX_AGE_S, self.answer)
+        self.cache = ResponseCache(deps, headers, MAX_AGE_S, self.answer)
 
     @get(
         PATH,
