@@ -132,10 +132,10 @@ async def test_a_refused_long_route_costs_its_client_all_its_calls(tmp_path: Pat
             used.append((answer.code, made, lane._shares._used_by(CLIENT[0], world.clock.monotonic())))
 
     code, calls, charged = used[0]
-    assert (code, calls) == ("incomplete_events", 3)
-    assert charged == pytest.approx(3, abs=0.01)
+    assert (code, calls) == ("incomplete_events", 4)
+    assert charged == pytest.approx(4, abs=0.01)
     assert used[1][0] is None
-    assert used[1][2] == pytest.approx(3, abs=0.01)  # what the swap cost is given back
+    assert used[1][2] == pytest.approx(4, abs=0.01)  # what the swap cost is given back
 
 
 def contract_of(tx: ChainTransaction) -> SimulatedCall:

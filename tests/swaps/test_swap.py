@@ -23,9 +23,7 @@ from tocsin.swaps.swap import (
     moves_of_events,
     net_of_changes,
     net_of_events,
-    possible_fees,
     provider_of,
-    sent_of_changes,
     swap_of,
 )
 from tocsin.upstream.answer import Ok
@@ -284,44 +282,6 @@ def test_what_may_be_more_than_a_fee_is_refused(moves: list[TransferEvent]) -> N
 
     assert isinstance(found, NoSwap)
     assert found.code == "incomplete_events"
-
-
-@pytest.mark.parametrize(
-    ("moves", "sent", "possible"),
-    [
-        ([PAID, FEE, GOT], {"A": 5, "C": 1}, {"C": {TREASURY}}),
-        ([PAID, FEE], {"A": 5, "C": 1}, {"A": {POOL}, "C": {TREASURY}}),
-        ([PAID, FEE, FEE, GOT], {"A": 5, "C": 2}, {"C": {TREASURY}}),
-        ([PAID, FEE, move("C", WALLET, VAULT, 2), GOT], {"A": 5, "C": 3}, {"C": {TREASURY, VAULT}}),
-        ([PAID, FEE, GOT], {"A": 9, "C": 1}, {"C": {TREASURY}}),  # the pool gives
-        ([PAID, FEE, GOT], {"A": 5, "C": 2}, None),  # somebody else received some
-        ([PAID, GOT], {"A": 5, "C": 1}, None),
-        ([PAID, FEE, move("C", WALLET, WALLET, 1), GOT], {"A": 5, "C": 2}, None),
-        ([PAID, move("C", WALLET, None, 1), GOT], {"A": 5, "C": 2}, {}),  # burned
-        ([PAID, FEE, move("C", WALLET, VAULT, 0), GOT], {"A": 5, "C": 1}, {"C": {TREASURY}}),
-        ([PAID, FEE, move("D", TREASURY, POOL, None), GOT], {"A": 5, "C": 1}, {}),
-    ],
-)
-def test_some_events_may_show_who_received_a_fee(
-    moves: list[TransferEvent], sent: dict[str, int], possible: dict[str, set[str]] | None
-) -> None:
-    """Everybody, if they add up to what was sent; what is not a fee needs no proof."""
-    assert possible_fees(WALLET, moves, sent) == possible
-
-
-def test_what_was_sent_does_not_include_the_fee_of_the_transaction() -> None:
-    """Only for assets of which the sender has less now, and only of this transaction."""
-    changes = [
-        BalanceChange("0x1", STX, 105, 0),
-        BalanceChange("0x1", "A", 9, 2),
-        BalanceChange("0x1", "B", 3, 4),
-        BalanceChange("0x1", "C", 1, 0),  # the smallest amount that there is
-        BalanceChange("0x2", "A", 1, 0),
-    ]
-    net = {STX: -5, "A": -7, "B": 1, "C": -1}
-
-    assert sent_of_changes(transaction(100, sponsored=False), changes, net) == {STX: 5, "A": 9, "C": 1}
-    assert sent_of_changes(transaction(100, sponsored=True), changes, net) == {STX: 105, "A": 9, "C": 1}
 
 
 transfers = st.builds(

@@ -28,7 +28,6 @@ from support.scripted_fetch import Request, ScriptedFetch, example, response
 from support.simulated_fetch import SimulatedFetch
 from support.upstreams import wired_hiro
 from tocsin.fetch import FetchResponse
-from tocsin.stacks import EventPage, Transaction, TransactionWithEvents, TransferEvent
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.rules import MEANINGS, Code, Rules, built_in
 from tocsin.swaps.store import Candidate
@@ -43,8 +42,7 @@ from tocsin.swaps.verify import (
     _is_invented,
     _is_nowhere,
     _wait_ms,
-    moves_of_long_routes,
-    to_read_first,
+    moves_of_each,
 )
 from tocsin.upstream.answer import value_or_raise
 from tocsin.upstream.hiro_parse import events_v1
@@ -75,7 +73,8 @@ SELECT txid, sender, contract_id, function_name, token_in, token_out, amount_in,
 FROM swaps WHERE sender = ? AND tx_status = 'success' ORDER BY burn_block_time DESC LIMIT 50"""
 SIMPLE: dict[str, Any] = example("hiro/swap_simple_synthetic")["body"]
 PARTIES = st.sampled_from([WALLET, POOL, "SPTREASURY"])
-UP_TO_200, UP_TO_400, UP_TO_1100 = range(101, 201), range(301, 401), range(1001, 1101)
+UP_TO_200, UP_TO_400 = range(101, 201), range(301, 401)
+EVENTS_OF_1 = ["100 of 1", "200 of 1", "300 of 1"]
 
 
 class TroubledDatabase:
@@ -473,20 +472,14 @@ def _page_of(query: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("events", "kind", "calls"),
-    [
-        (UP_TO_200, "multibin", ["0 of 1", "100 of 1"]),
-        (UP_TO_400, "multibin", ["0 of 1", "changes"]),
-        (UP_TO_200, "third_token_fee", ["0 of 1", "100 of 1"]),
-        (UP_TO_400, "third_token_fee", ["0 of 1", "changes", "261 of 1", "changes"]),
-    ],
+    ("kind", "calls"), [("multibin", ["0 of 1", "changes"]), ("third_token_fee", ["0 of 1", "changes", *EVENTS_OF_1])]
 )
-async def test_one_long_route_takes_the_fewest_calls(
-    events: range, kind: str, calls: list[str], tmp_path: Path
+async def test_the_events_of_a_long_route_are_read_if_it_may_have_fees(
+    kind: str, calls: list[str], tmp_path: Path
 ) -> None:
-    """One more page tells more than balance changes for the same cost; these are asked first where it is longer."""
+    """One call for its balance changes is enough for any other."""
     async with trading(tmp_path) as (world, chain):
-        tx = long_route(chain, events, kind)
+        tx = long_route(chain, UP_TO_400, kind)
         chain.mine(tx)
         made = await verified(world, [tx])
         rows = await world.rows()
@@ -496,37 +489,35 @@ async def test_one_long_route_takes_the_fewest_calls(
     assert [row["txid"] for row in rows] == [tx.tx_id]
 
 
-async def test_several_long_routes_are_read_in_the_same_calls(tmp_path: Path) -> None:
-    """Three senders would take three calls for their balance changes, and two of them have fees."""
-    async with trading(tmp_path, 3) as (world, chain):
-        kinds = ("third_token_fee", "multibin", "third_token_fee")
-        sent = [long_route(chain, UP_TO_400, kind, wallet) for wallet, kind in enumerate(kinds)]
-        sent += [long_route(chain, UP_TO_200, "multibin", wallet) for wallet in range(3)]
+async def test_several_long_routes_share_calls(tmp_path: Path) -> None:
+    """One for the balance changes of each sender, and one for the next events of all routes with fees."""
+    async with trading(tmp_path, 2) as (world, chain):
+        kinds = ("third_token_fee", "third_token_fee", "multibin", "multibin")
+        sent = [long_route(chain, UP_TO_400, kind, number % 2) for number, kind in enumerate(kinds)]
         chain.mine(*sent)
         made = await verified(world, sent)
         rows = await world.rows()
 
-    assert made == ["0 of 6", "100 of 6", "200 of 3", "300 of 3"]
+    assert made == ["0 of 4", "changes", "changes", "100 of 2", "200 of 2", "300 of 2"]
     assert rows == as_rows(chain.truth())
-    assert len(rows) == 6
+    assert len(rows) == 4
 
 
 async def test_a_submitted_long_route_with_a_fee_is_recorded_with_its_legs(tmp_path: Path) -> None:
     async with trading(tmp_path) as (world, chain):
-        tx = long_route(chain, UP_TO_1100, "third_token_fee")
+        tx = long_route(chain, UP_TO_200, "third_token_fee")
         chain.mine(tx)
         answer = await world.submit(tx.tx_id)
 
     assert (answer.http_status, answer.reason) == (200, "recorded")
     assert answer.legs is not None
     assert [leg.role for leg in answer.legs] == ["given", "fee", "received"]
-    assert world.calls() == 4
 
 
 async def test_a_reorg_between_two_pages_leaves_the_transaction_undecided(tmp_path: Path) -> None:
     """It is in another block now: neither recorded nor refused, but asked for again, and then it is a swap."""
     async with trading(tmp_path) as (world, chain):
-        tx = long_route(chain, UP_TO_200)
+        tx = long_route(chain, UP_TO_200, "third_token_fee")
         chain.mine(tx)
         first = tx.block
 
@@ -560,74 +551,23 @@ async def test_a_reorg_between_two_pages_leaves_the_transaction_undecided(tmp_pa
     ],
     ids=["missing", "overlapping", "wrong"],
 )
-async def test_balance_changes_decide_where_events_cannot_be_read(
+async def test_a_route_whose_events_cannot_be_read_stays_undecided(
     spoil: Callable[[list[Any]], None], tmp_path: Path
 ) -> None:
-    """Without a fee they are enough. With one it is unclear what it was, so it stays undecided."""
+    """It may have a fee, so its balance changes do not tell what it was."""
 
     def change(_: str, body: dict[str, Any]) -> None:
         for entry in body.values():
             spoil(entry["result"]["events"])
 
-    async with trading(tmp_path, 2) as (world, chain):
-        plain, fee = long_route(chain, UP_TO_200), long_route(chain, UP_TO_200, "third_token_fee", 1)
-        chain.mine(plain)
-        chain.mine(fee)
+    async with trading(tmp_path) as (world, chain):
+        tx = long_route(chain, UP_TO_200, "third_token_fee")
+        chain.mine(tx)
         with world.changing("event_offset=", change):
-            made = await verified(world, [plain])
-            rows = await world.rows()
             await sweep(world)
-        later = await world.rows()
-        refusals = await world.all("SELECT txid FROM refusals")
-        queued = await world.all("SELECT txid FROM candidates")
+        stored = [await world.all(f"SELECT txid FROM {table}") for table in ("swaps", "refusals", "candidates")]
 
-    assert made == ["0 of 1", "100 of 1", "changes"]
-    assert [row["txid"] for row in rows] == [plain.tx_id]
-    assert later == rows
-    assert (refusals, queued) == ([], [{"txid": fee.tx_id}])
-
-
-# What to read first
-
-
-def route(number: int, events: int | None, sender: str = WALLET, *, gives: str = "A", known: int = 100) -> Any:
-    """A route of which the first events are known; it gives each of these assets."""
-    transaction = Transaction(
-        f"0x{number:064x}", sender, False, 1, "success", "contract_call", None, None, True, events
-    )
-    given_ = tuple(TransferEvent(at, "transfer", asset, sender, POOL, 5) for at, asset in enumerate(gives))
-    return TransactionWithEvents(transaction, EventPage(0, known, given_) if known else None)
-
-
-@pytest.mark.parametrize(
-    ("routes", "first"),
-    [
-        ([route(0, 101)], {0}),
-        ([route(0, 200)], {0}),
-        ([route(0, 201)], set()),
-        ([route(0, 201, gives="AB")], {0}),
-        ([route(0, 400, gives="AB")], {0}),
-        ([route(0, 401, gives="AB")], set()),  # who received a fee may tell more cheaply
-        ([route(0, 401, gives="AB"), route(1, 401, gives="AB")], {0, 1}),
-        ([route(0, 5001, gives="AB"), route(1, 5001, "B", gives="AB")], set()),
-        ([route(n, 5000, f"S{n}", gives="AB") for n in range(17)], {*range(17)}),
-        ([route(0, 5001), route(1, 150, "B")], {1}),
-        ([route(0, None)], set()),
-        ([route(0, 150, known=1)], set()),
-        ([route(0, 150, known=0)], set()),
-        ([route(0, 201), route(1, 300)], set()),  # one call for the changes of one sender
-        ([route(0, 201), route(1, 300, "B")], {0, 1}),  # two calls either way
-        ([route(0, 201), route(1, 301, "B")], set()),
-        ([route(0, 150), route(1, 400)], set()),  # the changes of one tell those of the other
-        ([route(0, 150), route(1, 400, "B")], {0}),
-        ([route(0, 150), route(1, 400, "B", gives="AB")], {0, 1}),
-        ([route(n, 400, f"S{n}") for n in range(3)], {0, 1, 2}),
-        ([route(n, 401, f"S{n}") for n in range(3)], set()),
-    ],
-)
-def test_what_costs_the_fewest_calls_is_read_first(routes: list[Any], first: set[int]) -> None:
-    """Pages are shared by all routes, balance changes by those of a sender."""
-    assert {int(each.transaction.tx_id, 16) for each in to_read_first(routes)} == first
+    assert stored == [[], [], [{"txid": tx.tx_id}]]
 
 
 # The verdict is the same
@@ -695,74 +635,20 @@ def _changes(events: list[dict[str, Any]], principal: str, *, to_itself: bool) -
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(moved() | with_fee(), st.booleans())
 def test_the_verdict_of_a_long_route_is_that_of_all_its_events(events: list[dict[str, Any]], to_itself: bool) -> None:
-    """By every method, wherever the transfers are."""
+    """With and without fees, wherever the transfers are."""
 
     async def play() -> None:
         wired = wired_hiro(hiro_with(events, to_itself=to_itself))
         found = (value_or_raise(await wired.hiro.transactions_with_events([TXID], wired.task())) or {})[TXID]
         assert found is not None
-        told = await moves_of_long_routes(wired.hiro, wired.task(), [found])
+        told = await moves_of_each(wired.hiro, wired.task(), [found])
 
         assert told == {TXID: moves_of_events(WALLET, events_v1({"events": [*events]}, WALLET))}
 
     run_virtual(play())
-
-
-def fee_route(count: int, *extra: tuple[int, str, str, str]) -> list[dict[str, Any]]:
-    """A swap of a for b with a fee in c as its last event, and more transfers at some places."""
-    events = [{**SIMPLE["events"][0], "event_index": n} for n in range(count)]
-    legs = ((0, "a", WALLET, POOL), (1, "b", POOL, WALLET), (count - 1, "c", WALLET, "SPTREASURY"), *extra)
-    for place, name, sender, recipient in legs:
-        asset = {"asset_event_type": "transfer", "sender": sender, "recipient": recipient, "amount": "9"}
-        asset["asset_id"] = f"SP1.{name}::t"
-        events[place] = {"event_index": place, "event_type": "fungible_token_asset", "asset": asset}
-    return events
-
-
-@pytest.mark.parametrize(
-    ("events", "fees", "calls"),
-    [
-        (fee_route(1_051), {"c"}, 4),
-        (fee_route(1_051, (500, "c", WALLET, "SPOTHER")), {"c"}, 3 + 10),  # not all receivers are known
-        (fee_route(1_051, (500, "c", "SPTREASURY", POOL)), set(), 4 + 10),  # it passes the fee on
-        (fee_route(1_051, (500, "d", "SPTREASURY", POOL)), set(), 4 + 10),  # it gives something else
-        (fee_route(1_051, (500, "c", WALLET, WALLET)), {"c"}, 3 + 10),  # sent to itself: hard to tell from sums
-        (fee_route(1_051, (2, "c", WALLET, POOL)), set(), 2),  # the pool gives: no fee, and no question
-        (fee_route(301), {"c"}, 4),
-        (fee_route(300), {"c"}, 4),  # two more pages take as many calls
-    ],
-)
-async def test_a_fee_is_proven_by_who_received_it_or_by_all_events(
-    events: list[dict[str, Any]], fees: set[str], calls: int
-) -> None:
-    """First and last page, and what the receiver gave; if these leave a doubt, every page is read."""
-    wired = wired_hiro(hiro_with(events, to_itself=True))
-    found = (value_or_raise(await wired.hiro.transactions_with_events([TXID], wired.task())) or {})[TXID]
-    assert found is not None
-    told = (await moves_of_long_routes(wired.hiro, wired.task(), [found]))[TXID]
-
-    assert told is not None
-    assert told.fees == {f"SP1.{name}::t" for name in fees}
-    assert told == moves_of_events(WALLET, events_v1({"events": [*events]}, WALLET))
-    assert len(wired.fetch.requests) == calls
-
-
-@pytest.mark.parametrize("broken", ["SPTREASURY/balance-changes", "event_offset=951"])
-@pytest.mark.parametrize("body", [{}, {"total": 0, "limit": 50, "cursor": {"next": None}, "results": []}])
-async def test_a_fee_that_cannot_be_proven_is_read_from_all_events(broken: str, body: dict[str, Any]) -> None:
-    """A receiver without balance changes gave something or nothing; a last page that is none shows nobody."""
-    events = fee_route(1_051)
-    serve = hiro_with(events, to_itself=True)
-    wired = wired_hiro(lambda request: response(body) if broken in request.url else serve(request))
-    found = (value_or_raise(await wired.hiro.transactions_with_events([TXID], wired.task())) or {})[TXID]
-    assert found is not None
-    told = await moves_of_long_routes(wired.hiro, wired.task(), [found])
-
-    assert told == {TXID: moves_of_events(WALLET, events_v1({"events": [*events]}, WALLET))}
-    assert len(wired.fetch.requests) >= 1 + 1 + 1 + 10
 
 
 # Answers that are too large

@@ -302,37 +302,3 @@ async def test_a_route_without_a_number_of_events_is_not_read() -> None:
 
     assert await read_on(wired, [TXID]) == Ok({})
     assert len(wired.fetch.requests) == 1
-
-
-async def test_the_last_hundred_events_take_one_call() -> None:
-    """The last of them is the last of the route."""
-    wired = wired_hiro(serving({TXID: 730}))
-    [found] = await first_page(wired, [TXID])
-
-    last = await wired.hiro.last_events(found, wired.task())
-
-    assert [event.index for event in last or ()] == [
-        row["event_index"] for row in events_of(730)[630:] if "asset" in row
-    ]
-    assert pages_of(wired) == [(0, 1), (630, 1)]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda row: row.update(block_hash="0x" + "77" * 32),
-        lambda row: row.update(canonical=False),
-        lambda row: row.update(gone=True),
-        lambda row: row.update(fee_rate=None),
-        lambda row: row["events"].pop(),
-        lambda row: row["events"].pop(0),
-        lambda row: row["events"].append(row["events"][0]),
-        lambda row: row["events"].clear(),
-    ],
-)
-async def test_last_events_of_another_state_or_place_are_none(change: Callable[[dict[str, Any]], object]) -> None:
-    """After a reorg, or if they are not exactly the last hundred."""
-    wired = wired_hiro(serving({TXID: 730}, lambda row, offset: offset and change(row)))
-    [found] = await first_page(wired, [TXID])
-
-    assert await wired.hiro.last_events(found, wired.task()) is None

@@ -71,16 +71,6 @@ def net_of_events(sender: str, events: Iterable[TransferEvent]) -> Net:
     return _moved(net)
 
 
-def sent_of_changes(transaction: Transaction, changes: Iterable[BalanceChange], net: Net) -> dict[str, int]:
-    """Return how much the sender sent of each asset that it has less of now, without the transaction's fee."""
-    fee = 0 if transaction.sponsored else transaction.fee
-    return {
-        change.asset: change.sent - (fee if change.asset == STX else 0)
-        for change in changes
-        if change.tx_id == transaction.tx_id and net.get(change.asset, 0) < 0
-    }
-
-
 def net_of_changes(transaction: Transaction, changes: Iterable[BalanceChange]) -> Net | None:
     """Return the same from the sender's balance changes, whose STX includes the fee if the sender paid it.
 
@@ -106,32 +96,7 @@ def net_of_changes(transaction: Transaction, changes: Iterable[BalanceChange]) -
 
 def may_have_fees(net: Net) -> bool:
     """Return whether the events must decide: several assets were given, and one was received."""
-    return gives_several(net) and len(_received(net)) == 1
-
-
-def gives_several(net: Net) -> bool:
-    return len(_given(net)) > 1
-
-
-def possible_fees(
-    sender: str, events: Sequence[TransferEvent], sent: Mapping[str, int]
-) -> dict[str, frozenset[str]] | None:
-    """Return the assets that are fees unless a receiver gives something, with their receivers, from some events.
-
-    None if these events do not show every receiver of an asset: they do if they add up to the amount `sent`. An asset
-    that was burned, or whose receiver is seen to give, is not a fee, whatever the other events are.
-    """
-    givers = _givers(events)
-    possible: dict[str, frozenset[str]] = {}
-    for asset, total in sent.items():
-        paid = _paid(sender, events, asset)
-        if None in paid or paid & givers:
-            continue
-        own = [event for event in events if event.asset == asset and event.sender == sender]
-        if any(event.recipient == sender for event in own) or sum(event.amount or 0 for event in own) != total:
-            return None
-        possible[asset] = frozenset(receiver for receiver in paid if receiver is not None)
-    return possible
+    return len(_given(net)) > 1 and len(_received(net)) == 1
 
 
 def swap_of(moves: Moves) -> Swap | NoSwap:
@@ -160,30 +125,14 @@ def _fees(sender: str, events: Sequence[TransferEvent], given: Iterable[str]) ->
 
     An unreadable amount between other principals counts as given.
     """
-    givers = _givers(events)
+    moves = [event for event in events if event.sender != event.recipient and event.amount != 0]
+    givers = {event.sender for event in moves if event.recipient is not None}
     fees = set()
     for asset in given:
-        paid = _paid(sender, events, asset)
+        paid = {event.recipient for event in moves if event.asset == asset and event.sender == sender}
         if None not in paid and not paid & givers:
             fees.add(asset)
     return frozenset(fees)
-
-
-def _givers(events: Iterable[TransferEvent]) -> set[str | None]:
-    return {
-        event.sender
-        for event in events
-        if event.recipient is not None and event.recipient != event.sender and event.amount != 0
-    }
-
-
-def _paid(sender: str, events: Iterable[TransferEvent], asset: str) -> set[str | None]:
-    """Return who received an asset from the sender; None stands for a burn."""
-    return {
-        event.recipient
-        for event in events
-        if event.asset == asset and event.sender == sender != event.recipient and event.amount != 0
-    }
 
 
 def _given(net: Net) -> list[str]:

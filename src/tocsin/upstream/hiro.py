@@ -131,16 +131,6 @@ class HiroClient:
                     unread[txid] = EventPage(0, now.page.stop, known.transfers + now.page.transfers)
         return Ok(whole) if whole or refused is None else refused
 
-    async def last_events(self, found: TransactionWithEvents, session: CallSession) -> tuple[TransferEvent, ...] | None:
-        """The transfers, mints and burns among the last 100 events of a long route; None if they are unavailable."""
-        txid, count = found.transaction.tx_id, found.transaction.event_count or 0
-        answer = await self._in_halves((txid,), count - EVENTS_PAGE, session)
-        last = answer.value.get(txid) if isinstance(answer, Ok) else None
-        if last is None or last.transaction != found.transaction or last.page is None:
-            return None
-        complete = (last.page.start, last.page.stop) == (count - EVENTS_PAGE, count)
-        return last.page.transfers if complete else None
-
     async def _in_halves(
         self, asked: Sequence[str], offset: int, session: CallSession, *, arguments: bool = False
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
