@@ -25,7 +25,7 @@ from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import CADENCE_MS, World, chain_of, number, open_world, sweep
 from tocsin.swaps.rules import built_in
-from tocsin.swaps.sweep import Sweep, Visits
+from tocsin.swaps.sweep import Sweep
 from tocsin.upstream.budget import Quota
 
 LATENCY_S = 0.06
@@ -86,11 +86,11 @@ async def pages(plan: Quota | None) -> None:
             hundred = sorted(wallet.address for wallet in simulator.chain.wallets)[:100]
 
             async def wallets(run: Sweep) -> None:
-                await run.read_lists((), Visits(tuple(hundred), (), ends_pass=False))
+                await run.read_lists((), hundred)
                 await run.verify_queued()
 
             async def contracts(run: Sweep) -> None:
-                await run.read_lists(built_in().contracts, Visits((), (), ends_pass=False))
+                await run.read_lists(built_in().contracts, ())
                 await run.verify_queued()
 
             rows = [

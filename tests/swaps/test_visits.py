@@ -3,25 +3,29 @@
 from dataclasses import replace
 
 from tocsin.swaps.position import FAILURES_MAX, Mark
-from tocsin.swaps.sweep import Visits, choose_visits, due_contracts, reading_order, turn_period
+from tocsin.swaps.sweep import choose_visits, due_contracts, reading_order, turn_period
 
 DAY_MS = 86_400_000
 
 
-def test_visits_urgent_wallets_first_then_the_daily_pass() -> None:
-    """Wallets never read and failed ones come at once; one that keeps failing waits for its turn."""
-    walked = Mark(walked_at=5)
-    marks = {"A": walked, "B": replace(walked, failures=2), "D": replace(walked, failures=FAILURES_MAX), "E": walked}
-    wallets = ["A", "B", "C", "D", "E"]
+def test_urgent_wallets_come_first_and_then_a_share_of_all() -> None:
+    """Those never read and those that failed; one that keeps failing waits until it has waited longest."""
+    read = Mark(walked_at=5, tried_at=9)
+    marks = {
+        "A": read,
+        "B": replace(read, failures=4),
+        "C": replace(read, failures=1, tried_at=7),
+        "E": replace(read, failures=FAILURES_MAX, tried_at=8),
+        "F": Mark(failures=FAILURES_MAX, tried_at=6),
+    }
 
-    def choose(cursor: str | None, share: int, urgent_max: int = 10) -> Visits:
-        return choose_visits(wallets, marks, cursor, urgent_max=urgent_max, pass_share=share)
+    def chosen(urgent_max: int, share: int) -> str:
+        return "".join(choose_visits("FEDCBA", marks, urgent_max=urgent_max, share=share))
 
-    assert choose(None, 2) == Visits(("C", "B"), ("A", "B"), ends_pass=False)
-    assert choose("C", 2, 1) == Visits(("C",), ("D", "E"), ends_pass=True)
-    assert choose("D", 3).daily_pass == ("E",)
-    assert choose("E", 5) == Visits(("C", "B"), tuple(wallets), ends_pass=True)
-    assert choose_visits([], {}, "E", urgent_max=1, pass_share=1) == Visits((), (), ends_pass=True)
+    assert chosen(9, 0) == "DCB"
+    assert chosen(2, 2) == "DCF"
+    assert chosen(0, 6) == "DFCEAB"
+    assert choose_visits([], {}, urgent_max=1, share=1) == []
 
 
 def test_every_fourth_list_is_a_wallets() -> None:
@@ -63,23 +67,3 @@ def test_each_contract_has_its_own_time_in_the_period() -> None:
     of_three = {name: Mark(walked_at=10_000) for name in "abc"}
     for now, expected in ((10_332, ()), (10_333, ("b",)), (10_666, ("b", "c"))):
         assert due_contracts("abc", of_three, 1, now=now, period_ms=1_000) == expected
-
-
-def test_urgent_wallets_and_the_next_part_of_the_pass() -> None:
-    walked = Mark(walked_at=5)
-    marks = {
-        "A": walked,
-        "B": replace(walked, failures=4),
-        "C": replace(walked, failures=1),
-        "E": replace(walked, failures=5),
-        "F": Mark(failures=5),
-    }
-    wallets = list("ABCDEF")
-
-    def chosen(cursor: str | None, urgent_max: int, share: int) -> Visits:
-        return choose_visits(wallets, marks, cursor, urgent_max=urgent_max, pass_share=share)
-
-    assert chosen(None, 9, 2) == Visits(("D", "C", "B"), ("A", "B"), ends_pass=False)
-    assert chosen("B", 2, 3) == Visits(("D", "C"), ("C", "D", "E"), ends_pass=False)
-    assert chosen("C", 2, 3) == Visits(("D", "C"), ("D", "E", "F"), ends_pass=True)
-    assert chosen("F", 0, 6) == Visits((), tuple("ABCDEF"), ends_pass=True)

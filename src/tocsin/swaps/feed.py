@@ -13,8 +13,7 @@ Emits `feed.restarted`, `feed.gap_dropped`, `feed.source_changed`, `wallet.nonce
 verifying and the pool.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tocsin.errors import NoAnswer
@@ -25,7 +24,7 @@ from tocsin.shape import FreeForm
 from tocsin.stacks import Page, Transaction
 from tocsin.swaps import proof as nonces
 from tocsin.swaps.lists import ListReader, PageQueue, ReadCounts, record_funders
-from tocsin.swaps.pool import QueueVerifier, StopReason, UnitPool, run_result
+from tocsin.swaps.pool import QueueVerifier, StopReason, UnitPool, UnitResult, run_result
 from tocsin.swaps.position import (
     MONTH_MS,
     FeedState,
@@ -133,7 +132,7 @@ class Feed:
         """
         await self._queue.verify_queued(due_by=self.state.looked_at or 0)
         if self._is_due():
-            await self._in_pool(THE_LIST, self._read)
+            await self._pool.run([THE_LIST], self._read)
         if self.state.source == "network" and not self.state.position.gaps:
             await self._visit_wallets()
         await self._queue.verify_queued()
@@ -162,11 +161,6 @@ class Feed:
     async def _save(self, state: FeedState) -> None:
         self.state = state
         await save_state(self._context.db, state, self._context.clock.now()).run()
-
-    async def _in_pool(self, unit: str, work: Callable[[str], Awaitable[None]]) -> None:
-        async with aclosing(self._pool.run([unit], work)) as results:
-            async for _ in results:
-                pass
 
     # Reading
 
@@ -301,14 +295,16 @@ class Feed:
                 self.counts.count(page)
 
         read: set[str] = set()
-        async with aclosing(self._pool.run(lacking, visit)) as results:
-            async for result in results:
-                self.counts.visited += 1
-                if result.end == "done":
-                    read.add(result.unit)
-                elif self._pool.stop is None:
-                    self.counts.failed_visits += 1
-                    await self._count_failure(result.unit)
+
+        async def ended(result: UnitResult[str, None]) -> None:
+            self.counts.visited += 1
+            if result.end == "done":
+                read.add(result.unit)
+            elif self._pool.stop is None:
+                self.counts.failed_visits += 1
+                await self._count_failure(result.unit)
+
+        await self._pool.run(lacking, visit, ended)
         for wallet in await nonces.lacking(db, VISITS_MAX, self._context.clock.now()):
             if wallet in read and wallet not in reader.unfinished:
                 # Its list lags. The count goes on from before the visit, so that it is soon read only once an hour.

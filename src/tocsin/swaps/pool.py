@@ -12,9 +12,9 @@ Emits `sweep.unit_unanswered` when an upstream had no answer for a unit, `sweep.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from holdfast.errors import BindingMissing, StoreError
@@ -76,15 +76,6 @@ class UnitResult(Generic[T, R]):
     value: R | None = None
 
 
-@dataclass(slots=True)
-class _Shared(Generic[T, R]):
-    """The state that the workers of one call share."""
-
-    units: Iterator[T]
-    results: "asyncio.Queue[UnitResult[T, R] | None]" = field(default_factory=asyncio.Queue)  # None: a worker ended
-    raised: BaseException | None = None
-
-
 class UnitPool:
     """The workers of one run. `threw` counts units in which our own code failed, `first_failure` is for people."""
 
@@ -95,38 +86,29 @@ class UnitPool:
         self.first_failure: str | None = None
 
     async def run(
-        self, units: Iterable[T], work: Callable[[T], Awaitable[R]]
-    ) -> AsyncGenerator[UnitResult[T, R], None]:
-        """Do the work for all units and yield their results as they end. Close it to stop early."""
-        listed = list(units)
-        shared: _Shared[T, R] = _Shared(iter(listed))
-        workers = [asyncio.create_task(self._worker(shared, work)) for _ in range(min(IN_FLIGHT_MAX, len(listed)))]
-        try:
-            under_way = len(workers)
-            while under_way:
-                result = await shared.results.get()
-                if result is None:
-                    under_way -= 1
-                else:
-                    yield result
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-        if shared.raised is not None:
-            raise shared.raised
+        self,
+        units: Iterable[T],
+        work: Callable[[T], Awaitable[R]],
+        ended: Callable[[UnitResult[T, R]], Awaitable[None]] | None = None,
+    ) -> None:
+        """Do the work for all units; each worker calls `ended` after each of them."""
+        waiting = deque(units)
 
-    async def _worker(self, shared: _Shared[T, R], work: Callable[[T], Awaitable[R]]) -> None:
-        try:
-            for unit in shared.units:
-                if shared.raised is not None or self.stop is not None:
-                    return
-                self._context.checkpoint()
-                shared.results.put_nowait(await self._isolated(unit, work))
-        except Exception as error:  # noqa: BLE001 - raised again when all workers have ended
-            shared.raised = shared.raised or error
-        finally:
-            shared.results.put_nowait(None)
+        async def worker() -> None:
+            try:
+                while waiting and self.stop is None:
+                    self._context.checkpoint()
+                    result = await self._isolated(waiting.popleft(), work)
+                    if ended is not None:
+                        await ended(result)
+            except Exception:
+                waiting.clear()
+                raise
+
+        workers = [worker() for _ in range(min(IN_FLIGHT_MAX, len(waiting)))]
+        for error in await asyncio.gather(*workers, return_exceptions=True):
+            if error is not None:
+                raise error
 
     async def _isolated(self, unit: T, work: Callable[[T], Awaitable[R]]) -> UnitResult[T, R]:
         try:
@@ -217,21 +199,19 @@ class QueueVerifier:
     async def _verify(self, candidates: Sequence[Candidate]) -> None:
         groups = _groups(candidates)
         self._plan(len(groups))
-        async with aclosing(self._pool.run(groups, self._verifier.verify)) as results:
-            async for result in results:
-                if result.value is not None:
-                    self.tally.add(result.value)
-                    if result.value.unanswered is not None:
-                        self._pool.note(result.unit, result.value.unanswered)
-                elif self._pool.stop is None:  # a run that must end leaves the queue unchanged
-                    self.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
-                    await self._postpone(result.unit, broken=result.end == "broken")
-                self._group_done()
+        await self._pool.run(groups, self._verifier.verify, self._ended)
 
-    async def _postpone(self, group: Sequence[Candidate], *, broken: bool) -> None:
-        self.tally.failed += len(group)
-        db, now = self._context.db, self._context.clock.now()
-        await db.batch(swap_store.postpone(db, group, now, retry_ms, attempts=int(broken)))
+    async def _ended(self, result: UnitResult[Sequence[Candidate], Tally]) -> None:
+        if result.value is not None:
+            self.tally.add(result.value)
+            if result.value.unanswered is not None:
+                self._pool.note(result.unit, result.value.unanswered)
+        elif self._pool.stop is None:  # a run that must end leaves the queue unchanged
+            self.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
+            self.tally.failed += len(result.unit)
+            db, now = self._context.db, self._context.clock.now()
+            await db.batch(swap_store.postpone(db, result.unit, now, retry_ms, attempts=int(result.end == "broken")))
+        self._group_done()
 
 
 def _groups(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:

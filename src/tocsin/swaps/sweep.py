@@ -15,10 +15,8 @@ Emits `refusals.reopened`, `swaps.retracted`, and the events of reading, verifyi
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from math import ceil
 
 from holdfast.types import Row, Statement
@@ -28,7 +26,7 @@ from tocsin.shape import FreeForm
 from tocsin.sql import read_queries
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.lists import ListReader, ReadCounts
-from tocsin.swaps.pool import QUEUE_PART, QueueVerifier, StopReason, UnitPool, run_result
+from tocsin.swaps.pool import QUEUE_PART, QueueVerifier, StopReason, UnitPool, UnitResult, run_result
 from tocsin.swaps.position import (
     DAY_MS,
     FAILURES_MAX,
@@ -61,7 +59,6 @@ SWEEPS_PER_WALLET = 24  # a wallet's list has its turn in one of this many sweep
 AGAIN_MS = 60_000  # until the sweep that the first proof needs
 
 IN_THE_LOG = "the log has the reason"
-CURSOR = "competition_scheduler_cursor"
 RECHECKED = "competition_rechecked_at"
 RULES = "competition_rules"
 # When the newest complete sweep of all contracts' lists began, under those rules.
@@ -118,33 +115,16 @@ def _tried_at(marks: Mapping[str, Mark], principal: str) -> int:
     return marks.get(principal, Mark()).tried_at or 0
 
 
-@dataclass(frozen=True, slots=True)
-class Visits:
-    """The wallets that a sweep visits: the urgent ones, and the next part of the daily pass."""
+def choose_visits(wallets: Iterable[str], marks: Mapping[str, Mark], *, urgent_max: int, share: int) -> list[str]:
+    """Choose the wallets to visit: the urgent ones, and a share of all, those requested longest ago first.
 
-    urgent: tuple[str, ...]
-    daily_pass: tuple[str, ...]
-    ends_pass: bool
-
-    def cursor(self, waiting: Collection[str], before: str | None) -> str | None:
-        """Return the last wallet of the pass up to which none waits; None when the pass is over."""
-        done = tuple(takewhile(lambda wallet: wallet not in waiting, self.daily_pass))
-        if not done:
-            return before
-        return None if self.ends_pass and done == self.daily_pass else done[-1]
-
-
-def choose_visits(
-    wallets: Sequence[str], marks: Mapping[str, Mark], cursor: str | None, *, urgent_max: int, pass_share: int
-) -> Visits:
-    """Choose the wallets to visit. Those never read to the end, and those whose last visit failed, are urgent.
-
-    `wallets` is in order. A wallet that keeps failing waits for the daily pass, so it does not delay others.
+    Urgent are those never read to the end, and those whose last visit failed. One that keeps failing waits for its
+    turn, so it does not delay others.
     """
-    urgent = [wallet for wallet in wallets if _is_urgent(marks.get(wallet, Mark()))]
+    in_turn = sorted(wallets, key=lambda wallet: (_tried_at(marks, wallet), wallet))
+    urgent = [wallet for wallet in in_turn if _is_urgent(marks.get(wallet, Mark()))]
     urgent.sort(key=lambda wallet: marks.get(wallet, Mark()).failures)
-    left = [wallet for wallet in wallets if cursor is None or wallet > cursor] or wallets
-    return Visits(tuple(urgent[:urgent_max]), tuple(left[:pass_share]), len(left) <= pass_share)
+    return list(dict.fromkeys((*urgent[:urgent_max], *in_turn[:share])))
 
 
 def _is_urgent(mark: Mark) -> bool:
@@ -160,7 +140,7 @@ class SweepCounts(ReadCounts):
     failed_wallets: int = 0
     unread_wallets: int = 0
     found_by_wallets: int = 0
-    cursor: str | None = None
+    cursor: str | None = None  # the wallet that was visited last
     done: int = 0
     total: int = 0
 
@@ -229,6 +209,7 @@ class Sweep:
         self._reader = ListReader(context, rules, self._tiers, self._marks)
         self._pages_of: Counter[str] = Counter()
         self._due: Sequence[str] = ()
+        self._unread: list[str] = []
         self._is_first = False  # no sweep has been complete
         self._queue = QueueVerifier(context, rules, self._pool, plan=self._plan, group_done=self._unit_done)
         self.counts = SweepCounts(tally=self._queue.tally)
@@ -265,7 +246,6 @@ class Sweep:
         for principal, (rules, mark) in (await load_marks(db)).items():
             same = rules == self._rules.for_principal(principal)
             self._marks[principal] = mark if same else Mark(failures=mark.failures, tried_at=mark.tried_at)
-        self.counts.cursor = await self._state(CURSOR)
         if self._feed_ms is not None and not self._context.by_hand:
             feed = await load_state(db)
             if feed.finds_swaps(self._context.clock.now(), self._cadence_ms):
@@ -282,55 +262,51 @@ class Sweep:
         now = self._context.started_at
         return due_contracts(listed, self._marks, self._followed_since, now=now, period_ms=period_ms)
 
-    def visits(self) -> Visits:
-        eligible = sorted(wallet for wallet, tier in self._tiers.items() if tier == "eligible")
+    def visits(self) -> list[str]:
+        eligible = [wallet for wallet, tier in self._tiers.items() if tier == "eligible"]
         share = max(1, ceil(len(eligible) * self._cadence_ms / DAY_MS))
         if self._followed_since is not None:
             share = int(self._context.started_at // self._cadence_ms % SWEEPS_PER_WALLET == 0)
-        cursor = self.counts.cursor
-        return choose_visits(eligible, self._marks, cursor, urgent_max=URGENT_MAX, pass_share=share)
+        return choose_visits(eligible, self._marks, urgent_max=URGENT_MAX, share=share)
 
-    async def read_lists(self, contracts: Iterable[str], visits: Visits) -> None:
+    async def read_lists(self, contracts: Iterable[str], wallets: Sequence[str]) -> None:
         """Read the lists in parts, a few pages of each list at a time; verify their candidates after each part.
 
         So one long list delays neither the other lists nor candidates that were already found.
         """
-        wallets = list(dict.fromkeys((*visits.urgent, *visits.daily_pass)))
-        unread = reading_order(contracts, wallets, self._marks)
-        self.counts.total += len(unread)
-        waiting = set(wallets)
-        while unread and self._pool.stop is None:
-            part, unread = unread[:LISTS_AT_ONCE], unread[LISTS_AT_ONCE:]
-            async with aclosing(self._pool.run(part, self._read_list)) as results:
-                async for result in results:
-                    if result.end == "done" and self._goes_on(result.unit):
-                        unread.append(result.unit)
-                        continue
-                    self._unit_done()
-                    if result.end == "done" or self._pool.stop is None:
-                        waiting.discard(result.unit)
-                        await self._list_ended(result.unit, failed=result.end != "done")
-                        await self._move_cursor(visits.cursor(waiting, self.counts.cursor))
+        self._unread = reading_order(contracts, wallets, self._marks)
+        self.counts.total += len(self._unread)
+        self.counts.unread_wallets = len(wallets)
+        while self._unread and self._pool.stop is None:
+            part, self._unread = self._unread[:LISTS_AT_ONCE], self._unread[LISTS_AT_ONCE:]
+            await self._pool.run(part, self._read_list, self._list_ended)
             if self._followed_since is None or self.counts.queued:
                 await self.verify_queued()
-        self.counts.unread_wallets = len(waiting)
 
     def _goes_on(self, principal: str) -> bool:
         """Return whether a list has more pages and may have another turn in this sweep."""
         unfinished = principal in self._reader.unfinished
         return unfinished and (is_contract(principal) or self._pages_of[principal] < WALLET_PAGES_MAX)
 
-    async def _list_ended(self, principal: str, *, failed: bool) -> None:
-        if not failed:
-            if is_contract(principal):
-                self.counts.read.add(principal)
+    async def _list_ended(self, result: UnitResult[str, None]) -> None:
+        principal, failed = result.unit, result.end != "done"
+        if not failed and self._goes_on(principal):
+            self._unread.append(principal)
             return
-        if is_contract(principal):
+        self._unit_done()
+        if failed and self._pool.stop is not None:  # not a failure of this list
+            return
+        if not is_contract(principal):
+            self.counts.unread_wallets -= 1
+            self.counts.failed_wallets += failed
+            self.counts.cursor = principal
+        elif failed:
             self.counts.failed_contracts += 1
         else:
-            self.counts.failed_wallets += 1
-        db, now = self._context.db, self._context.clock.now()
-        await count_failure(db, principal, self._rules.for_principal(principal), now).run()
+            self.counts.read.add(principal)
+        if failed:
+            db, now = self._context.db, self._context.clock.now()
+            await count_failure(db, principal, self._rules.for_principal(principal), now).run()
 
     async def verify_queued(self) -> None:
         await self._queue.verify_queued()
@@ -424,13 +400,6 @@ class Sweep:
 
     async def _state(self, key: str) -> str | None:
         return await get_value(self._context.db, key)
-
-    async def _move_cursor(self, cursor: str | None) -> None:
-        if cursor == self.counts.cursor:
-            return
-        db, now = self._context.db, self._context.clock.now()
-        await (clear_value(db, CURSOR) if cursor is None else set_value(db, CURSOR, cursor, now)).run()
-        self.counts.cursor = cursor
 
 
 def is_contract(principal: str) -> bool:
