@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from holdfast.errors import DataDirInUse
-from holdfast.local.clock import LocalClock, SystemClock
+from holdfast.local.clock import SystemClock
 from holdfast.local.data_dir import DataDir, FileFault
 from holdfast.local.database import SqliteDatabase
 from holdfast.local.kv import SqliteKV
@@ -76,7 +76,7 @@ class Server(Protocol):
 class Machine:
     """What a service gets of its machine, beside its data directory. A simulation has its own."""
 
-    clock: LocalClock
+    clock: SystemClock
     fetch: Fetch
     logger: Logger
     redact: Redactor

@@ -22,7 +22,7 @@ class Timer(VirtualClock):
         super().__init__()
         self.waits_for: int | None = None
 
-    def ring_at(self, at_ms: int | None) -> None:
+    def ring_at(self, at_ms: int) -> None:
         self.waits_for = at_ms
         super().ring_at(at_ms)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.worker import CLASSES, World, error_info
-from holdfast.local.clock import LocalClock, SystemClock
+from holdfast.local.clock import SystemClock
 from holdfast.local.runtime import LocalNamespace, Runtime
 from holdfast.local.turns import output_gate
 from holdfast.values import encode
@@ -30,7 +30,7 @@ class Host:
     def __init__(
         self,
         directory: Path,
-        clock: LocalClock,
+        clock: SystemClock,
         emit: Emit,
         spin: Callable[[int], None],
         chance: Callable[[], float] = random.random,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from conformance.host import Host, spin_for_real
-from holdfast.local.clock import LocalClock, SystemClock
+from holdfast.local.clock import SystemClock
 from holdfast.testing.virtual_time import VirtualClock, VirtualLoop, run_virtual
 
 Scenario = dict[str, Any]
@@ -37,7 +37,7 @@ class SameProcess:
     """Objects in this process. It cannot be killed, but time can be virtual."""
 
     def __init__(
-        self, directory: Path, clock: LocalClock, emit: Callable[[Event], None], chances: Iterator[float]
+        self, directory: Path, clock: SystemClock, emit: Callable[[Event], None], chances: Iterator[float]
     ) -> None:
         loop = asyncio.get_running_loop()
         virtual = isinstance(loop, VirtualLoop)
@@ -124,7 +124,7 @@ class ChildProcess:
 class Replay:
     """One scenario against one server."""
 
-    def __init__(self, scenario: Scenario, clock: LocalClock) -> None:
+    def __init__(self, scenario: Scenario, clock: SystemClock) -> None:
         self._scenario = scenario
         self._name: str = scenario["id"]
         self._cls: str = scenario.get("cls", "Obj")
@@ -254,7 +254,7 @@ def replay(scenario: Scenario, recording: list[Event], *, real_time: bool = Fals
 
 
 async def _replay(
-    scenario: Scenario, clock: LocalClock, make: Callable[[Callable[[Event], None], LocalClock], Server]
+    scenario: Scenario, clock: SystemClock, make: Callable[[Callable[[Event], None], SystemClock], Server]
 ) -> list[Event]:
     run = Replay(scenario, clock)
     await run.run(make(run.emit, clock))

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from holdfast.local.clock import LocalClock
+from holdfast.local.clock import SystemClock
 from holdfast.local.object_id import Owner
 
 RETRY_FIRST_MS = 2_000
@@ -75,7 +75,7 @@ def rings_at(alarm: Alarm, now: int) -> int:
 class AlarmSchedule:
     """Call `set` when an alarm changes. An alarm that is due leaves the index, and `ring` is called."""
 
-    def __init__(self, clock: LocalClock, ring: Callable[[Owner, Alarm], object]) -> None:
+    def __init__(self, clock: SystemClock, ring: Callable[[Owner, Alarm], object]) -> None:
         self._clock = clock
         self._ring = ring
         self._armed: dict[str, tuple[Owner, Alarm]] = {}

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import ObjectReset, RemoteError
 from holdfast.local.alarms import Alarm, AlarmSchedule
-from holdfast.local.clock import LocalClock
+from holdfast.local.clock import SystemClock
 from holdfast.local.object_id import LocalObjectId, Owner
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.storage import ObjectStorage
@@ -32,7 +32,7 @@ IDLE_S = 10.0  # an object without work for this long is evicted
 class ObjectRuntime(Protocol):
     """The runtime, as a live object uses it."""
 
-    clock: LocalClock
+    clock: SystemClock
     logger: Logger
     store: ObjectStore
     alarms: AlarmSchedule

@@ -9,7 +9,7 @@ from types import EllipsisType
 from typing import Any, TypeVar, cast
 
 from holdfast.errors import UsageError
-from holdfast.local.clock import LocalClock, SystemClock
+from holdfast.local.clock import SystemClock
 from holdfast.local.data_dir import DataDir
 from holdfast.local.migrations import load
 from holdfast.local.object_id import LocalObjectId
@@ -57,7 +57,7 @@ async def open_objects(
     /,
     *classes: type[DurableObject],
     logger: Logger | None = None,
-    clock: LocalClock | None = None,
+    clock: SystemClock | None = None,
     env: Mapping[str, Any] | None = None,
     idle_s: float | EllipsisType | None = ...,
     on_exhausted: Callable[[LocalObjectId, Exception], Awaitable[None]] | None = None,

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from holdfast.errors import ObjectReset, UsageError, ValueRefused
 from holdfast.local import live_object
 from holdfast.local.alarms import Alarm, AlarmSchedule, after_failure
-from holdfast.local.clock import LocalClock
+from holdfast.local.clock import SystemClock
 from holdfast.local.live_object import LiveObject, Ring
 from holdfast.local.object_id import IdFactory, LocalObjectId, Owner
 from holdfast.local.object_store import Changes, ObjectStore
@@ -52,7 +52,7 @@ class Runtime:
         self,
         path: Path,
         *,
-        clock: LocalClock,
+        clock: SystemClock,
         logger: Logger,
         env: Any,  # noqa: ANN401 - each class declares its own
         on_exhausted: Callable[[LocalObjectId, Exception], Awaitable[None]] | None = None,

@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
+from holdfast.local.clock import SystemClock
+
 T = TypeVar("T")
 
 START_MS = 1_778_700_600_000  # an arbitrary, round instant of 2026
@@ -93,13 +95,14 @@ def _run_job(future: "asyncio.Future[T]", func: Callable[..., T], args: tuple[An
         future.set_exception(error)
 
 
-class VirtualClock:
-    """A `LocalClock` on a virtual loop. `jump` moves the wall clock without moving time."""
+class VirtualClock(SystemClock):
+    """A clock on a virtual loop. `jump` moves the wall clock without moving time."""
+
+    recheck_s = math.inf  # `jump` rings the bell
 
     def __init__(self, start_ms: int = START_MS) -> None:
+        super().__init__()
         self._wall_ms = start_ms
-        self._bell: Callable[[], None] | None = None
-        self._handle: asyncio.TimerHandle | None = None
 
     def now(self) -> int:
         return self._wall_ms + int(self.monotonic() * 1000 + 1e-3)  # a rounding error is not a millisecond
@@ -107,28 +110,10 @@ class VirtualClock:
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
     def jump(self, by_ms: int) -> None:
         self._wall_ms += by_ms
         if self._bell is not None:
             asyncio.get_running_loop().call_soon(self._bell)
-
-    def open(self, bell: Callable[[], None]) -> None:
-        self._bell = bell
-
-    def ring_at(self, at_ms: int | None) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-        if at_ms is not None and self._bell is not None:
-            delay_s = max(0, at_ms - self.now()) / 1000
-            self._handle = asyncio.get_running_loop().call_later(delay_s, self._bell)
-
-    def close(self) -> None:
-        self.ring_at(None)
-        self._bell = None
 
 
 def run_virtual(main: Coroutine[Any, Any, T], *, real_threads: bool = False) -> T:
