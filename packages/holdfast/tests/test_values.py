@@ -33,9 +33,7 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.slow
 @given(JSON_VALUES)
-@example(10**5000)
-@example(-(10**9999) + 7)
-@example([{"amount": 10**4300}, -(10**4000), 10**4000 - 1, 0])
+@example([{"amount": 10**4300 - 1}, 1 - 10**4300, 0])
 @example("\ud800 a lone surrogate, \0 and \U0001f514")
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     """Encoding and decoding keep every value and every type."""
@@ -70,11 +68,20 @@ def test_other_types_are_refused_with_the_place_and_the_type(value: Any, type_na
         encode({"a": [0, value]}, "the value of 'k'")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_floats_that_json_does_not_have_are_refused(value: float) -> None:
-    """NaN and the infinities have no JSON form."""
-    with pytest.raises(ValueRefused, match="only finite floats"):
-        encode([value], "it")
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (float("nan"), "is nan: only finite floats"),
+        (float("inf"), "is inf: only finite floats"),
+        (float("-inf"), "is -inf: only finite floats"),
+        (-(10**4300), "is an integer of more than 4,300 digits: use text"),
+    ],
+    ids=["nan", "infinite", "minus-infinite", "long"],
+)
+def test_numbers_that_json_does_not_have_are_refused(value: float, reason: str) -> None:
+    """NaN and the infinities have no JSON form, and CPython converts no longer integer."""
+    with pytest.raises(ValueRefused, match=rf"it\[0\] {reason}"):
+        encode([value, 1], "it")
 
 
 def test_keys_must_be_text() -> None:

@@ -16,7 +16,7 @@ from holdfast.sql import SqlCursor
 
 T = TypeVar("T")
 
-# Values for storage, RPC and logs. Integers have any size; `values.py` rejects the rest.
+# Values for storage, RPC and logs. `values.py` says what is refused.
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
 # A row of a query. SQL columns have their types at run time only: each query converts what it reads.
 Row: TypeAlias = dict[str, Any]

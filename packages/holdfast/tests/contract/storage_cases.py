@@ -18,7 +18,7 @@ VALUES: list[Any] = [
 
 @case(VALUES)
 async def values_come_back_exactly(self: ContractDO) -> Any:
-    """Integers of any size, floats as floats, None, nested lists and dicts."""
+    """Integers over 64 bits, floats as floats, None, nested lists and dicts."""
     for number, value in enumerate(VALUES):
         self.storage.put(f"value:{number:02}", value)
     return list((await self.storage.list(prefix="value:")).values())
