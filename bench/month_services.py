@@ -16,7 +16,6 @@ from reference_model import REFERENCE_JOBS, ReferenceJob, ReferenceModel
 from reference_rules import ReferenceSwap
 
 from holdfast.errors import ObjectReset
-from holdfast.local import live_object
 from holdfast.local.runtime import Runtime
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import KV, Database
@@ -48,7 +47,6 @@ LATENCY_S = 0.06
 MINUTE_MS = 60_000
 LOOK_MINUTES = 5  # between two checks of a service's state; each stands for this many minutes
 VISIT_LOOKS = 2
-KEPT_S = 86_400.0  # no eviction: loading the object again for every run would take half of the time
 SILENT_MS = HOUR_MS
 STALE_MS = 2 * HOUR_MS
 PRICED_FROM_MS = 6 * HOUR_MS  # by then every token has been traded
@@ -135,7 +133,7 @@ class OurService:
         parts = Parts(lambda _: tasks, lambda _: competition_jobs(rules), lambda _: upstreams)
         env = build(platform, settings, parts).env
         path = make_objects_file(self._directory)
-        self._runtime = Runtime(path, clock=clock, logger=NullLogger(), env=env)
+        self._runtime = Runtime(path, clock=clock, logger=NullLogger(), env=env, idle_s=None)
         namespace = self._runtime.namespace("SCHEDULER", SchedulerDO)
         await self._runtime.open()
         await namespace.get_by_name("v1").arm()
@@ -300,8 +298,6 @@ async def live_through(
     prepare(simulator, incidents, seed, start_ms)
     outcome = MonthOutcome(name, int(days + 0.999))
     async with AsyncExitStack() as stack:
-        stack.callback(setattr, live_object, "IDLE_S", live_object.IDLE_S)
-        live_object.IDLE_S = KEPT_S
         service = await stack.enter_async_context(SERVICES[name](simulator, directory))
         director = asyncio.ensure_future(_direct(service, simulator, incidents))
         await _watch(service, clock, incidents, outcome, days)

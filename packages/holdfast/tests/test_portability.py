@@ -119,7 +119,7 @@ def test_a_failed_checkpoint_is_reported_and_stops_nothing(
     monkeypatch.setattr(object_store, "CHECKPOINT_SYNCS", 1)
     monkeypatch.setattr(object_store, "LOG_RESTART_SYNCS", restart_commits)
 
-    def full(_connection: sqlite3.Connection, _mode: str = "") -> bool:
+    def full(_connection: sqlite3.Connection) -> bool:
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(object_store, "_copy_log", full)

@@ -119,11 +119,15 @@ class AlarmSchedule:
             self._rebuild()
         self._wall_offset = offset
         now = self._clock.now()
-        while self._heap and self._heap[0][0] <= now:
-            at, generation, object_id = heapq.heappop(self._heap)
+        while self._heap:
+            at, generation, object_id = self._heap[0]
             owner, alarm = self._armed.get(object_id, (None, None))
             if owner is None or alarm is None or alarm.generation != generation:
-                continue  # replaced or deleted meanwhile
+                heapq.heappop(self._heap)  # replaced or deleted meanwhile
+                continue
+            if at > now:
+                break
+            heapq.heappop(self._heap)
             del self._armed[object_id]
             if now - at > OVERDUE_MS:
                 self._overdue.append((owner, alarm))
@@ -131,7 +135,6 @@ class AlarmSchedule:
                 self._ring(owner, alarm)
         if self._overdue and self._pacing is None:
             self._ring_overdue()
-        self._drop_outdated()
         if self._heap:
             self._wait_for(self._heap[0][0])
 
@@ -145,14 +148,6 @@ class AlarmSchedule:
     def _wait_for(self, at: int) -> None:
         self._timer_at = at
         self._clock.ring_at(at)
-
-    def _drop_outdated(self) -> None:
-        while self._heap:
-            _, generation, object_id = self._heap[0]
-            entry = self._armed.get(object_id)
-            if entry is not None and entry[1].generation == generation:
-                return
-            heapq.heappop(self._heap)
 
     def _rebuild(self) -> None:
         now = self._clock.now()

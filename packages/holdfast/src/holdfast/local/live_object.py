@@ -26,7 +26,7 @@ from holdfast.values import IMMUTABLE, decode, encode
 T = TypeVar("T")
 
 ALARM_LIMIT_S = ALARM_LIMIT_MS / 1000
-IDLE_S = 10.0  # an object without work for this long is evicted
+IDLE_S = 10.0  # an object without work for this long is evicted, unless the runtime says otherwise
 
 
 class ObjectRuntime(Protocol):

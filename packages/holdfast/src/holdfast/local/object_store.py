@@ -38,9 +38,9 @@ LOG_RESTART_BYTES = 32 * 1024 * 1024  # or so much of a log
 _ALARM_COLUMNS = "scheduled_at, due_at, decided_at, generation, retry_count, backoff, last_failure_counted"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Changes:
-    """What one turn changed. A value of None is a deleted key. `cleared` applies before all else.
+    """What one turn or transaction changed. A value of None is a deleted key. `cleared` applies before all else.
 
     `pages` are those of the object's own database, by number.
     """
@@ -123,40 +123,31 @@ class ObjectStore:
                 "SELECT value FROM entries WHERE object = ? AND key = ?", (object_id, key)
             ).fetchone()
         except sqlite3.OperationalError as error:
-            raise self._explained(error, object_id, key) from error
+            raise self._explained(error, f"the value of the entry {key!r}") from error
         return None if row is None else row[0]
 
     def read_range(
         self, object_id: str, start: str, end: str | bytes, *, reverse: bool = False
     ) -> Iterator[tuple[str, str]]:
         """Entries from `start` (included) to `end` (excluded), in the byte order of their keys or against it."""
+        last = None
         try:
-            for row in self._db.execute(_BACKWARD if reverse else _FORWARD, (object_id, start, end)):  # noqa: UP028 - that would close the cursor, perhaps too late
-                yield row
+            for last in self._db.execute(_BACKWARD if reverse else _FORWARD, (object_id, start, end)):
+                yield last
         except sqlite3.OperationalError as error:
-            raise self._explained(error, object_id, start) from error
+            where = "the first entry" if last is None else f"the entry after {last[0]!r}"
+            raise self._explained(error, f"{where} of a list") from error
 
-    def unreadable(self, key: str, error: Exception) -> StoreUnavailable:
-        """The error for a stored value that this code cannot have written."""
+    def unreadable(self, what: str, error: Exception) -> StoreUnavailable:
+        """The error for something stored that this code cannot have written."""
         return StoreUnavailable(
-            f"{self._path} is damaged: the value of the entry {key!r} cannot be read ({error}). "
+            f"{self._path} is damaged: {what} cannot be read ({error}). "
             f"Restore {self._path.name} from a backup, or remove this row of its table entries"
         )
 
-    def _explained(self, error: sqlite3.OperationalError, object_id: str, start: str) -> Exception:
-        """The error with the key of the value, if it is about a text that is not UTF-8."""
-        if getattr(error, "sqlite_errorcode", None) is not None:
-            return error
-        rows = self._db.execute(
-            "SELECT CAST(key AS BLOB), CAST(value AS BLOB) FROM entries WHERE object = ? AND key >= ? ORDER BY key",
-            (object_id, start),
-        )
-        for key, value in rows:
-            try:
-                (key + value).decode()
-            except UnicodeDecodeError as fault:
-                return self.unreadable(key.decode(errors="replace"), fault)
-        return error
+    def _explained(self, error: sqlite3.OperationalError, what: str) -> Exception:
+        """The error with the place, if it is about a text that is not UTF-8: then it is not SQLite's."""
+        return error if hasattr(error, "sqlite_errorcode") else self.unreadable(what, error)
 
     def read_alarm(self, object_id: str) -> Alarm | None:
         row = self._db.execute(
@@ -362,7 +353,7 @@ class ObjectStore:
             except sqlite3.Error as error:
                 self._checkpoint_failed(error)
         else:
-            self._copying = self._loop.run_in_executor(self._threads, _copy_log, self._checkpointer, "PASSIVE")
+            self._copying = self._loop.run_in_executor(self._threads, _copy_log, self._checkpointer)
             self._copying.add_done_callback(self._copied)
 
     def _copied(self, job: "asyncio.Future[None]") -> None:
@@ -396,8 +387,8 @@ def _timed_sync(fd: int) -> float:
     return time.perf_counter() - began_at
 
 
-def _copy_log(connection: sqlite3.Connection, mode: str) -> None:
-    connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+def _copy_log(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def _restart_log(connection: sqlite3.Connection) -> bool:

@@ -5,12 +5,12 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import EllipsisType
 from typing import Any, TypeVar, cast
 
 from holdfast.errors import UsageError
 from holdfast.local.clock import SystemClock
 from holdfast.local.data_dir import DataDir
+from holdfast.local.live_object import IDLE_S
 from holdfast.local.migrations import load
 from holdfast.local.object_id import LocalObjectId
 from holdfast.local.object_store import OBJECT_MIGRATIONS
@@ -59,7 +59,7 @@ async def open_objects(
     logger: Logger | None = None,
     clock: SystemClock | None = None,
     env: Mapping[str, Any] | None = None,
-    idle_s: float | EllipsisType | None = ...,
+    idle_s: float | None = IDLE_S,
     on_exhausted: Callable[[LocalObjectId, Exception], Awaitable[None]] | None = None,
     **bound: type[DurableObject],
 ) -> AsyncIterator[Objects]:

@@ -17,14 +17,12 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from types import EllipsisType
 from typing import Any, TypeVar
 
 from holdfast.errors import ObjectReset, UsageError, ValueRefused
-from holdfast.local import live_object
 from holdfast.local.alarms import Alarm, AlarmSchedule, after_failure
 from holdfast.local.clock import SystemClock
-from holdfast.local.live_object import LiveObject, Ring
+from holdfast.local.live_object import IDLE_S, LiveObject, Ring
 from holdfast.local.object_id import IdFactory, LocalObjectId, Owner
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.turns import ACTIVITY, Activity, Turns, output_gate
@@ -58,9 +56,9 @@ class Runtime:
         on_exhausted: Callable[[LocalObjectId, Exception], Awaitable[None]] | None = None,
         on_fatal: Callable[[OSError], None] | None = None,
         chance: Callable[[], float] = random.random,
-        idle_s: float | EllipsisType | None = ...,
+        idle_s: float | None = IDLE_S,
     ) -> None:
-        """An object that was idle for `idle_s` seconds, usually ten, is dropped from memory; None: never."""
+        """An object that was idle for `idle_s` seconds is dropped from memory; None: never."""
         self.clock = clock
         self.logger = logger
         self.env = env
@@ -70,7 +68,7 @@ class Runtime:
         self._on_exhausted = on_exhausted
         self._on_fatal = on_fatal
         self._chance = chance
-        self.idle_s = live_object.IDLE_S if isinstance(idle_s, EllipsisType) else idle_s
+        self.idle_s = idle_s
         self._namespaces: dict[str, LocalNamespace] = {}
         self._live: dict[str, LiveObject] = {}
         self._ringing: set[str] = set()

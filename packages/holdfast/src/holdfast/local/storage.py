@@ -62,10 +62,10 @@ class ObjectStorage(EntryStorage):
         if start_after is not None:
             first = start_after + "\0"  # the next text in byte order
         first = max(first, prefix or "", key=_byte_order)
-        key_range = _Range(first, end, prefix or "")
-        rows = self._store.read_range(self._owner.object, first, key_range.upper_bound(), reverse=reverse)
+        bound = _upper_bound(prefix or "", end)
+        rows = self._store.read_range(self._owner.object, first, bound, reverse=reverse)
         if any(layer.entries or layer.cleared for layer in self._layers):
-            rows = self._merged(rows, key_range, reverse=reverse)
+            rows = self._merged(rows, first, bound, reverse=reverse)
         return Ready({key: self._decode(key, text) for key, text in islice(rows, limit)})
 
     def delete_all(self) -> Awaitable[None]:
@@ -208,7 +208,7 @@ class ObjectStorage(EntryStorage):
         return self._layers[-1]
 
     def _push(self) -> Changes:
-        layer = _Layer()
+        layer = Changes()
         self._layers.append(layer)
         return layer
 
@@ -223,7 +223,7 @@ class ObjectStorage(EntryStorage):
         try:
             return decode(text)
         except ValueError as error:
-            raise self._store.unreadable(key, error) from error
+            raise self._store.unreadable(f"the value of the entry {key!r}", error) from error
 
     def _read(self, key: str) -> str | None:
         for layer in reversed(self._layers):
@@ -256,14 +256,17 @@ class ObjectStorage(EntryStorage):
         return existed
 
     def _merged(
-        self, scanned: Iterator[tuple[str, str]], key_range: "_Range", *, reverse: bool
+        self, scanned: Iterator[tuple[str, str]], first: str, bound: str | bytes, *, reverse: bool
     ) -> Iterator[tuple[str, str]]:
         """The entries of the file as changed by the layers, in order. It reads the file only as far as needed."""
         changes: dict[str, str | None] = {}
+        low, high = _byte_order(first), None if isinstance(bound, bytes) else _byte_order(bound)
         for layer in self._layers:
             if layer.cleared:
                 changes, scanned = {}, iter(())
-            changes.update((key, text) for key, text in layer.entries.items() if key in key_range)
+            for key, text in layer.entries.items():
+                if low <= _byte_order(key) and (high is None or _byte_order(key) < high):
+                    changes[key] = text
         unchanged = (row for row in scanned if row[0] not in changes)
         written = [(key, text) for key, text in changes.items() if text is not None]
         written.sort(key=_row_order, reverse=reverse)
@@ -280,33 +283,12 @@ class ObjectStorage(EntryStorage):
         layer.alarm, layer.alarm_changed = alarm, True
 
 
-class _Layer(Changes):
-    """The writes of one transaction. Compared by identity: two empty layers are not equal."""
-
-    __slots__ = ()
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-
-class _Range:
-    """Keys from `first` (included) to `end` (excluded) that start with the prefix."""
-
-    def __init__(self, first: str, end: str | None, prefix: str) -> None:
-        self._first = _byte_order(first)
-        self._end_text = end
-        self._end = None if end is None else _byte_order(end)
-        self._prefix = prefix
-
-    def upper_bound(self) -> str | bytes:
-        """An upper bound of the range: no key of the range is at or after it."""
-        after = after_all_with(self._prefix)
-        if self._end_text is None:
-            return after
-        return self._end_text if isinstance(after, bytes) else min(self._end_text, after, key=_byte_order)
-
-    def __contains__(self, key: str) -> bool:
-        order = _byte_order(key)
-        return order >= self._first and (self._end is None or order < self._end) and key.startswith(self._prefix)
+def _upper_bound(prefix: str, end: str | None) -> str | bytes:
+    """No key with this prefix before `end` is at or after the bound. `b""` is behind all keys."""
+    after = after_all_with(prefix)
+    if end is None:
+        return after
+    return end if isinstance(after, bytes) else min(end, after, key=_byte_order)
 
 
 def _row_order(row: tuple[str, str]) -> bytes:
