@@ -130,7 +130,7 @@ class CountingContext:
 
     def __init__(self, inner: Any, day: Day) -> None:
         self._inner = inner
-        self.storage = CountingStorage(inner.storage, day)
+        self.storage: Any = CountingStorage(inner.storage, day)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

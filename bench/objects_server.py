@@ -19,7 +19,8 @@ from holdfast.local.migrations import load
 from holdfast.local.object_store import OBJECT_MIGRATIONS
 from holdfast.local.open_objects import OBJECTS_FILE
 from holdfast.local.runtime import LocalNamespace, Runtime
-from holdfast.types import JSON, AlarmInfo, DurableObject, SqlStorage
+from holdfast.storage import SqlStorage
+from holdfast.types import JSON, AlarmInfo, DurableObject
 
 lateness: list[float] = []
 first_alarm: list[float] = []

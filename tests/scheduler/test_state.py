@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.storage import Storage
 from holdfast.testing.virtual_time import START_MS, VirtualClock, run_virtual
-from holdfast.types import Storage
 from support.examples import shape_differences
 from support.scheduler import MINUTE, Job, Scheduler, ended_run, prices, run_entries, scheduler, store_entries
 from support.scripted_fetch import ScriptedFetch, always, response

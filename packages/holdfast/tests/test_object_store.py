@@ -206,5 +206,7 @@ async def test_an_object_that_cannot_be_loaded_says_why(tmp_path: Path, value: s
     """The first call fails with the same sentence."""
     await damaged(tmp_path, value)
     async with objects(tmp_path, Loading) as made:
-        with pytest.raises(ObjectReset, match=r"objects.sqlite is damaged: the (value of the entry 'z'|entry after 'good')"):
+        with pytest.raises(
+            ObjectReset, match=r"objects.sqlite is damaged: the (value of the entry 'z'|entry after 'good')"
+        ):
             await made.stub().get("good")

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.types import Clock, Level, Logger, Storage
+from holdfast.storage import Storage
+from holdfast.types import Clock, Level, Logger
 from tocsin.errors import MalformedShape, RequestRefused
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.types import AuditEntry, AuditOutcome, AuditRecord

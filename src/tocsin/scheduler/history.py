@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
-from holdfast.types import JSON, Logger, Storage
+from holdfast.storage import Storage
+from holdfast.types import JSON, Logger
 from tocsin.errors import MalformedShape
 from tocsin.scheduler.types import DayTotals, EventBatch, RunFilter, RunLines, RunRecord, SchedulerEvent, TaskTotals
 from tocsin.shape import FreeForm

@@ -22,7 +22,8 @@ by its default: no stored value can keep the scheduler from starting. Emits also
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from holdfast.types import JSON, Logger, Storage
+from holdfast.storage import Storage
+from holdfast.types import JSON, Logger
 from tocsin.scheduler.alerts import AlertState, HeartbeatState
 from tocsin.scheduler.history import (
     DAY_PREFIX,

@@ -1,19 +1,14 @@
 """The rules that are the same on both platforms: for the entries and the alarm of an object, and for KV.
 
-An entry is one JSON text. The limits are Cloudflare's.
+The limits are Cloudflare's.
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
 
 from holdfast.errors import UsageError, ValueRefused
-from holdfast.types import JSON
-from holdfast.values import decode, encode
-
-T = TypeVar("T")
+from holdfast.values import JSON, encode
 
 ENTRY_MAX = 2 * 1024 * 1024  # bytes of key and value together
 ALARM_MAX_MS = 6_942_585_600_000  # the end of the year 2189
@@ -25,113 +20,6 @@ TTL_MIN_S = 60
 TTL_MAX_S = 10**10  # 317 years; a larger number is probably not in seconds
 GET_MANY_MAX = 100
 LIST_MAX = 1000
-
-
-class Ready(Generic[T]):
-    """A result that is already there. Awaiting it does not suspend."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: T) -> None:
-        self.value = value
-
-    def __await__(self) -> Generator[None, None, T]:
-        yield from ()
-        return self.value
-
-
-READY_NONE: Ready[None] = Ready(None)
-
-
-class EntryStorage(ABC):
-    """`get`, `put` and `delete`, for one key or several. Each platform reads and writes the texts in its own way."""
-
-    @property
-    def kv(self) -> "SyncEntries":
-        return SyncEntries(self)
-
-    def get(self, key: str | Sequence[str], /) -> Awaitable[Any]:
-        self._check_usable()
-        if isinstance(key, str):
-            text = self._read(checked_key(key))
-            return Ready(None if text is None else self._decode(key, text))
-        texts = {k: self._read(k) for k in sorted([checked_key(k) for k in key])}
-        return Ready({k: self._decode(k, text) for k, text in texts.items() if text is not None})
-
-    def put(self, key: str | Mapping[str, JSON], value: JSON = None, /) -> Awaitable[None]:
-        self._check_usable()
-        entries = {key: value} if isinstance(key, str) else key
-        # All are checked before the first is written: with one bad value, nothing is written.
-        self._write({checked_key(k): entry_text(k, v) for k, v in entries.items()})
-        return READY_NONE
-
-    def delete(self, key: str | Sequence[str], /) -> Awaitable[Any]:
-        self._check_usable()
-        if isinstance(key, str):
-            return Ready(self._delete(checked_key(key)))
-        return Ready(sum(self._delete(k) for k in [checked_key(k) for k in key]))
-
-    def _decode(self, _key: str, text: str) -> Any:  # noqa: ANN401 - the caller knows what it stored
-        return decode(text)
-
-    @abstractmethod
-    def _check_usable(self) -> None:
-        """Raise if the object was reset."""
-
-    @abstractmethod
-    def _read(self, key: str) -> str | None: ...
-    @abstractmethod
-    def _write(self, texts: Mapping[str, str]) -> None: ...
-    @abstractmethod
-    def _delete(self, key: str) -> bool: ...
-
-
-class SyncEntries:
-    """`storage.kv`: the same entries, without awaiting."""
-
-    def __init__(self, storage: Any) -> None:  # noqa: ANN401 - passes calls on to it
-        self._storage = storage
-
-    def get(self, key: str, /) -> Any:  # noqa: ANN401 - the caller knows what it stored
-        return self._storage.get(checked_key(key)).value
-
-    def put(self, key: str, value: JSON, /) -> None:
-        self._storage.put(checked_key(key), value)
-
-    def delete(self, key: str, /) -> bool:
-        existed: bool = self._storage.delete(checked_key(key)).value
-        return existed
-
-    def list(self, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - those of the storage
-        found: dict[str, Any] = self._storage.list(**options).value
-        return found
-
-
-class OpenTransaction:
-    """The storage inside `transaction()`. After a rollback it raises."""
-
-    def __init__(self, storage: Any, undo: Callable[[], None]) -> None:  # noqa: ANN401 - passes calls on to it
-        self._storage = storage
-        self._undo = undo
-        self._rolled_back = False
-
-    def rollback(self) -> None:
-        self._check("rollback")
-        self._undo()
-        self._rolled_back = True
-
-    def __getattr__(self, call: str) -> Any:  # noqa: ANN401 - a bound method of the storage
-        if call not in _TRANSACTION_CALLS:
-            raise AttributeError(f"a transaction has no {call}()")
-        self._check(call)
-        return getattr(self._storage, call)
-
-    def _check(self, call: str) -> None:
-        if self._rolled_back:
-            raise UsageError(f"Cannot {call}() on rolled back transaction")
-
-
-_TRANSACTION_CALLS = frozenset(["get", "put", "delete", "list", "delete_all", "get_alarm", "set_alarm", "delete_alarm"])
 
 
 def checked_key(key: str) -> str:

@@ -1,23 +1,18 @@
-"""The interfaces of objects, storage, databases and KV: Cloudflare's names in Python's spelling.
+"""The interfaces of objects, databases and KV: Cloudflare's names in Python's spelling.
 
 `holdfast.local` implements them with asyncio and SQLite, `holdfast.cloudflare` with Cloudflare's own bindings.
-
-Storage calls take effect when they are *called*; awaiting one only fetches its result. Cloudflare's promises behave
-the same way, so `storage.put(...)` without `await` is a write.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from holdfast.sql import SqlCursor
+from holdfast.storage import Storage
+from holdfast.values import JSON as JSON  # noqa: PLC0414 - it belongs to these interfaces
 
 T = TypeVar("T")
 
-# Values for storage, RPC and logs. `values.py` says what is refused.
-JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
 # A row of a query. SQL columns have their types at run time only: each query converts what it reads.
 Row: TypeAlias = dict[str, Any]
 
@@ -136,81 +131,6 @@ class AlarmInfo:
     @property
     def is_retry(self) -> bool:
         return self.retry_count > 0
-
-
-class Entries(Protocol):
-    """What storage and its transactions have in common."""
-
-    @overload
-    def get(self, key: str, /) -> Awaitable[Any]: ...  # the caller knows what it stored
-    @overload
-    def get(self, key: Sequence[str], /) -> Awaitable[dict[str, Any]]: ...
-    @overload
-    def put(self, key: str, value: JSON, /) -> Awaitable[None]: ...
-    @overload
-    def put(self, key: Mapping[str, JSON], /) -> Awaitable[None]: ...
-    @overload
-    def delete(self, key: str, /) -> Awaitable[bool]: ...
-    @overload
-    def delete(self, key: Sequence[str], /) -> Awaitable[int]: ...
-    def list(
-        self,
-        *,
-        start: str | None = None,
-        start_after: str | None = None,
-        end: str | None = None,
-        prefix: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> Awaitable[dict[str, Any]]: ...
-    def get_alarm(self) -> Awaitable[int | None]: ...
-    def set_alarm(self, scheduled_time: float | datetime | timedelta) -> Awaitable[None]: ...
-    def delete_alarm(self) -> Awaitable[None]: ...
-
-
-class StorageTransaction(Entries, Protocol):
-    """Storage as seen inside `transaction()`."""
-
-    def rollback(self) -> None: ...
-
-
-class SyncKV(Protocol):
-    """The same entries without awaiting."""
-
-    def get(self, key: str, /) -> Any: ...  # noqa: ANN401 - the caller knows what it stored
-    def put(self, key: str, value: JSON, /) -> None: ...
-    def delete(self, key: str, /) -> bool: ...
-    def list(
-        self,
-        *,
-        start: str | None = None,
-        start_after: str | None = None,
-        end: str | None = None,
-        prefix: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> dict[str, Any]: ...
-
-
-class SqlStorage(Protocol):
-    """An object's own SQLite database."""
-
-    @property
-    def database_size(self) -> int: ...
-    def exec(self, query: str, /, *values: str | float | bytes | None) -> SqlCursor: ...
-
-
-class Storage(Entries, Protocol):
-    """An object's own durable storage and its one alarm."""
-
-    @property
-    def kv(self) -> SyncKV: ...
-    @property
-    def sql(self) -> SqlStorage: ...
-    def delete_all(self) -> Awaitable[None]: ...
-    def sync(self) -> Awaitable[None]: ...
-    def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]: ...
-    def transaction_sync(self, work: Callable[[], T]) -> T: ...
 
 
 class ObjectId(Protocol):

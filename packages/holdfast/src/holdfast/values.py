@@ -8,11 +8,12 @@ on one of them.
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast.errors import ValueRefused
 from holdfast.sql import SqlRow
-from holdfast.types import JSON
+
+JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
 
 DEPTH_MAX = 200  # levels of lists and dicts; this also ends a value that contains itself
 

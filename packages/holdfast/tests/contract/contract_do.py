@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.types import AlarmInfo, DurableObject, Storage
+from holdfast.storage import Storage
+from holdfast.types import AlarmInfo, DurableObject
 
 
 @dataclass(frozen=True)

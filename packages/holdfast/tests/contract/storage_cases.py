@@ -8,7 +8,7 @@ from typing import Any
 
 from contract.contract_do import ContractDO, case, refusal
 from holdfast import Schedules
-from holdfast.types import StorageTransaction
+from holdfast.storage import StorageTransaction
 
 VALUES: list[Any] = [
     None, True, False, 0, -1, 2**53 + 1, -(10**40), 2.0, 0.1, 1e300,

@@ -13,7 +13,7 @@ reaches Python through a timer, and other events of the object could run in betw
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, TypeVar, cast
@@ -26,12 +26,12 @@ from holdfast.cloudflare.bindings import to_javascript, translated
 from holdfast.cloudflare.javascript import JsPromise, PyWork
 from holdfast.errors import UsageError
 from holdfast.rpc import arguments_text, error_text, make_call, read_reply, takes_argument
-from holdfast.rules import EntryStorage, OpenTransaction, Ready, check_range, instant
+from holdfast.rules import instant
 from holdfast.sql import SqlCursor
 from holdfast.statements import Value, bound
+from holdfast.storage import OpenTransaction, Storage, StorageTransaction
 from holdfast.subrequests import SUBREQUESTS_MAX, invocation
-from holdfast.types import JSON, AlarmInfo, DurableObject, Level, Levels, Logger, StorageTransaction
-from holdfast.values import decode
+from holdfast.types import JSON, AlarmInfo, DurableObject, Level, Levels, Logger
 
 T = TypeVar("T")
 
@@ -118,40 +118,17 @@ class CloudflareStub:
         return call
 
 
-class CloudflareStorage(EntryStorage):
+class CloudflareStorage(Storage):
     """`ctx.storage`, on the storage of a SQLite-backed Durable Object."""
 
     def __init__(self, storage: Any) -> None:
         self._js = storage
         self._entries = storage.kv
         self._open_transactions = 0
-        self.sql = CloudflareSql(storage.sql)
 
-    # Entries
-
-    def list(
-        self,
-        *,
-        start: str | None = None,
-        start_after: str | None = None,
-        end: str | None = None,
-        prefix: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> Awaitable[dict[str, Any]]:
-        check_range(start, start_after, limit)
-        options = javascript.options(
-            {
-                "start": start,
-                "startAfter": start_after,
-                "end": end,
-                "prefix": prefix,
-                "reverse": reverse,
-                "limit": limit,
-            }
-        )
-        rows = _call(lambda: javascript.js.Array.from_(self._entries.list(options)).to_py())
-        return Ready({key: decode(text) for key, text in rows})
+    @property
+    def sql(self) -> "CloudflareSql":
+        return CloudflareSql(self._js.sql)
 
     def delete_all(self) -> Awaitable[None]:
         if self._open_transactions:
@@ -176,7 +153,6 @@ class CloudflareStorage(EntryStorage):
         return JsPromise(_call(self._js.sync), _nothing)
 
     def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]:
-        """Run work as a critical section. Its writes take effect together, or not at all if it raises."""
         py_work = PyWork[T]()
 
         async def body(transaction: Any) -> None:
@@ -205,6 +181,15 @@ class CloudflareStorage(EntryStorage):
 
     def _read(self, key: str) -> str | None:
         return javascript.text(_call(self._entries.get, key))
+
+    def _rows(
+        self, start: str, end: str | None, prefix: str, *, reverse: bool, limit: int | None
+    ) -> Iterable[tuple[str, str]]:
+        options = javascript.options(
+            {"start": start or None, "end": end, "prefix": prefix or None, "reverse": reverse, "limit": limit}
+        )
+        rows: list[tuple[str, str]] = _call(lambda: javascript.js.Array.from_(self._entries.list(options)).to_py())
+        return rows
 
     def _write(self, texts: Mapping[str, str]) -> None:
         for key, text in texts.items():

@@ -24,8 +24,8 @@ from holdfast.local.object_id import LocalObjectId
 from holdfast.local.runtime import LocalNamespace, Stub
 from holdfast.local.turns import ACTIVITY, output_gate
 from holdfast.rpc import public_method, takes_argument
-from holdfast.rules import Ready
 from holdfast.sql import SqlCursor, SqlRow
+from holdfast.storage import Ready
 
 FETCH_LIMIT_S = 100.0
 

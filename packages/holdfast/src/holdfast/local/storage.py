@@ -1,13 +1,12 @@
 """An object's storage: `ctx.storage`, and the transaction that `transaction()` passes to its work.
 
-Every call takes effect at once and never yields to the loop; awaiting it only returns the result. Writes
-collect in layers. The lowest layer is the turn (everything since the last real suspension); each explicit
-transaction adds one on top. A layer is either merged into the one below or dropped. The runtime commits the
-lowest when the turn ends. Reads go through the layers to the file.
+No call yields to the loop. Writes collect in layers. The lowest layer is the turn (everything since the last real
+suspension); each explicit transaction adds one on top. A layer is either merged into the one below or dropped. The
+runtime commits the lowest when the turn ends. Reads go through the layers to the file.
 """
 
 import heapq
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar, cast
@@ -19,8 +18,8 @@ from holdfast.local.object_sql import ObjectSql
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.sqlite_file import after_all_with
 from holdfast.local.turns import HostObject
-from holdfast.rules import READY_NONE, EntryStorage, OpenTransaction, Ready, check_range, instant
-from holdfast.types import StorageTransaction
+from holdfast.rules import instant
+from holdfast.storage import READY_NONE, OpenTransaction, Ready, Storage, StorageTransaction
 from holdfast.values import decode
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ KNOWN_MAX = 256  # entries of an object that are kept in memory
 KNOWN_LENGTH_MAX = 1_024  # characters; longer texts are always read from the file
 
 
-class ObjectStorage(EntryStorage):
+class ObjectStorage(Storage):
     """`ctx.storage`."""
 
     def __init__(self, store: ObjectStore, owner: Owner, host: HostObject, *, has_alarm_handler: bool) -> None:
@@ -43,30 +42,6 @@ class ObjectStorage(EntryStorage):
         self._alarm = store.read_alarm(owner.object)
         self._sql: ObjectSql | None = None
         self.ringing: int | None = None  # generation of the alarm whose handler runs now
-
-    # Entries
-
-    def list(
-        self,
-        *,
-        start: str | None = None,
-        start_after: str | None = None,
-        end: str | None = None,
-        prefix: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> Awaitable[dict[str, Any]]:
-        self._check_usable()
-        check_range(start, start_after, limit)
-        first = start or ""
-        if start_after is not None:
-            first = start_after + "\0"  # the next text in byte order
-        first = max(first, prefix or "", key=_byte_order)
-        bound = _upper_bound(prefix or "", end)
-        rows = self._store.read_range(self._owner.object, first, bound, reverse=reverse)
-        if any(layer.entries or layer.cleared for layer in self._layers):
-            rows = self._merged(rows, first, bound, reverse=reverse)
-        return Ready({key: self._decode(key, text) for key, text in islice(rows, limit)})
 
     def delete_all(self) -> Awaitable[None]:
         self._check_usable()
@@ -119,7 +94,6 @@ class ObjectStorage(EntryStorage):
         await self._host.durable()
 
     def transaction(self, work: Callable[[StorageTransaction], Awaitable[T]]) -> Awaitable[T]:
-        """Run work as a critical section. Its writes take effect together, or not at all if it raises."""
         self._check_usable()
 
         async def body() -> T:
@@ -224,6 +198,16 @@ class ObjectStorage(EntryStorage):
             return decode(text)
         except ValueError as error:
             raise self._store.unreadable(f"the value of the entry {key!r}", error) from error
+
+    def _rows(
+        self, start: str, end: str | None, prefix: str, *, reverse: bool, limit: int | None
+    ) -> Iterable[tuple[str, str]]:
+        first = max(start, prefix, key=_byte_order)
+        bound = _upper_bound(prefix, end)
+        rows = self._store.read_range(self._owner.object, first, bound, reverse=reverse)
+        if any(layer.entries or layer.cleared for layer in self._layers):
+            rows = self._merged(rows, first, bound, reverse=reverse)
+        return islice(rows, limit)
 
     def _read(self, key: str) -> str | None:
         for layer in reversed(self._layers):
