@@ -175,7 +175,7 @@ async def test_a_fault_has_an_upstream_a_path_a_number_and_a_time() -> None:
     """A fault applies only to its upstream, path, number of times and time; the latest fault goes first."""
     simulator, fetch, clock = simulated_fetch(
         SimulatedFault(kind="status", status=500, upstream="tenero", times=2),
-        SimulatedFault(kind="status", status=503, path="/v2/", until_ms=quiet_simulator().clock.now() + 60_000),
+        SimulatedFault(kind="status", status=503, path="/v1/names/", until_ms=quiet_simulator().clock.now() + 60_000),
     )
 
     async def status(url: str) -> int:
@@ -183,9 +183,9 @@ async def test_a_fault_has_an_upstream_a_path_a_number_and_a_time() -> None:
 
     assert [await status(TOKEN) for _ in range(3)] == [500, 500, 200]
     assert await status(TIP) == 200
-    assert await status(f"{HIRO_URL}/v2/info") == 503
+    assert await status(f"{HIRO_URL}/v1/names/amber-otter.btc") == 503
     await clock.sleep(60)
-    assert await status(f"{HIRO_URL}/v2/info") == 200
+    assert await status(f"{HIRO_URL}/v1/names/amber-otter.btc") == 200
     simulator.faults.add(SimulatedFault(kind="hang"))
     simulator.faults.clear()
     assert await status(TIP) == 200

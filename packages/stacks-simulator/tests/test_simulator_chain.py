@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
         ids = ",".join(list(chain.transactions)[:5])
         return [
             ask(simulator, f"{V3}/principals/{wallet}/transactions"),
-            ask(simulator, f"{V1}/address/{wallet}/transactions_with_transfers?limit=50"),
+            ask(simulator, f"{V1}/address/{wallet}/transactions?limit=50"),
             ask(simulator, f"{V1}/tx/multiple?tx_id={ids}"),
             ask(simulator, "/v1/stacks/tokens", upstream="tenero"),
         ]
@@ -79,7 +79,6 @@ def test_a_transaction_waits_then_is_mined(simulator: Simulator, chain: Chain) -
 
     chain.advance(START_MS + 2 * BLOCK_MS - 1)
     assert ask_json(simulator, f"{V1}/tx/{tx.tx_id}")["tx_status"] == "pending"
-    assert ask_json(simulator, f"{V3}/transactions/{tx.tx_id}")["status"] == "pending"
     chain.advance(START_MS + 2 * BLOCK_MS)
 
     body = ask_json(simulator, f"{V1}/tx/{tx.tx_id}")
@@ -101,14 +100,13 @@ def test_a_month_without_traffic_costs_nothing(chain: Chain) -> None:
 
 @pytest.mark.parametrize("status", DROP_STATUSES)
 def test_a_dropped_transaction_may_come_back(status: str, simulator: Simulator, chain: Chain) -> None:
-    """v1 shows why it was dropped and v3 does not have it; broadcast again, it is mined with the same id."""
+    """v1 shows why it was dropped; broadcast again, it is mined with the same id."""
     tx = chain.swap(wait_ms=None)
     chain.drop(tx, status)
 
     body = ask_json(simulator, f"{V1}/tx/{tx.tx_id}")
     assert body["tx_status"] == status
     assert (body["replaced_by_tx_id"] is not None) == (status == "dropped_replace_by_fee")
-    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == 404
     chain.rebroadcast(tx)
     chain.mine()
 
@@ -116,18 +114,16 @@ def test_a_dropped_transaction_may_come_back(status: str, simulator: Simulator, 
 
 
 @pytest.mark.parametrize(
-    ("fate", "v1_status", "v3_code"),
+    ("fate", "status"),
     [
-        ("remined", "success", 200),
-        ("pending", "pending", 200),
-        ("dropped", "dropped_replace_across_fork", 404),
-        ("forked", "success", 404),
-        ("vanished", None, 404),
+        ("remined", "success"),
+        ("pending", "pending"),
+        ("dropped", "dropped_replace_across_fork"),
+        ("forked", "success"),
+        ("vanished", None),
     ],
 )
-def test_a_reorg_removes_the_newest_blocks(
-    fate: Any, v1_status: str | None, v3_code: int, simulator: Simulator, chain: Chain
-) -> None:
+def test_a_reorg_removes_the_newest_blocks(fate: Any, status: str | None, simulator: Simulator, chain: Chain) -> None:
     """Transactions of abandoned blocks leave the lists and the truth, unless they are mined again."""
     older = chain.swap(chain.wallets[0])
     chain.mine()
@@ -139,9 +135,7 @@ def test_a_reorg_removes_the_newest_blocks(
 
     reply = ask(simulator, f"{V1}/tx/{tx.tx_id}")
     body = json.loads(reply.body)
-    assert body.get("tx_status") == v1_status
-    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == v3_code
-    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}/events").status == (200 if fate == "remined" else 400)
+    assert body.get("tx_status") == status
     rows = ask_json(simulator, f"{V3}/principals/{tx.sender}/transactions")["results"]
     canonical = [tx.tx_id, older.tx_id] if fate == "remined" else [older.tx_id]
     assert [row["transaction"]["tx_id"] for row in rows] == canonical
@@ -262,13 +256,13 @@ def assert_consecutive(chain: Chain) -> None:
 
 @pytest.mark.slow
 @given(seed=st.integers(0, 10**6), fates=st.lists(st.sampled_from(FATES), max_size=4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_nonces_of_every_account_are_consecutive(seed: int, fates: list[Any]) -> None:
     """Through drops, re-broadcasts and reorgs, an account's mined nonces are 0, 1, 2 and so on."""
     chain = Chain(seed=seed, start_ms=START_MS, wallets=4)
-    start_traffic(chain, Traffic(swaps=600, reorgs=60, network=600))
-    for number in range(1, 6):
-        chain.advance(START_MS + number * HOUR_MS // 6)
+    start_traffic(chain, Traffic(swaps=600, reorgs=60, network=120))
+    for number in range(1, 4):
+        chain.advance(START_MS + number * HOUR_MS // 10)
         assert_consecutive(chain)
     for fate in fates:
         chain.reorg(40, fate)
@@ -315,4 +309,4 @@ def test_a_reorg_takes_nonces_back(simulator: Simulator, chain: Chain) -> None:
     replacement = chain.swap(chain.wallets[0])
     chain.mine(replacement)
     assert ask_json(simulator, f"{V1}/tx/{older.tx_id}")["nonce"] == 1
-    assert ask_json(simulator, f"{V3}/transactions/{replacement.tx_id}")["sender"]["nonce"] == 0
+    assert ask_json(simulator, f"{V1}/tx/{replacement.tx_id}")["nonce"] == 0

@@ -96,15 +96,12 @@ def test_transactions_off_the_chain_have_the_examples_fields(
     ("name", "path", "kind"),
     [
         ("address_tx_list_synthetic", f"{V1}/address/{{wallet}}/transactions", "simple"),
-        ("address_tx_with_transfers_synthetic", f"{V1}/address/{{wallet}}/transactions_with_transfers", "simple"),
         ("v3_principal_transactions_synthetic", f"{V3}/principals/{{wallet}}/transactions", "simple"),
         (
             "v3_principal_balance_changes_synthetic",
             f"{V3}/principals/{{wallet}}/balance-changes?tx_id={{tx}}",
             "simple",
         ),
-        ("v3_transaction_synthetic", f"{V3}/transactions/{{tx}}", "simple"),
-        ("v3_transaction_events_synthetic", f"{V3}/transactions/{{tx}}/events", "simple"),
     ],
 )
 def test_lists_and_v3_replies_have_the_examples_fields(name: str, path: str, kind: str, simulator: Simulator) -> None:
@@ -129,10 +126,8 @@ def test_rows_contain_the_fields_of_older_examples(simulator: Simulator, chain: 
     def whole(body: Any) -> Any:
         return body
 
-    listed = ask_json(simulator, f"{V1}/address/{call.sender}/transactions_with_transfers")
     assert missing("v1_tx_token_transfer", whole, tx_body(simulator, transfer)) == []
     assert missing("v1_tx_contract_call", whole, tx_body(simulator, call)) == []
-    assert missing("v1_address_transactions_with_transfers", whole, listed) == []
     assert missing("v1_mempool_transactions", lambda body: body["results"][0], tx_body(simulator, waiting)) == []
 
 
@@ -169,21 +164,12 @@ def test_error_replies_are_word_for_word_the_examples(name: str, target: str, si
     )
 
 
-def test_deprecated_routes_can_be_switched_off(simulator: Simulator) -> None:
-    """With `deprecated_gone`, deprecated routes reply 410 and the others still work."""
-    tx = mined(simulator)
-    simulator.hiro.deprecated_gone = True
-    deprecated = [
-        f"{V1}/tx/{tx.tx_id}",
-        f"{V1}/address/{tx.sender}/transactions",
-        f"{V1}/address/{tx.sender}/transactions_with_transfers",
-    ]
+def test_a_route_that_was_switched_off_has_the_examples_reply(simulator: Simulator) -> None:
+    simulator.hiro.network_list = "gone"
 
-    for target in deprecated:
-        reply = ask(simulator, target)
-        assert (reply.status, json.loads(reply.body)) == (410, example("hiro/deprecated_410")["body"])
-    assert ask(simulator, f"{V1}/tx/multiple?tx_id={tx.tx_id}").status == 200
-    assert ask(simulator, f"{V3}/transactions/{tx.tx_id}").status == 200
+    reply = ask(simulator, f"{V3}/transactions")
+
+    assert (reply.status, json.loads(reply.body)) == (410, example("hiro/deprecated_410")["body"])
 
 
 def test_a_database_failure_is_the_examples(simulator: Simulator) -> None:

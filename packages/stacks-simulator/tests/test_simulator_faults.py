@@ -1,12 +1,10 @@
-"""Faults: their schedule, and what is accepted as one. `test_simulator_http.py` has what a caller sees of each."""
+"""The schedule of faults. `test_simulator_http.py` has what a caller sees of each."""
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from holdfast.errors import UsageError
-from stacks_simulator.faults import ANY_REPLY_FAULTS, BadTimes, FaultInjector, SimulatedFault
+from stacks_simulator.faults import ANY_REPLY_FAULTS, BadTimes, FaultInjector
 from stacks_simulator.simulator import Simulator
 from support.simulated import ask
 
@@ -34,12 +32,3 @@ def test_scheduled_faults_reach_requests(simulator: Simulator) -> None:
     assert "status" in faults
     assert None in faults
     assert sum(1 for a, b in pairwise(faults) if a != b) <= 4, "a bad time is one stretch of time"
-
-
-@pytest.mark.parametrize(
-    "values", [{}, {"kind": "explode"}, {"kind": "hang", "when": 3}, {"kind": "hang", "times": "3"}]
-)
-def test_the_error_for_a_wrong_fault_lists_what_is_accepted(values: dict[str, Any]) -> None:
-    """Unknown kinds, unknown fields and values that are not numbers are errors that name them."""
-    with pytest.raises(UsageError, match=r"kinds are limited.*fields are kind|must be a number"):
-        SimulatedFault.of(values)

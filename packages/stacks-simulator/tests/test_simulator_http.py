@@ -16,7 +16,7 @@ import pytest
 from holdfast.errors import StartError
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import Clock
-from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.faults import BadTimes, SimulatedFault
 from stacks_simulator.hiro_hooks import HOOK_UUID
 from stacks_simulator.serve import SimulatorAddress, serving
 from stacks_simulator.simulator import Simulator
@@ -202,15 +202,15 @@ async def test_commands_control_the_simulator() -> None:
 
         assert (await caller.control("fault", kind="status", status=502, times=1))[0] == 200
         assert (await caller.tip())[0] == 502
-        assert (await caller.control("bad-times", every_s=60, kinds=["hang"]))[1]["badTimes"] is True
+        caller.simulator.faults.schedule = BadTimes(seed=1)
         assert (await caller.control("limits", upstream="hiro", keyed={"month": 9}))[1]["otherPlans"] == ["hiro"]
         calm = (await caller.control("calm"))[1]
         assert (calm["badTimes"], calm["otherPlans"]) == (False, [])
-        _, state = await caller.control("switch", deprecated_gone=True, index_lag_ms=5)
-        assert (state["deprecatedGone"], state["v3Absent"], state["indexLagMs"]) == (True, False, 5)
+        _, state = await caller.control("switch", etag_stuck=True, index_lag_ms=5)
+        assert (state["etagStuck"], state["keysIgnored"], state["indexLagMs"]) == (True, False, 5)
         _, state = await caller.control("switch", network_list="gone", omitted_share=0.25, list_lag_ms=7)
         assert (state["networkList"], state["omittedShare"], state["listLagMs"]) == ("gone", 0.25, 7)
-        assert (await caller.control("switch", v3_absent=False))[1] == state  # what is not named stays
+        assert (await caller.control("switch", keys_ignored=False))[1] == state  # what is not named stays
         assert (await caller.get(f"{caller.address.hiro}/extended/v3/transactions"))[0] == 410
         await caller.control("price", token="stx", usd=3.5, quoting="text")
         _, _, body = await caller.get(f"{caller.address.tenero}/v1/stacks/tokens/stx")
@@ -231,11 +231,6 @@ async def test_commands_control_the_simulator() -> None:
         _, big = await caller.control("swap", amount_in="18446744073709551617")
         await caller.control("mine")
         assert [(row.txid, row.amount_in) for row in chain.truth()] == [(big["txids"][0], 2**64 + 1)]
-        _, dust = await caller.control("dust", count=3)
-        _, dropped = await caller.control("drop", txid=dust["txids"][0], status="dropped_too_expensive")
-        assert chain.transactions[dropped["txids"][0]].status == "dropped_too_expensive"
-        await caller.control("rebroadcast", txid=dropped["txids"][0])
-        assert chain.transactions[dropped["txids"][0]].state == "mempool"
 
         await caller.control("limits", upstream="hiro", anonymous={"minute": 1}, spend=1)
         assert (await caller.tip())[0] == 429
@@ -250,16 +245,18 @@ async def test_wrong_commands_get_an_error_with_the_fix() -> None:
             await caller.control("reorg", fate="fun"),
             await caller.control("swap", wallet=99),
             await caller.control("swap", kind="sideways"),
-            await caller.control("drop", txid="0x1"),
             await caller.control("limits", upstream="moon"),
             await caller.control("limits", upstream="hiro", keyed={"hour": 3}),
             await caller.control("price", token="none"),
             await caller.control("price", token="stx", quoting="loud"),
-            await caller.control("bad-times", kinds=["fun"]),
             await caller.control("mine", now=True),
             await caller.control("switch", network_list="hidden"),
             await caller.control("switch", omitted_share=1.5),
             await caller.control("switch", list_lag_ms="long"),
+            await caller.control("fault"),
+            await caller.control("fault", kind="explode"),
+            await caller.control("fault", kind="hang", when=3),
+            await caller.control("fault", kind="hang", times="3"),
             await caller.control("fault", kind="hang", seconds="long"),
         ]
 

@@ -195,7 +195,7 @@ def test_omitted_transactions_are_missing_only_here(share: float, limit: int) ->
     assert {page["total"] for page in down} == {len(everything)}
     assert tx_ids(walk(simulator, 50)) == shown
     assert first.tx_id in {row["transaction"]["tx_id"] for row in of_sender}
-    assert ask(simulator, f"{LIST}/{first.tx_id}").status == 200
+    assert ask(simulator, f"{V1}/tx/{first.tx_id}").status == 200
     assert etag(simulator) == tag
     simulator.hiro.omitted_share = share / 2
     assert set(shown) < set(tx_ids(walk(simulator, 50)))
@@ -253,10 +253,7 @@ def test_only_this_list_can_be_switched_off(state: Any, status: int, simulator: 
         assert reply.status == status
         if state == "absent":
             assert body["message"] == f"Route GET:{LIST} not found"
-        else:
-            simulator.hiro.deprecated_gone = True
-            assert reply.body == ask(simulator, f"{V1}/tx/{tx.tx_id}").body
-    assert ask(simulator, f"{LIST}/{tx.tx_id}").status == 200
+    assert ask(simulator, f"{V1}/tx/{tx.tx_id}").status == 200
     assert ask(simulator, f"{V3}/principals/{tx.sender}/transactions").status == 200
     simulator.hiro.network_list = "served"
     assert ask_json(simulator, LIST)["total"] == 1

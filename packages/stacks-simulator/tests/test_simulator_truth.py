@@ -75,14 +75,14 @@ def test_truth_equals_netting_for_every_kind_of_swap(kind: str, simulator: Simul
 
 def net_swap_by_v3(simulator: Simulator, tx_id: str, wallet: str) -> tuple[str, int, str, int] | None:
     """The same from one balance-changes call: the fee is added back to STX when the wallet paid it."""
-    tx = ask_json(simulator, f"{V3}/transactions/{tx_id}")
+    tx = ask_json(simulator, f"{V1}/tx/{tx_id}")
     rows = ask_json(simulator, f"{V3}/principals/{wallet}/balance-changes?tx_id={tx_id}")["results"]
     net = {
         row["asset"].get("identifier", "stx"): int(row["balance_change"]["net"])
         for row in rows
         if row["asset"]["type"] != "nft"
     }
-    if tx["sponsor"] is None:
+    if not tx["sponsored"]:
         net["stx"] = net.get("stx", 0) + int(tx["fee_rate"])
     outgoing = [(name, -amount) for name, amount in net.items() if amount < 0]
     incoming = [(name, amount) for name, amount in net.items() if amount > 0]

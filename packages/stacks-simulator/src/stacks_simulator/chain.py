@@ -220,7 +220,6 @@ class Chain:
             events=tuple(events),
             outcome=outcome,
             received_ms=self.now_ms,
-            received_height=self.tip_height,
             swap=swap,
             sponsor=sponsor,
         )
@@ -335,7 +334,6 @@ class Chain:
             hash=self.block_hash(height),
             parent_hash=self.block_hash(height - 1),
             index_hash=digest("index" + self.block_hash(height)),
-            parent_index_hash=digest("index" + self.block_hash(height - 1)),
             time_s=time_s,
             burn_height=FIRST_BURN_HEIGHT + burn_number - self.start_ms // 1000 // BURN_BLOCK_S,
             burn_time_s=burn_time_s,

@@ -102,7 +102,6 @@ class Block:
     hash: str
     parent_hash: str
     index_hash: str
-    parent_index_hash: str
     time_s: int
     burn_height: int
     burn_time_s: int
@@ -120,7 +119,6 @@ class ChainTransaction:
     events: tuple[ChainEvent, ...]
     outcome: str  # the status once it is mined
     received_ms: int
-    received_height: int
     swap: IntendedSwap | None = None
     sponsor: str | None = None
     nonce: int = 0  # see AccountNonces
@@ -208,10 +206,6 @@ class PrincipalIndex:
 
     def of(self, principal: str) -> Sequence[ChainTransaction]:
         return self._lists.get(principal, ())
-
-    def up_to(self, principal: str, position: ChainPosition) -> int:
-        """The number of a principal's transactions at or before this position."""
-        return count_up_to(self.of(principal), position)
 
 
 def count_up_to(transactions: Sequence[ChainTransaction], position: ChainPosition) -> int:

@@ -1,13 +1,14 @@
 """The commands of `/_control`: JSON in, JSON out. Each changes what the simulator does next."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import TypeVar, get_args
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON
 from stacks_simulator.chain import Chain, Fate
 from stacks_simulator.chain_records import ChainTransaction
-from stacks_simulator.faults import ANY_REPLY_FAULTS, FAULT_KINDS, BadTimes, SimulatedFault
+from stacks_simulator.faults import FAULT_KINDS, SimulatedFault
 from stacks_simulator.http_messages import UPSTREAM_NAMES
 from stacks_simulator.rate_limits import LimitPlan
 from stacks_simulator.simulator import Simulator
@@ -20,21 +21,15 @@ COUNT_MAX = 1_000  # transactions of one command
 DEPTH_MAX = 1_000  # blocks of a reorg
 LAG_MAX_MS = 7 * 86_400_000
 CALLS_MAX = 10**9
-SECONDS_MAX = 31 * 86_400.0
+TIMES_MAX = 10**6
+INSTANT_MAX_MS = 10**15
+RETRY_AFTER_MAX_S = 31 * 86_400
+SECONDS_MAX = 3_600.0
+SIZE_MAX = 2**30
 USD_MAX = 1e12
 AMOUNT_DIGITS_MAX = 40
 
-SWITCHES = (
-    "deprecated_gone",
-    "v3_absent",
-    "keys_ignored",
-    "index_lag_ms",
-    "network_list",
-    "omitted_share",
-    "list_lag_ms",
-    "etag_stuck",
-    "hook",
-)
+SWITCHES = ("keys_ignored", "index_lag_ms", "network_list", "omitted_share", "list_lag_ms", "etag_stuck", "hook")
 
 
 def state(simulator: Simulator) -> dict[str, JSON]:
@@ -51,8 +46,6 @@ def state(simulator: Simulator) -> dict[str, JSON]:
         "faults": [{"kind": fault.kind, "upstream": fault.upstream} for fault in simulator.faults.active],
         "badTimes": simulator.faults.schedule is not None,
         "otherPlans": [name for name in UPSTREAM_NAMES if simulator.rate_limit(name).is_changed],
-        "deprecatedGone": simulator.hiro.deprecated_gone,
-        "v3Absent": simulator.hiro.v3_absent,
         "keysIgnored": simulator.hiro_rate_limit.keys_ignored,
         "indexLagMs": simulator.hiro.index_lag_ms,
         "networkList": simulator.hiro.network_list,
@@ -64,7 +57,30 @@ def state(simulator: Simulator) -> dict[str, JSON]:
 
 
 def fault(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
-    simulator.faults.add(SimulatedFault.of(values))
+    """Add a fault; what is not named is as usual."""
+    _check_names(values, *(each.name for each in fields(SimulatedFault)))
+    usual = SimulatedFault(kind=_choice(values, "kind", FAULT_KINDS))
+    headers = _get(values, "extra_headers", dict, {})
+    if not all(isinstance(text, str) for text in headers.values()):
+        raise UsageError("extra_headers must be an object of texts")
+    simulator.faults.add(
+        SimulatedFault(
+            kind=usual.kind,
+            upstream=_choice(values, "upstream", (None, *UPSTREAM_NAMES)),
+            path=_get(values, "path", str, ""),
+            times=_integer_or_none(values, "times", None, low=1, high=TIMES_MAX),
+            share=_number(values, "share", usual.share, high=1.0),
+            from_ms=_integer(values, "from_ms", usual.from_ms, high=INSTANT_MAX_MS),
+            until_ms=_integer_or_none(values, "until_ms", None, high=INSTANT_MAX_MS),
+            status=_integer(values, "status", usual.status, low=200, high=599),
+            retry_after=_integer_or_none(values, "retry_after", usual.retry_after, high=RETRY_AFTER_MAX_S),
+            as_date=_get(values, "as_date", bool, usual.as_date),
+            seconds=_number(values, "seconds", usual.seconds, high=SECONDS_MAX),
+            size=_integer(values, "size", usual.size, high=SIZE_MAX),
+            body=_optional_text(values, "body"),
+            extra_headers=headers,
+        )
+    )
     return state(simulator)
 
 
@@ -77,26 +93,9 @@ def calm(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     return state(simulator)
 
 
-def bad_times(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
-    _check_names(values, "seed", "every_s", "lasting_s", "share", "kinds")
-    kinds = tuple(_get(values, "kinds", list, list(ANY_REPLY_FAULTS)))
-    if not kinds or not set(kinds) <= set(FAULT_KINDS):
-        raise UsageError(f"kinds must be a list of {', '.join(FAULT_KINDS)}")
-    simulator.faults.schedule = BadTimes(
-        seed=_integer(values, "seed", simulator.chain.seed, high=2**63),
-        every_s=_number(values, "every_s", 1_800.0, low=1.0, high=SECONDS_MAX),
-        lasting_s=_number(values, "lasting_s", 60.0, high=SECONDS_MAX),
-        share=_number(values, "share", 0.7, high=1.0),
-        kinds=kinds,
-    )
-    return state(simulator)
-
-
 def switch(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     _check_names(values, *SWITCHES)
     hiro, rate_limit = simulator.hiro, simulator.hiro_rate_limit
-    hiro.deprecated_gone = _get(values, "deprecated_gone", bool, hiro.deprecated_gone)
-    hiro.v3_absent = _get(values, "v3_absent", bool, hiro.v3_absent)
     hiro.index_lag_ms = _integer(values, "index_lag_ms", hiro.index_lag_ms, high=LAG_MAX_MS)
     hiro.etag_stuck = _get(values, "etag_stuck", bool, hiro.etag_stuck)
     hiro.list_lag_ms = _integer(values, "list_lag_ms", hiro.list_lag_ms, high=LAG_MAX_MS)
@@ -161,13 +160,6 @@ def swap(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     )
 
 
-def dust(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
-    _check_names(values, "wallet", "count")
-    simulator.advance()
-    chain = simulator.chain
-    return _tx_ids(chain.dust(_wallet(chain, values), _integer(values, "count", 30, low=1, high=COUNT_MAX)))
-
-
 def mine(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     """Mine a block now with all waiting transactions."""
     _check_names(values)
@@ -182,33 +174,15 @@ def reorg(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
     return _tx_ids(simulator.chain.reorg(_integer(values, "depth", 3, low=1, high=DEPTH_MAX), fate))
 
 
-def drop(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
-    _check_names(values, "txid", "status")
-    tx = _transaction(simulator, values)
-    simulator.chain.drop(tx, _get(values, "status", str, "dropped_replace_by_fee"))
-    return _tx_ids([tx])
-
-
-def rebroadcast(simulator: Simulator, values: CommandValues) -> dict[str, JSON]:
-    _check_names(values, "txid")
-    tx = _transaction(simulator, values)
-    simulator.chain.rebroadcast(tx)
-    return _tx_ids([tx])
-
-
 COMMANDS: Mapping[str, Callable[[Simulator, CommandValues], dict[str, JSON]]] = {
     "fault": fault,
     "calm": calm,
-    "bad-times": bad_times,
     "switch": switch,
     "limits": limits,
     "price": price,
     "swap": swap,
-    "dust": dust,
     "mine": mine,
     "reorg": reorg,
-    "drop": drop,
-    "rebroadcast": rebroadcast,
 }
 
 
@@ -253,6 +227,10 @@ def _integer(values: CommandValues, name: str, default: int, *, low: int = 0, hi
     return value
 
 
+def _integer_or_none(values: CommandValues, name: str, default: int | None, *, low: int = 0, high: int) -> int | None:
+    return None if values.get(name, default) is None else _integer(values, name, default or 0, low=low, high=high)
+
+
 def _number(values: CommandValues, name: str, default: float, *, low: float = 0.0, high: float) -> float:
     value = values.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
@@ -284,14 +262,6 @@ def _wallet(chain: Chain, values: CommandValues) -> str:
     if not isinstance(wallet, int) or not 0 <= wallet < len(chain.wallets):
         raise UsageError(f"wallet must be an address or a number from 0 to {len(chain.wallets) - 1}")
     return chain.wallets[wallet].address
-
-
-def _transaction(simulator: Simulator, values: CommandValues) -> ChainTransaction:
-    simulator.advance()
-    tx_id = _get(values, "txid", str, "").lower()
-    if tx_id not in simulator.chain.transactions:
-        raise UsageError(f"no transaction has the id {tx_id!r}")
-    return simulator.chain.transactions[tx_id]
 
 
 def _tx_ids(transactions: Iterable[ChainTransaction]) -> dict[str, JSON]:

@@ -6,10 +6,10 @@ a number of `times`, a time (`from_ms`, `until_ms`) and a `share` of the request
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from random import Random
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from holdfast.errors import UsageError
 from stacks_simulator.http_messages import Delivery, SimulatedReply, SimulatedRequest, UpstreamName
@@ -33,19 +33,6 @@ FaultKind: TypeAlias = Literal[
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 PAGE_FAULTS: tuple[FaultKind, ...] = ("own_cursor", "empty_page")
 ANY_REPLY_FAULTS = tuple(kind for kind in FAULT_KINDS if kind not in PAGE_FAULTS)  # for every route
-# The least and the greatest value; null where a fault may do without it.
-NUMBERS: Mapping[str, tuple[int, int]] = {
-    "times": (1, 10**6),
-    "share": (0, 1),
-    "from_ms": (0, 10**15),
-    "until_ms": (0, 10**15),
-    "status": (200, 599),
-    "retry_after": (0, 31 * 86_400),
-    "seconds": (0, 3_600),
-    "size": (0, 2**30),
-}
-FRACTIONS = frozenset({"share", "seconds"})
-NULLABLE = frozenset({"times", "until_ms", "retry_after"})
 FAULTS_MAX = 100  # active at once
 HTML = b"<!DOCTYPE html><html><head><title>Just a moment...</title></head><body></body></html>"
 ERROR_BODIES: Mapping[str, bytes] = {
@@ -73,38 +60,10 @@ class SimulatedFault:
     body: str | None = None
     extra_headers: Mapping[str, str] = field(default_factory=dict)
 
-    @staticmethod
-    def of(values: Mapping[str, Any]) -> "SimulatedFault":
-        """A fault from JSON values. A UsageError lists what is accepted."""
-        names = [field.name for field in fields(SimulatedFault)]
-        unknown = sorted(set(values) - set(names))
-        if unknown or values.get("kind") not in FAULT_KINDS:
-            kind = values.get("kind")
-            problem = f"unknown fields: {', '.join(unknown)}" if unknown else f"unknown kind {kind!r}"
-            raise UsageError(f"{problem}; kinds are {', '.join(FAULT_KINDS)}; fields are {', '.join(names)}")
-        for name in NUMBERS.keys() & values.keys():
-            _check_number(name, values[name])
-        for name in {"path", "body"} & values.keys():
-            if not isinstance(values[name], str):
-                raise UsageError(f"{name} must be text, not {values[name]!r:.40}")
-        headers = values.get("extra_headers", {})
-        if not isinstance(headers, dict) or not all(isinstance(text, str) for text in headers.values()):
-            raise UsageError("extra_headers must be an object of texts")
-        return SimulatedFault(**values)
-
     def matches(self, upstream: UpstreamName, request: SimulatedRequest, now_ms: int) -> bool:
         in_time = self.from_ms <= now_ms and (self.until_ms is None or now_ms < self.until_ms)
         fits = self.kind != "empty_page" or "cursor=" in request.query_text
         return fits and in_time and self.upstream in {None, upstream} and self.path in request.path
-
-
-def _check_number(name: str, value: object) -> None:
-    if value is None and name in NULLABLE:
-        return
-    low, high = NUMBERS[name]
-    allowed = (int, float) if name in FRACTIONS else (int,)
-    if not isinstance(value, allowed) or isinstance(value, bool) or not low <= value <= high:
-        raise UsageError(f"{name} must be a number from {low} to {high}, not {value!r:.40}")
 
 
 @dataclass(frozen=True, slots=True)

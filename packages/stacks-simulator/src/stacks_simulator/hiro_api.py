@@ -1,8 +1,7 @@
 """Hiro's Stacks API on the model: request in, reply out.
 
-Modeled: the v1 and v3 endpoints that a sweep or a verifier may use, their paging, ETag/304, 302, 400,
-404 and 410. `deprecated_gone` switches the deprecated v1 routes off (410), `v3_absent` makes it an older
-server without v3 (404), and `index_lag_ms` is how long lookups by id do not find a new transaction.
+Modeled: the v1 and v3 endpoints that a sweep, a verifier or a site asks, their paging, ETag/304, 302, 400, 404 and
+410. `index_lag_ms` is how long lookups by id do not find a new transaction.
 
 The network's list has its own switches: `network_list` switches it off, `omitted_share` is the share of transactions
 that it never shows, `list_lag_ms` is how far it lags behind, as a read replica can, and since `list_stopped_ms` it has
@@ -19,9 +18,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from holdfast.errors import UsageError
 from stacks_simulator import hiro_pages as pages
-from stacks_simulator import hiro_v1, hiro_v3
+from stacks_simulator import hiro_rows
 from stacks_simulator.chain import Chain
-from stacks_simulator.chain_records import AssetKey, ChainTransaction
+from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.hiro_hooks import HookApi
 from stacks_simulator.hiro_lookups import READ_ONLY, LookupApi
 from stacks_simulator.hiro_pages import HiroHttpError, HiroQuery, tag_headers
@@ -38,7 +37,7 @@ TX_IDS_MAX = 20
 NETWORK_LIST_PATH = "/extended/v3/transactions"
 
 NetworkListState: TypeAlias = Literal["served", "absent", "gone"]
-HiroHandler: TypeAlias = Callable[["HiroApi", HiroQuery, Mapping[str, str]], SimulatedReply]
+HiroHandler: TypeAlias = Callable[[HiroQuery, Mapping[str, str]], SimulatedReply]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,6 @@ class HiroApi:
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
-        self.deprecated_gone = False
-        self.v3_absent = False
         self.index_lag_ms = 0
         self.network_list: NetworkListState = "served"
         self.omitted_share = 0.0
@@ -66,6 +63,19 @@ class HiroApi:
         self._last_etag = ""  # of the network's list
         self.hooks = HookApi(chain)
         self.lookups = LookupApi(chain)
+        self._routes = (
+            _route("/extended/v3/principals/{principal}/transactions", self.v3_principal_transactions),
+            _route("/extended/v3/principals/{principal}/balance-changes", self.v3_balance_changes),
+            _route(NETWORK_LIST_PATH, self.v3_network_transactions),
+            _route("/extended/v1/tx/multiple", self.v1_multiple),
+            _route("/extended/v1/tx/{tx_id}", self.v1_transaction, deprecated=True),
+            _route("/extended/v1/address/{principal}/transactions", self.v1_transactions, deprecated=True),
+            _route("/v1/names/{name}", self.lookups.name),
+            _route("/v1/addresses/stacks/{principal}", self.lookups.names_of),
+            _route("/extended/v1/tokens/nft/holdings", self.lookups.identities, deprecated=True),
+            _route("/extended/v1/address/{principal}/balances", self.lookups.balances, deprecated=True),
+            _route("/extended", self.status),
+        )
 
     def set_network_list(self, state: str) -> None:
         for known in get_args(NetworkListState):
@@ -77,54 +87,31 @@ class HiroApi:
     def reply(self, request: SimulatedRequest) -> SimulatedReply:
         """The reply to a request, without limits and faults."""
         try:
-            return self._route(request).with_headers({"x-api-version": VERSION})
+            return self._answer(request).with_headers({"x-api-version": VERSION})
         except HiroHttpError as error:
             return error.reply.with_headers({"x-api-version": VERSION})
 
-    def _route(self, request: SimulatedRequest) -> SimulatedReply:
+    def _answer(self, request: SimulatedRequest) -> SimulatedReply:
         if request.path.startswith("/chainhooks/"):
             return self.hooks.reply(request)
         if READ_ONLY.fullmatch(request.path) and request.method == "POST":
             return self.lookups.call(request)
-        for route in HIRO_ROUTES:
+        for route in self._routes:
             match = route.pattern.fullmatch(request.path)
             if match and request.method == "GET":
-                return self._handle(route, request, match.groupdict())
-        raise _no_route(request)
-
-    def _handle(self, route: HiroRoute, request: SimulatedRequest, params: Mapping[str, str]) -> SimulatedReply:
-        if self.v3_absent and request.path.startswith("/extended/v3/"):
-            raise _no_route(request)
-        if route.deprecated and self.deprecated_gone:
-            return _gone()
-        try:
-            _check_params(request, params)
-            reply = route.handler(self, HiroQuery(request), params)
-        except HiroHttpError as error:
-            reply = error.reply
-        return reply.with_headers({"warning": DEPRECATED}) if route.deprecated else reply
+                return _handle(route, request, match.groupdict())
+        raise HiroHttpError(404, f"Route {request.method}:{request.path} not found")
 
     # v1
 
     def v1_transactions(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        args = not query.flag("exclude_function_args")
-        return self._v1_list(query, params, lambda tx: hiro_v1.transaction(tx, function_args=args))
-
-    def v1_transactions_with_transfers(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        principal, args = params["principal"], not query.flag("exclude_function_args")
-        return self._v1_list(query, params, lambda tx: hiro_v1.with_transfers(tx, principal, function_args=args))
-
-    def _v1_list(
-        self, query: HiroQuery, params: Mapping[str, str], row: Callable[[ChainTransaction], dict[str, Any]]
-    ) -> SimulatedReply:
         limit, offset = query.count("limit", 20, 50), query.integer("offset", 0, 0)
-        span = pages.v1_span(self.chain, params["principal"], query)
         etag = self._principal_tag(params["principal"])
         query.end_if_known(etag)
         transactions = self.chain.index.of(params["principal"])
-        newest = range(span.stop - 1 - offset, max(span.start - 1, span.stop - 1 - offset - limit), -1)
-        results = [row(transactions[at]) for at in newest]
-        return _tagged({"limit": limit, "offset": offset, "total": len(span), "results": results}, etag)
+        newest = range(len(transactions) - 1 - offset, max(-1, len(transactions) - 1 - offset - limit), -1)
+        results = [_v1_row(transactions[at], (0, 0), query) for at in newest]
+        return _tagged({"limit": limit, "offset": offset, "total": len(transactions), "results": results}, etag)
 
     def v1_transaction(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         events = query.count("event_limit", 20, 100), query.integer("event_offset", 0, 0)
@@ -153,16 +140,16 @@ class HiroApi:
 
     def v3_principal_transactions(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         principal, limit = params["principal"], query.integer("limit", 20, 1, 50)
-        page = pages.v3_transactions(self.chain, principal, limit, query.text("cursor", r"\d+:\d+:\d+"))
+        page = pages.v3_transactions(self.chain.index.of(principal), limit, query.text("cursor", r"\d+:\d+:\d+"))
         etag = self._principal_tag(principal)
         query.end_if_known(etag)
-        return _tagged(page.body(limit, lambda tx: hiro_v3.principal_transaction(tx, principal)), etag)
+        return _tagged(page.body(limit, lambda tx: hiro_rows.v3_principal_transaction(tx, principal)), etag)
 
     def v3_network_transactions(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
         if self.network_list == "absent":
             raise HiroHttpError(404, f"Route GET:{NETWORK_LIST_PATH} not found")
         if self.network_list == "gone":
-            return _gone()
+            return json_reply(410, {"error": "Gone", "message": GONE}, {"warning": DEPRECATED})
         limit, cursor = query.integer("limit", 20, 1, 50), query.text("cursor", r"\d+:\d+:\d+")
         end = self._network_list_end()
         etag = _index_hash(self.chain.index.all[end - 1]) if end else ""
@@ -170,10 +157,10 @@ class HiroApi:
             etag = self._last_etag
         self._last_etag = etag
         query.end_if_known(etag)
-        page = pages.v3_network_transactions(self.chain.index.all, end, limit, cursor, self._is_listed)
+        page = pages.v3_transactions(self.chain.index.all, limit, cursor, end=end, is_shown=self._is_listed)
         if cursor is not None and not page.rows:
             raise HiroHttpError(404, "Cursor not found")
-        return _tagged(page.body(limit, hiro_v3.summary), etag)
+        return _tagged(page.body(limit, hiro_rows.v3_summary), etag)
 
     def v3_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
         ids, limit = _tx_ids(query), query.integer("limit", 20, 1, 50)
@@ -187,51 +174,7 @@ class HiroApi:
         transactions = [tx for tx_id in own if (tx := self.chain.transactions.get(tx_id))]
         cursor = query.text("cursor", r"\d+:\d+:\d+:\d+:.+")
         page = pages.v3_balance_changes(transactions, params["principal"], limit, cursor)
-        return _tagged(page.body(limit, _change_with_tx), etag)
-
-    def v3_transaction_balance_changes(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        limit, tx = query.integer("limit", 20, 1, 50), self._find_transaction(params["tx_id"])
-        etag = _transaction_tag(tx) if tx else ""
-        query.end_if_known(etag)
-        cursor = query.text("cursor", r"\d+:.+")
-        page = pages.v3_transaction_balance_changes(tx, params["principal"], limit, cursor)
-        return _tagged(page.body(limit, lambda row: hiro_v3.balance_change(*row[1:])), etag)
-
-    def v3_transaction(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        include = query.words("include", hiro_v3.INCLUDES)
-        tx = self._find_transaction(params["tx_id"])
-        if tx is None:
-            raise HiroHttpError(404, "Transaction not found")
-        etag = _transaction_tag(tx)
-        if tx.state not in {"mined", "mempool"}:
-            missing = HiroHttpError(404, "Transaction not found")
-            raise HiroHttpError(404, "", missing.reply.with_headers({"etag": f'"{etag}"'}))
-        query.end_if_known(etag)
-        return _tagged(hiro_v3.transaction(tx, include), etag)
-
-    def v3_events(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        limit, cursor = query.integer("limit", 20, 1, 100), query.text("cursor", r"\d+")
-        tx = self._find_transaction(params["tx_id"])
-        if tx is None or tx.state != "mined":
-            raise HiroHttpError(400, "Transaction not found")
-        etag = _transaction_tag(tx)
-        query.end_if_known(etag)
-        page = pages.v3_events(tx, limit, int(cursor or 0))
-        return _tagged(page.body(limit, lambda row: hiro_v3.event_row(*row)), etag)
-
-    # What sites look up
-
-    def name(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        return self.lookups.name(query, params)
-
-    def names_of(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        return self.lookups.names_of(query, params)
-
-    def identities(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        return self.lookups.identities(query, params)
-
-    def balances(self, query: HiroQuery, params: Mapping[str, str]) -> SimulatedReply:
-        return self.lookups.balances(query, params)
+        return _tagged(page.body(limit, lambda row: hiro_rows.v3_balance_change(*row)), etag)
 
     # The node
 
@@ -241,12 +184,6 @@ class HiroApi:
         query.end_if_known(block_hash)
         tip = {"block_height": height, "block_hash": block_hash}
         return _tagged({"server_version": VERSION, "status": "ready", "chain_tip": tip}, block_hash)
-
-    def info(self, _query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
-        height = self.chain.tip_height
-        return json_reply(
-            200, {"network_id": 1, "stacks_tip_height": height, "stacks_tip": self.chain.block_hash(height)[2:]}
-        )
 
     # Look-ups
 
@@ -275,6 +212,19 @@ class HiroApi:
         return transactions[-1].tx_id if transactions else ""
 
 
+def _route(path: str, handler: HiroHandler, *, deprecated: bool = False) -> HiroRoute:
+    return HiroRoute(re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), handler, deprecated)
+
+
+def _handle(route: HiroRoute, request: SimulatedRequest, params: Mapping[str, str]) -> SimulatedReply:
+    try:
+        _check_params(request, params)
+        reply = route.handler(HiroQuery(request), params)
+    except HiroHttpError as error:
+        reply = error.reply
+    return reply.with_headers({"warning": DEPRECATED}) if route.deprecated else reply
+
+
 def _check_params(request: SimulatedRequest, params: Mapping[str, str]) -> None:
     if "principal" in params and not PRINCIPAL.fullmatch(params["principal"]):
         raise HiroHttpError(400, f'params/principal must match pattern "{PRINCIPAL.pattern}"')
@@ -285,15 +235,9 @@ def _check_params(request: SimulatedRequest, params: Mapping[str, str]) -> None:
         raise HiroHttpError(400, TX_ID_RULE)
     if tx_id.startswith("0x"):
         return
-    if "/v3/" in request.path:
-        raise HiroHttpError(500, "Internal Server Error")
     query = f"?{request.query_text}" if request.query_text else ""
     target = request.path.replace(tx_id, "0x" + tx_id) + query
     raise HiroHttpError(302, "", SimulatedReply(302, b"", {"location": target}))
-
-
-def _no_route(request: SimulatedRequest) -> HiroHttpError:
-    return HiroHttpError(404, f"Route {request.method}:{request.path} not found")
 
 
 def _tx_ids(query: HiroQuery) -> list[str]:
@@ -308,11 +252,7 @@ def _tx_ids(query: HiroQuery) -> list[str]:
 def _v1_row(tx: ChainTransaction, events: tuple[int, int], query: HiroQuery) -> dict[str, Any]:
     limit, offset = events
     args = not query.flag("exclude_function_args")
-    return hiro_v1.transaction(tx, slice(offset, offset + limit), function_args=args)
-
-
-def _change_with_tx(row: tuple[ChainTransaction, AssetKey, int, int]) -> dict[str, Any]:
-    return {"tx_id": row[0].tx_id, **hiro_v3.balance_change(*row[1:])}
+    return hiro_rows.v1_transaction(tx, slice(offset, offset + limit), function_args=args)
 
 
 def _transaction_tag(tx: ChainTransaction) -> str:
@@ -327,40 +267,5 @@ def _block_time_s(tx: ChainTransaction) -> int:
     return tx.block.time_s if tx.block else 0
 
 
-def _gone() -> SimulatedReply:
-    return json_reply(410, {"error": "Gone", "message": GONE}, {"warning": DEPRECATED})
-
-
 def _tagged(body: object, etag: str) -> SimulatedReply:
     return json_reply(200, body, tag_headers(etag))
-
-
-def _routes(*routes: tuple[str, HiroHandler, bool]) -> tuple[HiroRoute, ...]:
-    return tuple(
-        HiroRoute(re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), handler, deprecated)
-        for path, handler, deprecated in routes
-    )
-
-
-HIRO_ROUTES = _routes(
-    ("/extended/v3/principals/{principal}/transactions", HiroApi.v3_principal_transactions, False),
-    ("/extended/v3/principals/{principal}/balance-changes", HiroApi.v3_balance_changes, False),
-    (
-        "/extended/v3/principals/{principal}/transactions/{tx_id}/balance-changes",
-        HiroApi.v3_transaction_balance_changes,
-        False,
-    ),
-    (NETWORK_LIST_PATH, HiroApi.v3_network_transactions, False),
-    ("/extended/v3/transactions/{tx_id}", HiroApi.v3_transaction, False),
-    ("/extended/v3/transactions/{tx_id}/events", HiroApi.v3_events, False),
-    ("/extended/v1/tx/multiple", HiroApi.v1_multiple, False),
-    ("/extended/v1/tx/{tx_id}", HiroApi.v1_transaction, True),
-    ("/extended/v1/address/{principal}/transactions", HiroApi.v1_transactions, True),
-    ("/extended/v1/address/{principal}/transactions_with_transfers", HiroApi.v1_transactions_with_transfers, True),
-    ("/v1/names/{name}", HiroApi.name, False),
-    ("/v1/addresses/stacks/{principal}", HiroApi.names_of, False),
-    ("/extended/v1/tokens/nft/holdings", HiroApi.identities, True),
-    ("/extended/v1/address/{principal}/balances", HiroApi.balances, True),
-    ("/extended", HiroApi.status, False),
-    ("/v2/info", HiroApi.info, False),
-)

@@ -6,20 +6,12 @@ newest page is always a full one, so it may repeat rows of the page below it.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from stacks_simulator.chain import Chain
-from stacks_simulator.chain_records import (
-    NO_MICROBLOCK,
-    AssetKey,
-    ChainEvent,
-    ChainPosition,
-    ChainTransaction,
-    count_up_to,
-)
+from stacks_simulator.chain_records import NO_MICROBLOCK, AssetKey, ChainPosition, ChainTransaction, count_up_to
 from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
 
 TX_INDEX_MAX = 0x7FFF
@@ -77,12 +69,6 @@ class HiroQuery:
     def flag(self, name: str) -> bool:
         return self.text(name, "true|false") == "true"
 
-    def words(self, name: str, allowed: Collection[str]) -> set[str]:
-        words = {word for text in self.all(name) for word in text.split(",") if word}
-        if not words <= set(allowed):
-            raise HiroHttpError(400, f"querystring/{name}/0 must be equal to one of the allowed values")
-        return words
-
     def end_if_known(self, etag: str) -> None:
         """End with an empty 304 if the caller already has the reply with this tag."""
         header = self._headers.get("if-none-match", "")
@@ -112,45 +98,16 @@ class HiroPage(Generic[RowT]):
         return {"total": total, "limit": limit, "cursor": cursor, "results": [render(row) for row in self.rows]}
 
 
-def cut_page(rows: Sequence[RowT], first: int, limit: int, name: Callable[[RowT], str]) -> HiroPage[RowT]:
-    """The page that begins at index `first` of a complete list in page order."""
-    page_rows = rows[first : first + limit]
-    after = first + limit
-    return HiroPage(
-        rows=page_rows,
-        total=len(rows),
-        current=name(page_rows[0]) if page_rows else None,
-        next=name(rows[after]) if after < len(rows) else None,
-        previous=name(rows[max(0, first - limit)]) if page_rows and first > 0 else None,
-    )
-
-
-def v1_span(chain: Chain, principal: str, query: HiroQuery) -> range:
-    """The part of a principal's list that `height` or `until_block` selects."""
-    height, until = query.text("height", r"\d+"), query.text("until_block", r"\d+|0x[a-fA-F0-9]{64}")
-    if height is not None and until is not None:
-        raise HiroHttpError(400, "Can't handle both `height` and `until_block` in the same request")
-    if height is not None:
-        return range(_count(chain, principal, int(height) - 1), _count(chain, principal, int(height)))
-    if until is not None:
-        return range(_count(chain, principal, _height(chain, until)))
-    return range(len(chain.index.of(principal)))
-
-
-def v3_transactions(chain: Chain, principal: str, limit: int, cursor: str | None) -> HiroPage[ChainTransaction]:
-    transactions = chain.index.of(principal)
-    count = len(transactions) if cursor is None else chain.index.up_to(principal, _position(cursor))
-    return cut_page(_NewestFirst(transactions), len(transactions) - count, limit, _transaction_cursor)
-
-
-def v3_network_transactions(
+def v3_transactions(
     transactions: Sequence[ChainTransaction],
-    end: int,
     limit: int,
     cursor: str | None,
-    is_shown: Callable[[ChainTransaction], bool],
+    *,
+    end: int | None = None,
+    is_shown: Callable[[ChainTransaction], bool] = lambda _: True,
 ) -> HiroPage[ChainTransaction]:
-    """Return a page of the first `end` transactions of the chain. The total includes those not shown."""
+    """A page of the first `end` transactions of a list that is oldest first. The total includes those not shown."""
+    end = len(transactions) if end is None else end
     first = end if cursor is None else min(end, count_up_to(transactions, _position(cursor)))
     older = (transactions[at] for at in range(first - 1, -1, -1))
     newer = (transactions[at] for at in range(first, end))
@@ -166,58 +123,30 @@ def v3_network_transactions(
 
 
 def v3_balance_changes(
-    transactions: Sequence[ChainTransaction], principal: str, limit: int, cursor: str | None
+    transactions: Iterable[ChainTransaction], principal: str, limit: int, cursor: str | None
 ) -> HiroPage[ChangeRow]:
     """One row per transaction and asset, newest transaction first, then STX, tokens, NFTs."""
     mined = [tx for tx in transactions if tx.state == "mined"]
     mined.sort(key=lambda tx: tx.position, reverse=True)
-    rows = [row for tx in mined for row in _changes(tx, principal)]
+    rows = [
+        (tx, asset, sent, received)
+        for tx in mined
+        for asset, (sent, received) in sorted(tx.balance_changes(principal).items())
+    ]
     first = 0
     if cursor is not None:
         height, sequence, index, kind, asset = cursor.split(":", 4)
         start = (-int(height), -int(sequence), -int(index), (int(kind), asset))
         first = sum(1 for tx, key, *_ in rows if (*(-part for part in tx.position), key) < start)
-    return cut_page(rows, first, limit, lambda row: f"{_transaction_cursor(row[0])}:{_asset_cursor(row)}")
-
-
-def v3_transaction_balance_changes(
-    tx: ChainTransaction | None, principal: str, limit: int, cursor: str | None
-) -> HiroPage[ChangeRow]:
-    rows = _changes(tx, principal) if tx and tx.state == "mined" else []
-    first = 0
-    if cursor is not None:
-        kind, asset = cursor.split(":", 1)
-        first = sum(1 for _, key, *_ in rows if key < (int(kind), asset))
-    return cut_page(rows, first, limit, _asset_cursor)
-
-
-def v3_events(tx: ChainTransaction, limit: int, first: int) -> HiroPage[tuple[ChainEvent, int]]:
-    rows = list(zip(tx.events, range(len(tx.events)), strict=True))
-    return cut_page(rows, min(first, len(rows)), limit, lambda row: str(row[1]))
-
-
-class _NewestFirst(Sequence[ChainTransaction]):
-    """A reversed view of a list. It does not copy the list, which is long for an old wallet."""
-
-    def __init__(self, rows: Sequence[ChainTransaction]) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, at: int) -> ChainTransaction: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[ChainTransaction]: ...
-    def __getitem__(self, at: int | slice) -> ChainTransaction | list[ChainTransaction]:
-        if isinstance(at, slice):
-            return [self[n] for n in range(*at.indices(len(self)))]
-        return self._rows[len(self._rows) - 1 - at]
-
-
-def _changes(tx: ChainTransaction, principal: str) -> list[ChangeRow]:
-    changes = sorted(tx.balance_changes(principal).items())
-    return [(tx, asset, sent, received) for asset, (sent, received) in changes]
+    after = first + limit
+    page_rows = rows[first:after]
+    return HiroPage(
+        rows=page_rows,
+        total=len(rows),
+        current=_change_cursor(page_rows[0]) if page_rows else None,
+        next=_change_cursor(rows[after]) if after < len(rows) else None,
+        previous=_change_cursor(rows[max(0, first - limit)]) if page_rows and first > 0 else None,
+    )
 
 
 def _position(cursor: str) -> ChainPosition:
@@ -230,21 +159,6 @@ def _transaction_cursor(tx: ChainTransaction) -> str:
     return ":".join(str(part) for part in tx.position)
 
 
-def _asset_cursor(row: ChangeRow) -> str:
-    kind, asset = row[1]
-    return f"{kind}:{asset}"
-
-
-def _count(chain: Chain, principal: str, height: int) -> int:
-    """The number of a principal's transactions in blocks up to this height."""
-    return chain.index.up_to(principal, (height, NO_MICROBLOCK, TX_INDEX_MAX))
-
-
-def _height(chain: Chain, block_id: str) -> int:
-    """The height of a block that is given by its height or hash."""
-    if not block_id.startswith("0x"):
-        return int(block_id)
-    height = next((block.height for block in chain.blocks if block.hash == block_id.lower()), None)
-    if height is None:
-        raise HiroHttpError(404, "Could not find block by hash")
-    return height
+def _change_cursor(row: ChangeRow) -> str:
+    tx, (kind, asset), *_ = row
+    return f"{_transaction_cursor(tx)}:{kind}:{asset}"

@@ -27,7 +27,8 @@ class LimitPlan:
     second: int = NO_LIMIT
 
     def limit(self, window: LimitWindow) -> int:
-        return {"second": self.second, "minute": self.minute, "month": self.month}[window]
+        number: int = getattr(self, window)
+        return number
 
 
 UNLIMITED = LimitPlan(minute=NO_LIMIT, month=NO_LIMIT)
@@ -51,14 +52,14 @@ class CallerUsage:
 
     windows: tuple[LimitWindow, ...]
     used: dict[LimitWindow, int] = field(default_factory=dict)
-    _numbers: dict[LimitWindow, int] = field(default_factory=dict)
+    _ends: dict[LimitWindow, int] = field(default_factory=dict)
 
     def reset_ended_windows(self, now_ms: int) -> None:
         """Set the usage of every window that has ended to zero."""
         for window in self.windows:
-            number = _window_number(window, now_ms)
-            if self._numbers.get(window) != number:
-                self._numbers[window] = number
+            ends = _end_of(window, now_ms)
+            if self._ends.get(window) != ends:
+                self._ends[window] = ends
                 self.used[window] = 0
 
     def full_window(self, plan: LimitPlan, cost: int = 1) -> LimitWindow | None:
@@ -117,17 +118,12 @@ class HiroRateLimit(UpstreamRateLimit):
 
     windows = ("second", "minute", "month")
 
-    def __init__(
-        self, keyed: LimitPlan = HIRO_KEYED, anonymous: LimitPlan = HIRO_ANONYMOUS, keys: frozenset[str] | None = None
-    ) -> None:
+    def __init__(self, keyed: LimitPlan = HIRO_KEYED, anonymous: LimitPlan = HIRO_ANONYMOUS) -> None:
         super().__init__(keyed, anonymous)
-        self.keys = keys  # None: every key is valid
         self.keys_ignored = False  # True: silently treat every caller as anonymous
 
     def admit(self, headers: Mapping[str, str], now_ms: int, cost: int = 1) -> LimitDecision:
         key = "" if self.keys_ignored else headers.get("x-api-key", "")
-        if key and self.keys is not None and key not in self.keys:
-            return LimitDecision({}, json_reply(403, {"message": "Invalid authentication credentials"}))
         plan, usage = self.plan(key), self._usage(key, now_ms)
         if window := usage.full_window(plan, cost):
             wait_s = seconds_left(window, now_ms)
@@ -172,20 +168,17 @@ class TeneroRateLimit(UpstreamRateLimit):
 
 def seconds_left(window: LimitWindow, now_ms: int) -> int:
     """The whole seconds until the window ends, at least one."""
+    return max(1, math.ceil((_end_of(window, now_ms) - now_ms) / 1000))
+
+
+def _end_of(window: LimitWindow, now_ms: int) -> int:
+    """When the current second, minute or month ends."""
     if window == "month":
         today = datetime.fromtimestamp(now_ms / 1000, UTC)
         ends = datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=UTC)
-        return max(1, math.ceil(ends.timestamp() - now_ms / 1000))
+        return int(ends.timestamp()) * 1000
     length_ms = 60_000 if window == "minute" else 1_000
-    return max(1, math.ceil((length_ms - now_ms % length_ms) / 1000))
-
-
-def _window_number(window: LimitWindow, now_ms: int) -> int:
-    """The number of the current second, minute or month."""
-    if window == "month":
-        today = datetime.fromtimestamp(now_ms / 1000, UTC)
-        return today.year * 12 + today.month
-    return now_ms // (60_000 if window == "minute" else 1_000)
+    return now_ms - now_ms % length_ms + length_ms
 
 
 def _hiro_headers(plan: LimitPlan, usage: CallerUsage, cost: int = 1) -> dict[str, str]:

@@ -79,8 +79,6 @@ class TeneroApi:
             return json_reply(400, {"statusCode": 400, "message": "cursor is not valid"})
         # The order does not depend on prices, which drift: otherwise rows would move between pages.
         listed = [token for token in self.tokens.values() if token.quoting not in {"missing", "unlisted"}]
-        if query.get("direction", ["DESC"])[-1].upper() == "ASC":
-            listed.reverse()
         after = first + int(limit_text)
         rows = [self._row(token, now_ms) for token in listed[first:after]]
         return _success({"rows": rows, "next": _encode_cursor(after) if after < len(listed) else None})

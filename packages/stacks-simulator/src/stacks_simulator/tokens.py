@@ -72,7 +72,12 @@ Market: TypeAlias = Callable[[SimulatedToken, int], float]  # the price in USD o
 
 def price_usd(token: SimulatedToken, at_ms: int) -> float:
     """The price of the token at that moment, in USD."""
-    return _price_in_minute(token, at_ms // PRICE_STEP_MS)
+    minute, phase = at_ms // PRICE_STEP_MS, _phase(token.id)
+    if token.base_price == 1.0:  # the price of a stablecoin hardly moves
+        return round(1.0 + 0.001 * math.sin(minute / 41 + phase), 6)
+    slow = 0.06 * math.sin(minute / 311 + phase)
+    quick = 0.015 * math.sin(minute / 17 + 2 * phase)
+    return float(f"{token.base_price * math.exp(slow + quick):.6g}")
 
 
 @cache
@@ -102,12 +107,3 @@ def _noise(token_id: str, length: int, at: float) -> float:
 @lru_cache(maxsize=100_000)
 def _random(token_id: str, length: int, number: int) -> float:
     return int(digest(f"{token_id}:{length}:{number}")[2:10], 16) / 0x7FFF_FFFF - 1
-
-
-def _price_in_minute(token: SimulatedToken, minute: int) -> float:
-    phase = _phase(token.id)
-    if token.base_price == 1.0:  # the price of a stablecoin hardly moves
-        return round(1.0 + 0.001 * math.sin(minute / 41 + phase), 6)
-    slow = 0.06 * math.sin(minute / 311 + phase)
-    quick = 0.015 * math.sin(minute / 17 + 2 * phase)
-    return float(f"{token.base_price * math.exp(slow + quick):.6g}")
