@@ -5,12 +5,14 @@ import gc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast_testing.plugin import files_in_memory
-from support.processes import running_simulator
-from support.workerd import Workerd, require_workerd, running
+
+if TYPE_CHECKING:
+    from support.workerd import Workerd
 
 # A worker takes one file after the other. Long files come first, so that none is left to one worker at the end.
 LONG_FIRST = (
@@ -39,8 +41,13 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session")
-def workerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workerd]:
+def workerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Workerd"]:
     """The real runtime with our Worker in it and the simulator as its upstreams, once per session."""
+    from support.processes import (
+        running_simulator,
+    )  # only here: the process that distributes the tests needs none of it
+    from support.workerd import require_workerd, running
+
     require_workerd()
     with running_simulator() as settings, running(tmp_path_factory.mktemp("workerd"), settings) as made:
         made.migrate()

@@ -109,7 +109,7 @@ def test_a_failed_refresh_exits_with_1(tmp_path: Path) -> None:
     """Alone or among all, and its error is printed."""
     with served_in_thread(tmp_path) as running:
         running.tocsin.simulator.faults.add(SimulatedFault(kind="status", upstream="tenero", status=400))
-        done, every = (tocsin_process("refresh", task, port=running.port) for task in ("tenero", "all"))
+        done, every = (tocsin("refresh", task, port=running.port) for task in ("tenero", "all"))
 
     assert (done.returncode, every.returncode) == (1, 1)
     assert "tenero: failed: " in done.stdout

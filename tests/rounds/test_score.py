@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
@@ -173,6 +173,7 @@ def _check_percent(text: str | None, row: dict[str, Any]) -> None:
     assert len(text.strip("-0.").replace(".", "").strip("0")) <= 12
 
 
+@settings(max_examples=30)
 @given(round_inputs(), st.randoms(use_true_random=False))
 def test_the_order_of_the_inputs_does_not_matter(inputs: RoundInputs, shuffled: random.Random) -> None:
     """A reader of rows from a database need not sort them."""

@@ -103,6 +103,7 @@ def test_a_demo_takes_the_next_port_if_its_own_is_taken(capsys: pytest.CaptureFi
     assert (again, capsys.readouterr().err) == (found, "")
 
 
+@pytest.mark.slow
 def test_a_chain_that_began_at_the_same_time_is_the_same_chain() -> None:
     """However often it was called in between; so after a crash no swap is lost or new."""
     clock = HandClock(NOW)

@@ -17,7 +17,10 @@ from tocsin.text import decimal_of_float, decimal_text
 WEEK_S = 7 * 86_400
 
 
-@pytest.fixture(scope="module", params=[1_790_000_000, 1_795_054_000, 1_802_222_222])
+@pytest.fixture(
+    scope="module",
+    params=[1_790_000_000, *(pytest.param(at, marks=pytest.mark.slow) for at in (1_795_054_000, 1_802_222_222))],
+)
 def week(request: pytest.FixtureRequest) -> RoundOutcome:
     """The result of the week before a demo that starts at this time."""
     ends_at: int = request.param

@@ -30,6 +30,7 @@ def test_a_collection_does_not_look_at_what_was_loaded(tmp_path: Path, monkeypat
         frozen, left = gc.get_freeze_count(), len(gc.get_objects())
     finally:
         gc.unfreeze()
+        gc.freeze()  # as before, for the next tests
 
     assert frozen > 0.9 * loaded
     assert left < 0.1 * loaded

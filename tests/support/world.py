@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ from tocsin.web.deps import WebDeps, keys_of
 from tocsin.web.pages import page_routes
 
 T = TypeVar("T")
+static_pages = cache(page_routes)  # the same files for every application
 
 ADMIN_KEY = "adm1n-k3y-of-a-test"
 CRON_SECRET = "cr0n-s3cret-of-a-test"
@@ -102,7 +103,7 @@ class Tocsin:
     @cached_property
     def app(self) -> Starlette:
         """The web application with its pages, made by the first request."""
-        return create_app(self.deps, page_routes())
+        return create_app(self.deps, static_pages())
 
     @property
     def deps(self) -> WebDeps:
@@ -111,7 +112,7 @@ class Tocsin:
     def with_deps(self, **changes: Any) -> Starlette:
         """Change what the routes are given; return a new web application."""
         self.built.deps = replace(self.deps, **changes)
-        self.app = create_app(self.deps, page_routes())
+        self.app = create_app(self.deps, static_pages())
         return self.app
 
     def extended(self, made: Callable[..., T], **more: Any) -> T:

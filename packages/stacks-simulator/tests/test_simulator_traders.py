@@ -55,6 +55,7 @@ def test_staked_stx_follows_stx() -> None:
     assert 1.139 < min(rates) < max(rates) < 1.143
 
 
+@pytest.mark.slow
 def test_bitcoin_blocks_come_at_irregular_times() -> None:
     """They never run back, and the newest one is never in the future."""
     blocks = grown_chain().blocks
