@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -210,6 +210,7 @@ class AllowList:
         )
 
 
+@cache
 def built_in() -> AllowList:
     """The list that comes with this release."""
     return parse((Path(__file__).parent / "allowlist.json").read_text(encoding="utf-8"), "allowlist.json")
