@@ -5,9 +5,8 @@ What is shown comes from the database. Every action is in the audit log.
 Emits `round.look_failed`.
 """
 
-from dataclasses import MISSING, dataclass, fields, replace
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from dataclasses import dataclass, fields, replace
+from typing import Annotated
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
@@ -16,7 +15,7 @@ from starlette.types import ASGIApp
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.types import JSON
-from tocsin.errors import RequestRefused
+from tocsin.errors import MalformedShape, RequestRefused
 from tocsin.rounds import store
 from tocsin.rounds.actions import ROUND
 from tocsin.rounds.round import CurrentRounds, PlacedAgent, RoundAction, RoundAnswer, RoundDetail, RoundList, RoundPage
@@ -29,15 +28,15 @@ from tocsin.web.competition import BOARD_AGE_S, STATUS_AGE_S
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, Parameter, count, nearest, text
-from tocsin.web.response import PRIVATE, aged, json_response
+from tocsin.web.response import PRIVATE, aged, json_bytes, json_response
 from tocsin.web.route import get, json_body, key_of, post
 
 ROUND_AGE_S = 60
 FILE_TYPE = "application/x-ndjson"
 TASK = "rounds"
 LOOK_AT = ("add", "reopen", "price", "rule")  # they may make something due before the task looks again
-_FIELDS = {camel_case(each.name): each for each in fields(RoundAction)}
-_WORDS: dict[Any, str] = {str: "text", int: "a whole number", bool: "true or false"}
+_FIELDS = [camel_case(each.name) for each in fields(RoundAction)]
+_TYPES = "/openapi.json has the type of each field of RoundAction."
 
 
 _ID = "week-1-2026-05-13"
@@ -225,33 +224,15 @@ def _action(body: JSON) -> RoundAction:
     """The action in the body. Refuses a wrong field by its name."""
     if not isinstance(body, dict):
         raise UsageError('The body is an object such as {"action": "close", "roundId": "week-1-2026-05-13"}.')
-    for name, value in body.items():
-        if name not in _FIELDS:
-            raise UsageError(f"There is no field {name[:40]!r}. The fields are: {', '.join(_FIELDS)}.")
-        _check(name, value, _FIELDS[name].type)
-    if any(each.default is MISSING and name not in body for name, each in _FIELDS.items()):
-        raise UsageError("The field action is missing: give the action to perform.")
-    action = RoundAction.from_json(body)
-    reason = checked_reason(action.reason or "")
-    return RoundAction.from_json({**body, "reason": reason})
-
-
-def _check(name: str, value: JSON, hint: object) -> None:
-    options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    if not any(_fits(value, option) for option in options):
-        named = next(option for option in options if option is not NoneType)
-        if get_origin(named) is Literal:
-            raise UsageError(f"{name} is one of {', '.join(get_args(named))}.")
-        container = {list: "a list of texts", dict: "whole numbers by name"}.get(get_origin(named), "")
-        raise UsageError(f"{name} is {_WORDS.get(named, container)}.")
-
-
-def _fits(value: JSON, hint: object) -> bool:
-    origin = get_origin(hint)
-    if origin is Literal:
-        return value in get_args(hint)
-    if origin is list:
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(type(each) is int for each in value.values())
-    return type(value) is hint
+    foreign = next((name for name in body if name not in _FIELDS), None)
+    if foreign is not None:
+        raise UsageError(f"There is no field {foreign[:40]!r}. The fields are: {', '.join(_FIELDS)}.")
+    try:
+        action = RoundAction.from_json(body)
+    except MalformedShape as error:
+        raise UsageError(f"{error}. {_TYPES}") from None
+    read = action.to_json()
+    changed = next((name for name, value in body.items() if json_bytes(value) != json_bytes(read[name])), None)
+    if changed is not None:  # a text was read as a number, or the like
+        raise UsageError(f"{changed} cannot be {body[changed]!r:.60}. {_TYPES}")
+    return replace(action, reason=checked_reason(action.reason or ""))
