@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from holdfast.errors import UsageError
 from tocsin.board.agents import REFUSALS_MAX, TradingStats, ValuedSwap, draw_down, token_flows, trading_stats
 from tocsin.board.history import history_of
 from tocsin.board.types import AgentView
-from tocsin.errors import RequestRefused
 from tocsin.prices.price import Price
 from tocsin.prices.store import prices_of
 from tocsin.rounds.round import AgentRound
@@ -42,7 +42,7 @@ from tocsin.web.markup import (
     transaction,
     usd,
 )
-from tocsin.web.pages import AGED, SCRIPT, PageHead, counted, html_page, not_found_page
+from tocsin.web.pages import AGED, SCRIPT, PageHead, counted, html_page
 from tocsin.web.picture import READS_PER_PICTURE, Card, Pictures
 from tocsin.web.round_page import PAYMENTS, PRIZES
 
@@ -361,32 +361,24 @@ class AgentPages:
 
     async def page(self, request: Request) -> ASGIApp:
         facts = await self._facts(request.path_params["who"])
-        if facts is None:
-            return not_found_page("No agent is registered with this address or number.")
         return html_page(head_of(facts, self._deps.public_url), page_body(facts), headers=AGED, script=SCRIPT)
 
     async def card(self, request: Request) -> ASGIApp:
         facts = await self._facts(request.path_params["who"])
-        if facts is None:
-            return not_found_page("No agent is registered with this address or number.")
         headers = {**AGED, "Content-Security-Policy": _FRAMED}
         return html_page(head_of(facts, self._deps.public_url), card_body(facts), headers=headers, bare=True)
 
     async def picture(self, request: Request) -> ASGIApp:
         facts = await self._facts(request.path_params["who"])
-        if facts is None:
-            raise RequestRefused(404, "not_found", "No agent is registered with this address or number.")
         return await self._pictures.response(facts.card)
 
-    async def _facts(self, who: str) -> AgentFacts | None:
-        """Everything about the agent; None if no agent is registered with that address or id."""
+    async def _facts(self, who: str) -> AgentFacts:
+        """Everything about the agent. Raises UsageError if no agent is registered with that address or id."""
         deps, now = self._deps, self._deps.clock.now()
         address = await self._address(who)
-        if address is None:
-            return None
-        view = await self._agents.view(address)
-        if view.tier == "not_registered":
-            return None
+        view = None if address is None else await self._agents.view(address)
+        if address is None or view is None or view.tier == "not_registered":
+            raise UsageError("No agent is registered with this address or number.")
         wallets = [address] if view.row is None else view.row.wallets
         trades = await self._newest_trades(wallets)
         swaps = await self._newest_swaps(wallets)

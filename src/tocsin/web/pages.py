@@ -73,7 +73,7 @@ def counted(path: str, handler: PageHandler, limits: ClientLimits, reads: int = 
 
 
 class _CountedPage:
-    """A bad address is a page that was not found: what a visitor sees is always a page."""
+    """A `UsageError` is a page that was not found: what a visitor sees is always a page."""
 
     def __init__(self, handler: PageHandler, limits: ClientLimits, reads: int) -> None:
         self._handler = handler

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from holdfast.errors import UsageError
 from tocsin.board.board import ROUND_KEY, BoardReader
 from tocsin.board.publish import rows_of_result
 from tocsin.board.types import BoardRow
-from tocsin.errors import RequestRefused
 from tocsin.rounds import store
 from tocsin.rounds.round import CATEGORIES, AgentFlag, CurrentRounds, RewardRow, RoundDetail, RoundRow, RoundWinner
 from tocsin.rounds.words import is_excluded, name_of, title_of, why
@@ -34,7 +34,7 @@ from tocsin.web.markup import (
     time_of,
     usd,
 )
-from tocsin.web.pages import AGED, SCRIPT, PageHead, counted, html_page, not_found_page
+from tocsin.web.pages import AGED, SCRIPT, PageHead, counted, html_page
 from tocsin.web.picture import LINES, READS_PER_PICTURE, Card, CardLine, Pictures
 
 SHOWN_MAX = 200  # agents in the standings
@@ -314,23 +314,19 @@ class RoundPages:
 
     async def page(self, request: Request) -> ASGIApp:
         facts = await self.facts(request.path_params["round_id"])
-        if facts is None:
-            return not_found_page("There is no such round.")
         head = PageHead.of(facts.title, facts.sentence, self._deps.public_url, f"/rounds/{facts.round.round_id}")
         return html_page(head, page_body(facts), headers=AGED, script=SCRIPT)
 
     async def picture(self, request: Request) -> ASGIApp:
         facts = await self.facts(request.path_params["round_id"])
-        if facts is None:
-            raise RequestRefused(404, "not_found", "There is no such round.")
         return await self._pictures.response(facts.card)
 
-    async def facts(self, round_id: str) -> RoundFacts | None:
-        """Everything about the round; None if there is none with that id."""
+    async def facts(self, round_id: str) -> RoundFacts:
+        """Everything about the round. Raises UsageError if there is none with that id."""
         deps, now = self._deps, self._deps.clock.now()
         round_ = await store.find_round(deps.db, round_id)
         if round_ is None:
-            return None
+            raise UsageError("There is no such round.")
         if round_.status in store.PUBLISHED:
             detail = await store.round_detail(deps.db, round_id)
             board = await self._board.read()
