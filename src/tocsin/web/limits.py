@@ -80,28 +80,20 @@ class ClientRateLimit:
         self._what = what
         self._bursts = (float(per_minute_max), float(per_minute_max * CLIENTS_PER_SITE))
         self._clock = clock
-        self._left: OrderedDict[str, list[float]] = OrderedDict()  # how many are left, as of then
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # how many are left, as of then
 
     def allows(self, networks: Networks, cost: int = 1) -> bool:
         """Count a request if the client has as many left; refused ones are not counted."""
         if not self._bursts[0]:
             return True
-        now, kept, allowed = self._clock.monotonic(), self._left, True
-        cost = min(cost, int(self._bursts[0]))
-        for network, burst in zip(networks, self._bursts, strict=False):
-            bucket = kept.get(network)
-            if bucket is None:
-                kept[network] = [burst, now]
-                continue
-            kept.move_to_end(network)
-            left = bucket[0] + (now - bucket[1]) * burst / 60
-            bucket[:] = min(burst, left), now
-            allowed = allowed and bucket[0] >= cost
-        if allowed:
-            for network in networks:
-                kept[network][0] -= cost
-        while len(kept) > CLIENTS_MAX:
-            kept.popitem(last=False)
+        now, cost = self._clock.monotonic(), min(cost, int(self._bursts[0]))
+        lefts = self._lefts(networks, now)
+        allowed = min(lefts) >= cost
+        for network, left in zip(networks, lefts, strict=False):
+            self._left[network] = (left - cost if allowed else left, now)
+            self._left.move_to_end(network)
+        while len(self._left) > CLIENTS_MAX:
+            self._left.popitem(last=False)
         return allowed
 
     def count(self, networks: Networks, cost: int = 1) -> None:
@@ -118,7 +110,7 @@ class ClientRateLimit:
         """How many each network has left."""
         lefts = []
         for network, burst in zip(networks, self._bursts, strict=False):
-            left, then = self._left.get(network, [burst, now])
+            left, then = self._left.get(network, (burst, now))
             lefts.append(min(burst, left + (now - then) * burst / 60))
         return lefts
 
