@@ -80,7 +80,7 @@ class McpTool:
 
     name: str
     description: str
-    run: Callable[[Request, Any], Awaitable[JSON]]
+    run: Callable[[Request, Any], Awaitable[JSON | SnakeShape]]
     query: type[Any] | None = None
     reads: bool = True
 
@@ -128,13 +128,12 @@ class McpRoute:
         self._deps = deps
         self._agents = agents
         self._competition = competition
-        self._prices = prices
         tools = (
             McpTool("status", "The state of the service, and until when swaps are known.", self._status),
             McpTool(
                 "rank",
                 "An agent's tier, missing steps, rank in every order, values, flags and latest refusals.",
-                self._rank,
+                agents.agent,
                 AgentQuery,
             ),
             McpTool("leaderboard", "A page of the leaderboard.", self._leaderboard, LeaderboardQuery),
@@ -144,7 +143,7 @@ class McpRoute:
                 self._rounds,
                 OneRoundQuery,
             ),
-            McpTool("prices", "Token prices in USD.", self._price_list, PriceQuery),
+            McpTool("prices", "Token prices in USD.", lambda _, query: prices.answer(query), PriceQuery),
             McpTool(
                 "submit",
                 "Submit a swap, so that it counts at once. Without this, it is found within minutes.",
@@ -155,7 +154,7 @@ class McpRoute:
             McpTool(
                 "explain",
                 "Whether a transaction counts, and why, step by step. Nothing is stored.",
-                self._explain,
+                agents.verdict,
                 VerdictQuery,
             ),
             McpTool(
@@ -247,7 +246,7 @@ class McpRoute:
             refusal = refusal_of(error)
             shown: FreeForm = {"error": str(refusal), "code": refusal.code, "retryable": refusal.retryable}
             return _content({**shown, **refusal.fields}, is_error=True)
-        return _content(result, is_error=False)
+        return _content(result.to_json() if isinstance(result, SnakeShape) else result, is_error=False)
 
     async def _status(self, _request: Request, _query: None) -> JSON:
         snapshot, now = await self._deps.health(), self._deps.clock.now()
@@ -259,37 +258,26 @@ class McpRoute:
             "agents": len(board.rows),
         }
 
-    async def _rank(self, _request: Request, query: AgentQuery) -> JSON:
-        return (await self._agents.view(query.address)).to_json()
+    async def _leaderboard(self, _request: Request, query: LeaderboardQuery) -> SnakeShape:
+        return await self._competition.page(query)
 
-    async def _leaderboard(self, _request: Request, query: LeaderboardQuery) -> JSON:
-        return (await self._competition.page(query)).to_json()
-
-    async def _rounds(self, _request: Request, query: OneRoundQuery) -> JSON:
+    async def _rounds(self, _request: Request, query: OneRoundQuery) -> SnakeShape:
         db, now_s = self._deps.db, self._deps.clock.now() // 1000
-        if query.round_id:
-            return (await round_detail(db, query.round_id)).to_json()
-        return (await current_rounds(db, now_s)).to_json()
+        return await (round_detail(db, query.round_id) if query.round_id else current_rounds(db, now_s))
 
-    async def _price_list(self, _request: Request, query: PriceQuery) -> JSON:
-        return (await self._prices.answer(query)).to_json()
-
-    async def _explain(self, request: Request, query: VerdictQuery) -> JSON:
-        return (await self._agents.verdict_on(query.txid, networks_of(request.scope))).to_json()
-
-    async def _submit(self, request: Request, query: VerdictQuery) -> JSON:
+    async def _submit(self, request: Request, query: VerdictQuery) -> SnakeShape:
         answer = await self._competition.submit_trade(query.txid, networks_of(request.scope))
         if answer.code not in TAKEN:
             raise RequestRefused(
                 answer.http_status, answer.code or "", answer.sentence, retryable=answer.retryable, reason=answer.reason
             )
-        return answer.to_json()
+        return answer
 
-    async def _allow_list(self, _request: Request, query: AllowListQuery) -> JSON:
+    async def _allow_list(self, _request: Request, query: AllowListQuery) -> JSON | SnakeShape:
         allowlist = self._deps.rules.allowlist
         contract, function = query.contract_id, query.function_name
         if not contract:
-            return allowlist.view().to_json()
+            return allowlist.view()
         if not function:
             functions: list[JSON] = [*sorted(allowlist.contracts.get(contract, ()))]
             return {"contract_id": contract, "allowed": bool(functions), "functions": functions}
