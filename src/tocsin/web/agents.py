@@ -76,6 +76,7 @@ class AgentRoutes:
         self._published = BoardReader(deps.kv)
         self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._ranks = BoardRanks()
+        self._csv: tuple[PublishedBoard, bytes] | None = None  # the text of the newest board
         self._flagged: SharedResults[str, list[AgentFlag] | None] = SharedResults(deps, FLAGS_AGE_S)
 
     @get(
@@ -106,6 +107,20 @@ class AgentRoutes:
         chain, with calls from your share.
         """
         return await self.verdict_on(query.txid, networks_of(request.scope))
+
+    @get(
+        "/api/competition/leaderboard.csv",
+        "getBoardCsv",
+        "a line for each agent; unknown values are empty",
+        media_type="text/csv",
+    )
+    async def table(self, _request: Request) -> ASGIApp:
+        """The whole leaderboard by P&L, as CSV for a spreadsheet."""
+        board = await self.board()
+        if self._csv is None or self._csv[0] is not board:
+            self._csv = board, csv_of(board)
+        headers = {**aged(AGE_S), "Content-Disposition": 'attachment; filename="leaderboard.csv"'}
+        return Response(self._csv[1], headers=headers, media_type="text/csv; charset=utf-8")
 
     async def board(self) -> PublishedBoard:
         """The board that the object published; computed here only until it has published one."""
@@ -171,28 +186,6 @@ class AgentRoutes:
             headers=headers,
             reason=answer.reason,
         )
-
-
-class CsvRoute:
-    """The text is made once for each published board."""
-
-    def __init__(self, agents: AgentRoutes) -> None:
-        self._agents = agents
-        self._newest: tuple[PublishedBoard, bytes] | None = None
-
-    @get(
-        "/api/competition/leaderboard.csv",
-        "getBoardCsv",
-        "a line for each agent; unknown values are empty",
-        media_type="text/csv",
-    )
-    async def show(self, _request: Request) -> ASGIApp:
-        """The whole leaderboard by P&L, as CSV for a spreadsheet."""
-        board = await self._agents.board()
-        if self._newest is None or self._newest[0] is not board:
-            self._newest = board, csv_of(board)
-        headers = {**aged(AGE_S), "Content-Disposition": 'attachment; filename="leaderboard.csv"'}
-        return Response(self._newest[1], headers=headers, media_type="text/csv; charset=utf-8")
 
 
 def csv_of(board: PublishedBoard) -> bytes:

@@ -212,7 +212,6 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         deps,
         [
             *(price_routes, trading, agent_routes),
-            agents.CsvRoute(agent_routes),
             competition.CurvesRoute(deps, everywhere),
             events.NewsStreams(deps),
             rounds.RoundRoutes(deps),

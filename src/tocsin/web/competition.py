@@ -172,8 +172,7 @@ class CurvesRoute:
     def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
         self._deps = deps
         self._headers = [(b"cache-control", f"public, max-age={HISTORY_AGE_S}".encode()), *SECURITY_HEADERS, *headers]
-        self._published: str | None = None  # the newest usable text
-        self._refused: str | None = None  # the newest unusable one
+        self._published: str | None = None
         self._prepared: PreparedResponse | None = None
 
     @get(
@@ -186,17 +185,14 @@ class CurvesRoute:
     async def show(self, _request: Request) -> ASGIApp:
         """The P&L of all agents at the end of each of the last 90 UTC days. Days without a point are null."""
         text = await published_curves(self._deps.kv)
-        if self._prepared is not None and text == self._published:
-            return self._prepared
-        if text is None or text == self._refused or not are_curves(text):  # nothing that can be sent yet
-            self._refused = text
+        if text is None or not (text == self._published or are_curves(text)):  # nothing that can be sent yet
             now = self._deps.clock.now()
-            return self._response(json_bytes(Curves(now, now // DAY_MS * DAY_MS, 0, []).to_json()))
-        self._published, self._prepared = text, self._response(text.encode())
+            text = json_bytes(Curves(now, now // DAY_MS * DAY_MS, 0, []).to_json()).decode()
+        if self._prepared is None or text != self._published:
+            body, kind = text.encode(), "application/json"
+            self._prepared = PreparedResponse(body, kind, self._headers, compress=self._deps.compress)
+            self._published = text
         return self._prepared
-
-    def _response(self, body: bytes) -> PreparedResponse:
-        return PreparedResponse(body, "application/json", self._headers, compress=self._deps.compress)
 
 
 class CompetitionRoutes:
