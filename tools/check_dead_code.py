@@ -43,7 +43,6 @@ EXCEPTIONS = {
     "data_received": UVICORN,
     "should_exit": UVICORN,
     "capture_signals": UVICORN,
-    "redirect_slashes": STARLETTE,
     "background": STARLETTE,
     "pytest_addoption": PYTEST,
     "pytest_configure": PYTEST,

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
-from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from support.schemas import fits, violations
+from tocsin.web.app import WebApp
 from tocsin.web.route import PathPatterns
 
 DOCUMENT = "/openapi.json"
@@ -34,7 +34,7 @@ class CheckedApp:
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
         self.broken: list[str] = []
-        routes = app.routes if isinstance(app, Starlette) else []
+        routes = app.routes if isinstance(app, WebApp) else []
         self._documented = any(isinstance(route, Route) and route.path == DOCUMENT for route in routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

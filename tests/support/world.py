@@ -11,8 +11,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from starlette.applications import Starlette
-
 from holdfast.errors import ObjectReset
 from holdfast.local.kv import SqliteKV
 from holdfast.testing.virtual_time import VirtualClock
@@ -31,7 +29,7 @@ from tocsin.fetch import Fetch
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.settings import AccessKey, Role, Settings
 from tocsin.upstream.budget import Quota
-from tocsin.web.app import create_app
+from tocsin.web.app import WebApp, create_app
 from tocsin.web.deps import WebDeps, keys_of
 from tocsin.web.pages import page_routes
 
@@ -101,7 +99,7 @@ class Tocsin:
     held: Scheduler | None  # the scheduler's object; None if a test put a stub in its place
 
     @cached_property
-    def app(self) -> Starlette:
+    def app(self) -> WebApp:
         """The web application with its pages, made by the first request."""
         return create_app(self.deps, static_pages())
 
@@ -109,7 +107,7 @@ class Tocsin:
     def deps(self) -> WebDeps:
         return self.built.deps
 
-    def with_deps(self, **changes: Any) -> Starlette:
+    def with_deps(self, **changes: Any) -> WebApp:
         """Change what the routes are given; return a new web application."""
         self.built.deps = replace(self.deps, **changes)
         self.app = create_app(self.deps, static_pages())

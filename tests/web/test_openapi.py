@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.applications import Starlette
 from starlette.routing import Route
 
 from holdfast.testing.virtual_time import run_virtual
@@ -22,13 +21,13 @@ from tocsin.swaps import types as competition
 from tocsin.text import camel_case
 from tocsin.web import openapi as openapi_module
 from tocsin.web import route as responses
-from tocsin.web.app import create_app
+from tocsin.web.app import WebApp, create_app
 
 API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
-def paths_of(app: Starlette) -> set[str]:
+def paths_of(app: WebApp) -> set[str]:
     return {route.path.replace(":path}", "}") for route in app.routes if isinstance(route, Route)}
 
 

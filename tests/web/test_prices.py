@@ -163,7 +163,7 @@ async def test_memory_is_bounded(tmp_path: Path) -> None:
         for number in range(300):
             assert (await made.ask(f"/api/prices?token={issuer}.token-{number}&n={number}")).status == 200
 
-        cache = made.app._cached["/api/prices"]  # type: ignore[attr-defined]
+        cache = made.app._cached["/api/prices"]
         assert (len(cache._responses._kept), len(cache._keys)) == (64, 256)
 
 

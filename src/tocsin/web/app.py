@@ -11,10 +11,8 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import ObjectReset, StoreError, StoreUnavailable
@@ -75,9 +73,6 @@ class ErrorMiddleware:
         self._store_fault = store_fault
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         started = ended = False
 
         async def send_safely(message: Message) -> None:
@@ -176,7 +171,7 @@ class CrossOrigin:
         await send({"type": "http.response.body", "body": b""})
 
 
-def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
+def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> "WebApp":
     """The application. `pages` are routes that come after the API's own."""
     cross_origin = CrossOrigin(deps.origins)
     everywhere = cross_origin.fixed_headers
@@ -234,14 +229,15 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> Starlette:
         *pages,
     ]
     http.know(route.path for route in every if isinstance(route, Route))
-    return _App(
+    router = Router(every, redirect_slashes=False, default=_not_found)  # a redirect would trust the Host header
+    return WebApp(
+        every,
+        ErrorMiddleware(router, deps.logger, deps.store_fault),
         {prices.PATH: price_routes.cache, **trading.caches},
         http,
         limits,
         cross_origin,
         lambda: deps.clock.sleep(REFUSAL_WAIT_S if deps.in_one_loop else 0),
-        routes=every,
-        middleware=[Middleware(ErrorMiddleware, logger=deps.logger, store_fault=deps.store_fault)],
     )
 
 
@@ -262,22 +258,21 @@ def handlers(deps: WebDeps, routes: Iterable[object]) -> list[tuple[Operation, H
     return listed
 
 
-class _App(Starlette):
+class WebApp:
     """Sends cached responses without routing."""
 
     def __init__(
         self,
+        routes: Sequence[BaseRoute],
+        routed: ASGIApp,
         cached: Mapping[str, ResponseCache[Any]],
         http: metrics.HttpMetrics,
         limits: ClientLimits,
         cross_origin: CrossOrigin,
         wait: Callable[[], Awaitable[None]],
-        routes: Sequence[BaseRoute],
-        middleware: Sequence[Middleware],
     ) -> None:
-        super().__init__(routes=routes, middleware=middleware)
-        self.router.redirect_slashes = False  # a redirect would trust the Host header
-        self.router.default = _not_found
+        self.routes = routes
+        self._routed = routed
         self._cached = cached
         self._cross_origin = cross_origin
         self._http = http
@@ -285,9 +280,6 @@ class _App(Starlette):
         self._wait = wait  # before a refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await super().__call__(scope, receive, send)
-            return
         cache = self._cached.get(scope["path"]) if scope["method"] == "GET" else None
         prepared = None if cache is None else cache.fresh(scope["query_string"])
         if prepared is not None:
@@ -299,7 +291,7 @@ class _App(Starlette):
             await self._refuse(refusal, scope, receive, send)
             return
         try:
-            await self._routed(scope, receive, self._http.counted(scope["path"], send))
+            await self._route(scope, receive, self._http.counted(scope["path"], send))
         finally:
             self._limits.end(place)
 
@@ -320,12 +312,12 @@ class _App(Starlette):
             await send({**start, "headers": [*start["headers"], *more]} if more else start)
             await send(body)
 
-    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = self._cross_origin.allowing(scope, send)
         if self._cross_origin.is_preflight(scope):
             await self._cross_origin.answer_preflight(send)
             return
-        await super().__call__(scope, receive, send)
+        await self._routed(scope, receive, send)
 
     async def _refuse(self, refusal: RequestRefused, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a client that is over a limit, after a while: a flood then costs little."""
@@ -337,9 +329,6 @@ class _App(Starlette):
 
 
 async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1000, "reason": ""})
-        return
     if scope["method"] in {"GET", "HEAD"} and is_for_people(scope):
         page = not_found_page("There is no page at this address.")
         await page(scope, _receive, send)
