@@ -5,15 +5,15 @@ through one `Redactor`, so callers need not know which field is secret. A secret
 plain, percent-encoded, escaped as in JSON, in hexadecimal digits, reversed, and in base64, also as a part of a longer
 text that was encoded, such as `user:key`.
 
-`LogDelivery` sends entries in batches; a driver of each platform decides when. The log stream or the console has every
-line in any case.
+`LogSender` sends entries in batches. The log stream or the console has every line in any case.
 
 - A batch that the service refuses for good (`retryable` is False) is dropped, so that it cannot block others.
-- A batch that failed returns to the head of the queue and is sent again, after 1 s, doubling up to 60 s. If
-  only the reply was lost, the service has its entries twice.
-- Entries that a full queue dropped are counted. After the next success, the count is sent to the log and the service.
+- A batch that failed returns to the head of the queue and is sent again, after 1 s, doubling up to 60 s. If only the
+  reply was lost, or the process ended meanwhile, the service has its entries twice.
+- A full queue drops the oldest entry, DEBUG and INFO before WARN and ERROR. After the next success, the number of
+  dropped entries is sent to the log and the service.
 
-Emits `logs.send_failed`, `logs.send_recovered`, `logs.batch_refused` and `logs.entries_dropped`.
+Emits `logs.send_failed`, `logs.send_recovered`, `logs.batch_refused`, `logs.entries_dropped` and `logs.entries_left`.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ import json
 import math
 import re
 from base64 import b64encode
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote, quote_plus
@@ -59,110 +59,112 @@ class Logs(Protocol):
     async def log_batch(self, app_id: str, entries: Sequence[LogEntry]) -> None: ...
 
 
-class LogQueue:
-    """Entries in order of arrival. A full queue drops the oldest, DEBUG and INFO before WARN and ERROR."""
+class LogSender:
+    """Sends entries in the background: waits a second for more, sends all of them, and waits after a failure.
 
-    def __init__(self, size_max: int = QUEUE_MAX) -> None:
-        self._size_max = size_max
-        self._routine: deque[tuple[int, LogEntry]] = deque()
-        self._important: deque[tuple[int, LogEntry]] = deque()
-        self._last_number = 0
-        self.dropped = 0
+    `spawn` runs the work, for `lasts_s` at most; the rest goes with the next entry. Cloudflare ends the background of
+    an event half a minute after the response, without notice: code that waits then never continues, and its batch is
+    lost.
+    """
 
-    def __len__(self) -> int:
-        return len(self._routine) + len(self._important)
-
-    @property
-    def full(self) -> bool:
-        return len(self) >= self._size_max
-
-    def put(self, entry: LogEntry) -> None:
-        self._last_number += 1
-        self._lane_of(entry).append((self._last_number, entry))
-        self._shrink()
-
-    def take(self, count: int) -> list[tuple[int, LogEntry]]:
-        """Remove and return the oldest entries, each with its number."""
-        batch: list[tuple[int, LogEntry]] = []
-        while len(self) and len(batch) < count:
-            lanes = [lane for lane in (self._routine, self._important) if lane]
-            batch.append(min(lanes, key=lambda lane: lane[0][0]).popleft())
-        return batch
-
-    def put_back(self, batch: list[tuple[int, LogEntry]]) -> None:
-        """Return entries from `take` to their places."""
-        for numbered in reversed(batch):
-            self._lane_of(numbered[1]).appendleft(numbered)
-        self._shrink()
-
-    def _lane_of(self, entry: LogEntry) -> deque[tuple[int, LogEntry]]:
-        return self._important if entry.level in {"WARN", "ERROR"} else self._routine
-
-    def _shrink(self) -> None:
-        while len(self) > self._size_max:
-            (self._routine or self._important).popleft()
-            self.dropped += 1
-
-
-class LogDelivery:
-    """The queue, and one attempt at a time to send its first batch."""
-
-    def __init__(self, logs: Logs, app_id: str, logger: Logger) -> None:
-        """`logger` reports failures. It must not lead back to this delivery."""
+    def __init__(
+        self,
+        logs: Logs,
+        app_id: str,
+        clock: Clock,
+        logger: Logger,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None] | None],
+        lasts_s: float = math.inf,
+    ) -> None:
+        """`logger` reports on the sender itself. It must not lead back to this sender."""
         self._logs = logs
         self._app_id = app_id
+        self._clock = clock
         self._logger = logger
-        self._queue = LogQueue()
+        self._spawn = spawn
+        self._lasts_s = lasts_s
+        self._queue: list[LogEntry] = []
+        self._dropped = 0
         self._failures = 0  # in a row
+        self._started_at: float | None = None  # of `_send_all`, while it runs
+        self._work: asyncio.Task[None] | None = None
 
-    def __len__(self) -> int:
-        return len(self._queue)
+    def offer(self, entry: LogEntry) -> None:
+        """Queue an entry. Returns at once, never raises."""
+        self._queue.append(entry)
+        self._shrink()
+        now = self._clock.monotonic()
+        if self._started_at is None or now - self._started_at > 2 * self._lasts_s:
+            self._started_at = now
+            self._work = self._spawn(self._send_all(now))
 
-    @property
-    def has_full_batch(self) -> bool:
-        return len(self._queue) >= BATCH_MAX
+    async def close(self, wait_s: float) -> None:
+        """Send the rest, for at most this long, without waiting for more or after a failure."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait({self._work})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while self._queue and await self._send_batch():
+                    pass
+        if self._queue:
+            self._logger.warning("logs.entries_left", count=len(self._queue))
 
-    @property
-    def retry_s(self) -> float:
-        """How long to wait after a failed attempt."""
-        return min(RETRY_MIN_S * 2.0 ** min(self._failures - 1, 10), RETRY_MAX_S)
-
-    def put(self, entry: LogEntry) -> None:
-        self._queue.put(entry)
-
-    async def send_batch(self) -> bool:
-        """Send the first batch. False: it failed and is in the queue again."""
-        batch = self._queue.take(BATCH_MAX)
+    async def _send_all(self, started_at: float) -> None:
         try:
-            await self._logs.log_batch(self._app_id, [entry for _, entry in batch])
+            await self._clock.sleep(GATHER_S)
+            while self._queue:
+                if await self._send_batch():
+                    continue
+                wait_s = min(RETRY_MIN_S * 2.0 ** min(self._failures - 1, 10), RETRY_MAX_S)
+                if self._clock.monotonic() + wait_s > started_at + self._lasts_s:
+                    return
+                await self._clock.sleep(wait_s)
+        finally:
+            if self._started_at == started_at:
+                self._started_at = None
+
+    async def _send_batch(self) -> bool:
+        """Send the first batch. False: it failed and is in the queue again."""
+        batch = self._queue[:BATCH_MAX]
+        del self._queue[:BATCH_MAX]
+        try:
+            await self._logs.log_batch(self._app_id, batch)
         except Exception as error:  # noqa: BLE001 - any error is reported, and the sender continues
+            sentence = f"{type(error).__name__}: {error}"
             if not getattr(error, "retryable", True):
-                self._logger.warning("logs.batch_refused", count=len(batch), error=f"{type(error).__name__}: {error}")
+                self._logger.warning("logs.batch_refused", count=len(batch), error=sentence)
                 return True
-            self._queue.put_back(batch)
+            self._put_back(batch)
             self._failures += 1
-            self._logger.warning(
-                "logs.send_failed",
-                waiting=len(self._queue),
-                failures=self._failures,
-                error=f"{type(error).__name__}: {error}",
-            )
+            waiting = len(self._queue)
+            self._logger.warning("logs.send_failed", waiting=waiting, failures=self._failures, error=sentence)
             return False
         except asyncio.CancelledError:
-            self._queue.put_back(batch)
+            self._put_back(batch)
             raise
         self._report_success()
         return True
+
+    def _put_back(self, batch: list[LogEntry]) -> None:
+        self._queue[:0] = batch
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while len(self._queue) > QUEUE_MAX:
+            routine = (place for place, entry in enumerate(self._queue) if entry.level in {"DEBUG", "INFO"})
+            del self._queue[next(routine, 0)]
+            self._dropped += 1
 
     def _report_success(self) -> None:
         if self._failures:
             self._logger.info("logs.send_recovered", failures=self._failures)
             self._failures = 0
-        if self._queue.dropped and not self._queue.full:  # or the notice would drop another entry
-            fields = {"count": self._queue.dropped}
-            self._queue.dropped = 0
+        if self._dropped and len(self._queue) < QUEUE_MAX:  # or the notice would drop another entry
+            fields: dict[str, JSON] = {"count": self._dropped}
+            self._dropped = 0
             self._logger.warning("logs.entries_dropped", **fields)
-            self._queue.put(LogEntry("WARN", "logs.entries_dropped", fields))
+            self._queue.append(LogEntry("WARN", "logs.entries_dropped", fields))
 
 
 class JsonLogger(Levels):

@@ -44,10 +44,10 @@ from tocsin.commands.files import (
 from tocsin.commands.reload import Reloader, SettingsSource
 from tocsin.fetch import Fetch
 from tocsin.local.fetch import HttpFetch
-from tocsin.local.logs import LineStream, LogSender, LogWriter, TerminalLines, WorkerLogs, library_logs, open_logger
+from tocsin.local.logs import LineStream, LogWriter, TerminalLines, WorkerLogs, library_logs, open_logger
 from tocsin.local.server import HttpServer
 from tocsin.local.supervisor import Supervisor, inherited_sockets, is_supervised
-from tocsin.logs import LOG_APP_ID, Redactor
+from tocsin.logs import LOG_APP_ID, LogSender, Redactor
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import health_of
 from tocsin.scheduler.scheduler_do import SchedulerDO
@@ -100,8 +100,7 @@ async def open_machine(settings: Settings, stream: TextIO) -> AsyncIterator[Mach
         stack.push_async_callback(fetch.close)
         url, key = settings.worker_logs_url, settings.worker_logs_key
         if url is not None and key is not None:
-            sender = LogSender(WorkerLogs(fetch, url, key, redact), LOG_APP_ID, lines)
-            sender.start()
+            sender = LogSender(WorkerLogs(fetch, url, key, redact), LOG_APP_ID, clock, lines, asyncio.create_task)
             stack.push_async_callback(sender.close, LOG_FLUSH_S)
             logger = open_logger(shown, clock, redact, level_min=settings.log_level, tee=sender.offer)
         yield Machine(

@@ -48,10 +48,9 @@ from tocsin import settings
 from tocsin.app import App, Parts, Platform, build
 from tocsin.cloudflare.asgi import respond
 from tocsin.cloudflare.fetch import CloudflareFetch
-from tocsin.cloudflare.log_sender import BackgroundLogSender
 from tocsin.cloudflare.logs import RpcLogs, is_logs_rpc, open_logger
 from tocsin.errors import RequestRefused
-from tocsin.logs import LOG_APP_ID, JsonLogger, Redactor
+from tocsin.logs import LOG_APP_ID, JsonLogger, LogSender, Redactor
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.types import Armed
 from tocsin.settings import Settings, SettingsError
@@ -63,6 +62,7 @@ from tocsin.web.route import Operation, ResponseDoc, routes_of
 T = TypeVar("T")
 _CTX: ContextVar[Any] = ContextVar("ctx")
 WAKE_EVERY_MS = 60_000
+BACKGROUND_S = 25.0  # of an event, for its log lines; the runtime ends it after 30 s
 DEPLOYED = Operation(
     "POST",
     "/api/deployed",
@@ -93,7 +93,7 @@ def open_env_logger(
     console = open_logger(clock, redact, level_min=level_min)
     binding = getattr(env, "LOGS", None)
     if is_logs_rpc(binding):
-        sender = BackgroundLogSender(RpcLogs(binding), LOG_APP_ID, clock, console, wait_until)
+        sender = LogSender(RpcLogs(binding), LOG_APP_ID, clock, console, wait_until, BACKGROUND_S)
         return open_logger(clock, redact, level_min=level_min, tee=sender.offer)
     if javascript.kind(binding) != "missing":
         console.error("binding.unusable", binding="LOGS", reason=_wrong_kind("LOGS", binding, "the log service"))
