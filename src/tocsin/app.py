@@ -186,6 +186,7 @@ class App:
             store_fault=lambda: None if process is None else why_refused(process.check_files()),
             compress=process is not None and process.compress,
             lookup_paths=settings.lookup_paths,
+            look_ups=self._look_ups if watched else None,
             simulator=None if process is None else process.simulator,
             reload=None if process is None else process.reload,
             runtime_metrics=None if process is None else process.metrics,

@@ -115,7 +115,7 @@ async def test_the_answers_that_are_kept_have_a_bound() -> None:
         path = request.url.removeprefix("https://hiro.test")
         return response(json.dumps("x" * sizes.get(path, 1_000)))
 
-    wired, look_ups = wired_hiro(answer), LookUps(bytes_max=5_000)
+    wired, look_ups = wired_hiro(answer), LookUps(bytes_max=8_000)
     for path in ("/1", "/2", "/3", "/1", "/4", "/long", "/1", "/3", "/4", "/2", "/long"):
         await ask(look_ups, wired, question(path))
     calls = [request.url.removeprefix("https://hiro.test") for request in wired.fetch.requests]

@@ -28,13 +28,14 @@ OTHER = {"x-api-key": "a-key-of-a-board-2"}
 KEYS = lookup_keys("site:40%:a-key-of-the-site-1,board:10%:a-key-of-a-board-2")
 BASE = "/api/upstream/hiro"
 CALL = f"{BASE}/v2/contracts/call-read/SP1/reputation/get-summary"
-PLAN: dict[str, Any] = {"hiro_plan_second": 1_000, "hiro_plan_minute": 100_000, "hiro_plan_month": 10_000_000}
+PLAN = {"hiro_plan_second": 1_000, "hiro_plan_minute": 100_000, "hiro_plan_month": 10_000_000}
 
 
 @asynccontextmanager
-async def opened(directory: Path, **settings: Any) -> AsyncIterator[Tocsin]:
-    """Open the service."""
-    async with tocsin_in(directory, process=Process(), lookup_key=KEYS, **{**PLAN, **settings}) as made:
+async def opened(directory: Path, *, watched: bool = True, **settings: Any) -> AsyncIterator[Tocsin]:
+    """Open the service. `watched`: the web application runs in the object's process."""
+    process = Process() if watched else None
+    async with tocsin_in(directory, process=process, lookup_key=KEYS, **{**PLAN, **settings}) as made:
         yield made
 
 
@@ -52,9 +53,10 @@ def names(made: Tocsin, number: int = 0) -> str:
     return f"/v1/addresses/stacks/{made.simulator.chain.wallets[number].address}"
 
 
-async def test_an_answer_is_asked_for_once_and_then_confirmed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("watched", [True, False])
+async def test_an_answer_is_asked_for_once_and_then_confirmed(tmp_path: Path, *, watched: bool) -> None:
     """Fresh for six hours, with its age; then Hiro confirms it by its ETag; then its change shows."""
-    async with opened(tmp_path) as made:
+    async with opened(tmp_path, watched=watched) as made:
         target = f"{BASE}{names(made)}"
         first = await made.get(target, **SITE)
         await asyncio.sleep(100)
@@ -333,7 +335,7 @@ async def test_tenero_is_asked_in_the_same_way(tmp_path: Path) -> None:
 
 
 async def test_status_and_metrics_show_who_spends_what(tmp_path: Path) -> None:
-    async with tocsin_in(tmp_path, lookup_key=KEYS, **PLAN) as made:
+    async with opened(tmp_path, watched=False) as made:
         for _ in range(3):
             await made.get(f"{BASE}{names(made)}", **SITE)
         use = await use_of(made)

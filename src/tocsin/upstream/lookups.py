@@ -90,13 +90,14 @@ class LookupUse(Shape):
 
 @dataclass(slots=True)
 class Kept:
-    """A kept answer, confirmed at a (monotonic) time."""
+    """A kept answer, confirmed at a (monotonic) time. `shown` is what the routes made of it, at an age in seconds."""
 
     status: int
     body: str
     etag: str | None
     fresh_s: int
     confirmed_s: float
+    shown: tuple[int, object] | None = None
 
     def age_s(self, now_s: float) -> int:
         return max(0, int(now_s - self.confirmed_s))
@@ -182,7 +183,7 @@ class LookUps:
     def _keep(self, asked: Lookup, relayed: Relayed, known: Kept | None, now_s: float) -> LookupAnswer:
         self._drop(asked.question)
         if relayed.status == 304 and known is not None:
-            kept = replace(known, confirmed_s=now_s)
+            kept = replace(known, confirmed_s=now_s, shown=None)
         else:
             fresh_s = asked.fresh_s if relayed.status == 200 else min(ABSENT_S, asked.fresh_s)
             kept = Kept(relayed.status, relayed.body, relayed.etag, fresh_s, now_s)
@@ -247,4 +248,4 @@ def _failed(answer: Failure, now: int) -> LookupAnswer:
 
 
 def _bytes_of(question: Question, kept: Kept) -> int:
-    return ENTRY_BYTES + len(question[1]) + len(question[2] or "") + len(kept.body)
+    return ENTRY_BYTES + len(question[1]) + len(question[2] or "") + 2 * len(kept.body)  # `shown` has it once more

@@ -198,6 +198,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> "WebApp":
     )
     http = metrics.HttpMetrics(deps.clock)
     agent_routes = agents.AgentRoutes(deps)
+    lookup_routes = lookups.LookupRoutes(deps, limits)
 
     def refreshed() -> None:
         price_routes.cache.forget()
@@ -215,7 +216,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> "WebApp":
             jobs.JobRoutes(deps),
             competition.RefusalRoutes(deps),
             *(admin.CronRoutes(deps), chainhook.ChainhookRoute(deps)),
-            lookups.LookupRoutes(deps),
+            lookup_routes,
             mcp.McpRoute(deps, agent_routes, trading, price_routes),
             agent_guide.GuideRoutes(deps),
             admin.HealthRoutes(deps),
@@ -234,6 +235,7 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> "WebApp":
         every,
         ErrorMiddleware(router, deps.logger, deps.store_fault),
         {prices.PATH: price_routes.cache, **trading.caches},
+        lookup_routes,
         http,
         limits,
         cross_origin,
@@ -266,6 +268,7 @@ class WebApp:
         routes: Sequence[BaseRoute],
         routed: ASGIApp,
         cached: Mapping[str, ResponseCache[Any]],
+        look_ups: lookups.LookupRoutes,
         http: metrics.HttpMetrics,
         limits: ClientLimits,
         cross_origin: CrossOrigin,
@@ -274,17 +277,24 @@ class WebApp:
         self.routes = routes
         self._routed = routed
         self._cached = cached
+        self._look_ups = look_ups
         self._cross_origin = cross_origin
         self._http = http
         self._limits = limits
         self._wait = wait  # before a refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began_s = self._http.now()
         cache = self._cached.get(scope["path"]) if scope["method"] == "GET" else None
         prepared = None if cache is None else cache.fresh(scope["query_string"])
         if prepared is not None:
-            await self._send_prepared(prepared, scope, receive, send)
+            await self._send_prepared(prepared, scope, receive, send, began_s)
             return
+        if scope["method"] == "GET" and scope["path"].startswith(lookups.PREFIX):
+            kept = self._look_ups.kept(scope)
+            if kept is not None:
+                await self._send_form(kept, scope, send, began_s, [])
+                return
         try:
             place = self._limits.begin(scope)
         except RequestRefused as refusal:
@@ -295,16 +305,21 @@ class WebApp:
         finally:
             self._limits.end(place)
 
-    async def _send_prepared(self, prepared: PreparedResponse, scope: Scope, receive: Receive, send: Send) -> None:
-        began_s = self._http.now()
+    async def _send_prepared(
+        self, prepared: PreparedResponse, scope: Scope, receive: Receive, send: Send, began_s: float
+    ) -> None:
         try:
             self._limits.before_read(scope)
         except RequestRefused as refusal:
             await self._refuse(refusal, scope, receive, self._cross_origin.allowing(scope, send))
             return
+        await self._send_form(prepared, scope, send, began_s, [*self._cross_origin.own_headers(scope["headers"])])
+
+    async def _send_form(
+        self, prepared: PreparedResponse, scope: Scope, send: Send, began_s: float, more: list[tuple[bytes, bytes]]
+    ) -> None:
         start, body, content = prepared.form_for(scope["headers"])
         self._http.count(scope["path"], start["status"], began_s)
-        more = [*self._cross_origin.own_headers(scope["headers"])]
         if is_https(scope):
             more.append(STRICT_TRANSPORT)
         send_complete = scope.get("extensions", {}).get(SEND_COMPLETE)

@@ -10,6 +10,7 @@ from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Reloaded
 from tocsin.settings import AccessKey, LookupPath, Settings
 from tocsin.swaps.rules import Rules
+from tocsin.upstream.lookups import LookUps
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class WebDeps:
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for another's work
     reload: Callable[[], Awaitable[Reloaded]] | None = None  # None: the platform gives settings to a new deployment
     lookup_paths: tuple[LookupPath, ...] = ()
+    look_ups: LookUps | None = None  # None: the object has the answers, and runs elsewhere
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, streams end
 
     @property

@@ -12,18 +12,20 @@ from typing import Annotated
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from tocsin.errors import RequestRefused
-from tocsin.settings import LookupPath, lookup_share
+from tocsin.settings import LookupPath, lookup_share, matching_key
 from tocsin.upstream.budget import REQUEST_SHARE
 from tocsin.upstream.lookups import Lookup, LookupAnswer
 from tocsin.web.deps import WebDeps
+from tocsin.web.limits import ClientLimits, networks_of
 from tocsin.web.parameters import one_of, text
 from tocsin.web.response import NO_STORE, SECURITY_HEADERS, PreparedResponse
-from tocsin.web.route import ResponseDoc, get, json_body, key_of, post
+from tocsin.web.route import LOOKUP_HEADER, ResponseDoc, get, json_body, key_of, post
 
-PATH = "/api/upstream/{upstream}/{path}"
+PREFIX = "/api/upstream/"
+PATH = f"{PREFIX}{{upstream}}/{{path}}"
 READ_ONLY = "/v2/contracts/call-read/"
 QUERY = re.compile(rb"[!$-~]{0,1024}")  # printable ASCII without quotes and fragments
 ANSWERS: dict[int, ResponseDoc | str] = {
@@ -48,10 +50,11 @@ class LookupQuery:
 
 
 class LookupRoutes:
-    """Asks the object, which keeps answers for a while."""
+    """Answers from memory where the object runs in this process, or else asks the object."""
 
-    def __init__(self, deps: WebDeps) -> None:
+    def __init__(self, deps: WebDeps, limits: ClientLimits) -> None:
         self._deps = deps
+        self._limits = limits
         self._lane_share = REQUEST_SHARE + lookup_share(deps.keys.lookup)
 
     @get(PATH, "lookUp", "the upstream's JSON, unchanged", access="lookup", errors=ANSWERS, is_prepared=True)
@@ -76,17 +79,40 @@ class LookupRoutes:
         """Make a read-only contract call through the shared budget: the paths below `/v2/contracts/call-read/`."""
         return await self._answer(request, query, json.dumps(await json_body(request), separators=(",", ":")))
 
+    def kept(self, scope: Scope) -> PreparedResponse | None:
+        """The answer to a GET that needs neither a call nor the object; None if there is none."""
+        look_ups, (upstream, _, path) = self._deps.look_ups, scope["path"][len(PREFIX) :].partition("/")
+        sent = next((value for name, value in scope["headers"] if name == LOOKUP_HEADER), None)
+        if look_ups is None or sent is None or "?" in path:
+            return None
+        try:
+            self._limits.before_key(networks_of(scope))
+        except RequestRefused:
+            return None
+        key = matching_key(sent.decode("latin-1"), self._deps.keys.lookup)
+        if key is None:
+            return None
+        now_s = self._deps.clock.monotonic()
+        kept = look_ups.fresh((upstream, _target(path, scope), None), now_s)
+        if kept is None or kept.status != 200:
+            return None
+        look_ups.count(key.name, "hit")
+        age_s = kept.age_s(now_s)
+        if kept.shown is None or kept.shown[0] != age_s:
+            kept.shown = age_s, self._prepared(kept.answer("hit", now_s))
+        response: PreparedResponse = kept.shown[1]  # type: ignore[assignment]  # nobody else sets it
+        return response
+
     async def _answer(self, request: Request, query: LookupQuery, body: str | None) -> ASGIApp:
         path, key = f"/{query.path}", key_of(request)
         allowed = self._allowed(query.upstream, path)
         if allowed is None or (body is not None) != path.startswith(READ_ONLY):
             sentence = f"{query.upstream} may not be asked for this path: TOCSIN_LOOKUP_PATHS lists what it may."
             raise RequestRefused(403, "not_allowed", sentence)
-        sent: bytes = request.scope["query_string"]
-        if QUERY.fullmatch(sent) is None:
+        if QUERY.fullmatch(request.scope["query_string"]) is None:
             sentence = "The query may have 1,024 characters, percent-encoded: shorten or encode it."
             raise RequestRefused(400, "bad_query", sentence)
-        target = f"{path}?{sent.decode('latin-1')}" if sent else path
+        target = _target(query.path, request.scope)
         asked = Lookup(
             query.upstream, target, body, allowed.pattern, allowed.fresh_s, key.name, key.share / self._lane_share
         )
@@ -95,14 +121,17 @@ class LookupRoutes:
             raise _refusal(answer)
         if answer.status != 200 or body is not None:
             return Response(answer.body, answer.status, _headers_of(answer), "application/json")
+        return self._prepared(answer)
+
+    def _allowed(self, upstream: str, path: str) -> LookupPath | None:
+        return next((each for each in self._deps.lookup_paths if each.allows(upstream, path)), None)
+
+    def _prepared(self, answer: LookupAnswer) -> PreparedResponse:
         headers = [(name.lower().encode(), value.encode()) for name, value in _headers_of(answer).items()]
         compress = self._deps.compress
         return PreparedResponse(
             answer.body.encode(), "application/json", [*headers, *SECURITY_HEADERS], compress=compress
         )
-
-    def _allowed(self, upstream: str, path: str) -> LookupPath | None:
-        return next((each for each in self._deps.lookup_paths if each.allows(upstream, path)), None)
 
 
 def _refusal(answer: LookupAnswer) -> RequestRefused:
@@ -125,3 +154,8 @@ def _headers_of(answer: LookupAnswer) -> dict[str, str]:
         why = re.sub(r"[^ !#-\[\]-~]", "", answer.reason)[:200]
         headers |= {"Warning": f'110 tocsin "stale: {why}"', "Cache-Control": NO_STORE["Cache-Control"]}
     return headers
+
+
+def _target(path: str, scope: Scope) -> str:
+    query = scope["query_string"].decode("latin-1")
+    return f"/{path}?{query}" if query else f"/{path}"

@@ -42,6 +42,7 @@ KEYS: Mapping[Access, tuple[str, str]] = {
     "chainhook": ("Authorization", "CHAINHOOK_SECRET"),
     "lookup": ("X-Api-Key", "TOCSIN_LOOKUP_KEY"),  # Hiro's own header
 }
+LOOKUP_HEADER = b"x-api-key"
 IF_NONE_MATCH = replace(text("the ETag that you have: 304 if it is unchanged", "If-None-Match"), place="header")
 
 
