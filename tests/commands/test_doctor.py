@@ -8,7 +8,7 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from tocsin.commands.doctor import (
     clock_check,
     disk,
     doctor,
-    findings,
+    local_checks,
     network_checks,
     open_files,
     permissions,
@@ -126,64 +126,60 @@ def test_offline_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "TOCSIN_PORT" in broken.checks[0].sentence
 
 
-@dataclass
-class Figures:
+def figures(blocks: int, *, size: int = 4096, inodes: int = 1_000_000, free_inodes: int = 500_000) -> os.statvfs_result:
     """A file system, as `os.statvfs` describes it."""
-
-    f_bavail: int
-    f_frsize: int = 4096
-    f_files: int = 1_000_000
-    f_favail: int = 500_000
+    return os.statvfs_result((size, size, blocks, blocks, blocks, inodes, free_inodes, free_inodes, 0, 255))
 
 
 @pytest.mark.parametrize(
-    ("figures", "verdict", "text"),
+    ("found", "verdict", "text"),
     [
-        (Figures(25_000_000), "ok", "102.4 GB are free"),
-        (Figures(100_000), "warning", "a backup needs twice"),
-        (Figures(1_000), "problem", "free some"),
-        (Figures(400_000, f_frsize=512), "warning", "only 0.2 GB are free"),
-        (Figures(25_000_000, f_favail=10), "problem", "only 10 inodes"),
-        (Figures(25_000_000, f_files=0, f_favail=0), "ok", "102.4 GB"),  # a file system without inodes
+        (figures(25_000_000), "ok", "102.4 GB are free"),
+        (figures(100_000), "warning", "a backup needs twice"),
+        (figures(1_000), "problem", "free some"),
+        (figures(400_000, size=512), "warning", "only 0.2 GB are free"),
+        (figures(25_000_000, free_inodes=10), "problem", "only 10 inodes"),
+        (figures(25_000_000, inodes=0, free_inodes=0), "ok", "102.4 GB"),  # a file system without inodes
     ],
 )
 def test_a_disk_that_fills_up_is_told_before_it_is_full(
-    figures: Figures, verdict: str, text: str, tmp_path: Path
+    found: os.statvfs_result, verdict: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a directory that does not exist yet."""
-    seen = disk(tmp_path / "not" / "there", lambda _: figures)
+    monkeypatch.setattr(os, "statvfs", lambda _: found)
+    seen, sentence = disk(tmp_path / "not" / "there")
 
-    assert (seen.verdict, text in seen.sentence) == (verdict, True), seen
+    assert (seen, text in sentence) == (verdict, True), sentence
 
 
 def test_who_may_read_the_data(tmp_path: Path) -> None:
     """Another owner and a link are problems, readable files are warnings with the command that closes them."""
     data = tmp_path / "data"
     DataDir(data, load_migrations(), now=NOW, logger=CapturedLog()).close()
-    fine = permissions(data, os.geteuid())
+    fine = [*permissions(data, os.geteuid())]
     (data / "kv.sqlite").chmod(0o644)
     (data / "db.sqlite").rename(tmp_path / "elsewhere")
     (data / "db.sqlite").symlink_to(tmp_path / "elsewhere")
     data.chmod(0o755)
-    found = permissions(data, data.stat().st_uid + 7)
+    found = [*permissions(data, data.stat().st_uid + 7)]
 
     (data / "db.sqlite").unlink()
     (data / "kv.sqlite").chmod(0o640)
     data.chmod(0o750)
-    grouped = permissions(data, os.geteuid())
+    grouped = [*permissions(data, os.geteuid())]
 
-    assert [one.verdict for one in fine] == ["ok"]
-    assert [one.verdict for one in grouped] == ["warning", "warning"]
-    assert [one.verdict for one in found] == ["problem", "warning", "problem", "warning"]
-    assert found[1].sentence.endswith(f"chmod 700 {data}")
-    assert found[3].sentence.endswith(f"chmod 600 {data / 'kv.sqlite'}")
+    assert fine == []
+    assert [verdict for verdict, _ in grouped] == ["warning", "warning"]
+    assert [verdict for verdict, _ in found] == ["problem", "warning", "problem", "warning"]
+    assert found[1][1].endswith(f"chmod 700 {data}")
+    assert found[3][1].endswith(f"chmod 600 {data / 'kv.sqlite'}")
 
 
 @pytest.mark.parametrize(
     ("hard", "verdict"), [(256, "problem"), (1_024, "warning"), (4_096, "ok"), (65_536, "ok"), (-1, "ok")]
 )
 def test_the_limit_of_open_files(hard: int, verdict: str) -> None:
-    assert open_files(hard).verdict == verdict
+    assert open_files(hard)[0] == verdict
 
 
 @pytest.mark.parametrize(
@@ -198,7 +194,7 @@ def test_the_limit_of_open_files(hard: int, verdict: str) -> None:
     ],
 )
 def test_a_service_that_others_reach_needs_a_proxy(host: str, proxies: tuple[str, ...], verdict: str) -> None:
-    assert proxy(Settings(host=host, trusted_proxies=proxies)).verdict == verdict
+    assert proxy(Settings(host=host, trusted_proxies=proxies))[0] == verdict
 
 
 @pytest.mark.parametrize(
@@ -207,14 +203,15 @@ def test_a_service_that_others_reach_needs_a_proxy(host: str, proxies: tuple[str
 )
 def test_a_wrong_clock_is_noticed_by_the_answers_date(offset_s: int, verdict: str, text: str) -> None:
     response = FetchResponse(200, {"date": "Wed, 13 May 2026 19:30:00 GMT"}, b"{}")
-    [seen] = clock_check("hiro", response, NOW + offset_s * 1000)
+    seen = clock_check("hiro", response, NOW + offset_s * 1000)
 
-    assert (seen.verdict, text in seen.sentence) == (verdict, True), seen
+    assert seen is not None
+    assert (seen[0], text in seen[1]) == (verdict, True), seen
 
 
 def test_an_answer_without_a_date_says_nothing_about_the_clock() -> None:
-    assert clock_check("hiro", FetchResponse(200, {}, b"{}"), NOW) == []
-    assert clock_check("hiro", FetchResponse(200, {"date": "soon"}, b"{}"), NOW) == []
+    assert clock_check("hiro", FetchResponse(200, {}, b"{}"), NOW) is None
+    assert clock_check("hiro", FetchResponse(200, {"date": "soon"}, b"{}"), NOW) is None
 
 
 def hiro_headers(minute: int) -> dict[str, str]:
@@ -238,10 +235,10 @@ def test_what_an_upstreams_answer_means(
     status: int, headers: dict[str, str], body: bytes, verdict: str, text: str
 ) -> None:
     upstream = hiro_upstream("https://hiro.test", KEY)
-    seen = upstream_check(upstream, FetchResponse(status, headers, body))
+    seen, sentence = upstream_check(upstream, FetchResponse(status, headers, body))
 
-    assert (seen.verdict, text in seen.sentence) == (verdict, True), seen
-    assert KEY not in seen.sentence
+    assert (seen, text in sentence) == (verdict, True), sentence
+    assert KEY not in sentence
 
 
 async def test_a_receiver_of_alerts_is_connected_to_and_hears_nothing() -> None:
@@ -252,10 +249,9 @@ async def test_a_receiver_of_alerts_is_connected_to_and_hears_nothing() -> None:
         heard.append(request)
 
     async with serving(respond) as server:
-        [seen] = await reach("alerts", f"{server.url}/hooks/secret", "TOCSIN_ALERT_URL")
+        found = await reach("alerts", f"{server.url}/hooks/secret", "TOCSIN_ALERT_URL")
 
-    assert seen.verdict == "ok"
-    assert "secret" not in seen.sentence
+    assert found == {"alerts": ("ok", "127.0.0.1 can be reached; nothing was sent")}
     assert heard == []
 
 
@@ -275,9 +271,9 @@ async def test_whether_the_service_is_ready(status: int, body: Any, verdict: str
 
     async with serving(respond) as server:
         settings = Settings(host="127.0.0.1", port=int(server.url.rpartition(":")[2]))
-        [seen] = await ask_service(settings)
+        seen, sentence = (await ask_service(settings))["service"]
 
-    assert (seen.verdict, text in seen.sentence) == (verdict, True), seen
+    assert (seen, text in sentence) == (verdict, True), sentence
 
 
 async def test_an_upstream_is_asked_with_its_key() -> None:
@@ -294,7 +290,7 @@ async def test_an_upstream_is_asked_with_its_key() -> None:
 
     assert [request.headers.get("x-api-key") for request in server.requests] == [KEY, None, KEY]
     assert server.requests[-1].line.startswith("GET /v1/names?limit=1 ")
-    assert [(check.name, check.verdict) for check in answered] == [("names", "ok")]
+    assert [(name, verdict) for name, (verdict, _) in answered.items()] == [("names", "ok")]
 
 
 async def test_each_receiver_is_reached_by_its_own_setting() -> None:
@@ -307,8 +303,8 @@ async def test_each_receiver_is_reached_by_its_own_setting() -> None:
     asks = network_checks(settings, lambda: NOW)
     seen = {}
     for name in ("alerts", "heartbeats", "log service"):
-        [check] = await asks[name]()
-        seen[name] = (check.sentence.partition(" ")[0], check.sentence.partition("check ")[2].partition(" ")[0])
+        _, sentence = (await asks[name]())[name]
+        seen[name] = (sentence.partition(" ")[0], sentence.partition("check ")[2].partition(" ")[0])
 
     assert seen == {
         "alerts": ("alerts.invalid", "TOCSIN_ALERT_URL"),
@@ -317,14 +313,16 @@ async def test_each_receiver_is_reached_by_its_own_setting() -> None:
     }
 
 
-def found(directory: Path, **changes: Any) -> list[str]:
-    settings = replace(FINE, data_dir=str(directory / "data"), **changes)
-    return [sentence for each in findings(settings, load_migrations()).values() for sentence in each]
+def found(data_dir: Path, **changes: Any) -> list[str]:
+    """The problems with these settings on this machine, however many files it allows."""
+    checks = local_checks(replace(FINE, data_dir=str(data_dir), **changes)).items()
+    problems = [(name, sentence) for name, found in checks for verdict, sentence in found if verdict == "problem"]
+    return [sentence for name, sentence in problems if name != "open files"]
 
 
 def test_all_is_fine_and_nothing_is_made(tmp_path: Path) -> None:
     """The start creates a new directory."""
-    assert found(tmp_path) == []
+    assert found(tmp_path / "data") == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -343,7 +341,7 @@ def test_all_is_fine_and_nothing_is_made(tmp_path: Path) -> None:
 )
 def test_each_problem_is_a_finding_with_its_fix(changes: dict[str, Any], text: str, tmp_path: Path) -> None:
     """One finding for one problem."""
-    (finding,) = found(tmp_path, **changes)
+    (finding,) = found(tmp_path / "data", **changes)
 
     assert text in finding
 
@@ -361,7 +359,7 @@ def test_a_data_directory_that_cannot_be_used_is_a_finding(
 ) -> None:
     """Before a start fails."""
     spoil(tmp_path / "data")
-    (finding,) = found(tmp_path)
+    (finding,) = found(tmp_path / "data")
 
     assert text in finding
 
@@ -369,7 +367,7 @@ def test_a_data_directory_that_cannot_be_used_is_a_finding(
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
 def test_a_directory_that_cannot_be_made_is_a_finding() -> None:
     """Even for root, who may write everywhere."""
-    (finding,) = findings(replace(FINE, data_dir="/proc/x"), load_migrations())["databases"]
+    finding = found(Path("/proc/x"))[0]
 
     assert finding.startswith("/proc/x cannot be created (")
     assert finding.endswith("Choose another directory: TOCSIN_DATA_DIR")
@@ -378,7 +376,7 @@ def test_a_directory_that_cannot_be_made_is_a_finding() -> None:
 def test_a_port_in_use_is_no_finding(tmp_path: Path) -> None:
     """The running service has it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert found(tmp_path, port=server.getsockname()[1]) == []
+        assert found(tmp_path / "data", port=server.getsockname()[1]) == []
 
 
 def test_a_full_disk_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +387,7 @@ def test_a_full_disk_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     (tmp_path / "data").mkdir()
     monkeypatch.setattr("holdfast.local.data_dir.os.write", full)
-    (finding,) = found(tmp_path)
+    (finding,) = found(tmp_path / "data")
 
     assert "full disk" in finding
 
@@ -407,7 +405,7 @@ def test_a_running_service_is_read_through_sqlite(tmp_path: Path, monkeypatch: p
         with closing(sqlite_file.connect(path / "kv.sqlite")) as connection:
             connection.execute("INSERT INTO entries VALUES ('a', '1', NULL)")
             assert (path / "kv.sqlite-wal").stat().st_size > 0
-            assert found(tmp_path) == []
+            assert found(tmp_path / "data") == []
     finally:
         data.close()
 
