@@ -94,7 +94,7 @@ def test_rows_are_verified_refused_or_known() -> None:
     assert [each.txid for each in sorted_out.candidates] == ["new", "moved", "reopened"]
     assert [each.transaction.tx_id for each in sorted_out.refusals] == ["failed", "off"]
     assert (sorted_out.found, sorted_out.already_known) == (7, 1)
-    assert sorted_out.candidates[0] == Candidate("new", "cron", contract_id=CONTRACT, block_height=7)
+    assert sorted_out.candidates[0] == Candidate("new", "cron", block_height=7)
 
 
 # Lists that one run does not finish

@@ -198,28 +198,6 @@ async def test_events_that_are_there_twice_are_malformed() -> None:
     assert isinstance(await wired.hiro.transactions_with_events([TXID], wired.task()), Malformed)
 
 
-async def test_one_argument_of_many_calls_in_one_call() -> None:
-    """By its name, as Clarity prints it; None where the call has no such argument, or is unknown."""
-    printed = "(some 'SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B)"
-    body = example("hiro/swap_simple_synthetic")["body"]
-    call = {**body["contract_call"], "function_args": [{"name": "provider", "repr": printed, "type": "x"}]}
-    other, unknown = "0x" + "b" * 64, "0x" + "c" * 64
-    wired = wired_hiro(
-        lambda _: response(
-            {
-                TXID: {"found": True, "result": {**body, "contract_call": call}},
-                other: {"found": True, "result": {**body, "tx_id": other}},
-                unknown: {"found": False, "result": {"tx_id": unknown}},
-            }
-        )
-    )
-
-    answer = await wired.hiro.call_argument([TXID, other, unknown], "provider", wired.task())
-
-    assert answer == Ok({TXID: printed, other: None, unknown: None})
-    assert len(wired.fetch.requests) == 1
-
-
 async def test_balance_changes_of_twenty_transactions_need_several_pages() -> None:
     """All pages are read, NFT rows are left out, and the fee is still in the STX sent."""
     txids = [f"0x{n:064x}" for n in range(20)]
@@ -276,13 +254,12 @@ async def test_an_id_missing_from_the_answer_is_malformed() -> None:
 async def test_impossible_requests_are_usage_errors() -> None:
     """Too many ids, none, or something that is not an id: refused before any call."""
     wired = wired_hiro(lambda _: response({}))
-    many = [f"{n:064x}" for n in range(51)]
+    many = [f"{n:064x}" for n in range(21)]
 
     for ask in (
-        wired.hiro.call_argument(many, "provider", wired.task()),
-        wired.hiro.transactions_with_events(many[:21], wired.task()),
+        wired.hiro.transactions_with_events(many, wired.task()),
         wired.hiro.transactions_with_events([], wired.task()),
-        wired.hiro.balance_changes(WALLET, many[:21], wired.task()),
+        wired.hiro.balance_changes(WALLET, many, wired.task()),
         wired.hiro.transactions_with_events(["0x12"], wired.task()),
     ):
         with pytest.raises(UsageError):
@@ -317,31 +294,18 @@ def like_the_example(request: Request) -> FetchResponse:
     return response(rows)
 
 
-async def test_twenty_transactions_are_asked_for_at_once_without_their_arguments() -> None:
-    """With a hundred events each; arguments only on request; 21 and none are mistakes of the caller."""
+async def test_twenty_transactions_are_asked_for_at_once() -> None:
+    """With their arguments and a hundred events each; 21 and none are mistakes of the caller."""
     wired = wired_hiro(like_the_example)
     value = value_of(await wired.hiro.transactions_with_events(ids(20), wired.task()))
-    await wired.hiro.transactions_with_events(ids(1), wired.task(), arguments=True)
     for count in (0, 21):
         with pytest.raises(UsageError, match=f"Ask for 1 to 20 transactions at once, not {count}"):
             await wired.hiro.transactions_with_events(ids(count), wired.task())
-    urls = [request.url for request in wired.fetch.requests]
+    [request] = wired.fetch.requests
 
     assert list(value) == ids(20)
-    assert "/extended/v1/tx/multiple?event_limit=100&exclude_function_args=true&tx_id=" in urls[0]
-    assert "/extended/v1/tx/multiple?event_limit=100&tx_id=" in urls[1]
-    assert len(urls) == 2
-
-
-async def test_fifty_arguments_are_asked_for_at_once() -> None:
-    """And no events; 51 are a mistake."""
-    wired = wired_hiro(like_the_example)
-    answer = await wired.hiro.call_argument(ids(50), "x-amount", wired.task())
-    with pytest.raises(UsageError, match="Ask for 1 to 50"):
-        await wired.hiro.call_argument(ids(51), "x-amount", wired.task())
-
-    assert answer == Ok(dict.fromkeys(ids(50), "u1000000"))
-    assert "?event_limit=1&tx_id=" in wired.fetch.requests[0].url
+    assert "/extended/v1/tx/multiple?event_limit=100&tx_id=" in request.url
+    assert {(found.arguments or {})["x-amount"] for found in value.values() if found} == {"u1000000"}
 
 
 async def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
@@ -355,7 +319,7 @@ async def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
         return like_the_example(request)
 
     wired = wired_hiro(serve)
-    value = value_of(await wired.hiro.transactions_with_events(ids(5), wired.task(), arguments=True))
+    value = value_of(await wired.hiro.transactions_with_events(ids(5), wired.task()))
     asked = [
         (request.url.partition("event_limit=")[2].split("&")[0], request.url.count("0x"))
         for request in wired.fetch.requests

@@ -115,7 +115,6 @@ async def ask_everything(wired: Wired) -> list[Answer[object] | PriceAnswers]:
     return [
         await wired.client.get("/x", read_transaction, wired.request()),
         await hiro.transactions_with_events([TXID, "ab" * 32], wired.request()),
-        await hiro.call_argument([TXID, "ab" * 32], "provider", wired.request()),
         await hiro.all_events([LONG_ROUTE], wired.request()),
         await hiro.principal_transactions(WALLET, wired.request()),
         await hiro.balance_changes(WALLET, [TXID], wired.request()),

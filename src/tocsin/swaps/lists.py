@@ -111,9 +111,8 @@ def triage(
         if before is not None and _is_unchanged(before, row, code):
             read.already_known += before.kind == "swap"
         elif check is None or code is None:
-            contract = None if row.contract_call is None else row.contract_call.contract_id
             block = 0 if row.mined is None else row.mined.height
-            read.candidates.append(Candidate(row.tx_id, "cron", contract_id=contract, block_height=block))
+            read.candidates.append(Candidate(row.tx_id, "cron", block_height=block))
         elif MEANINGS[code].final:
             read.refusals.append(Refusal(row, code, check.detail, "cron"))
     return read

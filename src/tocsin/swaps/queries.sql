@@ -132,16 +132,15 @@ ON CONFLICT (txid) DO UPDATE SET code = excluded.code, reason = excluded.reason,
 
 -- name: enqueue
 -- Queue candidates. A repeated push changes nothing.
-INSERT INTO candidates (txid, source, added_at, due_at, contract_id, attempts, rank, block_height)
+INSERT INTO candidates (txid, source, added_at, due_at, attempts, rank, block_height)
 SELECT json_extract(c.value, '$[0]'), coalesce(s.source, json_extract(c.value, '$[1]')), ?1, ?1,
-  json_extract(c.value, '$[2]'), json_extract(c.value, '$[3]'), json_extract(c.value, '$[4]'),
-  json_extract(c.value, '$[5]')
+  json_extract(c.value, '$[2]'), json_extract(c.value, '$[3]'), json_extract(c.value, '$[4]')
 FROM json_each(?2) c
 LEFT JOIN swaps s ON s.txid = json_extract(c.value, '$[0]')
 WHERE true
 ON CONFLICT (txid) DO UPDATE SET due_at = min(due_at, excluded.due_at),
-  added_at = max(added_at, excluded.added_at), contract_id = coalesce(contract_id, excluded.contract_id),
-  rank = min(rank, excluded.rank), block_height = coalesce(excluded.block_height, block_height)
+  added_at = max(added_at, excluded.added_at), rank = min(rank, excluded.rank),
+  block_height = coalesce(excluded.block_height, block_height)
 WHERE excluded.rank < 2;
 
 -- name: forget_candidates
@@ -166,10 +165,10 @@ UPDATE candidates SET block_height = NULL WHERE txid IN (SELECT value FROM json_
 
 -- name: due_candidates
 -- Candidates of a rank that are due, then those stored while the clock was ahead.
-SELECT * FROM (SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
+SELECT * FROM (SELECT txid, source, attempts, added_at, rank FROM candidates
   WHERE rank = ?1 AND due_at <= ?2 ORDER BY due_at, txid LIMIT ?3)
 UNION ALL
-SELECT * FROM (SELECT txid, source, attempts, added_at, contract_id, rank FROM candidates
+SELECT * FROM (SELECT txid, source, attempts, added_at, rank FROM candidates
   WHERE rank = ?1 AND due_at > ?4 ORDER BY due_at, txid LIMIT ?3)
 LIMIT ?3;
 

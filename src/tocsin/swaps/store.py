@@ -54,7 +54,6 @@ class Candidate:
     source: SwapSource
     attempts: int = 0
     added_at: int = 0
-    contract_id: str | None = None  # where it is known
     rank: int = LISTED
     block_height: int | None = None  # where a list showed it; 0: it may be in any block; None: in none
 
@@ -168,9 +167,7 @@ def enqueue(db: Database, candidates: Sequence[Candidate], now: int) -> list[Sta
 
     A transaction that our lists show or an agent submits is due again at once. A push does not renew anything.
     """
-    rows: list[object] = [
-        [each.txid, each.source, each.contract_id, each.attempts, each.rank, each.block_height] for each in candidates
-    ]
+    rows: list[object] = [[each.txid, each.source, each.attempts, each.rank, each.block_height] for each in candidates]
     return [db.prepare(SQL["enqueue"]).bind(now, part) for part in in_parts(rows)]
 
 

@@ -307,6 +307,8 @@ async def _judged(context: WorkContext, found: TransactionWithEvents, rules: Rul
             return refused(check.code, check.detail, obstacle=obstacle), False
         return await _pending(context, txid, check.detail)
     tally = await Verifier(context, rules).conclude([(found, Candidate(txid, "agent"))], {transaction.sender: tier})
+    if tally.unanswered is not None:
+        raise tally.unanswered
     swap = await trades.find_swap(context.db, txid)
     if swap is not None:
         return recorded(swap, new=bool(tally.inserted)), bool(tally.inserted)

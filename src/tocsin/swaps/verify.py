@@ -79,15 +79,6 @@ class Tally:
         }
 
 
-@dataclass(slots=True)
-class _Findings:
-    """One unit's results, before they are written in one batch."""
-
-    swaps: list[NewSwap] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
-    undecided: list[Candidate] = field(default_factory=list)
-
-
 class Verifier:
     """Verifies transactions with the calls of one session. Raises `NoAnswer` when a fact is unavailable."""
 
@@ -99,10 +90,7 @@ class Verifier:
     async def verify(self, candidates: Sequence[Candidate]) -> Tally:
         """Verify up to twenty candidates."""
         txids = [candidate.txid for candidate in candidates]
-        answer = await self._hiro.transactions_with_events(
-            txids, self._context.session, arguments=self._with_arguments(candidates)
-        )
-        transactions = value_or_raise(answer) or {}
+        transactions = value_or_raise(await self._hiro.transactions_with_events(txids, self._context.session)) or {}
         mined: list[tuple[TransactionWithEvents, Candidate]] = []
         unmined: list[Candidate] = []
         unknown: set[str] = set()
@@ -121,23 +109,20 @@ class Verifier:
         tally = await self._put_off(unmined, unknown)
         tally.add(await self._ask_again(unreadable))
         senders = {found.transaction.sender for found, _ in mined}
-        tiers = await tiers_of(self._context.db, senders)
-        tally.add(await self.conclude(mined, tiers, in_parts=True))
+        tally.add(await self.conclude(mined, await tiers_of(self._context.db, senders)))
         return tally
 
     async def conclude(
-        self,
-        mined: Sequence[tuple[TransactionWithEvents, Candidate]],
-        tiers: Mapping[str, Tier],
-        *,
-        in_parts: bool = False,
+        self, mined: Sequence[tuple[TransactionWithEvents, Candidate]], tiers: Mapping[str, Tier]
     ) -> Tally:
         """Judge transactions of the canonical chain and record the results, in one batch.
 
-        Some need another call. With `in_parts` they are left for later if that call gets no answer. Otherwise, if only
-        one call a minute is available, the first call would be repeated again and again without recording anything.
+        Long routes need another call. If it gets no answer, they are left for later, and the others are recorded:
+        otherwise, while one call a minute is available, the first call would be repeated again and again for nothing.
         """
-        findings = _Findings()
+        swaps: list[NewSwap] = []
+        refusals: list[Refusal] = []
+        undecided: list[Candidate] = []
         counting: list[tuple[TransactionWithEvents, Candidate]] = []
         for found, candidate in mined:
             transaction = found.transaction
@@ -145,81 +130,63 @@ class Verifier:
             if check is None:
                 counting.append((found, candidate))
             elif check.code is not None and is_final(transaction, check):
-                findings.refusals.append(Refusal(transaction, check.code, check.detail, candidate.source))
+                refusals.append(Refusal(transaction, check.code, check.detail, candidate.source))
             else:
-                findings.undecided.append(candidate)
-        moved, providers, unanswered = await self._ask_more([found for found, _ in counting], in_parts=in_parts)
+                undecided.append(candidate)
+        moved, unanswered = await self._moves_of([found for found, _ in counting])
         for found, candidate in counting:
-            if shows_nothing(found) and candidate.attempts < LOOKS_MIN - 1:
-                findings.undecided.append(candidate)
+            transaction, moves = found.transaction, moved.get(found.transaction.tx_id)
+            if moves is None or (shows_nothing(found) and candidate.attempts < LOOKS_MIN - 1):
+                undecided.append(candidate)
+                continue
+            swap = swap_of(moves)
+            if isinstance(swap, NoSwap):
+                refusals.append(Refusal(transaction, Code(swap.code), swap.reason, candidate.source, swap.net))
             else:
-                moves = moved[found.transaction.tx_id]
-                _sort(found.transaction, moves, candidate, providers, findings)
-        tally = await self._write(findings)
+                swaps.append(NewSwap(transaction, swap, candidate.source, self._provider(found)))
+        tally = await self._write(swaps, refusals, undecided)
         tally.unanswered = unanswered
         return tally
 
-    async def _ask_more(
-        self, counting: Sequence[TransactionWithEvents], *, in_parts: bool
-    ) -> tuple[Mapping[str, Moves | None], Mapping[str, str | None], NoAnswer | None]:
-        """Return what each transaction moved, None where unknown, who referred it, and why something is unknown."""
-        hiro, session = self._hiro, self._context.session
-        moved = dict(await moves_of_each(hiro, session, [found for found in counting if found.events is not None]))
-        unanswered: NoAnswer | None = None
+    async def _moves_of(
+        self, counting: Sequence[TransactionWithEvents]
+    ) -> tuple[Mapping[str, Moves | None], NoAnswer | None]:
+        """Return what each transaction moved, and why that of some is not known."""
+        known = [found for found in counting if found.events is not None]
+        moved = dict(await moves_of_each(self._hiro, self._context.session, known))
         try:
-            moved |= await moves_of_each(hiro, session, [found for found in counting if found.events is None])
-            providers = await self._providers(counting)
+            unread = [found for found in counting if found.events is None]
+            moved |= await moves_of_each(self._hiro, self._context.session, unread)
         except NoAnswer as error:
-            if not in_parts:
-                raise
-            providers, unanswered = {}, error
-            for found in counting:
-                if found.events is None or self._names_provider(found):
-                    moved[found.transaction.tx_id] = None
-        return moved, providers, unanswered
+            return moved, error
+        return moved, None
 
-    def _names_provider(self, found: TransactionWithEvents) -> bool:
+    def _provider(self, found: TransactionWithEvents) -> str | None:
+        """Return who referred the trade, for contracts whose calls name it."""
         call = found.transaction.contract_call
-        return call is not None and call.contract_id in self._rules.allowlist.attribution
+        if call is None or call.contract_id not in self._rules.allowlist.attribution:
+            return None
+        return provider_of((found.arguments or {}).get(PROVIDER))
 
-    def _with_arguments(self, candidates: Sequence[Candidate]) -> bool:
-        """Return whether to ask for arguments in the same call: not if one keeps failing, as its answer may be long."""
-        naming = self._rules.allowlist.attribution
-        failing = any(candidate.attempts >= ALONE_AFTER for candidate in candidates)
-        return not failing and any(candidate.contract_id in naming for candidate in candidates)
-
-    async def _providers(self, counting: Sequence[TransactionWithEvents]) -> Mapping[str, str | None]:
-        """Return who referred each trade, for contracts whose calls name it."""
-        named: dict[str, str | None] = {}
-        unknown: list[str] = []
-        for found in filter(self._names_provider, counting):
-            txid = found.transaction.tx_id
-            if found.arguments is None:
-                unknown.append(txid)
-            else:
-                named[txid] = found.arguments.get(PROVIDER)
-        if unknown:
-            answer = await self._hiro.call_argument(unknown, PROVIDER, self._context.session)
-            named |= value_or_raise(answer) or {}
-        return {txid: provider_of(argument) for txid, argument in named.items()}
-
-    async def _write(self, findings: _Findings) -> Tally:
+    async def _write(
+        self, swaps: Sequence[NewSwap], refusals: Sequence[Refusal], undecided: Sequence[Candidate]
+    ) -> Tally:
         db, now = self._context.db, self._context.clock.now()
-        queued = [candidate for candidate in findings.undecided if candidate.added_at]
-        recording = swap_store.record(db, findings.swaps, self._rules, now)
+        queued = [candidate for candidate in undecided if candidate.added_at]
+        recording = swap_store.record(db, swaps, self._rules, now)
         statements = [
             *recording,
-            *swap_store.refuse(db, findings.refusals, self._rules, now),
+            *swap_store.refuse(db, refusals, self._rules, now),
             *swap_store.postpone(db, queued, now, retry_ms, attempts=1),
         ]
-        tally = Tally(pending=len(findings.undecided))
-        tally.reasons.update(refusal.code for refusal in findings.refusals)
+        tally = Tally(pending=len(undecided))
+        tally.reasons.update(refusal.code for refusal in refusals)
         if statements:
             results = await db.batch(statements)
             if recording:
                 tally.inserted = len(results[swap_store.INSERT_AT].results)
-                tally.already_known = len(findings.swaps) - tally.inserted
-        for refusal in findings.refusals:
+                tally.already_known = len(swaps) - tally.inserted
+        for refusal in refusals:
             self._context.logger.debug(
                 "swap.refused", txid=refusal.transaction.tx_id, code=str(refusal.code), reason=refusal.reason
             )
@@ -335,21 +302,3 @@ def _wait_ms(candidate: Candidate) -> int:
 def is_final(transaction: Transaction, check: Check) -> bool:
     """Return whether a failed check is worth storing: a fact about a block, not about the mempool."""
     return check.code is not None and MEANINGS[check.code].final and transaction.canonical
-
-
-def _sort(
-    transaction: Transaction,
-    moves: Moves | None,
-    candidate: Candidate,
-    providers: Mapping[str, str | None],
-    findings: _Findings,
-) -> None:
-    """Add a transaction to the findings: a swap, a refusal, or not known yet."""
-    if moves is None:
-        findings.undecided.append(candidate)
-        return
-    swap = swap_of(moves)
-    if isinstance(swap, NoSwap):
-        findings.refusals.append(Refusal(transaction, Code(swap.code), swap.reason, candidate.source, swap.net))
-    else:
-        findings.swaps.append(NewSwap(transaction, swap, candidate.source, providers.get(transaction.tx_id)))

@@ -38,7 +38,6 @@ FEWEST_EVENTS = 1  # 0 means Hiro's default, which is 20
 BALANCE_TXIDS_MAX = 20  # Hiro's maximum
 ANONYMOUS_MINUTE_MAX = 50  # calls a minute that Hiro grants to a client without a key
 NO_QUOTA = Quota()
-MULTIPLE_TXIDS_MAX = 50  # ours: 3.4 kB of URL
 EVENTS_TXIDS_MAX = 20  # ours: a hundred events each are about 1 MB
 AHEAD_MAX_S = 86_400  # a block's time may be hours ahead of ours; a later time is not in seconds
 PAGES_MAX = 50  # for one transaction's events or one batch's balance changes
@@ -78,17 +77,17 @@ class HiroClient:
         self.client = client
 
     async def transactions_with_events(
-        self, txids: Sequence[str], session: CallSession, *, arguments: bool = False
+        self, txids: Sequence[str], session: CallSession
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
-        """Get up to 20 transactions of any senders in one call, each with its first 100 events.
+        """Get up to 20 transactions of any senders in one call, each with its arguments and its first 100 events.
 
-        With `arguments`, also get the arguments of their calls, which makes the answer longer. If the answer is too
-        large, the batch is split in halves; a single transaction is then requested with its first event only.
+        If the answer is too large, the batch is split in halves; a single transaction is then requested with its first
+        event only, and without its arguments.
 
         A transaction whose row cannot be read is missing: nothing is known about it, so ask again later.
         """
         asked = _batch(txids, EVENTS_TXIDS_MAX)
-        return await self._in_halves(asked, 0, session, arguments=arguments)
+        return await self._in_halves(asked, 0, session)
 
     async def all_events(
         self, found: Sequence[TransactionWithEvents], session: CallSession
@@ -132,10 +131,10 @@ class HiroClient:
         return Ok(whole) if whole or refused is None else refused
 
     async def _in_halves(
-        self, asked: Sequence[str], offset: int, session: CallSession, *, arguments: bool = False
+        self, asked: Sequence[str], offset: int, session: CallSession
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
         """Get transactions with a page of their events in one call, or in several if the answer is too large."""
-        answer = await self._with_events(_events_target(asked, offset, arguments), asked, session)
+        answer = await self._with_events(_events_target(asked, offset), asked, session)
         if not (isinstance(answer, Malformed) and answer.too_large):
             return answer
         if len(asked) == 1:
@@ -144,7 +143,7 @@ class HiroClient:
         found: dict[str, TransactionWithEvents | None] = {}
         half = len(asked) // 2
         for part in (asked[:half], asked[half:]):
-            answer = await self._in_halves(part, offset, session, arguments=arguments)
+            answer = await self._in_halves(part, offset, session)
             if not isinstance(answer, Ok):
                 return answer
             found |= answer.value
@@ -154,31 +153,15 @@ class HiroClient:
         self, target: str, asked: Sequence[str], session: CallSession
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
         latest_s = self._latest_s()
-        answer = await self._multiple(
+        answer = await self.client.get(
             target, lambda body: hiro_parse.transactions_with_events_v1(body, asked, latest_s), session
         )
+        if isinstance(answer, NotFound):  # it reports unknown transactions one by one
+            return self.client.contract_broken(target, "tx/multiple itself was not found", session)
         if isinstance(answer, Ok):
             pages = (found.page for found in answer.value.value.values() if found and found.page)
             _report_unread_amounts((event for page in pages for event in page.transfers), target, session)
         return self._readable(answer, target, session)
-
-    async def call_argument(
-        self, txids: Sequence[str], name: str, session: CallSession
-    ) -> Answer[dict[str, str | None]]:
-        """Get one argument of up to 50 contract calls, as Clarity prints it; None if a call has no such argument.
-
-        Only v1 has the names of arguments.
-        """
-        asked = _batch(txids, MULTIPLE_TXIDS_MAX)
-        target = f"/extended/v1/tx/multiple?event_limit={FEWEST_EVENTS}&tx_id={','.join(asked)}"
-        return await self._multiple(target, lambda body: hiro_parse.arguments_v1(body, asked, name), session)
-
-    async def _multiple(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
-        """Call `tx/multiple`. It reports unknown transactions one by one, so a 404 of the endpoint is no answer."""
-        answer = await self.client.get(target, parse, session)
-        if isinstance(answer, NotFound):
-            return self.client.contract_broken(target, "tx/multiple itself was not found", session)
-        return answer
 
     async def principal_transactions(
         self, principal: str, session: CallSession, cursor: str | None = None
@@ -275,10 +258,12 @@ def _report_unread_amounts(events: Iterable[TransferEvent], target: str, session
         session.logger.warning("upstream.amounts_ignored", upstream="hiro", path=target[:300], count=count)
 
 
-def _events_target(asked: Iterable[str], offset: int, arguments: bool = False, *, limit: int = EVENTS_PAGE) -> str:
+def _events_target(asked: Iterable[str], offset: int, *, limit: int = EVENTS_PAGE) -> str:
+    """Arguments come with the first page: others are read for their events alone."""
+    without_arguments = "&exclude_function_args=true" if offset or limit < EVENTS_PAGE else ""
     return (
         f"/extended/v1/tx/multiple?event_limit={limit}{f'&event_offset={offset}' if offset else ''}"
-        f"{'' if arguments else '&exclude_function_args=true'}&tx_id={','.join(asked)}"
+        f"{without_arguments}&tx_id={','.join(asked)}"
     )
 
 

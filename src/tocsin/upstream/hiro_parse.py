@@ -10,7 +10,7 @@ A listed payment of STX is evidence of who funded a wallet, and nothing else dep
 none.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -245,7 +245,7 @@ def transactions_with_events_v1(
     refused: dict[str, str] = {}
     for tx_id in asked:
         try:
-            found[tx_id] = _entry(rows, tx_id, lambda row: with_events_v1(row, latest_s))
+            found[tx_id] = _entry(rows, tx_id, latest_s)
         except MalformedBody as error:
             refused[tx_id] = str(error)
     if refused and not found:
@@ -253,13 +253,7 @@ def transactions_with_events_v1(
     return Parsed(found, refused)
 
 
-def arguments_v1(body: JSON, asked: Collection[str], name: str) -> dict[str, str | None]:
-    """One named argument of each call, as Clarity prints it."""
-    rows = as_record(body, "body")
-    return {tx_id: _entry(rows, tx_id, lambda row: (_arguments(row) or {}).get(name)) for tx_id in asked}
-
-
-def _entry(rows: JsonObject, tx_id: str, parse: Callable[[JsonObject], T]) -> T | None:
+def _entry(rows: JsonObject, tx_id: str, latest_s: int) -> TransactionWithEvents | None:
     """An entry of `tx/multiple`, after checking that its id matches its key; None if it is not found."""
     entry = record(rows, tx_id)
     if not flag(entry, "found"):
@@ -267,7 +261,7 @@ def _entry(rows: JsonObject, tx_id: str, parse: Callable[[JsonObject], T]) -> T 
     row = record(entry, "result")
     if _txid(row) != tx_id:
         raise MalformedBody(f"{tx_id}: holds another transaction")
-    return parse(row)
+    return with_events_v1(row, latest_s)
 
 
 def with_events_v1(row: JsonObject, latest_s: int) -> TransactionWithEvents:

@@ -227,7 +227,6 @@ CREATE TABLE candidates (
   attempts INTEGER NOT NULL DEFAULT 0,
   added_at INTEGER NOT NULL,
   due_at INTEGER NOT NULL,
-  contract_id TEXT, -- where it is known
   rank INTEGER NOT NULL DEFAULT 0, -- who named it: 0 the lists that we read, 1 an agent, 2 a push; lower ones first
   block_height INTEGER -- in which a list showed it; 0: it may be in any; NULL: in none
 );
