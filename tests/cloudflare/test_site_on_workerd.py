@@ -161,11 +161,16 @@ def test_an_operator_pauses_resumes_and_refreshes(site: DeployedSite) -> None:
 
 def test_the_feed_finds_a_swap_and_keeps_nonces(site: DeployedSite) -> None:
     """A look at the network's list, in the real runtime: the swap is in D1, and the list is read to its anchor."""
-    txids = site.simulated("_control/swap", {"wallet": 0, "count": 3})["txids"]
-    site.simulated("_control/mine", {})
-    before = len(site.simulated("_truth")["swaps"])
-    result = site.act("refresh&task=feed").json()["result"]
-    again = site.act("refresh&task=feed").json()["result"]
+    site.act("pause&for=1h")  # otherwise a scheduled run may find it first
+    try:
+        site.finished_runs()
+        txids = site.simulated("_control/swap", {"wallet": 0, "count": 3})["txids"]
+        site.simulated("_control/mine", {})
+        before = len(site.simulated("_truth")["swaps"])
+        result = site.act("refresh&task=feed").json()["result"]
+        again = site.act("refresh&task=feed").json()["result"]
+    finally:
+        site.act("resume")
     [stored] = site.workerd.sql((SWAPS, []))
     [nonces] = site.workerd.sql(("SELECT wallet, missing FROM nonces", []))
     assert (result["run"]["outcome"], result["way"], result["blocksBehind"]) == ("ok", "network", 0)
