@@ -25,7 +25,6 @@ from tocsin.swaps.submit import (
     RECHECK,
     SUBMIT,
     VERIFY_QUEUED,
-    GatheredLookup,
     SubmissionLane,
     competition_jobs,
     submit,
@@ -305,24 +304,6 @@ async def test_remembered_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         await world.submit("192.0.2.1")
 
     assert len(world.lane._not_found) == 10
-
-
-async def test_a_reset_leaves_nobody_waiting(tmp_path: Path) -> None:
-    """Those who wait get an error that says so, and the next one is served as if nothing had happened."""
-    async with open_world(tmp_path, latency_s=5.0) as world:
-        lookups = GatheredLookup()
-        paid: list[float] = []
-        first = asyncio.create_task(lookups.find(world.request(), unknown(1), paid.append))
-        await asyncio.sleep(0.5)
-        second = asyncio.create_task(lookups.find(world.request(), unknown(2), paid.append))
-        await asyncio.sleep(0.1)
-        for task in lookups._asking.values():
-            task.cancel()
-        results = await asyncio.gather(first, second, return_exceptions=True)
-        third = await lookups.find(world.request(), unknown(3), paid.append)
-
-        assert [type(result) for result in results] == [ObjectReset, ObjectReset]
-        assert (third.found, third.readable, paid) == (None, True, [0.0, 0.0, 1.0])
 
 
 async def test_many_at_once_cannot_all_pass_before_the_first_is_counted() -> None:

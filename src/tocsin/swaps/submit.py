@@ -24,10 +24,11 @@ share; the next sweep verifies the queue.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from holdfast.errors import ObjectReset, StoreError, UsageError
 from holdfast.types import JSON, Row
@@ -58,21 +59,16 @@ NOT_FOUND_MAX = 10_000  # remembered at once
 HOOK = ("chainhook",)  # as a client of the request lane
 
 Queued: TypeAlias = Literal["new", "again", "full"]
-T = TypeVar("T")
 
 QUEUE_FULL = "the queue of submitted trades is full; once mined, this trade is found without a submission"
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """Hiro's answer about one transaction, and this job's part of the calls.
+class NoFact(Exception):
+    """Nothing is known about a transaction: why, and when to ask again (unix ms)."""
 
-    Not `readable`: Hiro sent a row that cannot be understood.
-    """
-
-    found: TransactionWithEvents | None
-    readable: bool
-    cost: float
+    def __init__(self, code: Code, reason: str, retry_at: int | None = None) -> None:
+        super().__init__(reason)
+        self.code, self.reason, self.retry_at = code, reason, retry_at
 
 
 @dataclass(slots=True, eq=False)
@@ -89,73 +85,15 @@ class _Group:
         return self.calls / max(1, self.waiting)
 
 
-class GatheredLookup:
-    """Gathers the lookups of all request jobs of one object."""
-
-    def __init__(self) -> None:
-        self._group: _Group | None = None  # the one that others may join
-        self._asking: dict[_Group, asyncio.Task[Mapping[str, TransactionWithEvents | None]]] = {}
-        self._asked_at_s = -GATHER_S
-
-    async def find(self, context: WorkContext, txid: str, pay: Callable[[float], None]) -> Lookup:
-        """Return Hiro's answer or raise `NoAnswer`. Either way `pay` is called with this job's part of the calls."""
-        group = self._group
-        if group is None or len(group.txids | {txid}) > EVENTS_TXIDS_MAX:
-            group = self._group = _Group()
-            self._asking[group] = asyncio.create_task(self._ask(context, group))
-        group.txids.add(txid)
-        group.waiting += 1
-        task = self._asking[group]
-        try:
-            found = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise ObjectReset("the object was reset before Hiro answered") from None
-            if group is self._group:
-                group.waiting -= 1
-            raise
-        finally:
-            pay(0.0 if task.cancelled() else group.cost)
-        return Lookup(found.get(txid), txid in found, group.cost)
-
-    async def _ask(self, context: WorkContext, group: _Group) -> Mapping[str, TransactionWithEvents | None]:
-        """Wait until a second after the last call, then ask for everything that has arrived since."""
-        session = request_session(context.logger)
-        try:
-            wait_s = self._asked_at_s + GATHER_S - context.clock.monotonic()
-            if 0 < wait_s <= GATHER_S:
-                await context.clock.sleep(wait_s)
-            self._close(group)
-            self._asked_at_s = context.clock.monotonic()
-            if not group.waiting:
-                return {}
-            hiro = context.upstream("hiro", HiroClient)
-            return value_or_raise(await hiro.transactions_with_events(sorted(group.txids), session)) or {}
-        finally:
-            group.calls = session.calls
-            self._close(group)
-            del self._asking[group]
-
-    def _close(self, group: _Group) -> None:
-        if self._group is group:
-            self._group = None
-
-
-class NoFact(Exception):
-    """Nothing is known about a transaction: why, and when to ask again (unix ms)."""
-
-    def __init__(self, code: Code, reason: str, retry_at: int | None = None) -> None:
-        super().__init__(reason)
-        self.code, self.reason, self.retry_at = code, reason, retry_at
-
-
 class SubmissionLane:
     """Handles all submissions of one object. A client is given by its networks; an operator has none and no share."""
 
     def __init__(self) -> None:
         self._shares = ClientShares()
-        self._lookups = GatheredLookup()
         self._not_found: OrderedDict[str, float] = OrderedDict()  # until when
+        self._group: _Group | None = None  # the one that others may join
+        self._asking: dict[_Group, asyncio.Task[Mapping[str, TransactionWithEvents | None]]] = {}
+        self._asked_at_s = -GATHER_S
 
     def check(self, context: WorkContext, client: Sequence[str]) -> None:
         """Refuse a client that has used up its share. Raises `ShareUsed`."""
@@ -180,16 +118,63 @@ class SubmissionLane:
         if remembered_s <= 0:
             self.check(context, client)
             self.charge(context, client, 1)  # until the real cost is known: many may ask at once
-            lookup = await self._lookups.find(context, txid, lambda cost: self.charge(context, client, cost - 1))
-            if not lookup.readable:
+            group = self._join(context, txid)
+            try:
+                answer = await self._answer_of(group)
+            finally:
+                self.charge(context, client, group.cost - 1)
+            if txid not in answer:
                 raise NoFact(Code.TX_FETCH_FAILED, "Hiro's answer about it cannot be read")
-            if lookup.found is not None:
-                return lookup.found, lookup.cost
+            found = answer[txid]
+            if found is not None:
+                return found, group.cost
             remembered_s = NOT_FOUND_S
             self._not_found[txid] = context.clock.monotonic() + NOT_FOUND_S
             while len(self._not_found) > NOT_FOUND_MAX:
                 self._not_found.popitem(last=False)
         raise NoFact(Code.TX_NOT_FOUND, "Hiro does not know it", context.clock.now() + ceil(remembered_s) * 1000)
+
+    def _join(self, context: WorkContext, txid: str) -> _Group:
+        group = self._group
+        if group is None or len(group.txids | {txid}) > EVENTS_TXIDS_MAX:
+            group = self._group = _Group()
+            self._asking[group] = asyncio.create_task(self._ask(context, group))
+        group.txids.add(txid)
+        group.waiting += 1
+        return group
+
+    async def _answer_of(self, group: _Group) -> Mapping[str, TransactionWithEvents | None]:
+        task = self._asking[group]
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ObjectReset("the object was reset before Hiro answered") from None
+            if group is self._group:
+                group.waiting -= 1
+            raise
+
+    async def _ask(self, context: WorkContext, group: _Group) -> Mapping[str, TransactionWithEvents | None]:
+        """Wait until a second after the last call, then ask for everything that has arrived since."""
+        session = request_session(context.logger)
+        try:
+            wait_s = self._asked_at_s + GATHER_S - context.clock.monotonic()
+            if 0 < wait_s <= GATHER_S:
+                await context.clock.sleep(wait_s)
+            self._close(group)
+            self._asked_at_s = context.clock.monotonic()
+            if not group.waiting:
+                return {}
+            hiro = context.upstream("hiro", HiroClient)
+            return value_or_raise(await hiro.transactions_with_events(sorted(group.txids), session)) or {}
+        finally:
+            group.calls = session.calls
+            self._close(group)
+            del self._asking[group]
+
+    def _close(self, group: _Group) -> None:
+        if self._group is group:
+            self._group = None
 
 
 async def submit(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
@@ -211,45 +196,33 @@ async def _answered(
     context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane, *, again: bool
 ) -> SubmitAnswer:
     client = () if again else client_of(argument)
-
-    async def work(txid: str) -> SubmitAnswer:
+    try:
+        txid = txid_of(argument)
         try:
-            known = None if again else await _known(context, txid, rules)
-            return known or await _verify(context, txid, rules, lane, client, again=again)
+            with _only_facts(context):
+                known = None if again else await _known(context, txid, rules)
+                return known or await _verify(context, txid, rules, lane, client, again=again)
         except StoreError as error:
             context.logger.exception("trade.submit_failed", txid=txid, reason=str(error))
             return refused(Code.DB_UNAVAILABLE, "the database refused")
-
-    def unknown(code: Code, reason: str, retry_at: int | None) -> SubmitAnswer:
-        answer = refused(code, reason, retry_at=retry_at)
-        if code is not Code.TOO_MANY_REQUESTS or retry_at is None:
+    except NoFact as error:
+        answer = refused(error.code, error.reason, retry_at=error.retry_at)
+        if error.code is not Code.TOO_MANY_REQUESTS or error.retry_at is None:
             return answer
-        wait_s = ceil((retry_at - context.clock.now()) / 1000)
+        wait_s = ceil((error.retry_at - context.clock.now()) / 1000)
         return replace(answer, sentence=f"{answer.sentence} To submit again, wait {wait_s} s.")
 
-    return await _answer(context, argument, work, unknown)
 
-
-async def _answer(
-    context: WorkContext,
-    argument: JSON,
-    work: Callable[[str], Awaitable[T]],
-    unknown: Callable[[Code, str, int | None], T],
-) -> T:
-    """Return the answer about the requested transaction. `unknown` makes it when nothing is known: why, until when."""
+@contextmanager
+def _only_facts(context: WorkContext) -> Iterator[None]:
+    """Raise `NoFact` when a call has no answer or the client has used its share."""
     try:
-        txid = canonical_txid(txid_text(argument))
-    except UsageError as error:
-        return unknown(Code.MALFORMED_TXID, str(error), None)
-    try:
-        return await work(txid)
-    except NoFact as error:
-        return unknown(error.code, error.reason, error.retry_at)
+        yield
     except NoAnswer as error:
         until = error.answer.until if isinstance(error.answer, Limited) else None
-        return unknown(Code.TX_FETCH_FAILED, f"Hiro: {error.answer.kind}", until)
+        raise NoFact(Code.TX_FETCH_FAILED, f"Hiro: {error.answer.kind}", until) from None
     except ShareUsed as error:
-        return unknown(Code.TOO_MANY_REQUESTS, str(error), context.clock.now() + error.wait_s * 1000)
+        raise NoFact(Code.TOO_MANY_REQUESTS, str(error), context.clock.now() + error.wait_s * 1000) from None
 
 
 def recorded(row: Row, *, new: bool) -> SubmitAnswer:
@@ -341,12 +314,15 @@ def _obstacle(transaction: Transaction, tier: Tier, rules: Rules) -> str | None:
     return next((check.detail for check in failed if check.name != "status"), None)
 
 
-def txid_text(argument: JSON) -> str:
-    """Return the requested transaction; raises `UsageError` if none is named."""
+def txid_of(argument: JSON) -> str:
+    """Return the requested transaction; raises `NoFact` if none is named."""
     txid = argument.get("txid") if isinstance(argument, dict) else None
     if not isinstance(txid, str):
-        raise UsageError("The body must be an object with the field txid, a text.")
-    return txid
+        raise NoFact(Code.MALFORMED_TXID, "The body must be an object with the field txid, a text.")
+    try:
+        return canonical_txid(txid)
+    except UsageError as error:
+        raise NoFact(Code.MALFORMED_TXID, str(error)) from None
 
 
 def client_of(argument: JSON) -> tuple[str, ...]:
@@ -358,26 +334,30 @@ def client_of(argument: JSON) -> tuple[str, ...]:
 async def verdict(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> VerdictAnswer:
     """Return the verdict on `{"txid": …, "client": […]}`; a call to the chain counts against the client."""
     client = client_of(argument)
-
-    async def work(txid: str) -> VerdictAnswer:
+    try:
+        txid = txid_of(argument)
         known = await known_verdict(context.db, txid, rules)
         if known is not None:
             return VerdictAnswer(known)
-        found, _ = await lane.find(context, txid, client)
-        tier = await tier_of(context.db, found.transaction.sender)
-        moves = await moves_if_needed(context.upstream("hiro", HiroClient), context.session, found, tier, rules)
-        lane.charge(context, client, context.session.calls)
-        return VerdictAnswer(explain(found.transaction, moves, tier, rules))
-
-    def unknown(code: Code, reason: str, retry_at: int | None) -> VerdictAnswer:
-        return VerdictAnswer(None, str(code), reason, retry_at)
-
-    return await _answer(context, argument, work, unknown)
+        with _only_facts(context):
+            found, _ = await lane.find(context, txid, client)
+            tier = await tier_of(context.db, found.transaction.sender)
+            moves = await moves_if_needed(context.upstream("hiro", HiroClient), context.session, found, tier, rules)
+    except NoFact as error:
+        return VerdictAnswer(None, str(error.code), error.reason, error.retry_at)
+    lane.charge(context, client, context.session.calls)
+    return VerdictAnswer(explain(found.transaction, moves, tier, rules))
 
 
 def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
     """Return the jobs by name; `verify_queued` verifies the queue without waiting for the next sweep."""
     lane = SubmissionLane()
+
+    def job(answer: Callable[[WorkContext, Rules, JSON, SubmissionLane], Awaitable[Shape]]) -> RequestJob:
+        async def answered(context: WorkContext, argument: JSON) -> JSON:
+            return (await answer(context, rules, argument, lane)).to_json()
+
+        return answered
 
     async def receive(context: WorkContext, argument: JSON) -> JSON:
         return (await chainhook.receive(context, rules, argument)).to_json()
@@ -385,22 +365,8 @@ def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
     async def verify_queued(context: WorkContext, _argument: JSON) -> JSON:
         return await _verify_queued(context, rules, lane)
 
-    return {
-        SUBMIT: _job(submit, rules, lane),
-        RECHECK: _job(recheck, rules, lane),
-        RECEIVE: receive,
-        VERIFY_QUEUED: verify_queued,
-        VERDICT: _job(verdict, rules, lane),
-    }
-
-
-def _job(
-    answer: Callable[[WorkContext, Rules, JSON, SubmissionLane], Awaitable[Shape]], rules: Rules, lane: SubmissionLane
-) -> RequestJob:
-    async def job(context: WorkContext, argument: JSON) -> JSON:
-        return (await answer(context, rules, argument, lane)).to_json()
-
-    return job
+    jobs = {SUBMIT: job(submit), RECHECK: job(recheck), VERDICT: job(verdict)}
+    return {**jobs, RECEIVE: receive, VERIFY_QUEUED: verify_queued}
 
 
 async def _verify_queued(context: WorkContext, rules: Rules, lane: SubmissionLane) -> JSON:
