@@ -10,8 +10,10 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from sys import intern
 from types import UnionType
 from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -59,37 +61,44 @@ encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", "
 
 
 @dataclass(frozen=True, slots=True)
+class Header(SnakeShape):
+    """The first line. `counts` has the number of lines of each kind."""
+
+    format: str
+    rules: RoundRules
+    allowlist_version: str
+    complete_until_block: int | None
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of line, and the key that its lines are sorted by. No two lines of a kind have the same key."""
 
-    name: str
     shape: type[Any]
     key: Callable[[Any], Any]
     check: Callable[[Any], None] | None = None
 
 
-SWAP = Kind("swap", RoundSwap, CHAIN_ORDER)
-# A file without such lines does not count them: it is the same as before this kind existed.
-EXCESS = Kind("excess", SwapWorth, lambda worth: worth.txid, check_worth)
-KINDS = (
-    Kind("agent", RoundAgent, lambda agent: agent.stx_address),
-    Kind("price", RoundPrice, lambda price: price.token_id, check_price),
-    SWAP,
-    EXCESS,
-    Kind("refusal", RoundRefusal, lambda refusal: (refusal.burn_block_time, refusal.txid)),
-    Kind(
-        "decision",
+KINDS = {
+    "agent": Kind(RoundAgent, attrgetter("stx_address")),
+    "price": Kind(RoundPrice, attrgetter("token_id"), check_price),
+    "swap": Kind(RoundSwap, CHAIN_ORDER),
+    "excess": Kind(SwapWorth, attrgetter("txid"), check_worth),
+    "refusal": Kind(RoundRefusal, attrgetter("burn_block_time", "txid")),
+    "decision": Kind(
         FlagDecision,
         lambda made: (
             *(made.erc8004_agent_id, made.decided_at, made.kind or "", made.decision),
             *(made.reason, made.decided_by),
         ),
     ),
-    Kind("result", AgentResult, lambda result: result.rank),
-    Kind("reward", RoundReward, lambda reward: CATEGORIES.index(reward.category)),
-    Kind("flag", AgentFlag, lambda flag: (flag.erc8004_agent_id, flag.kind, flag.reason, flag.txids)),
-)
-_SHAPES: tuple[Any, ...] = (RoundRules, *(kind.shape for kind in KINDS if kind is not SWAP))
+    "result": Kind(AgentResult, attrgetter("rank")),
+    "reward": Kind(RoundReward, lambda reward: CATEGORIES.index(reward.category)),
+    "flag": Kind(AgentFlag, attrgetter("erc8004_agent_id", "kind", "reason", "txids")),
+}
+_PLACES = {name: place for place, name in enumerate(KINDS)}
+_SHAPES: tuple[Any, ...] = (Header, RoundRules, *(kind.shape for kind in KINDS.values() if kind.shape is not RoundSwap))
 _TYPES = {
     shape: {name: hint for name, hint in get_type_hints(shape).items() if name in shape.__dataclass_fields__}
     for shape in _SHAPES
@@ -158,25 +167,24 @@ def _lines_before_digest(inputs: RoundInputs, outcome: RoundOutcome, *, in_order
         "agent": inputs.agents,
         "price": inputs.prices,
         "swap": inputs.swaps,
-        EXCESS.name: inputs.excesses,
+        "excess": inputs.excesses,
         "refusal": inputs.refusals,
         "decision": inputs.decisions,
         "result": outcome.results,
         "reward": outcome.rewards,
         "flag": outcome.flags,
     }
-    header = {
-        "format": FORMAT,
-        "rules": inputs.rules.to_json(),
-        "allowlist_version": inputs.allowlist_version,
-        "complete_until_block": inputs.complete_until_block,
-        "counts": {name: len(values) for name, values in listed.items() if values or name != EXCESS.name},
-    }
-    yield encode(["header", header])
-    for kind in KINDS:
-        values = listed[kind.name]
-        for value in values if kind is SWAP and in_order else sorted(values, key=kind.key):
-            yield _swap_line(value) if kind is SWAP else encode([kind.name, value.to_json()])
+    of_all = (inputs.rules, inputs.allowlist_version, inputs.complete_until_block)
+    yield encode(["header", Header(FORMAT, *of_all, _counts(listed)).to_json()])
+    for name, kind in KINDS.items():
+        values = listed[name]
+        for value in values if name == "swap" and in_order else sorted(values, key=kind.key):
+            yield _swap_line(value) if name == "swap" else encode([name, value.to_json()])
+
+
+def _counts(listed: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+    """Return the number of lines by kind. A file without excesses is the same as before that kind existed."""
+    return {name: len(values) for name, values in listed.items() if values or name != "excess"}
 
 
 def _swap_line(swap: RoundSwap) -> str:
@@ -213,140 +221,106 @@ def read_round_file(lines: Iterable[str]) -> RoundFile:
     return reader.finished()
 
 
-@dataclass(slots=True)
 class _Reader:
     """Reads one line after the other."""
 
-    number: int = 0
-    place: int = -1  # of the kind that is read, in KINDS; -1 is before the header
-    header: dict[str, Any] = field(default_factory=dict)
-    found: dict[str, list[Any]] = field(default_factory=lambda: {kind.name: [] for kind in KINDS})
-    last_key: Any = None
-    digest: str = ""
-    hashed: Any = field(default_factory=hashlib.sha256)
-    txids: set[str] = field(default_factory=set)
-    names: dict[str, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._number = 0
+        self._header: Header | None = None
+        self._found: dict[str, list[Any]] = {name: [] for name in KINDS}
+        self._last: tuple[Any, ...] = (-1,)  # the place of the last line
+        self._txids: set[str] = set()
+        self._hashed = hashlib.sha256()
+        self._digest = ""
 
     def take(self, line: str) -> None:
-        self.number += 1
-        if self.digest:
+        self._number += 1
+        if self._digest:
             raise self._wrong("the digest is the last line, and this one comes after it")
+        if line.startswith('["header",') != (self._number == 1):
+            raise self._wrong("the first line is the header, and no other line is")
+        stated = DIGEST_LINE.fullmatch(line)
+        if stated is not None:
+            self._end(stated[1])
+            return
         swap = _SWAP_LINE.fullmatch(line)
         if swap is not None:
-            self._take_swap(swap)
+            self._put("swap", self._swap(*swap.groups()))
         else:
             self._take_other(line)
-        if not self.digest:
-            self.hashed.update(f"{line}\n".encode())
-
-    def finished(self) -> RoundFile:
-        if not self.digest:
-            raise RoundFileError(self.number + 1, "the digest is missing: the file was cut off")
-        found, header = self.found, self.header
-        return RoundFile(
-            RoundInputs(
-                header["rules"],
-                header["allowlist_version"],
-                header["complete_until_block"],
-                *(found[name] for name in ("agent", "price", "swap", "refusal", "decision", EXCESS.name)),
-            ),
-            RoundOutcome(found["result"], found["reward"], found["flag"]),
-            self.digest,
-        )
-
-    def _take_swap(self, match: re.Match[str]) -> None:
-        txid, sender, contract, function, token_in, given, token_out, got, at, height, index, source = match.groups()
-        if txid in self.txids:
-            raise self._wrong("this transaction appears twice")
-        self.txids.add(txid)
-        names = self.names  # a million swaps share few names: each is kept once
-        swap = (
-            *(txid, names.setdefault(sender, sender), names.setdefault(contract, contract)),
-            *(names.setdefault(function, function), names.setdefault(token_in, token_in), given),
-            *(names.setdefault(token_out, token_out), got, int(at), int(height), int(index)),
-            names.setdefault(source, source),
-        )
-        self._take_value(SWAP, RoundSwap._make(swap))
+        self._hashed.update(f"{line}\n".encode())
 
     def _take_other(self, line: str) -> None:
-        kind, *values = self._parsed(line)
-        if kind == "header":
-            self._take_header(values[0])
-        elif not self.header:
-            raise self._wrong(f"the first line is the header, not {_shown(kind)}")
-        elif kind == "digest":
-            self._take_digest(line)
-        elif kind == "swap":
+        name, value = self._parsed(line)
+        if name == "header":
+            self._header = self._read_header(value)
+        elif name == "swap":
             raise self._wrong("a swap is not as docs/round-file.md describes it")
+        elif name in KINDS:
+            self._put(name, self._shape(KINDS[name].shape, value))
         else:
-            known = next((known for known in KINDS if known.name == kind), None)
-            if known is None:
-                raise self._wrong(f"there is no kind {_shown(kind)}")
-            self._take_value(known, self._shape(known.shape, values[0]))
+            raise self._wrong(f"there is no kind {_shown(name)}")
 
-    def _parsed(self, line: str) -> list[Any]:
+    def finished(self) -> RoundFile:
+        if self._header is None or not self._digest:
+            raise RoundFileError(self._number + 1, "the digest is missing: the file was cut off")
+        found, header = self._found, self._header
+        inputs = (found[name] for name in ("agent", "price", "swap", "refusal", "decision", "excess"))
+        return RoundFile(
+            RoundInputs(header.rules, header.allowlist_version, header.complete_until_block, *inputs),
+            RoundOutcome(found["result"], found["reward"], found["flag"]),
+            self._digest,
+        )
+
+    def _parsed(self, line: str) -> tuple[str, object]:
         try:
-            value = json.loads(line)
-            canonical = encode(value)
+            parsed = json.loads(line)
+            canonical = encode(parsed)
             canonical.encode()
         except (ValueError, RecursionError):  # including invalid Unicode
             raise self._wrong("the line is not JSON") from None
-        if not isinstance(value, list) or not value or not isinstance(value[0], str):
-            raise self._wrong("a line is an array that begins with its kind")
-        if value[0] not in {"swap", "digest"} and len(value) != 2:
-            raise self._wrong(f"a line of the kind {_shown(value[0])} has two elements")
-        if canonical != line:
-            raise self._wrong("the bytes are not those of canonical JSON (RFC 8785)")
-        return value
+        match parsed:
+            case ["swap", *_]:
+                return "swap", None
+            case [str(name), value]:
+                if canonical != line:
+                    raise self._wrong("the bytes are not those of canonical JSON (RFC 8785)")
+                return name, value
+        raise self._wrong("a line is an array of its kind and its value")
 
-    def _take_header(self, value: object) -> None:
-        if self.header:
-            raise self._wrong("there is only one header")
+    def _read_header(self, value: object) -> Header:
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise self._wrong(f"the format is not {FORMAT}: another version of Tocsin may read it")
-        expected = {"format", "rules", "allowlist_version", "complete_until_block", "counts"}
-        if value.keys() != expected or not isinstance(value["counts"], dict):
-            raise self._wrong(f"the header has the fields {', '.join(sorted(expected))}")
-        counted = {EXCESS.name: 0, **value["counts"]}
-        if counted.keys() != self.found.keys() or not _fits(counted, dict[str, int]):
-            raise self._wrong(f"counts has a number for each of {', '.join(self.found)}")
-        if value["counts"].get(EXCESS.name) == 0:
-            raise self._wrong(f"counts has no {EXCESS.name} if there is none")
-        if not _fits(value["allowlist_version"], str) or not _fits(value["complete_until_block"], int | None):
-            raise self._wrong("allowlist_version is text, complete_until_block a number or null")
-        rules = self._shape(RoundRules, value["rules"])
-        self._checked(check_rules, rules)
-        self.header = {**value, "rules": rules, "counts": counted}
+        header = self._shape(Header, {**value, "rules": self._shape(RoundRules, value.get("rules"))})
+        self._checked(check_rules, header.rules)
+        return header
 
-    def _take_value(self, kind: Kind, value: object) -> None:
-        place = KINDS.index(kind) if self.place < 0 or KINDS[self.place] is not kind else self.place
-        if place < self.place or not self.header:
-            after = KINDS[self.place].name if self.header else ""
-            raise self._wrong(
-                f"{_shown(kind.name)} comes before {_shown(after)}" if after else "the first line is the header"
-            )
+    def _swap(self, txid: str, *others: str) -> RoundSwap:
+        if txid in self._txids:
+            raise self._wrong("this transaction appears twice")
+        self._txids.add(txid)
+        sender, contract, function, token_in, given, token_out, received, at, height, index, source = others
+        names = (intern(name) for name in (sender, contract, function))  # a million swaps share few names
+        sides = (intern(token_in), given, intern(token_out), received)
+        return RoundSwap._make((txid, *names, *sides, int(at), int(height), int(index), intern(source)))
+
+    def _put(self, name: str, value: object) -> None:
+        kind = KINDS[name]
         if kind.check is not None:
             self._checked(kind.check, value)
-        key = kind.key(value)
-        if place == self.place and not self.last_key < key:
-            raise self._wrong(
-                f"this {kind.name} appears twice" if self.last_key == key else f"this {kind.name} is out of order"
-            )
-        self.place, self.last_key = place, key
-        self.found[kind.name].append(value)
+        place = (_PLACES[name], kind.key(value))
+        if not self._last < place:
+            raise self._wrong(f"this {name} appears twice" if self._last == place else f"this {name} is out of order")
+        self._last = place
+        self._found[name].append(value)
 
-    def _take_digest(self, line: str) -> None:
-        stated = DIGEST_LINE.fullmatch(line)
-        if stated is None:
-            raise self._wrong("the digest is SHA-256 as 64 hex digits")
-        for name, count in self.header["counts"].items():
-            if count != len(self.found[name]):
-                raise self._wrong(
-                    f"the header counts {count} lines of the kind {_shown(name)}, the file has {len(self.found[name])}"
-                )
-        if stated[1] != self.hashed.hexdigest():
-            raise self._wrong(f"the bytes of the file do not have this digest, but {self.hashed.hexdigest()}")
-        self.digest = stated[1]
+    def _end(self, digest: str) -> None:
+        counts = _counts(self._found)
+        if self._header is not None and self._header.counts != counts:
+            raise self._wrong(f"the header counts other lines than the file has: {counts}")
+        if digest != self._hashed.hexdigest():
+            raise self._wrong(f"the bytes of the file do not have this digest, but {self._hashed.hexdigest()}")
+        self._digest = digest
 
     def _shape(self, shape: type[T], value: object) -> T:
         hints = _TYPES[shape]
@@ -364,7 +338,7 @@ class _Reader:
             raise self._wrong(str(error)) from None
 
     def _wrong(self, what: str) -> RoundFileError:
-        return RoundFileError(self.number, what)
+        return RoundFileError(self._number, what)
 
 
 def _fits(value: object, hint: object) -> bool:
