@@ -6,12 +6,14 @@ tokens, which everybody trades: a source that omits them must not empty the boar
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from tocsin.settings import Settings
 from tocsin.shape import Shape
 
 PriceSource: TypeAlias = Literal["tenero", "peg"]
+Usd: TypeAlias = float | Decimal
 PricePeriod: TypeAlias = Literal["24h", "7d", "30d"]
 _CONSTRAINTS = {"price_usd": {"exclusiveMinimum": 0}, "decimals": {"minimum": 0, "maximum": 38}}
 
@@ -92,16 +94,16 @@ class PriceHistory(Shape):
 class PoolFloors:
     """What a token's pools must hold, and trade in a day, for its price to count. 0: no floor."""
 
-    liquidity_usd: float
-    day_volume_usd: float
+    liquidity_usd: Usd
+    day_volume_usd: Usd
     core_tokens: Collection[str] = CORE_TOKENS
 
-    def is_thin(self, token_id: str, liquidity_usd: float | None, volume_usd: float | None) -> bool:
+    def is_thin(self, token_id: str, liquidity_usd: Usd | None, volume_usd: Usd | None) -> bool:
         if not self.holds_enough(token_id, liquidity_usd):
             return True
         return volume_usd is not None and volume_usd < self.day_volume_usd
 
-    def holds_enough(self, token_id: str, liquidity_usd: float | None) -> bool:
+    def holds_enough(self, token_id: str, liquidity_usd: Usd | None) -> bool:
         if liquidity_usd is None:
             return self.liquidity_usd <= 0 or token_id in self.core_tokens
         return liquidity_usd >= self.liquidity_usd

@@ -8,24 +8,19 @@ Each swap is read once, in chain order; then the agents are processed one after 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from heapq import nlargest
 from itertools import accumulate, chain, islice
 from operator import itemgetter
 from typing import TypeAlias
 
 from holdfast.errors import UsageError
+from tocsin.prices.price import PoolFloors
+from tocsin.rounds import thresholds
 from tocsin.rounds.round import RoundAgent, RoundInputs, RoundPrice, RoundRules, RoundSwap
-from tocsin.rounds.thresholds import (
-    CHURN_GAIN,
-    CHURN_SHARE,
-    CHURN_TRADES_MIN,
-    CHURN_WINDOW_S,
-    EVIDENCE_MAX,
-    RING_TRADES_MAX,
-)
 from tocsin.stacks import DECIMALS_MAX
 from tocsin.swaps.values import excess_of
 from tocsin.text import read_decimal
@@ -36,8 +31,6 @@ TRADES_PER_STEP = 1_000
 Trade: TypeAlias = tuple[str, str, int, str, int, int]
 # The unmatched part of a trade: its time, what was paid, what it brought, its transaction.
 Lot: TypeAlias = tuple[int, int, int, str]
-# The books that a trade is entered in: its tokens given and received, both directions of its pair, and the pair.
-_Books: TypeAlias = tuple[Callable[[int], None], Callable[[int], None], list[Lot], list[Lot], "PairTrades"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +43,21 @@ class TokenValue:
 
 
 def token_values(prices: Iterable[RoundPrice], rules: RoundRules) -> dict[str, TokenValue]:
-    """Return the values by token. Raises `UsageError` for an impossible price and for a token with two prices."""
+    """Return the values by token. Raises `UsageError` for an impossible price and for a token with two prices.
+
+    Pegs and prices set by an operator are never thin.
+    """
+    floors = PoolFloors(
+        read_decimal(rules.min_liquidity_usd), read_decimal(rules.min_day_volume_usd), rules.core_tokens
+    )
     values: dict[str, TokenValue] = {}
     for price in prices:
         check_price(price)
         if price.token_id in values:
             raise UsageError(f"{price.token_id} has two prices. Give one.")
-        values[price.token_id] = TokenValue(read_decimal(price.price_usd), price.decimals, is_thin(price, rules))
+        pools = (None if usd is None else read_decimal(usd) for usd in (price.liquidity_usd, price.volume_usd))
+        thin = price.source == "tenero" and floors.is_thin(price.token_id, *pools)
+        values[price.token_id] = TokenValue(read_decimal(price.price_usd), price.decimals, thin)
     return values
 
 
@@ -68,19 +69,6 @@ def integer_units(values: Mapping[str, TokenValue]) -> tuple[dict[str, int], int
     exact = {token: Fraction(value.price) / 10**value.decimals for token, value in values.items() if not value.thin}
     dollar = math.lcm(*(value.denominator for value in exact.values()))
     return {token: int(value * dollar) for token, value in exact.items()}, dollar
-
-
-def is_thin(price: RoundPrice, rules: RoundRules) -> bool:
-    """Return whether the pools are too small for this price. Pegs and prices set by an operator are never thin."""
-    if price.source != "tenero":
-        return False
-    liquidity_floor, volume_floor = (read_decimal(rules.min_liquidity_usd), read_decimal(rules.min_day_volume_usd))
-    if price.liquidity_usd is None:
-        if liquidity_floor > 0 and price.token_id not in rules.core_tokens:
-            return True
-    elif read_decimal(price.liquidity_usd) < liquidity_floor:
-        return True
-    return price.volume_usd is not None and read_decimal(price.volume_usd) < volume_floor
 
 
 def check_price(price: RoundPrice) -> None:
@@ -128,13 +116,17 @@ class PairTrades:
     def total_gain(self) -> int:
         return self.gain * self.unit + self.gain_back * self.unit_back
 
-    def give_back(self, trade: Lot, mine: list[Lot], earlier: list[Lot], *, is_first: bool) -> None:
-        """Match a trade with the `earlier` ones of the other direction, the newest first.
+    def enter(self, trade: Lot, *, is_first: bool) -> None:
+        """Match a trade with earlier ones of the other direction, the newest first.
 
         `is_first`: it gave the first token.
         """
+        mine, earlier = (self.there, self.back) if is_first else (self.back, self.there)
         at, given, received, txid = trade
-        left, oldest, txids = given, at - CHURN_WINDOW_S, self.txids
+        left, oldest, txids = given, at - thresholds.CHURN_WINDOW_S, self.txids
+        if not earlier or earlier[-1][0] < oldest:
+            mine.append(trade)
+            return
         costs = gain = 0
         while left and earlier:
             brought_at, paid, brought, brought_by = earlier[-1]
@@ -176,9 +168,9 @@ class ThereAndBack:
     def is_churn(self, volume: int) -> bool:
         """Return whether it is half of the volume, often repeated, and earned nearly nothing."""
         return (
-            self.trades >= CHURN_TRADES_MIN
-            and self.volume * CHURN_SHARE >= volume
-            and self.gain * CHURN_GAIN < self.volume
+            self.trades >= thresholds.CHURN_TRADES_MIN
+            and self.volume * thresholds.CHURN_SHARE >= volume
+            and self.gain * thresholds.CHURN_GAIN < self.volume
         )
 
 
@@ -189,7 +181,7 @@ def there_and_back(pairs: Mapping[tuple[str, str], PairTrades]) -> ThereAndBack:
         sum(pair.volume for pair in in_order),
         sum(pair.total_gain for pair in in_order),
         sum(len(pair.txids) for pair in in_order),
-        list(islice(chain.from_iterable(pair.txids for pair in in_order), EVIDENCE_MAX)),
+        list(islice(chain.from_iterable(pair.txids for pair in in_order), thresholds.EVIDENCE_MAX)),
     )
 
 
@@ -207,47 +199,26 @@ class TradingAccount:
     uncounted: set[str] = field(default_factory=set)  # tokens of swaps that do not count because of them
     excesses: list[tuple[str, str]] = field(default_factory=list)  # transactions, and why they do not count
     pairs: dict[tuple[str, str], PairTrades] = field(default_factory=dict)
-    large: list[tuple[int, Trade]] = field(default_factory=list)  # with their values; see `largest`
 
     def book(self, units: Mapping[str, int]) -> Iterator[None]:
         """Compute everything else from the trades, in small steps."""
-        directions: dict[tuple[str, str], _Books] = {}
-        floors = dict.fromkeys(units, 0)  # a trade that gives no more than this is not among the largest
-        for number, trade in enumerate(self.trades, 1):
-            txid, token_in, given, token_out, received, at = trade
-            books = directions.get((token_in, token_out))
-            if books is None:
-                books = directions[token_in, token_out] = self._books(token_in, token_out, units)
-            give, receive, mine, earlier, pair = books
-            give(given)
-            receive(-received)
-            if given > floors[token_in]:
-                self.large.append((given * units[token_in], trade))
-                if len(self.large) >= 2 * RING_TRADES_MAX:
-                    least, _ = self.largest()[-1]
-                    floors.update((token, least // unit) for token, unit in units.items())
-            if earlier and earlier[-1][0] >= at - CHURN_WINDOW_S:
-                pair.give_back((at, given, received, txid), mine, earlier, is_first=mine is pair.there)
-            else:
-                mine.append((at, given, received, txid))
+        for number, (txid, token_in, given, token_out, received, at) in enumerate(self.trades, 1):
+            self.flows[token_in].append(given)
+            self.flows[token_out].append(-received)
+            if token_in != token_out:  # a token cannot be given back for itself
+                is_first = token_in < token_out
+                tokens = (token_in, token_out) if is_first else (token_out, token_in)
+                pair = self.pairs.get(tokens)
+                if pair is None:
+                    pair = self.pairs[tokens] = PairTrades(units[tokens[0]], units[tokens[1]])
+                pair.enter((at, given, received, txid), is_first=is_first)
             if not number % TRADES_PER_STEP:
                 yield
 
-    def _books(self, token_in: str, token_out: str, units: Mapping[str, int]) -> _Books:
-        first, second = min(token_in, token_out), max(token_in, token_out)
-        pair = self.pairs.get((first, second))
-        if pair is None:
-            pair = self.pairs[first, second] = PairTrades(units[first], units[second])
-        directions = (pair.there, pair.back) if token_in == first else (pair.back, pair.there)
-        if token_in == token_out:
-            directions = ([], [])  # a token cannot be given back for itself
-        return self.flows[token_in].append, self.flows[token_out].append, *directions, pair
-
-    def largest(self) -> list[tuple[int, Trade]]:
+    def largest(self, units: Mapping[str, int]) -> list[tuple[int, Trade]]:
         """Return the largest trades that count, with their values; among equal ones the first."""
-        self.large.sort(key=itemgetter(0), reverse=True)
-        del self.large[RING_TRADES_MAX:]
-        return self.large
+        valued = ((trade[2] * units[trade[1]], trade) for trade in self.trades)
+        return nlargest(thresholds.RING_TRADES_MAX, valued, key=itemgetter(0))
 
 
 class TradingAccounts:

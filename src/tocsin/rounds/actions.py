@@ -43,7 +43,6 @@ ROUND = "round"  # the name of the job
 AHEAD = 1  # rounds that are listed before they start
 MADE_MAX = 20  # rounds added in one run
 DAY_S, YEAR_S = 86_400, 366 * 86_400
-GRACE_S = 3_600
 SATS_MAX = 21 * 10**14
 FLAG_KINDS = tuple(kind for kind in get_args(FlagKind) if kind != "operator")
 
@@ -51,32 +50,9 @@ _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _PREFIX = re.compile(r"[a-z][a-z0-9]{0,19}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind of action: its fields next to round and reason, and the status that its round must have.
-
-    Other fields are refused: the caller probably meant another action.
-    """
-
-    takes: frozenset[str] = frozenset()
-    statuses: tuple[str, ...] = ()
-    needs_reason: bool = False
-
-
 _STEP = frozenset(("token_ids", "decimals_map"))  # as the site sends them; only a snapshot needs them
 _RULED = frozenset(("grace_s", "min_volume_usd", "min_priced_trade_count", "rewards"))
-_KINDS: Mapping[str, _Kind] = {
-    "add": _Kind(_RULED | {"starts_at", "ends_at"}),
-    "rule": _Kind(_RULED | {"first_starts_at", "period_s", "prefix", "first_number", "end"}),
-    "close": _Kind(_STEP, ("open",)),
-    "snapshot": _Kind(_STEP | {"force"}, ("closed",)),
-    "finalize": _Kind(_STEP, ("finalizing",)),
-    "void": _Kind(frozenset(), ("open", "closed", "finalizing", "finalized"), needs_reason=True),
-    "reopen": _Kind(frozenset(), ("finalized",), needs_reason=True),
-    "price": _Kind(frozenset(("token_id", "price_usd", "decimals")), ("open", "closed"), needs_reason=True),
-    "flag": _Kind(frozenset(("agent_id", "kind", "decision")), ("open", "closed"), needs_reason=True),
-    "pay": _Kind(frozenset(("category", "status", "payout_txid")), ("finalized", "partially_paid")),
-}
+_RULE = _RULED | {"first_starts_at", "period_s", "prefix", "first_number"}
 
 
 def round_jobs(rules: Rules, *, feed_runs: bool) -> Mapping[str, RequestJob]:
@@ -119,7 +95,7 @@ class RoundActions:
             detail = await self._rule(action)
         else:
             round_id = checked_round_id(action)
-            detail = await (self._add(action) if action.action == "add" else self._act_on(round_id, action))
+            detail = await (self._add(action, round_id) if action.action == "add" else self._act_on(round_id, action))
             found = await store.find_round(self._db, round_id)
         outcome = None if self._outcome is None else self._outcome.to_json()
         return RoundAnswer(
@@ -137,21 +113,11 @@ class RoundActions:
             raise _wrong_status(found, *kind.statuses)
         if kind.needs_reason or action.force:
             need_reason(action)
-        by_name: Mapping[str, Callable[[RoundAction, RoundRow], Awaitable[str]]] = {
-            "close": self._close,
-            "snapshot": self._snapshot,
-            "finalize": self._finalize,
-            "void": self._void,
-            "reopen": self._reopen,
-            "price": self._price,
-            "flag": self._flag,
-            "pay": self._pay,
-        }
-        return await by_name[action.action](action, found)
+        return await kind.act(self, action, found)
 
     # The steps, by hand
 
-    async def _close(self, _action: RoundAction, round_: RoundRow) -> str:
+    async def close(self, _action: RoundAction, round_: RoundRow) -> str:
         if self._work.clock.now() < round_.grace_ends_at * 1000:
             at = iso_time(round_.grace_ends_at * 1000)
             raise refused(409, "grace_period_active", f"{round_.round_id} can be closed from {at} on.")
@@ -159,7 +125,7 @@ class RoundActions:
             await self._changed(await close_round(self._work, round_), round_, "open")
         return "closed"
 
-    async def _snapshot(self, action: RoundAction, round_: RoundRow) -> str:
+    async def snapshot(self, action: RoundAction, round_: RoundRow) -> str:
         if action.decimals_map:
             await self._check_decimals(action.decimals_map, round_)
         if self._dry:
@@ -179,7 +145,7 @@ class RoundActions:
             if decimals.get(price.token_id, price.decimals) != price.decimals:
                 raise _wrong_decimals(price.token_id, decimals[price.token_id], price.decimals)
 
-    async def _finalize(self, _action: RoundAction, round_: RoundRow) -> str:
+    async def finalize(self, _action: RoundAction, round_: RoundRow) -> str:
         if self._dry:
             self._outcome = await with_pauses(scoring(await captured_inputs(self._db, round_)))
         else:
@@ -194,10 +160,14 @@ class RoundActions:
 
     # What operators decide
 
-    async def _add(self, action: RoundAction) -> str:
-        rules = new_rules(action, self._work.rules.floors)
-        if await store.find_round(self._db, rules.round_id) is not None:
-            raise refused(409, "round_exists", f"The round {rules.round_id} already exists.")
+    async def _add(self, action: RoundAction, round_id: str) -> str:
+        starts_at, ends_at = _time(action.starts_at, "startsAt"), _time(action.ends_at, "endsAt")
+        if not starts_at < ends_at <= starts_at + YEAR_S:
+            raise UsageError("endsAt must be later than startsAt, by at most a year.")
+        rule = _checked_rule(replace(action, first_starts_at=starts_at, period_s=ends_at - starts_at))
+        rules = round_under(rule, round_id, starts_at, self._work.rules.floors)
+        if await store.find_round(self._db, round_id) is not None:
+            raise refused(409, "round_exists", f"The round {round_id} already exists.")
         if not self._dry:
             await store.add(self._db, rules, self._work.clock.now()).run()
         return "added"
@@ -211,7 +181,7 @@ class RoundActions:
             return "the rule has ended"
         return f"{rule.prefix}-… every {short_duration(rule.period_s * 1000)}"
 
-    async def _void(self, action: RoundAction, round_: RoundRow) -> str:
+    async def void(self, action: RoundAction, round_: RoundRow) -> str:
         if not self._dry:
             rewards = self._db.prepare(SQL["void_rewards"]).bind(round_.round_id)
             void = self._db.prepare(SQL["void_round"]).bind(action.reason, round_.round_id)
@@ -219,15 +189,15 @@ class RoundActions:
             await self._changed(made[0].meta.changes, round_, "open")
         return "void"
 
-    async def _reopen(self, action: RoundAction, round_: RoundRow) -> str:
+    async def reopen(self, action: RoundAction, round_: RoundRow) -> str:
         """Have the result computed again as a new version. Refused if a prize was paid."""
         if not self._dry:
             await self._write(SQL["reopen"], (action.reason, round_.round_id, round_.version), round_, "finalized")
         return f"version {round_.version + 1} is next"
 
-    async def _price(self, action: RoundAction, round_: RoundRow) -> str:
+    async def price(self, action: RoundAction, round_: RoundRow) -> str:
         token = checked_token(action.token_id or "")
-        price, decimals = checked_usd(action.price_usd, None), await self._decimals(action, token, round_)
+        price, decimals = checked_usd(action.price_usd), await self._decimals(action, token, round_)
         check_price(RoundPrice(token, price, decimals, "manual_admin", 0))
         if not self._dry:
             values = (round_.round_id, token, price, decimals, action.reason, self._by, self._at())
@@ -246,7 +216,7 @@ class RoundActions:
             )
         return decimals
 
-    async def _flag(self, action: RoundAction, round_: RoundRow) -> str:
+    async def flag(self, action: RoundAction, round_: RoundRow) -> str:
         kind = action.kind or ""
         if action.agent_id is None or action.decision not in {"clear", "exclude"}:
             raise UsageError("Give agentId, and as decision clear or exclude.")
@@ -257,7 +227,7 @@ class RoundActions:
             await self._write(SQL["set_decision"], (round_.round_id, *decided), round_, "closed")
         return f"{action.decision} #{action.agent_id} {kind}".strip()
 
-    async def _pay(self, action: RoundAction, round_: RoundRow) -> str:
+    async def pay(self, action: RoundAction, round_: RoundRow) -> str:
         status, db, prize = action.status or "paid", self._db, (round_.round_id, action.category)
         if action.category not in CATEGORIES or status not in {"paid", "failed", "void"}:
             raise UsageError(f"category is one of {', '.join(CATEGORIES)}; status is paid, failed or void.")
@@ -298,34 +268,48 @@ def _wrong_status(round_: RoundRow, *wanted: str) -> RequestRefused:
     return refused(409, "wrong_status", sentence)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of action: what it does, the status that its round must have, and its fields next to round and reason.
+
+    Other fields are refused: the caller probably meant another action.
+    """
+
+    act: Callable[[RoundActions, RoundAction, RoundRow], Awaitable[str]]
+    statuses: tuple[str, ...]
+    takes: frozenset[str] = frozenset()
+    needs_reason: bool = False
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "close": _Kind(RoundActions.close, ("open",), _STEP),
+    "snapshot": _Kind(RoundActions.snapshot, ("closed",), _STEP | {"force"}),
+    "finalize": _Kind(RoundActions.finalize, ("finalizing",), _STEP),
+    "void": _Kind(RoundActions.void, ("open", "closed", "finalizing", "finalized"), needs_reason=True),
+    "reopen": _Kind(RoundActions.reopen, ("finalized",), needs_reason=True),
+    "price": _Kind(
+        RoundActions.price, ("open", "closed"), frozenset(("token_id", "price_usd", "decimals")), needs_reason=True
+    ),
+    "flag": _Kind(
+        RoundActions.flag, ("open", "closed"), frozenset(("agent_id", "kind", "decision")), needs_reason=True
+    ),
+    "pay": _Kind(RoundActions.pay, ("finalized", "partially_paid"), frozenset(("category", "status", "payout_txid"))),
+}
+
+
 # The fields of an action
 
 
-def new_rules(action: RoundAction, floors: PoolFloors) -> RoundRules:
-    """Return the rules of a new round."""
-    round_id = checked_round_id(action)
-    starts_at, ends_at = _time(action.starts_at, "startsAt"), _time(action.ends_at, "endsAt")
-    grace_s = GRACE_S if action.grace_s is None else action.grace_s
-    if not starts_at < ends_at <= starts_at + YEAR_S:
-        raise UsageError("endsAt must be later than startsAt, by at most a year.")
-    _check_grace(grace_s)
-    defaults = RoundRules("", 0, 0, 0)
-    rules = RoundRules(
-        round_id=round_id,
-        starts_at=starts_at,
-        ends_at=ends_at,
-        grace_ends_at=ends_at + grace_s,
-        min_volume_usd=checked_usd(action.min_volume_usd, defaults.min_volume_usd),
-        min_priced_trade_count=_count(action.min_priced_trade_count, defaults.min_priced_trade_count),
-        rewards=_rewards(action.rewards),
-    )
-    return _with_floors(rules, floors)
-
-
 def check_fields(action: RoundAction) -> None:
-    takes = _KINDS[action.action].takes | {"action", "reason"} | ({"round_id"} if action.action != "rule" else set())
+    match action.action:
+        case "add":
+            takes = _RULED | {"round_id", "starts_at", "ends_at"}
+        case "rule":
+            takes = _RULE | {"end"}
+        case on_round:
+            takes = _KINDS[on_round].takes | {"round_id"}
     for each in fields(action):
-        if each.name not in takes and getattr(action, each.name) != each.default:
+        if each.name not in takes | {"action", "reason"} and getattr(action, each.name) != each.default:
             raise UsageError(f"{action.action} takes no {camel_case(each.name)}.")
 
 
@@ -347,19 +331,11 @@ def checked_token(token: str) -> str:
     return token
 
 
-def checked_usd(text: str | None, default: str | None) -> str:
+def checked_usd(text: str | None) -> str:
     """Return a decimal number that is not negative."""
-    value = default if text is None else text
-    if value is None or read_decimal(value) < 0:
+    if text is None or read_decimal(text) < 0:
         raise UsageError("An amount in USD is a decimal number such as 0.85, as text.")
-    return value
-
-
-def _count(count: int | None, default: int) -> int:
-    number = default if count is None else count
-    if not 0 <= number <= 1_000_000:
-        raise UsageError("minPricedTradeCount is 0 to 1,000,000.")
-    return number
+    return text
 
 
 def _time(at: int | None, name: str) -> int:
@@ -368,41 +344,34 @@ def _time(at: int | None, name: str) -> int:
     return at
 
 
-def _check_grace(grace_s: int) -> None:
-    if not 0 <= grace_s <= 7 * DAY_S:
-        raise UsageError("graceS is 0 to 604800 seconds.")
-
-
-def _rewards(rewards: dict[str, int] | None) -> dict[str, int]:
-    for category, sats in (rewards or {}).items():
-        if category not in CATEGORIES or not 0 <= sats <= SATS_MAX:
-            raise UsageError(f"rewards are sats by category: {', '.join(CATEGORIES)}.")
-    return dict(rewards or {})
-
-
 def wanted_rule(action: RoundAction) -> RoundRule | None:
     """Return the rule to set; None if the action ends it, which it must state."""
     if action.end:
-        if any(getattr(action, name) is not None for name in _KINDS["rule"].takes - {"end"}):
+        if any(getattr(action, name) is not None for name in _RULE):
             raise UsageError("end takes no other field: it ends the rule.")
         return None
     if action.first_starts_at is None:
         raise UsageError("Give firstStartsAt, a time in unix seconds, to set the rule, or end: true to end it.")
-    rule = RoundRule(
-        first_starts_at=_time(action.first_starts_at, "firstStartsAt"),
-        prefix=action.prefix or "week",
-        first_number=1 if action.first_number is None else action.first_number,
-        period_s=7 * DAY_S if action.period_s is None else action.period_s,
-        grace_s=GRACE_S if action.grace_s is None else action.grace_s,
-        min_volume_usd=checked_usd(action.min_volume_usd, "50"),
-        min_priced_trade_count=_count(action.min_priced_trade_count, 3),
-        rewards=_rewards(action.rewards),
-    )
-    if not _PREFIX.fullmatch(rule.prefix) or not 0 <= rule.first_number < 10**6:
-        raise UsageError("prefix is a lower-case word such as week; firstNumber is 0 to 999999.")
+    _time(action.first_starts_at, "firstStartsAt")
+    rule = _checked_rule(action)
     if not 3_600 <= rule.period_s <= YEAR_S:
         raise UsageError("periodS is an hour to a year, in seconds.")
-    _check_grace(rule.grace_s)
+    return rule
+
+
+def _checked_rule(action: RoundAction) -> RoundRule:
+    """Return the rule with the fields of an action; fields that are not given have their defaults."""
+    rule = RoundRule(**{name: value for name in _RULE if (value := getattr(action, name)) is not None})
+    checked_usd(rule.min_volume_usd)
+    if not 0 <= rule.min_priced_trade_count <= 1_000_000:
+        raise UsageError("minPricedTradeCount is 0 to 1,000,000.")
+    if not 0 <= rule.grace_s <= 7 * DAY_S:
+        raise UsageError("graceS is 0 to 604800 seconds.")
+    for category, sats in rule.rewards.items():
+        if category not in CATEGORIES or not 0 <= sats <= SATS_MAX:
+            raise UsageError(f"rewards are sats by category: {', '.join(CATEGORIES)}.")
+    if not _PREFIX.fullmatch(rule.prefix) or not 0 <= rule.first_number < 10**6:
+        raise UsageError("prefix is a lower-case word such as week; firstNumber is 0 to 999999.")
     return rule
 
 
@@ -412,23 +381,24 @@ def wanted_rule(action: RoundAction) -> RoundRule | None:
 def round_at(rule: RoundRule, number: int, floors: PoolFloors) -> RoundRules:
     """Return the n-th round of a rule (from 0), such as `week-1-2026-05-13`."""
     starts_at = rule.first_starts_at + number * rule.period_s
-    ends_at = starts_at + rule.period_s
     day = datetime.fromtimestamp(starts_at, UTC).strftime("%Y-%m-%d")
-    rules = RoundRules(
-        round_id=f"{rule.prefix}-{rule.first_number + number}-{day}",
+    return round_under(rule, f"{rule.prefix}-{rule.first_number + number}-{day}", starts_at, floors)
+
+
+def round_under(rule: RoundRule, round_id: str, starts_at: int, floors: PoolFloors) -> RoundRules:
+    ends_at = starts_at + rule.period_s
+    liquidity, volume = (decimal_of_float(float(usd)) for usd in (floors.liquidity_usd, floors.day_volume_usd))
+    return RoundRules(
+        round_id=round_id,
         starts_at=starts_at,
         ends_at=ends_at,
         grace_ends_at=ends_at + rule.grace_s,
         min_volume_usd=rule.min_volume_usd,
         min_priced_trade_count=rule.min_priced_trade_count,
+        min_liquidity_usd=decimal_text(liquidity),
+        min_day_volume_usd=decimal_text(volume),
         rewards=dict(rule.rewards),
     )
-    return _with_floors(rules, floors)
-
-
-def _with_floors(rules: RoundRules, floors: PoolFloors) -> RoundRules:
-    liquidity, volume = (decimal_text(decimal_of_float(usd)) for usd in (floors.liquidity_usd, floors.day_volume_usd))
-    return replace(rules, min_liquidity_usd=liquidity, min_day_volume_usd=volume)
 
 
 def rounds_until(
@@ -457,7 +427,5 @@ def _running(rule: RoundRule, at_s: int) -> int:
 
 def next_start_ms(rule: RoundRule, now_s: int) -> int:
     """Return the time of the rule's next boundary."""
-    if now_s < rule.first_starts_at:
-        return rule.first_starts_at * 1000
-    number = (now_s - rule.first_starts_at) // rule.period_s + 1
+    number = max(0, (now_s - rule.first_starts_at) // rule.period_s + 1)
     return (rule.first_starts_at + number * rule.period_s) * 1000

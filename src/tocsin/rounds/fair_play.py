@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypeAlias, get_args
 
+from tocsin.rounds import thresholds
 from tocsin.rounds.accounts import AgentScore, ThereAndBack, Trade, TradingAccounts, there_and_back
 from tocsin.rounds.round import (
     CATEGORIES,
@@ -30,18 +31,6 @@ from tocsin.rounds.round import (
     RoundAgent,
     RoundInputs,
     RoundRules,
-)
-from tocsin.rounds.thresholds import (
-    CHURN_GAIN,
-    DUST_SHARE,
-    DUST_TRADES_MIN,
-    EVIDENCE_MAX,
-    FUNDER_AGENTS_MAX,
-    RING_MATCHES_MIN,
-    RING_SHARE,
-    RING_TOLERANCE,
-    RING_WINDOW_S,
-    TURNOVER_MAX,
 )
 from tocsin.text import read_decimal
 
@@ -73,7 +62,7 @@ class Matches:
             self.mirrored[txid] = value
 
     def txids(self) -> list[str]:
-        return sorted({*self.mirrored, *self.same})[:EVIDENCE_MAX]
+        return sorted({*self.mirrored, *self.same})[: thresholds.EVIDENCE_MAX]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +82,7 @@ def ring_links(accounts: TradingAccounts) -> Generator[None, None, list[RingLink
     pairs: dict[tuple[str, str], int] = {}
     volumes: dict[int, int] = {}
     for agent, account in accounts.by_agent.items():
-        largest = account.largest()
+        largest = account.largest(accounts.units)
         _put(agent, largest, pairs, cells)
         volumes[agent] = sum(value for value, _ in largest)
         yield
@@ -105,7 +94,9 @@ def ring_links(accounts: TradingAccounts) -> Generator[None, None, list[RingLink
             often.update((one[1], other[1]) for one, other in _matches(trades, first))
             yield
     found: dict[tuple[int, int], tuple[Matches, Matches]] = {
-        agents: (Matches(), Matches()) for agents, count in sorted(often.items()) if count >= RING_MATCHES_MIN
+        agents: (Matches(), Matches())
+        for agents, count in sorted(often.items())
+        if count >= thresholds.RING_MATCHES_MIN
     }
     for trades in several if found else ():
         for first in range(0, len(trades), _TRADES_PER_STEP):
@@ -149,7 +140,7 @@ def _matches(trades: list[_Trade], first_at: int) -> Iterator[tuple[_Trade, _Tra
     """Yield pairs of matching trades in a cell, the agent with the lower number first; some pairs appear twice."""
     for at, one in enumerate(trades[first_at : first_at + _TRADES_PER_STEP], first_at + 1):
         time, agent, _, first, second, _, _ = one
-        latest = time + RING_WINDOW_S
+        latest = time + thresholds.RING_WINDOW_S
         least, most = _tolerated(second)
         for other in trades[at : at + COMPARED_MAX]:
             if other[0] > latest:
@@ -162,8 +153,8 @@ def _matches(trades: list[_Trade], first_at: int) -> Iterator[tuple[_Trade, _Tra
 
 def _tolerated(amount: int) -> tuple[int, int]:
     """Return the smallest and largest amount that differ by at most one part in `RING_TOLERANCE` of the larger."""
-    rest = RING_TOLERANCE - 1
-    return -(-amount * rest // RING_TOLERANCE), amount * RING_TOLERANCE // rest
+    rest = thresholds.RING_TOLERANCE - 1
+    return -(-amount * rest // thresholds.RING_TOLERANCE), amount * thresholds.RING_TOLERANCE // rest
 
 
 def _link(agents: tuple[int, int], sides: tuple[Matches, Matches], volumes: Mapping[int, int]) -> RingLink | None:
@@ -172,8 +163,12 @@ def _link(agents: tuple[int, int], sides: tuple[Matches, Matches], volumes: Mapp
     least = volumes[agents[less]]
     mirrored, same = (min(len(side.mirrored) for side in sides), min(len(side.same) for side in sides))
     amounts = min(len(side.amounts) for side in sides)
-    is_mirrored = mirrored >= RING_MATCHES_MIN and sum(sides[less].mirrored.values()) * RING_SHARE >= least
-    if is_mirrored or (amounts >= RING_MATCHES_MIN and sum(sides[less].same.values()) * RING_SHARE >= least):
+    is_mirrored = (
+        mirrored >= thresholds.RING_MATCHES_MIN and sum(sides[less].mirrored.values()) * thresholds.RING_SHARE >= least
+    )
+    if is_mirrored or (
+        amounts >= thresholds.RING_MATCHES_MIN and sum(sides[less].same.values()) * thresholds.RING_SHARE >= least
+    ):
         txids = tuple(sides[0].txids() + sides[1].txids())
         return RingLink(*agents, is_mirrored, mirrored if is_mirrored else same, txids)
     return None
@@ -198,7 +193,7 @@ def shared_funders(agents: Iterable[RoundAgent]) -> list[SharedSource]:
         if agent.stx_address in funded:
             funded[agent.stx_address].add(agent.erc8004_agent_id)
     return [
-        SharedSource(funder, tuple(sorted(members)), is_service=len(members) > FUNDER_AGENTS_MAX)
+        SharedSource(funder, tuple(sorted(members)), is_service=len(members) > thresholds.FUNDER_AGENTS_MAX)
         for funder, members in sorted(funded.items())
         if len(members) > 1
     ]
@@ -364,7 +359,7 @@ def _churn(score: AgentScore, accounts: TradingAccounts, rules: RoundRules) -> l
         excludes = _churn_excludes(churned, score, volume, accounts.dollar, rules)
         return [AgentFlag(score.agent_id, "churn", reason, churned.txids, excludes)]
     turned = score.volume / score.capital if score.capital else Fraction()
-    if turned > TURNOVER_MAX and score.pnl * CHURN_GAIN < score.volume:
+    if turned > thresholds.TURNOVER_MAX and score.pnl * thresholds.CHURN_GAIN < score.volume:
         reason = f"its capital was turned over {int(turned):,} times, which earned nearly nothing"
         return [AgentFlag(score.agent_id, "churn", reason, churned.txids, ["volume"])]
     return []
@@ -382,7 +377,7 @@ def _churn_excludes(
 
 def _dust(score: AgentScore, rules: RoundRules) -> list[AgentFlag]:
     """Return the flag for dust. It excludes nothing: the rules do not count dust towards the floors."""
-    if score.dust < DUST_TRADES_MIN or score.dust * DUST_SHARE < score.trades:
+    if score.dust < thresholds.DUST_TRADES_MIN or score.dust * thresholds.DUST_SHARE < score.trades:
         return []
     reason = f"{score.dust:,} of {score.trades:,} trades gave less than {rules.dust_usd} USD"
     return [AgentFlag(score.agent_id, "dust", reason, [], [])]
@@ -394,7 +389,7 @@ def _excess(score: AgentScore, accounts: TradingAccounts) -> list[AgentFlag]:
     if not excesses:
         return []
     reason = f"{len(excesses):,} of {score.trades:,} trades were worth more than a pool can pay; {excesses[0][1]}"
-    txids = [txid for txid, _ in excesses[:EVIDENCE_MAX]]
+    txids = [txid for txid, _ in excesses[: thresholds.EVIDENCE_MAX]]
     return [AgentFlag(score.agent_id, "excess", reason, txids, [])]
 
 
