@@ -36,7 +36,7 @@ from support.round_world import (
 )
 from support.watched_database import Killed, Moment, WatchedDatabase, counting
 from tocsin.rounds.capture import capture
-from tocsin.rounds.steps import finalize
+from tocsin.rounds.steps import finalize_round
 from tocsin.rounds.store import the_round
 from tocsin.scheduler.task import TaskResult
 
@@ -108,7 +108,7 @@ async def test_a_round_that_was_made_void_meanwhile_stays_void(tmp_path: Path) -
                 )
                 assert not captured
             else:
-                assert await finalize(world.db, before, 1) is None
+                assert await finalize_round(world.work, before) is None
             everything = await world.everything()
 
         assert everything["competition_rounds"][0]["status"] == "void"

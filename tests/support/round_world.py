@@ -16,6 +16,7 @@ from support.local_store import open_competition
 from tocsin.prices.store import PricePoint, append
 from tocsin.rounds.actions import ROUND, round_jobs
 from tocsin.rounds.round import RoundAnswer
+from tocsin.rounds.steps import RoundWork
 from tocsin.rounds.task import rounds_task
 from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
 from tocsin.settings import Settings
@@ -117,6 +118,10 @@ class RoundWorld:
 
     def _bindings(self) -> ContextBindings:
         return ContextBindings(self.clock, {}, self.wrapped or self.db)
+
+    @property
+    def work(self) -> RoundWork:
+        return RoundWork(self.db, self.clock, self.log, RULES, feed_runs=False)
 
     async def run(self, at_s: float | None = None) -> TaskResult:
         if at_s is not None:

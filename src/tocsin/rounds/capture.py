@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from holdfast.types import Database, Row
@@ -33,15 +34,7 @@ from tocsin.swaps.values import SwapWorth
 from tocsin.text import decimal_of_float, decimal_text, read_decimal
 
 SQL = read_queries(__file__)
-DROP_CAPTURED = (
-    SQL["drop_prices"],
-    SQL["drop_agents"],
-    SQL["drop_refusals"],
-    SQL["drop_excesses"],
-    SQL["drop_swaps"],
-    SQL["drop_changes"],
-    SQL["drop_discrepancies"],
-)
+CAPTURED = ("price_snapshots", "agents", "refusals", "excesses", "swaps", "changes", "discrepancies")  # tables
 Pages: TypeAlias = AsyncIterator[list[Row]]
 
 INSTANTS = 13
@@ -132,13 +125,15 @@ async def capture(
     funders = await _funders(db)
     statements = [
         db.prepare(SQL["begin_capture"]).bind(*mine, *recorded, *window, json.dumps(sorted(tokens))),
-        *(db.prepare(sql).bind(*mine) for sql in DROP_CAPTURED),
+        *(
+            db.prepare(f"DELETE FROM competition_round_{table} WHERE round_id = ?1 AND {SQL['is_captured']}").bind(
+                *mine
+            )
+            for table in CAPTURED  # by an earlier capture
+        ),
         db.prepare(SQL["capture_prices"]).bind(*mine, compact([price.to_json() for price in prices])),
         db.prepare(SQL["capture_agents"]).bind(*mine, compact(funders)),
-        *(
-            db.prepare(sql).bind(*mine, *window)
-            for sql in (SQL["capture_refusals"], SQL["capture_excesses"], SQL["capture_swaps"])
-        ),
+        *(db.prepare(SQL[f"capture_{rows}"]).bind(*mine, *window) for rows in ("refusals", "excesses", "swaps")),
     ]
     return (await db.batch(statements))[0].meta.changes > 0
 
@@ -148,32 +143,24 @@ async def capture(
 
 async def captured_inputs(db: Database, round_: RoundRow) -> RoundInputs:
     """Return the inputs that were captured."""
-    rules = round_.rules
-    of_round = (rules.round_id,)
-    prices = (await db.prepare(SQL["prices"]).bind(rules.round_id).all()).results
+    of_round = (round_.round_id,)
+    prices = (await db.prepare(SQL["prices"]).bind(*of_round).all()).results
     agents = await _rows(_pages(db, SQL["captured_agents"], of_round, ("stx_address",)))
-    return await _inputs(
+    inputs = await _inputs(
         db,
-        rules,
+        round_.rules,
         [RoundAgent.from_json(row) for row in agents],
         [read_price(row) for row in prices],
         swaps=_pages(db, SQL["captured_swaps"], of_round),
         refusals=_pages(db, SQL["captured_refusals"], of_round),
         excesses=_pages(db, SQL["captured_excesses"], of_round),
-        allowlist_version=round_.allowlist_version or "",
-        complete_until_block=round_.complete_until_block,
     )
+    version, block = round_.allowlist_version or "", round_.complete_until_block
+    return replace(inputs, allowlist_version=version, complete_until_block=block)
 
 
-async def live_inputs(
-    db: Database,
-    rules: RoundRules,
-    prices: Sequence[RoundPrice],
-    *,
-    allowlist_version: str,
-    complete_until_block: int | None,
-) -> RoundInputs:
-    """Return the inputs that would be captured now: for a preview that writes nothing."""
+async def live_inputs(db: Database, rules: RoundRules, prices: Sequence[RoundPrice]) -> RoundInputs:
+    """Return the inputs that would be captured now, but not how complete they are: for a preview."""
     window, funders = (rules.starts_at, rules.ends_at), await _funders(db)
     agents = await _rows(_pages(db, SQL["live_agents"], (), ("stx_address",)))
     return await _inputs(
@@ -184,8 +171,6 @@ async def live_inputs(
         swaps=_pages(db, SQL["live_swaps"], (rules.ends_at,), ("burn_block_time", "txid"), (rules.starts_at, "")),
         refusals=_pages(db, SQL["live_refusals"], window),
         excesses=_pages(db, SQL["live_excesses"], window),
-        allowlist_version=allowlist_version,
-        complete_until_block=complete_until_block,
     )
 
 
@@ -198,19 +183,16 @@ async def _inputs(
     swaps: Pages,
     refusals: Pages,
     excesses: Pages,
-    allowlist_version: str,
-    complete_until_block: int | None,
 ) -> RoundInputs:
-    rejected = [RoundRefusal(**row) for row in await _rows(refusals)]
     decisions = (await db.prepare(SQL["decisions"]).bind(rules.round_id).all()).results
     return RoundInputs(
         rules=rules,
-        allowlist_version=allowlist_version,
-        complete_until_block=complete_until_block,
+        allowlist_version="",
+        complete_until_block=None,
         agents=agents,
         prices=list(prices),
         swaps=await swaps_in_order(swaps),
-        refusals=sorted(rejected, key=lambda refusal: (refusal.burn_block_time, refusal.txid)),
+        refusals=[RoundRefusal(**row) for row in await _rows(refusals)],
         decisions=[FlagDecision.from_json({**row, "kind": row["kind"] or None}) for row in decisions],
         excesses=[SwapWorth(**row) for row in await _rows(excesses)],
     )

@@ -329,34 +329,6 @@ WHERE round_id = ?1 AND status = 'closed' AND version = ?5 AND NOT EXISTS (
 -- A part: only the batch that changed the status writes anything.
 EXISTS (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND status = 'finalizing' AND captured_at = ?2)
 
--- name: drop_prices
--- Drop what an earlier capture stored, like the next six.
-DELETE FROM competition_round_price_snapshots WHERE round_id = ?1 AND {is_captured};
-
--- name: drop_agents
--- Drop the captured agents.
-DELETE FROM competition_round_agents WHERE round_id = ?1 AND {is_captured};
-
--- name: drop_refusals
--- Drop the captured refusals.
-DELETE FROM competition_round_refusals WHERE round_id = ?1 AND {is_captured};
-
--- name: drop_excesses
--- Drop the captured excessive swaps.
-DELETE FROM competition_round_excesses WHERE round_id = ?1 AND {is_captured};
-
--- name: drop_swaps
--- Drop the captured swaps.
-DELETE FROM competition_round_swaps WHERE round_id = ?1 AND {is_captured};
-
--- name: drop_changes
--- Drop the noted changes.
-DELETE FROM competition_round_changes WHERE round_id = ?1 AND {is_captured};
-
--- name: drop_discrepancies
--- Drop the discrepancies.
-DELETE FROM competition_round_discrepancies WHERE round_id = ?1 AND {is_captured};
-
 -- name: capture_prices
 -- Capture the prices of the end.
 INSERT INTO competition_round_price_snapshots (round_id, token_id, price_usd, decimals, source, captured_at,
@@ -411,18 +383,6 @@ WHERE round_id = ?3 AND version = ?4 AND status = 'finalizing';
 -- name: is_finalized
 -- A part: only the batch that changed the status writes anything.
 EXISTS (SELECT 1 FROM competition_rounds WHERE round_id = ?1 AND status = 'finalized' AND finalized_at = ?2)
-
--- name: drop_results
--- Drop the results of the version before, like the next two.
-DELETE FROM competition_round_results WHERE round_id = ?1 AND {is_finalized};
-
--- name: drop_rewards
--- Drop the prizes.
-DELETE FROM competition_rewards WHERE round_id = ?1 AND {is_finalized};
-
--- name: drop_flags
--- Drop the flags.
-DELETE FROM competition_round_flags WHERE round_id = ?1 AND {is_finalized};
 
 -- name: drop_last_parts
 -- Drop parts of the file that a run wrote which did not end.

@@ -123,52 +123,40 @@ async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
     await work.db.prepare(SQL["wait"]).bind(reason, now, round_.round_id).run()
 
 
-async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:
-    """Write the result and return it; None if another run has written it."""
-    outcome = await finalize(work.db, round_, work.clock.now(), work.checkpoint)
-    if outcome is not None:
-        counts = {"agents": len(outcome.results), "flags": len(outcome.flags)}
-        work.logger.info("round.finalized", round=round_.round_id, version=round_.version, **counts)
-    return outcome
-
-
 async def look_ahead(work: RoundWork, round_: RoundRow) -> tuple[RoundInputs, RoundOutcome, str | None]:
     """Return the inputs that would be captured now, their result, and what a capture would wait for. Writes nothing."""
     rules = round_.rules
     record = await load_record(work.db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
     prices = await prices_of_end(work.db, rules, {*await traded_in(work.db, rules), GAUGE})
     with collector_paused():
-        inputs = await live_inputs(
-            work.db,
-            rules,
-            prices,
-            allowlist_version=work.rules.allowlist.version,
-            complete_until_block=record.proven_block,
-        )
+        inputs = await live_inputs(work.db, rules, prices)
         outcome = await with_pauses(scoring(inputs))
     waits = incomplete_because(rules, record) or await _unvalued_because(work, rules)
     return inputs, outcome, waits or unpriced_because(prices)
 
 
-async def finalize(
-    db: Database, round_: RoundRow, now: int, checkpoint: Callable[[], None] = lambda: None
-) -> RoundOutcome | None:
+async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:
     """Write the result and return it; None if another run has written it or the round is void."""
+    db, at = work.db, iso_time(work.clock.now())
     with collector_paused():
         inputs = await captured_inputs(db, round_)
         outcome = await with_pauses(scoring(inputs))
         parts = await parts_with_pauses(inputs, outcome)
         del inputs
-    checkpoint()
+    work.checkpoint()
     # The parts come first, a few at a time. Nobody sees them until the status says that they are complete.
     for first in range(0, len(parts), PARTS_PER_BATCH):
         batch = enumerate(parts[first : first + PARTS_PER_BATCH], first)
         await db.batch(
             [db.prepare(SQL["write_part"]).bind(round_.round_id, round_.version, part, text) for part, text in batch]
         )
-        checkpoint()
-    results = await db.batch(_end(db, round_, outcome, parts, iso_time(now)))
-    return outcome if results[0].meta.changes else None
+        work.checkpoint()
+    results = await db.batch(_end(db, round_, outcome, parts, at))
+    if not results[0].meta.changes:
+        return None
+    counts = {"agents": len(outcome.results), "flags": len(outcome.flags)}
+    work.logger.info("round.finalized", round=round_.round_id, version=round_.version, **counts)
+    return outcome
 
 
 async def parts_with_pauses(inputs: RoundInputs, outcome: RoundOutcome) -> list[str]:
@@ -185,9 +173,9 @@ def _end(db: Database, round_: RoundRow, outcome: RoundOutcome, parts: Sequence[
     """Return the batch that makes the result final."""
     round_id, version = round_.round_id, round_.version
     statements = [db.prepare(SQL["finalize"]).bind(at, stated_digest(parts), round_id, version)]
-    statements += [
-        db.prepare(sql).bind(round_id, at) for sql in (SQL["drop_results"], SQL["drop_rewards"], SQL["drop_flags"])
-    ]
+    for table in ("competition_round_results", "competition_rewards", "competition_round_flags"):
+        last = f"DELETE FROM {table} WHERE round_id = ?1 AND {SQL['is_finalized']}"  # of the version before
+        statements.append(db.prepare(last).bind(round_id, at))
     statements.append(db.prepare(SQL["drop_last_parts"]).bind(round_id, at, version, len(parts)))
     for sql, shapes in (
         (SQL["write_results"], outcome.results),

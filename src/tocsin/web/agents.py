@@ -155,7 +155,7 @@ class AgentRoutes:
             prices = await prices_of_end(
                 db, replace(rules, ends_at=min(now // 1000, rules.ends_at)), await traded_in(db, rules)
             )
-            inputs = await live_inputs(db, rules, prices, allowlist_version="", complete_until_block=None)
+            inputs = await live_inputs(db, rules, prices)
             outcome = await with_pauses(scoring(inputs))
         except UsageError:
             return None
