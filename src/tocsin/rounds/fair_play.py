@@ -13,12 +13,12 @@ P&L or return only if the whole group, added up, would have won it too. So neith
 give a better chance than one agent has.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TypeAlias, get_args
+from typing import NamedTuple, TypeAlias, get_args
 
 from tocsin.rounds import thresholds
 from tocsin.rounds.accounts import AgentScore, ThereAndBack, Trade, TradingAccounts, there_and_back
@@ -40,29 +40,21 @@ COMPARED_MAX = 16  # following trades in a cell: a popular amount must not cost 
 _TRADES_PER_STEP = 500
 _STEP_BITS = 4  # 16 steps between an amount and its double: each is more than the tolerance
 
-# Time, agent, transaction, amounts of the pair's tokens in their order, whether it gave the first of them, value.
-_Trade: TypeAlias = tuple[int, int, str, int, int, bool, int]
+
+class _Trade(NamedTuple):
+    """A trade of a pair of tokens. `first` and `second` are the amounts of its tokens in their order."""
+
+    at: int
+    agent: int
+    txid: str
+    first: int
+    second: int
+    is_forward: bool  # it gave the first token
+    value: int
+
+
 _Cells: TypeAlias = defaultdict[tuple[int, int], list[_Trade]]
-
-
-@dataclass(slots=True)
-class Matches:
-    """The trades of one agent that match those of another, by transaction, with their values."""
-
-    mirrored: dict[str, int] = field(default_factory=dict)
-    same: dict[str, int] = field(default_factory=dict)
-    amounts: set[int] = field(default_factory=set)  # given in the same direction
-
-    def note(self, trade: _Trade, *, is_same: bool) -> None:
-        _, _, txid, first, second, is_forward, value = trade
-        if is_same:
-            self.same[txid] = value
-            self.amounts.add(_step(first if is_forward else second))
-        else:
-            self.mirrored[txid] = value
-
-    def txids(self) -> list[str]:
-        return sorted({*self.mirrored, *self.same})[: thresholds.EVIDENCE_MAX]
+_Match: TypeAlias = tuple[_Trade, _Trade]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +78,15 @@ def ring_links(accounts: TradingAccounts) -> Generator[None, None, list[RingLink
         _put(agent, largest, pairs, cells)
         volumes[agent] = sum(value for value, _ in largest)
         yield
-    several = [trades for trades in cells.values() if len(trades) > 1]
-    often: Counter[tuple[int, int]] = Counter()
-    for trades in several:
+    found: defaultdict[tuple[int, int], set[_Match]] = defaultdict(set)
+    for trades in cells.values():
         trades.sort()
-        for first in range(0, len(trades), _TRADES_PER_STEP):
-            often.update((one[1], other[1]) for one, other in _matches(trades, first))
+        for start in range(0, len(trades), _TRADES_PER_STEP):
+            for one, other in _matches(trades, start):
+                found[one.agent, other.agent].add((one, other))
             yield
-    found: dict[tuple[int, int], tuple[Matches, Matches]] = {
-        agents: (Matches(), Matches())
-        for agents, count in sorted(often.items())
-        if count >= thresholds.RING_MATCHES_MIN
-    }
-    for trades in several if found else ():
-        for first in range(0, len(trades), _TRADES_PER_STEP):
-            _note(_matches(trades, first), found)
-            yield
-    links = (_link(agents, sides, volumes) for agents, sides in found.items())
+    links = (_link(matches, volumes) for _, matches in sorted(found.items()))
     return [link for link in links if link is not None]
-
-
-def _note(matches: Iterable[tuple[_Trade, _Trade]], found: Mapping[tuple[int, int], tuple[Matches, Matches]]) -> None:
-    for one, other in matches:
-        sides = found.get((one[1], other[1]))
-        if sides is not None:
-            sides[0].note(one, is_same=one[5] == other[5])
-            sides[1].note(other, is_same=one[5] == other[5])
 
 
 def _put(agent: int, largest: Iterable[tuple[int, Trade]], pairs: dict[tuple[str, str], int], cells: _Cells) -> None:
@@ -120,11 +95,11 @@ def _put(agent: int, largest: Iterable[tuple[int, Trade]], pairs: dict[tuple[str
         is_forward = token < other
         if is_forward:
             pair = pairs.setdefault((token, other), len(pairs))
-            trade = (at, agent, txid, first, second, True, value)
+            trade = _Trade(at, agent, txid, first, second, True, value)
         else:
             pair = pairs.setdefault((other, token), len(pairs))
-            trade = (at, agent, txid, second, first, False, value)
-        step = _step(trade[3])
+            trade = _Trade(at, agent, txid, second, first, False, value)
+        step = _step(trade.first)
         cells[pair, step & ~1].append(trade)
         cells[pair, (step + 1) | 1].append(trade)
 
@@ -136,19 +111,18 @@ def _step(amount: int) -> int:
     return (shift << _STEP_BITS) + (scaled >> shift) - (1 << _STEP_BITS)
 
 
-def _matches(trades: list[_Trade], first_at: int) -> Iterator[tuple[_Trade, _Trade]]:
-    """Yield pairs of matching trades in a cell, the agent with the lower number first; some pairs appear twice."""
-    for at, one in enumerate(trades[first_at : first_at + _TRADES_PER_STEP], first_at + 1):
-        time, agent, _, first, second, _, _ = one
-        latest = time + thresholds.RING_WINDOW_S
-        least, most = _tolerated(second)
-        for other in trades[at : at + COMPARED_MAX]:
-            if other[0] > latest:
+def _matches(trades: list[_Trade], start: int) -> Iterator[_Match]:
+    """Yield pairs of matching trades in a cell, the agent with the lower number first."""
+    for place, one in enumerate(trades[start : start + _TRADES_PER_STEP], start + 1):
+        latest = one.at + thresholds.RING_WINDOW_S
+        least, most = _tolerated(one.second)
+        for other in trades[place : place + COMPARED_MAX]:
+            if other.at > latest:
                 break
-            if least <= other[4] <= most and other[1] != agent:
-                least_first, most_first = _tolerated(first)
-                if least_first <= other[3] <= most_first:
-                    yield (one, other) if agent < other[1] else (other, one)
+            if least <= other.second <= most and other.agent != one.agent:
+                least_first, most_first = _tolerated(one.first)
+                if least_first <= other.first <= most_first:
+                    yield (one, other) if one.agent < other.agent else (other, one)
 
 
 def _tolerated(amount: int) -> tuple[int, int]:
@@ -157,21 +131,32 @@ def _tolerated(amount: int) -> tuple[int, int]:
     return -(-amount * rest // thresholds.RING_TOLERANCE), amount * thresholds.RING_TOLERANCE // rest
 
 
-def _link(agents: tuple[int, int], sides: tuple[Matches, Matches], volumes: Mapping[int, int]) -> RingLink | None:
+def _link(matches: Collection[_Match], volumes: Mapping[int, int]) -> RingLink | None:
     """Return a link if two agents have many matches that make up much of the volume of the one that traded less."""
-    less = min((0, 1), key=lambda side: (volumes[agents[side]], side))
-    least = volumes[agents[less]]
-    mirrored, same = (min(len(side.mirrored) for side in sides), min(len(side.same) for side in sides))
-    amounts = min(len(side.amounts) for side in sides)
-    is_mirrored = (
-        mirrored >= thresholds.RING_MATCHES_MIN and sum(sides[less].mirrored.values()) * thresholds.RING_SHARE >= least
-    )
-    if is_mirrored or (
-        amounts >= thresholds.RING_MATCHES_MIN and sum(sides[less].same.values()) * thresholds.RING_SHARE >= least
-    ):
-        txids = tuple(sides[0].txids() + sides[1].txids())
-        return RingLink(*agents, is_mirrored, mirrored if is_mirrored else same, txids)
-    return None
+    if len(matches) < thresholds.RING_MATCHES_MIN:
+        return None
+    same = [match for match in matches if match[0].is_forward == match[1].is_forward]
+    mirrored = [match for match in matches if match[0].is_forward != match[1].is_forward]
+    one, other = (trade.agent for trade in next(iter(matches)))
+    less = 0 if volumes[one] <= volumes[other] else 1
+
+    def is_much(of_kind: Iterable[_Match]) -> bool:
+        values = {match[less].txid: match[less].value for match in of_kind}
+        return sum(values.values()) * thresholds.RING_SHARE >= min(volumes[one], volumes[other])
+
+    mirrors = _least(mirrored, lambda trade: trade.txid)
+    amounts = _least(same, lambda trade: _step(trade.first if trade.is_forward else trade.second))
+    is_mirrored = mirrors >= thresholds.RING_MATCHES_MIN and is_much(mirrored)
+    if not is_mirrored and (amounts < thresholds.RING_MATCHES_MIN or not is_much(same)):
+        return None
+    txids = [sorted({match[side].txid for match in matches})[: thresholds.EVIDENCE_MAX] for side in (0, 1)]
+    count = mirrors if is_mirrored else _least(same, lambda trade: trade.txid)
+    return RingLink(one, other, is_mirrored, count, (*txids[0], *txids[1]))
+
+
+def _least(matches: Collection[_Match], key: Callable[[_Trade], Hashable]) -> int:
+    """Return how many different trades each of the two agents has in these matches at least."""
+    return min(len({key(match[side]) for match in matches}) for side in (0, 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,10 +155,6 @@ WHERE w.round_id IN (SELECT value FROM json_each(?)) ORDER BY w.round_id, w.cate
 -- The results of a round, best first.
 SELECT * FROM competition_round_results WHERE round_id = ? ORDER BY rank;
 
--- name: result
--- The result with an address.
-SELECT * FROM competition_round_results WHERE round_id = ? AND stx_address = ?;
-
 -- name: result_of_wallet
 -- The result in which a wallet counts.
 SELECT p.* FROM competition_round_results p, json_each(p.exact_json, '$.wallets') w

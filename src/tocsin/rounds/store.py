@@ -55,7 +55,11 @@ def iso_time(at_ms: int) -> str:
 
 
 async def find_round(db: Database, round_id: str) -> RoundRow | None:
-    row = await db.prepare(SQL["round"]).bind(round_id).first()
+    return await _one(db, "round", round_id)
+
+
+async def _one(db: Database, query: str, *values: str | int) -> RoundRow | None:
+    row = await db.prepare(SQL[query]).bind(*values).first()
     return None if row is None else read_round(row)
 
 
@@ -153,10 +157,6 @@ def read_result(row: Row) -> RoundResultRow:
     return RoundResultRow.from_json({**row, **parsed})
 
 
-def read_reward(row: Row) -> RewardRow:
-    return RewardRow.from_json({**row})
-
-
 def read_price(row: Row) -> RoundPrice:
     return RoundPrice.from_json({**row, "price_usd": row["price_usd_exact"], "at": row["seen_at"]})
 
@@ -185,8 +185,7 @@ async def published_round(db: Database, round_id: str) -> RoundRow:
 
 async def round_in_force(db: Database, now: int) -> RoundRow | None:
     """Return the running round; if there is none, the last one."""
-    row = await db.prepare(SQL["in_force"]).bind(now // 1000).first()
-    return None if row is None else read_round(row)
+    return await _one(db, "in_force", now // 1000)
 
 
 async def round_results(db: Database, round_id: str) -> list[RoundResultRow]:
@@ -206,7 +205,7 @@ async def round_detail(db: Database, round_id: str) -> RoundDetail:
     return RoundDetail(
         round_,
         [read_result(row) for row in rows[0]],
-        [read_reward(row) for row in rows[1]],
+        [RewardRow.from_json({**row}) for row in rows[1]],
         [read_price(row) for row in rows[2]],
         [read_flag(row) for row in rows[3]],
         [Discrepancy.from_json({**row}) for row in rows[4]],
@@ -216,9 +215,7 @@ async def round_detail(db: Database, round_id: str) -> RoundDetail:
 async def placed_agent(db: Database, round_id: str, address: str) -> PlacedAgent:
     """Return the result of an agent, by any of the wallets that count in it."""
     await published_round(db, round_id)
-    row = await db.prepare(SQL["result"]).bind(round_id, address).first()
-    if row is None:
-        row = await db.prepare(SQL["result_of_wallet"]).bind(round_id, address).first()
+    row = await db.prepare(SQL["result_of_wallet"]).bind(round_id, address).first()
     if row is None:
         raise refused(404, "agent_not_placed", f"{address} has no place in {round_id}: it did not trade in it.")
     return PlacedAgent(round_id, read_result(row))
@@ -244,26 +241,26 @@ async def rounds_of_agent(db: Database, agent_id: int, wallets: Sequence[str], l
 
 
 async def current_rounds(db: Database, now_s: int) -> CurrentRounds:
-    running = await db.prepare(SQL["running"]).bind(now_s).first()
-    following = await db.prepare(SQL["next"]).bind(now_s).first()
     over = (await db.prepare(SQL["over"]).bind(now_s).all()).results
-    newest = await db.prepare(SQL["newest"]).bind(1, 0).first()
-    latest = None
-    if newest is not None:
-        found = read_round(newest)
-        winners = (await _winners(db, [found.round_id])).get(found.round_id, [])
-        flags = (await db.prepare(SQL["flags"]).bind(found.round_id).all()).results
-        placed = (await db.prepare(SQL["up_to_the_winner"]).bind(found.round_id).all()).results
-        best = next((each for each in winners if each.category == "overall_pnl"), None)
-        sentence = won_by(found.round_id, best, [Placed(**row) for row in placed], [read_flag(row) for row in flags])
-        latest = LatestRound(found, winners, sentence)
     return CurrentRounds(
         now=now_s,
-        running=None if running is None else read_round(running),
-        next=None if following is None else read_round(following),
+        running=await _one(db, "running", now_s),
+        next=await _one(db, "next", now_s),
         waiting=[read_round(row) for row in over],
-        latest=latest,
+        latest=await _latest(db),
     )
+
+
+async def _latest(db: Database) -> LatestRound | None:
+    found = await _one(db, "newest", 1, 0)
+    if found is None:
+        return None
+    winners = (await _winners(db, [found.round_id])).get(found.round_id, [])
+    flags = (await db.prepare(SQL["flags"]).bind(found.round_id).all()).results
+    placed = (await db.prepare(SQL["up_to_the_winner"]).bind(found.round_id).all()).results
+    best = next((each for each in winners if each.category == "overall_pnl"), None)
+    sentence = won_by(found.round_id, best, [Placed(**row) for row in placed], [read_flag(row) for row in flags])
+    return LatestRound(found, winners, sentence)
 
 
 async def _winners(db: Database, round_ids: list[str]) -> dict[str, list[RoundWinner]]:
@@ -279,7 +276,7 @@ async def all_rounds(db: Database, now_s: int) -> RoundList:
     counts = {row["round_id"]: row["n"] for row in (await db.prepare(SQL["discrepancy_counts"]).all()).results}
     rewards: dict[str, list[RewardRow]] = {}
     for row in (await db.prepare(SQL["all_rewards"]).all()).results:
-        rewards.setdefault(row["round_id"], []).append(read_reward(row))
+        rewards.setdefault(row["round_id"], []).append(RewardRow.from_json({**row}))
     rounds = [read_round(row) for row in (await db.prepare(SQL["listed"]).all()).results]
     listed = [ListedRound(each, counts.get(each.round_id, 0), rewards.get(each.round_id, [])) for each in rounds]
     return RoundList(now_s, listed, await load_rule(db))
