@@ -192,11 +192,10 @@ def test_a_cleared_flag_is_shown_as_cleared() -> None:
 
 def test_a_result_is_shown_with_names_and_cents() -> None:
     """An agent without a visible name is shown by its address."""
-    figures = ("97.123456789", "102.2", "5.2", "0.0536082474227", "80", START_S)
-    exact = AgentResult(1, "SP1", "bc1", 10, 3, 3, 0, 0, *figures, {}, [], [], [])
-    published = (ROUND.round_id, "SP1", 1, "bc1", 10, 3, 3, 0, 97.1, 102.2, 5.2, 0.05, START_S)
-    row = RoundResultRow(*published, ResultDetail({}, []), "t", exact=exact)
-    prize = RewardRow(ROUND.round_id, "volume", 1, "SP1", 10, 25_000, "pending", None, None, None, "t")
+    place = (1, "SP1", "bc1", 10, 3, 3, 0, START_S)
+    exact = AgentResult(*place, 0, "97.123456789", "102.2", "5.2", "0.0536082474227", "80", {}, [], [], [])
+    row = RoundResultRow(*place, ROUND.round_id, 97.1, 102.2, 5.2, 0.05, ResultDetail({}, []), "t", exact=exact)
+    prize = RewardRow("volume", 1, "SP1", 10, 25_000, ROUND.round_id, "pending", None, None, None, "t")
     detail = RoundDetail(ROUND, [row], [prize], [], [], []).to_json()
 
     named = printed(render.detail(detail, START_S, {10: "Ada[bold]"}))

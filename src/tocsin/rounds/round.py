@@ -159,11 +159,8 @@ class AgentFlag(SnakeShape):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentResult(SnakeShape):
-    """The result of one agent. `stx_address` is the wallet that traded last; `wallets` has all that count here.
-
-    `pnl_percent` is a fraction of the volume, as the site published it. `capital_usd` is the capital used.
-    """
+class Placement(SnakeShape):
+    """An agent's rank, and its trades. `stx_address` is the wallet that traded last."""
 
     rank: int
     stx_address: str
@@ -172,13 +169,22 @@ class AgentResult(SnakeShape):
     trade_count: int
     priced_trade_count: int
     unpriced_trade_count: int
+    latest_trade_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult(Placement):
+    """The result of one agent. `stx_address` is the wallet that traded last; `wallets` has all that count here.
+
+    `pnl_percent` is a fraction of the volume, as the site published it. `capital_usd` is the capital used.
+    """
+
     dust_trade_count: int
     volume_usd: Usd
     received_usd: Usd
     pnl_usd: Usd
     pnl_percent: Usd | None
     capital_usd: Usd
-    latest_trade_at: int
     source_counts: dict[str, int]
     unpriced_tokens: list[str]
     thin_tokens: list[str]
@@ -272,40 +278,27 @@ class ResultDetail(SnakeShape):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundResultRow(SnakeShape):
+class RoundResultRow(Placement):
     """The result of an agent in a round. `pnl_percent` is a fraction of the volume; null without volume.
 
     `exact` has the same result with exact sums, and fields that the site does not have.
     """
 
     round_id: str
-    stx_address: str
-    rank: int
-    btc_address: str
-    erc8004_agent_id: int
-    trade_count: int
-    priced_trade_count: int
-    unpriced_trade_count: int
     volume_usd: float
     received_usd: float
     pnl_usd: float
     pnl_percent: float | None
-    latest_trade_at: int
     result_json: ResultDetail
     calculated_at: str
     exact: AgentResult
 
 
 @dataclass(frozen=True, slots=True)
-class RewardRow(SnakeShape):
+class RewardRow(RoundReward):
     """A prize, and whether it was paid."""
 
     round_id: str
-    category: RewardCategory
-    rank: int
-    stx_address: str
-    erc8004_agent_id: int
-    amount_sats: int
     status: RewardStatus
     payout_txid: str | None
     paid_at: str | None

@@ -8,10 +8,11 @@ Emits the events of the steps, `round.added` for a round of the rule, and `round
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 from holdfast.errors import BindingMissing, HoldfastError, StoreError
-from holdfast.types import Database, Row, Statement
+from holdfast.types import JSON, Database, Row, Statement
 from tocsin.errors import RunStopped
 from tocsin.rounds import store
 from tocsin.rounds.actions import latest_start, next_start_ms, rounds_until
@@ -89,7 +90,7 @@ class RoundsRun:
     def __init__(self, context: TaskContext, work: RoundWork) -> None:
         self._context = context
         self._work = work
-        self._counters: FreeForm = {**EMPTY_RESULT}
+        self._counts: Counter[str] = Counter()
         self._stuck: set[str] = set()  # rounds whose step failed
 
     async def run(self) -> TaskResult:
@@ -98,15 +99,15 @@ class RoundsRun:
         if left.rule is not None and await self._follow_rule(left.rule, left.rule_set_at):
             left = await store.load_unfinished(db)
         for number, each in enumerate(left.rounds):
-            self._context.progress(number, len(left.rounds), **self._counters)
+            self._context.progress(number, len(left.rounds), **EMPTY_RESULT | self._counts)
             self._context.checkpoint()
             await self._try_to_advance(each)
         await self._note_discrepancies()
         left, now = await store.load_unfinished(db), clock.now()
-        self._counters["waiting"] = {each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason}
+        waiting: JSON = {each.round_id: each.waiting_reason for each in left.rounds if each.waiting_reason}
         next_start = None if left.rule is None else next_start_ms(left.rule, began // 1000)
         return TaskResult(
-            self._counters,
+            {**EMPTY_RESULT, **self._counts, "waiting": waiting},
             incomplete=_to_be_told(left.rounds, now, self._stuck),
             wake_at=next_look(left.rounds, began, now, next_start),
         )
@@ -123,7 +124,7 @@ class RoundsRun:
         for rules in wanted:
             added = await store.add(db, rules, now).run()
             if added.meta.changes:
-                self._count("added")
+                self._counts["added"] += 1
                 self._work.logger.info("round.added", round=rules.round_id)
         return bool(wanted)
 
@@ -146,21 +147,16 @@ class RoundsRun:
                     self._context.checkpoint()
             if step is None or not await take_step(self._work, round_, step):
                 return
-            self._count({"close": "closed", "capture": "captured", "finalize": "finalized"}[step])
+            self._counts[{"close": "closed", "capture": "captured", "finalize": "finalized"}[step]] += 1
             self._context.checkpoint()
             round_ = await store.the_round(self._work.db, round_.round_id)
 
     async def _note_discrepancies(self) -> None:
         for round_id, found in await find_discrepancies(self._work.db, self._work.clock.now()):
-            self._count("discrepancies")
+            self._counts["discrepancies"] += 1
             self._work.logger.warning(
                 "round.discrepancy", round=round_id, subject=found.subject, kind=found.kind, detail=found.detail
             )
-
-    def _count(self, name: str) -> None:
-        count = self._counters[name]
-        assert isinstance(count, int)
-        self._counters[name] = count + 1
 
 
 def _to_be_told(rounds: list[RoundRow], now: int, stuck: Collection[str]) -> str | None:
