@@ -26,7 +26,8 @@ from holdfast.types import Database
 from stacks_simulator.addresses import address_of
 from stacks_simulator.tokens import TRADED_TOKENS
 from tocsin.board import board
-from tocsin.stacks import ContractCall, MinedAt, TokenPrice, Transaction
+from tocsin.prices.price import Price
+from tocsin.stacks import ContractCall, MinedAt, Transaction
 from tocsin.swaps import COMPETITION_MIGRATIONS
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.rules import AllowList, Rules
@@ -38,7 +39,7 @@ AGENTS = 430
 PAIRS = 36
 RULES = Rules(AllowList({}), start_s=0)
 DIRECTIONS = [(a.id, b.id) for a in TRADED_TOKENS for b in TRADED_TOKENS if a != b][::4][:PAIRS]
-PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED_TOKENS}
+PRICES = {token.id: Price(token.base_price, token.decimals, 0, stale=False, source="tenero") for token in TRADED_TOKENS}
 BATCH = 20  # swaps per transaction, as the sweep writes them
 BULK = 2_000
 ACTIVE_TOKENS = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT 50"

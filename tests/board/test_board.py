@@ -10,13 +10,13 @@ from holdfast.errors import UsageError
 from holdfast.values import encode
 from stacks_simulator.tokens import TRADED_TOKENS
 from stacks_simulator.truth import TrueSwap
-from support.competition import World, chain_of, leaderboard, open_world, register, sweep
+from support.competition import World, chain_of, leaderboard, open_world, price_of, register, sweep
 from support.history_rows import PlainSwap, add_swaps, traders_in
 from tocsin.board.board import DIRECTIONS, PAGE_MAX, SORTS, BoardPage, all_rows, board_query
-from tocsin.stacks import TokenPrice
+from tocsin.prices.price import Price
 from tocsin.swaps import trades
 
-PRICES = {token.id: TokenPrice(token.id, token.base_price, token.decimals) for token in TRADED_TOKENS}
+PRICES = {token.id: price_of(token.base_price, token.decimals) for token in TRADED_TOKENS}
 UNKNOWN = next(token.id for token in TRADED_TOKENS if token.symbol == "WELSH")
 
 
@@ -33,7 +33,7 @@ async def traded(world: World, kinds: tuple[str, ...] = ("simple", "multihop", "
     await sweep(world)
 
 
-def expected(truth: list[TrueSwap], prices: dict[str, TokenPrice]) -> dict[str, dict[str, Any]]:
+def expected(truth: list[TrueSwap], prices: dict[str, Price]) -> dict[str, dict[str, Any]]:
     """The figures of the board, swap by swap."""
     lines: dict[str, dict[str, Any]] = {}
     for swap in truth:
@@ -144,7 +144,7 @@ async def test_rotated_wallets_are_one_agent(tmp_path: Path) -> None:
 
 async def test_a_price_beyond_all_numbers_gives_no_value(tmp_path: Path) -> None:
     """The board is shown, without that agent's sums, and can be written as JSON."""
-    prices = {**PRICES, "stx": TokenPrice("stx", 1e308, 0)}
+    prices = {**PRICES, "stx": price_of(1e308, 0)}
     async with open_world(tmp_path, chain_of(2)) as world:
         await traded(world)
         board = await leaderboard(world.db, prices)
@@ -160,7 +160,7 @@ async def test_a_price_of_almost_nothing_does_not_take_the_board_down(
     usd: float, decimals: int, sort: str, tmp_path: Path
 ) -> None:
     """A percentage too large for a number is left out; the board is shown in every order."""
-    prices = {**PRICES, "stx": TokenPrice("stx", usd, decimals)}
+    prices = {**PRICES, "stx": price_of(usd, decimals)}
     async with open_world(tmp_path, chain_of(2)) as world:
         await traded(world, ("simple",))
         sender = world.simulator.chain.wallets[0].address
@@ -174,7 +174,7 @@ async def test_a_price_of_almost_nothing_does_not_take_the_board_down(
 
 async def test_a_price_without_decimals_is_not_used(tmp_path: Path) -> None:
     """Decimals are never guessed: such a token is named as unpriced."""
-    prices = {**PRICES, "stx": TokenPrice("stx", 0.8, None), UNKNOWN: TokenPrice(UNKNOWN, None, 6)}
+    prices = {**PRICES, "stx": price_of(0.8, None), UNKNOWN: price_of(None, 6)}
     async with open_world(tmp_path, chain_of(4)) as world:
         await traded(world)
         rows = (await leaderboard(world.db, prices)).rows

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from holdfast.testing.virtual_time import run_virtual
 from holdfast.types import Database
+from support.competition import price_of
 from support.history_rows import PlainSwap, add_swaps, remove_swap, traders_in
 from tocsin.board import capital as outlays
 from tocsin.board.board import all_rows
 from tocsin.board.capital import Trader, capital
-from tocsin.stacks import TokenPrice
 
 TOKENS = ("stx", "A.a::a", "B.b::b")
 ONE, TWO, THREE = "SP1", "SP2", "SP3"  # the first two are wallets of one agent
@@ -171,7 +171,7 @@ async def test_two_runs_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
 
 async def test_churning_does_not_shrink_the_base(tmp_path: Path) -> None:
     """Trading 1 STX back and forth two hundred times uses a capital of 1 STX, and the return is on that."""
-    prices = {"stx": TokenPrice("stx", 1.0, 0), "A.a::a": TokenPrice("A.a::a", 1.0, 0)}
+    prices = {"stx": price_of(1.0, 0), "A.a::a": price_of(1.0, 0)}
     async with traders_in(tmp_path, (ONE, 7)) as db:
         turns = (("A.a::a", 100, "stx", 99), ("stx", 100, "A.a::a", 100))
         await add_swaps(db, [PlainSwap(n, ONE, *turns[n % 2]) for n in range(1, 201)])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
+from support.competition import price_of
 from support.pages_world import sample_row
 from tocsin.board.agents import MISSING, BoardRanks, ranks_by_agent
 from tocsin.board.board import (
@@ -135,23 +136,15 @@ def test_what_an_agent_still_has_to_do() -> None:
     assert [len(MISSING[tier]) for tier in ("not_registered", "registered", "genesis", "eligible")] == [3, 2, 1, 0]
 
 
-class Price:
-    """A price of so much."""
-
-    def __init__(self, price_usd: float | None, decimals: int | None) -> None:
-        self.price_usd = price_usd
-        self.decimals = decimals
-
-
 def test_a_price_of_a_unit_is_known_or_not() -> None:
     """Decimals are never guessed, and no token is worth zero or infinity."""
     prices = {
-        "a": Price(2.0, 6),
-        "b": Price(None, 6),
-        "c": Price(2.0, None),
-        "d": Price(0.0, 6),
-        "e": Price(float("inf"), 6),
-        "f": Price(3.0, 0),
+        "a": price_of(2.0, 6),
+        "b": price_of(None, 6),
+        "c": price_of(2.0, None),
+        "d": price_of(0.0, 6),
+        "e": price_of(float("inf"), 6),
+        "f": price_of(3.0, 0),
     }
 
     assert unit_prices(prices) == {"a": 2e-6, "f": 3.0}

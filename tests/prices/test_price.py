@@ -13,7 +13,7 @@ from support.examples import example
 from support.local_store import open_competition
 from support.scripted_fetch import always, response
 from support.task_run import task_bench
-from tocsin.prices.price import CORE_TOKENS, NO_FLOORS, PoolFloors
+from tocsin.prices.price import NO_FLOORS, PoolFloors
 from tocsin.prices.store import (
     STATIC_TOKENS,
     TRADED_MAX,
@@ -55,11 +55,6 @@ def test_thin_is_what_is_known_to_be_too_little_or_not_known_to_be_enough(
     """A core token is known to be traded; a missing volume proves nothing."""
     assert FLOORS.is_thin(token, liquidity, volume) is thin
     assert NO_FLOORS.is_thin(token, liquidity, volume) is False
-
-
-def test_the_core_tokens_are_those_that_are_always_tracked() -> None:
-    """They are named where rounds can read them, too."""
-    assert tuple(STATIC_TOKENS) == CORE_TOKENS
 
 
 # The tracked tokens

@@ -58,6 +58,17 @@ WAITED = {"a": TokenMemory(NOW - 1), **{name: unlisted(NOW - 5, NOW - 9) for nam
         # Those that were not asked for longest come first, in the list and among the single ones alike.
         ("ab", {"a": TokenMemory(NOW - 1), "b": TokenMemory(NOW - 9)}, plan("ba", "")),
         ("cd", {"c": unlisted(NOW - 2, NOW - 99), "d": unlisted(NOW - 3, NOW - 99)}, plan("", "dc")),
+        # Both kinds are planned together.
+        (
+            "abcd",
+            {
+                "a": TokenMemory(NOW - 1),
+                "b": TokenMemory(NOW - 9),
+                "c": unlisted(NOW - 2, NOW - 99),
+                "d": unlisted(NOW - 3, NOW - 99),
+            },
+            plan("ba", "dc"),
+        ),
         # Single tokens go before the list if they waited longer, so a list that uses up the budget cannot starve them.
         ("ab", {"a": TokenMemory(NOW - 1), "b": unlisted(NOW - 2, NOW - 5)}, plan("a", "b", single_first=True)),
         ("ab", {"a": TokenMemory(NOW - 5), "b": unlisted(NOW - 5, NOW - 9)}, plan("a", "b")),
@@ -91,17 +102,7 @@ WAITED = {"a": TokenMemory(NOW - 1), **{name: unlisted(NOW - 5, NOW - 9) for nam
 def test_which_tokens_are_asked_for_and_in_which_order(
     tokens: str, memory: dict[str, TokenMemory], expected: RefreshPlan
 ) -> None:
-    assert plan_refresh(tokens, memory, NOW, pages_max=3) == expected
-
-
-def test_list_and_single_tokens_are_planned_together() -> None:
-    memory = {
-        "a": TokenMemory(asked_at=NOW - 1),
-        "b": TokenMemory(asked_at=NOW - 9),
-        "c": unlisted(NOW - 2, NOW - 99),
-        "d": unlisted(NOW - 3, NOW - 99),
-    }
-    assert plan_refresh("abcd", memory, NOW, pages_max=3) == plan("ba", "dc")
+    assert plan_refresh(tokens, memory, NOW) == expected
 
 
 @pytest.mark.slow
@@ -119,14 +120,14 @@ def test_list_and_single_tokens_are_planned_together() -> None:
 )
 def test_no_token_is_forgotten_and_the_memory_survives_being_stored(memory: dict[str, TokenMemory]) -> None:
     """Whatever is remembered of it; only single tokens that go first may be looked for in the list as well."""
-    made = plan_refresh("abcdefgh", memory, NOW, pages_max=3)
+    made = plan_refresh("abcdefgh", memory, NOW)
     assert {*made.listed, *made.single} == set("abcdefgh")
     assert made.single_first or not {*made.listed} & {*made.single}
 
     stored = json.loads(json.dumps(memory_to_json(memory)))
 
     assert memory_from_json(stored, "abcdefgh") == memory
-    assert plan_refresh("abcdefgh", memory_from_json(stored, "abcdefgh"), NOW, pages_max=3) == made
+    assert plan_refresh("abcdefgh", memory_from_json(stored, "abcdefgh"), NOW) == made
 
 
 @pytest.mark.parametrize(

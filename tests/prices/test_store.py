@@ -22,7 +22,6 @@ from tocsin.prices.store import (
     STATIC_TOKENS,
     CachedPrice,
     PricePoint,
-    RemainingCalls,
     append,
     get_cached_token_price,
     get_cached_token_prices,
@@ -47,7 +46,8 @@ TWO_HOURS_MS = 7_200_000
 async def test_an_entry_has_the_documented_key_and_shape(tmp_path: Path) -> None:
     """Other readers of the same KV rely on these names."""
     async with open_kv(tmp_path, VirtualClock()) as kv:
-        await put_token_price(kv, "stx", CachedPrice(0.85, 6, START_MS, RemainingCalls(99, 49_000), 2.5, None))
+        price = CachedPrice(0.85, 6, START_MS, {"minute": 99, "month": 49_000}, 2.5, None)
+        await put_token_price(kv, "stx", price)
 
         assert json.loads(await kv.get("tenero:price:stx") or "") == {
             "priceUsd": 0.85,
@@ -57,9 +57,7 @@ async def test_an_entry_has_the_documented_key_and_shape(tmp_path: Path) -> None
             "liquidityUsd": 2.5,
             "volumeUsd": None,
         }
-        assert await get_cached_token_price(kv, "stx") == CachedPrice(
-            0.85, 6, START_MS, RemainingCalls(99, 49_000), 2.5
-        )
+        assert await get_cached_token_price(kv, "stx") == price
         assert await get_cached_token_price(kv, USDCX) is None
 
 
@@ -199,7 +197,7 @@ def test_a_pool_holds_and_trades_between_nothing_and_a_bound(usd: float) -> None
     """What Tenero cannot have meant is no entry; nothing at all and small change are."""
     for pool in ((usd, None), (None, usd)):
         with pytest.raises(ValueError, match="what a pool holds or trades"):
-            CachedPrice(0.85, 6, START_MS, RemainingCalls(), *pool)
+            CachedPrice(0.85, 6, START_MS, {}, *pool)
 
     assert CachedPrice(0.85, 6, START_MS, liquidity_usd=0.0, volume_usd=0.5).volume_usd == 0.5
 

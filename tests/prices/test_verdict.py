@@ -13,7 +13,7 @@ from tocsin.prices.refresh import HeldPrice, Verdict, judge
 from tocsin.prices.store import CachedPrice, RemainingCalls
 from tocsin.stacks import TokenPrice
 
-LIMIT = RemainingCalls(9, 900)
+LIMIT: RemainingCalls = {"minute": 9, "month": 900}
 FLOORS = PoolFloors(10_000.0, 500.0)
 NOW = START_MS
 MINUTE_MS = 60_000

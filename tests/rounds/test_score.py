@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast.errors import UsageError
 from holdfast.types import Row
 from support.random_rounds import round_inputs
-from tocsin.rounds.accounts import TradingAccounts, agent_scores, token_values
+from tocsin.rounds.accounts import TradingAccounts, agent_scores
 from tocsin.rounds.capture import swaps_in_order
 from tocsin.rounds.file import file_lines, parts_of
 from tocsin.rounds.round import (
@@ -267,12 +267,11 @@ def test_a_flag_gives_the_prizes_that_it_excludes_from_to_the_next() -> None:
     """The rank stays. A flag that an operator cleared excludes from nothing."""
     swaps = [swap("SPA", "100 usd", "400 stx"), swap("SPB", "60 usd", "121 stx")]
     inputs = inputs_of(*swaps)
-    values = token_values(inputs.prices, inputs.rules)
-    accounts = TradingAccounts(inputs, values)
+    accounts = TradingAccounts(inputs)
     accounts.take(inputs.swaps)
     for account in accounts.by_agent.values():
         [*account.book(accounts.units)]
-    scores = ranked(agent_scores(accounts, values, RULES))
+    scores = ranked(agent_scores(accounts, RULES))
     flag = AgentFlag(1, "ring", "mirrored trades", [], ["overall_pnl", "return"])
     assert [(won.category, won.rank, won.amount_sats) for won in rewards(RULES, scores, [flag])] == [
         ("overall_pnl", 2, 100),

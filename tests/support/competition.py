@@ -20,8 +20,9 @@ from stacks_simulator.wallets import Wallet
 from support.local_store import open_competition
 from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from tocsin.board.board import BoardPage, PricedToken, all_rows, board_query, page_of
+from tocsin.board.board import BoardPage, all_rows, board_query, page_of
 from tocsin.fetch import Fetch, FetchResponse
+from tocsin.prices.price import Price
 from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
@@ -285,7 +286,12 @@ def chain_of(wallets: int, *, all_eligible: bool = True) -> Simulator:
     return simulator
 
 
-async def leaderboard(db: Database, prices: Mapping[str, PricedToken], *, limit: int = 50, **order: Any) -> BoardPage:
+def price_of(usd: float | None, decimals: int | None) -> Price:
+    """A price that has just arrived."""
+    return Price(usd, decimals, 0, stale=False, source="tenero")
+
+
+async def leaderboard(db: Database, prices: Mapping[str, Price], *, limit: int = 50, **order: Any) -> BoardPage:
     """A page of the board, computed from the database."""
     query = board_query(limit=limit, **order)
     return page_of(await all_rows(db, prices, follow_max=10_000), query)

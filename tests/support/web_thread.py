@@ -19,7 +19,7 @@ from support.scheduler import run_entries
 from support.service_states import Case, entries_of, spent_budget
 from support.statuses import HIRO_503, run_record
 from support.world import Tocsin, tocsin_in
-from tocsin.prices.store import NOT_REPORTED, PEGS, CachedPrice, put_token_price
+from tocsin.prices.store import PEGS, CachedPrice, put_token_price
 from tocsin.scheduler.types import AuditRecord, DayTotals, RunFilter, RunRecord, Status, TaskTotals
 
 T = TypeVar("T")
@@ -99,9 +99,7 @@ def served_in_thread(directory: Path, **options: Any) -> Iterator[Running]:
 
     async def main() -> None:
         async with tocsin_in(directory, clock=SystemClock(), arm="stub" not in known, **known) as made:
-            await put_token_price(
-                made.kv, "stx", CachedPrice(0.85, 6, made.clock.now(), NOT_REPORTED, 250_000.0, 18_000.0)
-            )
+            await put_token_price(made.kv, "stx", CachedPrice(0.85, 6, made.clock.now(), {}, 250_000.0, 18_000.0))
             await one_trade(made.db)
             async with serving(made.app) as port:
                 started.set_result(Running(port, made, asyncio.get_running_loop()))

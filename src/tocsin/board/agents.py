@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.types import Database
-from tocsin.board.board import PERIODS, SORTS, PeriodRows, PricedToken, PublishedBoard, ranked, unit_prices, value_by
+from tocsin.board.board import PERIODS, SORTS, PeriodRows, PublishedBoard, ranked, unit_prices, value_by
 from tocsin.board.types import AgentTier, AgentView, BoardRow
+from tocsin.prices.price import Price
 from tocsin.sql import read_queries
 from tocsin.swaps.trades import check_address, refusals
 
@@ -134,7 +135,7 @@ class TokenFlow:
     trades: int
 
 
-def token_flows(swaps: Iterable[ValuedSwap], prices: Mapping[str, PricedToken]) -> list[TokenFlow]:
+def token_flows(swaps: Iterable[ValuedSwap], prices: Mapping[str, Price]) -> list[TokenFlow]:
     """Add the swaps up by token, the largest value first."""
     units = unit_prices(prices)
     net: Counter[str] = Counter()

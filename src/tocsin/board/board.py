@@ -19,13 +19,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from operator import attrgetter
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from holdfast.errors import UsageError
 from holdfast.types import KV, Database, Row
 from tocsin.board.capital import KnownOutlays, Trader, capital
 from tocsin.board.types import BoardPeriod, BoardRound, BoardRow
 from tocsin.errors import MalformedShape
+from tocsin.prices.price import Price
 from tocsin.shape import Shape
 from tocsin.sql import read_queries
 from tocsin.swaps import trades
@@ -47,27 +48,6 @@ ROUND_KEY = "board:round:v1"
 
 _OFFSET_MAX = 10**6
 _VALUE_OF = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
-
-
-class PricedToken(Protocol):
-    """The data that the board needs about a token, whatever the source of its price."""
-
-    @property
-    def price_usd(self) -> float | None: ...
-    @property
-    def decimals(self) -> int | None: ...
-
-
-class Ranked(Protocol):
-    """The fields that decide a tie. Ranked items also have the fields that `value_by` reads."""
-
-    @property
-    def latest_trade_at(self) -> int: ...
-    @property
-    def stx_address(self) -> str: ...
-
-
-R = TypeVar("R", bound=Ranked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +81,6 @@ class _Line:
     capital_usd: float | None = None
     uncounted: int = 0  # trades
     excess: int = 0  # of these
-
-    @property
-    def stx_address(self) -> str:
-        return str(self.wallets[0]["stx_address"])
-
-    @property
-    def latest_trade_at(self) -> int:
-        return int(self.wallets[0]["last_trade_at"]) * 1000
 
     @property
     def pnl_usd(self) -> float | None:
@@ -165,7 +137,7 @@ def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
 
 
 async def all_rows(
-    db: Database, prices: Mapping[str, PricedToken], thin: AbstractSet[str] = frozenset(), *, follow_max: int = 0
+    db: Database, prices: Mapping[str, Price], thin: AbstractSet[str] = frozenset(), *, follow_max: int = 0
 ) -> list[BoardRow]:
     """Return every agent with a trade, in the default order.
 
@@ -194,8 +166,8 @@ async def all_rows(
     for line in lines:
         if line.given_usd is not None:
             line.capital_usd = _worth(used.get(line.agent_id), units)
-    ordered = ranked(lines, SORT_DEFAULT, "desc")
-    return [_row(line, traders[line.agent_id], priced, rank) for rank, line in enumerate(ordered, 1)]
+    rows = ranked([_row(line, traders[line.agent_id], priced) for line in lines], SORT_DEFAULT, "desc")
+    return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
 
 
 def _trader(line: _Line, left_out: Mapping[str, _LeftOut]) -> Trader:
@@ -211,12 +183,12 @@ def _worth(amounts: Mapping[str, int] | None, units: Mapping[str, float]) -> flo
     return twelve_digits(sum([amount * units[token] for token, amount in amounts.items()]))
 
 
-def unit_prices(prices: Mapping[str, PricedToken]) -> dict[str, float]:
+def unit_prices(prices: Mapping[str, Price]) -> dict[str, float]:
     """Return USD per smallest unit, for each token that has a price."""
     return {token: usd for token, price in prices.items() if (usd := _per_unit(price)) is not None}
 
 
-def _per_unit(price: PricedToken) -> float | None:
+def _per_unit(price: Price) -> float | None:
     """Return USD per smallest unit. Decimals are never guessed."""
     if price.price_usd is None or price.decimals is None:
         return None
@@ -253,7 +225,7 @@ def twelve_digits(usd: float | None) -> float | None:
     return float(f"{usd:.12g}") if usd is not None and isfinite(usd) else None
 
 
-def ranked(rows: Sequence[R], sort: str, direction: str, *, by_place: bool = False) -> list[R]:
+def ranked(rows: Sequence[BoardRow], sort: str, direction: str, *, by_place: bool = False) -> list[BoardRow]:
     """Sort rows. Rows without a value come last in both directions.
 
     In a tie the latest trade comes first; with `by_place`, tied rows keep their order.
@@ -261,7 +233,7 @@ def ranked(rows: Sequence[R], sort: str, direction: str, *, by_place: bool = Fal
     sign = 1 if direction == "asc" else -1
     value_of = value_by(sort)
 
-    def key(row: R) -> tuple[Any, ...]:
+    def key(row: BoardRow) -> tuple[Any, ...]:
         value = value_of(row)
         tie = () if by_place else (-row.latest_trade_at, row.stx_address)
         return (value is None, sign * (value or 0), *tie)
@@ -269,7 +241,7 @@ def ranked(rows: Sequence[R], sort: str, direction: str, *, by_place: bool = Fal
     return sorted(rows, key=key)
 
 
-def value_by(sort: str) -> Callable[[Ranked], float | None]:
+def value_by(sort: str) -> Callable[[BoardRow], float | None]:
     """Return the function that gives the value to sort rows by."""
     return attrgetter(_VALUE_OF[sort])
 
@@ -287,17 +259,17 @@ async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut
     return left_out
 
 
-def _row(line: _Line, trader: Trader, priced: Collection[str], rank: int) -> BoardRow:
+def _row(line: _Line, trader: Trader, priced: Collection[str]) -> BoardRow:
     shown, pnl = line.wallets[0], line.pnl_usd
     return BoardRow(
-        rank=rank,
+        rank=0,  # not known yet
         stx_address=shown["stx_address"],
         btc_address=shown["btc_address"],
         display_name=shown["display_name"],
         bns_name=shown["bns_name"],
         erc8004_agent_id=line.agent_id,
         trade_count=line.trades,
-        latest_trade_at=line.latest_trade_at,
+        latest_trade_at=shown["last_trade_at"] * 1000,
         volume_usd=line.given_usd,
         capital_usd=line.capital_usd,
         pnl_usd=pnl,

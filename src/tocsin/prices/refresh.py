@@ -20,6 +20,7 @@ Emits `prices.refreshed`, `prices.asking_failed`, `price.jump_held`, `price.jump
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -28,7 +29,6 @@ from holdfast.types import JSON, KV, Logger
 from tocsin.errors import MalformedShape
 from tocsin.prices.price import PoolFloors, floors_of
 from tocsin.prices.store import (
-    NOT_REPORTED,
     CachedPrice,
     PricePoint,
     RemainingCalls,
@@ -58,6 +58,7 @@ LONG_MONTH_MS = 31 * 86_400_000
 PriceKind: TypeAlias = Literal["priced", "unpriced", "held"]
 
 MEMORY_KEY = "tenero:memory"
+PAGES_MAX, SINGLES_MAX = 3, 4  # calls of one refresh: for pages of the list, and for single tokens
 
 # A single call may wait this long for its permit and its answer; with less time left, no call is begun.
 SINGLE_S = 80.0
@@ -97,9 +98,7 @@ class RefreshPlan:
     single_first: bool
 
 
-def plan_refresh(
-    token_ids: Iterable[str], memory: Mapping[str, TokenMemory], now: int, *, pages_max: int
-) -> RefreshPlan:
+def plan_refresh(token_ids: Iterable[str], memory: Mapping[str, TokenMemory], now: int) -> RefreshPlan:
     def of(token_id: str) -> TokenMemory:
         return memory.get(token_id, NEW)
 
@@ -110,7 +109,7 @@ def plan_refresh(
         return RefreshPlan(listed, (), single_first=False)
     asked_at, missed_at = of(single[0]).asked_at, of(single[0]).missed_at or 0
     single_first = asked_at < (of(listed[0]).asked_at if listed else missed_at)
-    if len(single) <= pages_max and all(_is_unlisted(of(token_id), now) for token_id in single):
+    if len(single) <= PAGES_MAX and all(_is_unlisted(of(token_id), now) for token_id in single):
         return RefreshPlan(listed, single, single_first and bool(listed))
     return RefreshPlan(oldest_first, single if single_first else (), single_first)
 
@@ -206,30 +205,28 @@ def _is_jump(known: CachedPrice | HeldPrice, seen: TokenPrice, factor: float) ->
     return high > low * factor
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshOptions:
-    """How many calls a refresh makes, which factor counts as a jump, and which pools make a jump plausible."""
+EMPTY_RESULT: FreeForm = {
+    "tokensAttempted": 0,
+    "succeeded": 0,
+    "failed": 0,
+    "withoutPrice": 0,
+    "heldBack": 0,
+    "unasked": 0,
+    "written": 0,
+    "calls": 0,
+    "rateLimitRemaining": {"minute": None, "month": None},
+    "unpricedTokens": [],
+}
 
-    jump_factor: float
-    slice_ms: int
-    floors: PoolFloors
-    pages_max: int = 3
-    singles_max: int = 4
 
-
-async def refresh_prices(context: TaskContext, tracked: Sequence[str], options: RefreshOptions) -> TaskResult:
-    """Refresh the prices of these tokens, and publish them as the tracked ones."""
+async def refresh_prices(context: TaskContext, settings: Settings) -> TaskResult:
+    """Refresh the prices of the tracked tokens, and publish which those are."""
+    tracked = tracked_tokens(await traded_tokens(context.db))
     await publish_tokens(context.kv, tracked)
     token_ids = [token_id for token_id in tracked if peg_of(token_id) is None]
-    refresh = _Refresh(
-        context,
-        context.upstream("tenero", TeneroClient),
-        options,
-        token_ids,
-        await get_cached_token_prices(context.kv, token_ids),
-        await _read_memory(context.kv, token_ids, context.logger),
-        context.clock.monotonic(),
-    )
+    cached = await get_cached_token_prices(context.kv, token_ids)
+    memory = await _read_memory(context.kv, token_ids, context.logger)
+    refresh = _Refresh(context, settings, context.upstream("tenero", TeneroClient), token_ids, cached, memory)
     try:
         await refresh.ask_all()
     finally:
@@ -240,54 +237,25 @@ async def refresh_prices(context: TaskContext, tracked: Sequence[str], options: 
 
 
 @dataclass(slots=True)
-class _Counts:
-    priced: int = 0
-    unpriced: int = 0
-    held: int = 0
-    written: int = 0
-    failures: dict[str, Failure] = field(default_factory=dict)
-
-    @property
-    def attempted(self) -> int:
-        return self.priced + self.unpriced + self.held + len(self.failures)
-
-    def counters(self, tokens: int, calls: int, remaining: RemainingCalls) -> FreeForm:
-        return {
-            "tokensAttempted": self.attempted,
-            "succeeded": self.priced,
-            "failed": len(self.failures),
-            "withoutPrice": self.unpriced,
-            "heldBack": self.held,
-            "unasked": tokens - self.attempted,
-            "written": self.written,
-            "calls": calls,
-            "rateLimitRemaining": {"minute": remaining.minute, "month": remaining.month},
-        }
-
-
-EMPTY_RESULT: FreeForm = {**_Counts().counters(0, 0, NOT_REPORTED), "unpricedTokens": []}
-
-
-@dataclass(slots=True)
 class _Refresh:
     """The state of one refresh: what is known, and what it has done so far."""
 
     context: TaskContext
+    settings: Settings
     tenero: TeneroClient
-    options: RefreshOptions
     token_ids: Sequence[str]
     cached: dict[str, CachedPrice]
     memory: dict[str, TokenMemory]
-    began: float
-    counts: _Counts = field(default_factory=_Counts)
+    verdicts: Counter[PriceKind] = field(default_factory=Counter)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    written: int = 0
     accepted: list[PricePoint] = field(default_factory=list)
     asked_singly: set[str] = field(default_factory=set)
     list_failure: Failure | None = None
     stopped: bool = False  # make no further calls in this refresh
 
     async def ask_all(self) -> None:
-        now, pages_max = self.context.clock.now(), self.options.pages_max
-        plan = plan_refresh(self.token_ids, self.memory, now, pages_max=pages_max)
+        plan = plan_refresh(self.token_ids, self.memory, self.context.clock.now())
         if plan.single_first:
             await self._ask_singly(plan.single)
             await self._ask_list(plan.listed)
@@ -302,9 +270,7 @@ class _Refresh:
         if self.stopped or not token_ids:
             return ()
         self.context.checkpoint()
-        answers = await self.tenero.prices(
-            token_ids, self.context.session, pages_max=self.options.pages_max, singles_max=0
-        )
+        answers = await self.tenero.prices(token_ids, self.context.session, pages_max=PAGES_MAX, singles_max=0)
         now = self.context.clock.now()
         for token_id, price in answers.prices.items():
             memory = self._remembered(token_id)
@@ -320,8 +286,8 @@ class _Refresh:
         return answers.unasked
 
     async def _ask_singly(self, token_ids: Sequence[str]) -> None:
-        for token_id in token_ids[: self.options.singles_max]:
-            if self.stopped or self.context.time_left_s() < min(SINGLE_S, self.options.slice_ms / 2_000):
+        for token_id in token_ids[:SINGLES_MAX]:
+            if self.stopped or self.context.time_left_s() < min(SINGLE_S, self.settings.tenero_slice / 2_000):
                 return
             self.context.checkpoint()
             answers = await self.tenero.prices([token_id], self.context.session, pages_max=0, singles_max=1)
@@ -344,8 +310,8 @@ class _Refresh:
             memory.held,
             now=seen_at,
             rate_limit=self._remaining_calls(),
-            jump_factor=self.options.jump_factor,
-            floors=self.options.floors,
+            jump_factor=self.settings.price_jump_factor,
+            floors=floors_of(self.settings),
         )
         was = None if cached is None else cached.price_usd
         logger = self.context.logger.bind(token=token_id)
@@ -356,7 +322,7 @@ class _Refresh:
                 was=was,
                 seen=seen.price_usd,
                 decimals=seen.decimals,
-                factor=self.options.jump_factor,
+                factor=self.settings.price_jump_factor,
                 why=verdict.why,
             )
         elif verdict.kind == "unpriced" and was is not None:
@@ -368,17 +334,15 @@ class _Refresh:
         if verdict.entry is not None:
             await put_token_price(self.context.kv, token_id, verdict.entry)
             self.cached[token_id] = verdict.entry
-            self.counts.written += 1
-        self.counts.priced += verdict.kind == "priced"
-        self.counts.unpriced += verdict.kind == "unpriced"
-        self.counts.held += verdict.kind == "held"
-        self.context.progress(self.counts.attempted, len(self.token_ids), **self._counters())
+            self.written += 1
+        self.verdicts[verdict.kind] += 1
+        self.context.progress(self._attempted, len(self.token_ids), **self._counters())
 
     def _failed(self, failures: Mapping[str, Failure]) -> None:
         """Count and report tokens without an answer; decide whether to continue."""
         if not failures:
             return
-        self.counts.failures |= failures
+        self.failures |= failures
         token_id, failure = next(iter(failures.items()))
         self.stopped = (
             failure is self.list_failure
@@ -393,17 +357,15 @@ class _Refresh:
             first=token_id,
             goes_on=not self.stopped,
         )
-        self.context.progress(self.counts.attempted, len(self.token_ids), **self._counters())
+        self.context.progress(self._attempted, len(self.token_ids), **self._counters())
 
     def result(self) -> TaskResult:
-        counters: FreeForm = self._counters() | {
-            "durationMs": int((self.context.clock.monotonic() - self.began) * 1000),
-            "unpricedTokens": [
-                token_id
-                for token_id in self.token_ids
-                if token_id not in self.cached or self.cached[token_id].price_usd is None
-            ],
-        }
+        counters = self._counters()
+        counters["unpricedTokens"] = [
+            token_id
+            for token_id in self.token_ids
+            if token_id not in self.cached or self.cached[token_id].price_usd is None
+        ]
         failure = self._failure()
         error = self._nothing_priced() if failure is None else failure.reason
         incomplete = self._unanswered()
@@ -415,55 +377,70 @@ class _Refresh:
                 limited_until=self._limited_until(),
                 incomplete=incomplete,
                 by_budget=self._is_limited_by_budget(),
-                progressed=self.counts.priced > 0,
+                progressed=self.verdicts["priced"] > 0,
             )
         kind = None if failure is None else type(failure).__name__
         return TaskResult(counters, error, self._limited_until(), kind)
 
     def _unanswered(self) -> str | None:
         """A sentence about tokens without an answer; None if all had one."""
-        if not self.counts.failures and self.list_failure is None:
+        if not self.failures and self.list_failure is None:
             return None
-        failure = self.list_failure or next(iter(self.counts.failures.values()))
-        return f"{failure.reason} ({len(self.counts.failures)} of {len(self.token_ids)} tokens had no answer)"
+        failure = self.list_failure or next(iter(self.failures.values()))
+        return f"{failure.reason} ({len(self.failures)} of {len(self.token_ids)} tokens had no answer)"
 
     def _is_limited_by_budget(self) -> bool:
-        limited = [failure for failure in self.counts.failures.values() if isinstance(failure, Limited)]
+        limited = [failure for failure in self.failures.values() if isinstance(failure, Limited)]
         return bool(limited) and all(failure.by_budget for failure in limited)
 
+    @property
+    def _attempted(self) -> int:
+        return self.verdicts.total() + len(self.failures)
+
     def _counters(self) -> FreeForm:
-        calls, remaining = self.context.session.calls, self._remaining_calls()
-        return {"startedAt": self.context.started_at} | self.counts.counters(len(self.token_ids), calls, remaining)
+        remaining: FreeForm = {**self._remaining_calls()}
+        return {
+            "tokensAttempted": self._attempted,
+            "succeeded": self.verdicts["priced"],
+            "failed": len(self.failures),
+            "withoutPrice": self.verdicts["unpriced"],
+            "heldBack": self.verdicts["held"],
+            "unasked": len(self.token_ids) - self._attempted,
+            "written": self.written,
+            "calls": self.context.session.calls,
+            "rateLimitRemaining": remaining,
+        }
 
     def _failure(self) -> Failure | None:
         """The answer that makes the refresh a failure, if any."""
-        if self.list_failure is not None and not (isinstance(self.list_failure, Limited) and self.counts.priced):
+        if self.list_failure is not None and not (isinstance(self.list_failure, Limited) and self.verdicts["priced"]):
             return self.list_failure
-        return None if self.counts.priced else next(iter(self.counts.failures.values()), None)
+        return None if self.verdicts["priced"] else next(iter(self.failures.values()), None)
 
     def _nothing_priced(self) -> str | None:
         """Why a refresh without a failed answer is still a failure; None if it is not."""
-        if self.counts.priced or not self.counts.attempted:
+        if self.verdicts["priced"] or not self._attempted:
             return None
-        if self.counts.held:
-            return f"all {self.counts.held} prices jumped by more than {self.options.jump_factor:g} times: held back"
+        held, factor = self.verdicts["held"], self.settings.price_jump_factor
+        if held:
+            return f"all {held} prices jumped by more than {factor:g} times: held back"
         return (
-            f"tenero answered, but has no price for any of {self.counts.unpriced} tokens:"
+            f"tenero answered, but has no price for any of {self.verdicts['unpriced']} tokens:"
             " check TENERO_API_URL and whether its answers have changed"
         )
 
     def _limited_until(self) -> int | None:
         """When the source can be called again, if a 429 or its remaining calls limit us."""
-        until = [failure.until for failure in self.counts.failures.values() if isinstance(failure, Limited)]
+        until = [failure.until for failure in self.failures.values() if isinstance(failure, Limited)]
         remaining, now = self._remaining_calls(), self.context.clock.now()
         if self.context.session.calls:
-            until += [now + MINUTE_MS] if remaining.minute == 0 else []
-            until += [now + HOUR_MS] if remaining.month == 0 else []
+            until += [now + MINUTE_MS] if remaining["minute"] == 0 else []
+            until += [now + HOUR_MS] if remaining["month"] == 0 else []
         return max(until, default=None)
 
     def _remaining_calls(self) -> RemainingCalls:
         limits = self.tenero.client.limits
-        return RemainingCalls(limits.minute.remaining, limits.month.remaining)
+        return {"minute": limits.minute.remaining, "month": limits.month.remaining}
 
     def _remembered(self, token_id: str) -> TokenMemory:
         return self.memory.get(token_id, NEW)
@@ -482,12 +459,6 @@ async def _read_memory(kv: KV, token_ids: Sequence[str], logger: Logger) -> dict
 
 def refresh_prices_task(settings: Settings) -> Task:
     cadence_ms = settings.tenero_cadence
-    options = RefreshOptions(settings.price_jump_factor, settings.tenero_slice, floors_of(settings))
-
-    async def run(context: TaskContext) -> TaskResult:
-        tracked = tracked_tokens(await traded_tokens(context.db))
-        return await refresh_prices(context, tracked, options)
-
     return Task(
         name="tenero",
         title="Token prices",
@@ -495,8 +466,8 @@ def refresh_prices_task(settings: Settings) -> Task:
         cadence_ms=cadence_ms,
         slice_ms=settings.tenero_slice,
         calls_per_run=1.0,  # one page of the list; the calls for tokens it lacks are measured
-        calls_per_run_max=options.pages_max + options.singles_max,
-        run=run,
+        calls_per_run_max=PAGES_MAX + SINGLES_MAX,
+        run=lambda context: refresh_prices(context, settings),
         enabled=settings.tenero_enabled,
         empty_result=EMPTY_RESULT,
         why=(

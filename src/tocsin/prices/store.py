@@ -18,12 +18,13 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
+from typing import TypeAlias
 
 from holdfast.types import KV, Database, Statement
 from tocsin.errors import MalformedShape
-from tocsin.prices.price import Price
+from tocsin.prices.price import CORE_TOKENS, Price
 from tocsin.shape import Shape
 from tocsin.sql import read_queries
 from tocsin.stacks import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, TokenPrice, is_token_id
@@ -39,23 +40,14 @@ _MANY = 100  # keys that KV accepts at once
 STALE_AFTER_MS = 2 * 3_600_000
 TRADED_MAX = 50
 TRACKED_KEY = "tenero:tracked"
-STATIC_TOKENS: tuple[str, ...] = tuple(
-    json.loads(files("tocsin.prices").joinpath("static_tokens.json").read_text())["tokens"]
-)
+STATIC_TOKENS = CORE_TOKENS
 _TRADED_READ_MAX = 200  # more than are ever priced: some rows may not be token ids
 
 SQL = read_queries(__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class RemainingCalls(Shape):
-    """The calls that remained when the price was fetched; null if the source did not report them."""
-
-    minute: int | None = None
-    month: int | None = None
-
-
-NOT_REPORTED = RemainingCalls()
+# The calls that remained in the `minute` and the `month`; None if the source did not report them.
+RemainingCalls: TypeAlias = dict[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +57,7 @@ class CachedPrice(Shape):
     price_usd: float | None
     decimals: int | None
     fetched_at: int
-    rate_limit: RemainingCalls = NOT_REPORTED
+    rate_limit: RemainingCalls = field(default_factory=dict)
     liquidity_usd: float | None = None
     volume_usd: float | None = None
 

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
 from heapq import nlargest
 from itertools import accumulate, chain, islice
@@ -33,42 +32,27 @@ Trade: TypeAlias = tuple[str, str, int, str, int, int]
 Lot: TypeAlias = tuple[int, int, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenValue:
-    """The value of a token, and whether it is thin: then its trades do not count."""
+def token_values(prices: Iterable[RoundPrice], rules: RoundRules) -> tuple[dict[str, Fraction], set[str]]:
+    """Return the USD per smallest unit of each token that counts, and the thin tokens, which do not.
 
-    price: Decimal
-    decimals: int
-    thin: bool
-
-
-def token_values(prices: Iterable[RoundPrice], rules: RoundRules) -> dict[str, TokenValue]:
-    """Return the values by token. Raises `UsageError` for an impossible price and for a token with two prices.
-
-    Pegs and prices set by an operator are never thin.
+    Pegs and prices set by an operator are never thin. Raises `UsageError` for an impossible price and for a token with
+    two prices.
     """
     floors = PoolFloors(
         read_decimal(rules.min_liquidity_usd), read_decimal(rules.min_day_volume_usd), rules.core_tokens
     )
-    values: dict[str, TokenValue] = {}
+    values: dict[str, Fraction] = {}
+    thin: set[str] = set()
     for price in prices:
         check_price(price)
-        if price.token_id in values:
+        if price.token_id in values or price.token_id in thin:
             raise UsageError(f"{price.token_id} has two prices. Give one.")
         pools = (None if usd is None else read_decimal(usd) for usd in (price.liquidity_usd, price.volume_usd))
-        thin = price.source == "tenero" and floors.is_thin(price.token_id, *pools)
-        values[price.token_id] = TokenValue(read_decimal(price.price_usd), price.decimals, thin)
-    return values
-
-
-def integer_units(values: Mapping[str, TokenValue]) -> tuple[dict[str, int], int]:
-    """Return the value of a smallest unit of each token that counts, in parts of a dollar, and the parts per dollar.
-
-    There are enough parts to make all values integers, which are fast and never rounded.
-    """
-    exact = {token: Fraction(value.price) / 10**value.decimals for token, value in values.items() if not value.thin}
-    dollar = math.lcm(*(value.denominator for value in exact.values()))
-    return {token: int(value * dollar) for token, value in exact.items()}, dollar
+        if price.source == "tenero" and floors.is_thin(price.token_id, *pools):
+            thin.add(price.token_id)
+        else:
+            values[price.token_id] = Fraction(read_decimal(price.price_usd)) / 10**price.decimals
+    return values, thin
 
 
 def check_price(price: RoundPrice) -> None:
@@ -222,10 +206,15 @@ class TradingAccount:
 
 
 class TradingAccounts:
-    """Accounts by agent. `units` are the values of one smallest unit of a token; a dollar has `dollar` parts."""
+    """Accounts by agent. `units` are the values of one smallest unit of a token; a dollar has `dollar` parts.
 
-    def __init__(self, inputs: RoundInputs, values: Mapping[str, TokenValue]) -> None:
-        self.units, self.dollar = integer_units(values)
+    There are enough parts to make all values integers, which are fast and never rounded.
+    """
+
+    def __init__(self, inputs: RoundInputs) -> None:
+        values, self.thin = token_values(inputs.prices, inputs.rules)
+        self.dollar = math.lcm(*(value.denominator for value in values.values()))
+        self.units = {token: int(value * self.dollar) for token, value in values.items()}
         self.by_agent: dict[int, TradingAccount] = {}
         self._wallets: dict[str, tuple[TradingAccount, list[int]]] = {}
         self._starts_at, self._ends_at = inputs.rules.starts_at, inputs.rules.ends_at
@@ -285,9 +274,7 @@ class AgentScore:
         return self.received - self.volume
 
 
-def agent_scores(
-    accounts: TradingAccounts, values: Mapping[str, TokenValue], rules: RoundRules
-) -> Iterator[AgentScore]:
+def agent_scores(accounts: TradingAccounts, rules: RoundRules) -> Iterator[AgentScore]:
     """Return one score for each identity that traded."""
     units, dollar = accounts.units, accounts.dollar
     dust_usd = Fraction(read_decimal(rules.dust_usd))
@@ -313,6 +300,6 @@ def agent_scores(
             capital=Fraction(peaks, dollar),
             latest=max(latest.values()),
             sources=Counter(sources),
-            unpriced=sorted(account.uncounted - values.keys()),
-            thin=sorted(token for token in account.uncounted & values.keys() if values[token].thin),
+            unpriced=sorted(account.uncounted - units.keys() - accounts.thin),
+            thin=sorted(account.uncounted & accounts.thin),
         )

@@ -14,7 +14,7 @@ from decimal import Decimal
 from operator import itemgetter
 from typing import TypeVar
 
-from tocsin.rounds.accounts import AgentScore, TradingAccounts, agent_scores, check_rules, token_values
+from tocsin.rounds.accounts import AgentScore, TradingAccounts, agent_scores, check_rules
 from tocsin.rounds.fair_play import find_flags, qualifies_for_return
 from tocsin.rounds.round import (
     CATEGORIES,
@@ -44,8 +44,7 @@ def score(inputs: RoundInputs) -> RoundOutcome:
 def scoring(inputs: RoundInputs) -> Generator[None, None, RoundOutcome]:
     """Do the same in small steps, for inputs whose swaps are in chain order."""
     check_rules(inputs.rules)
-    values = token_values(inputs.prices, inputs.rules)
-    accounts = TradingAccounts(inputs, values)
+    accounts = TradingAccounts(inputs)
     for first in range(0, len(inputs.swaps), SWAPS_PER_STEP):
         accounts.take(inputs.swaps[first : first + SWAPS_PER_STEP])
         yield
@@ -53,7 +52,7 @@ def scoring(inputs: RoundInputs) -> Generator[None, None, RoundOutcome]:
         yield from account.book(accounts.units)
         yield
     found = []
-    for entry in agent_scores(accounts, values, inputs.rules):
+    for entry in agent_scores(accounts, inputs.rules):
         found.append(entry)
         yield
     scores = ranked(found)
