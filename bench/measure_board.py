@@ -75,7 +75,7 @@ async def fill(db: Database, count: int, first: int, batch: int) -> float:
 
 async def view(db: Database) -> board.BoardPage:
     """The first page by profit, computed from the database."""
-    return board.page_of(await board.all_rows(db, PRICES), board.board_query("pnl"))
+    return board.page_of(await board.all_rows(db, PRICES), board.BoardQuery("pnl"))
 
 
 async def timed(rounds: int, work: Callable[[], Awaitable[object]]) -> tuple[float, float]:

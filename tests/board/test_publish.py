@@ -15,7 +15,7 @@ from support.competition import World, chain_of, leaderboard, open_world, sweep
 from support.history_rows import PlainSwap, add_swaps, add_traders, mark_excessive
 from support.market import Market
 from support.task_run import TaskBench, task_bench
-from tocsin.board.board import KEY, BoardReader, PublishedBoard, board_query, page_of
+from tocsin.board.board import KEY, BoardQuery, BoardReader, PublishedBoard, page_of
 from tocsin.board.publish import board_task
 from tocsin.board.types import BoardRow
 from tocsin.prices.refresh import refresh_prices_task
@@ -60,9 +60,9 @@ async def test_the_board_shows_what_the_database_has(tmp_path: Path) -> None:
         for sort in ("trades", "volume", "pnl", "latest"):
             for direction in ("asc", "desc"):
                 plain = [replace(row, sparkline=[]) for row in board.rows]
-                page = page_of(plain, board_query(sort, direction, 3))
+                page = page_of(plain, BoardQuery(sort, direction, 3))
                 assert page == await leaderboard(world.db, prices, sort=sort, direction=direction, limit=3)
-                rest = page_of(board.rows, board_query(sort, direction, 9, page.next))
+                rest = page_of(board.rows, BoardQuery(sort, direction, 9, page.next))
                 assert len(page.rows + rest.rows) == 7
 
     assert sorted(row.trade_count for row in board.rows) == [1, 2, 3, 4, 5, 6, 7]

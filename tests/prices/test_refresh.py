@@ -81,6 +81,8 @@ async def test_one_page_prices_all_tokens(tmp_path: Path) -> None:
         assert result.error is None
         assert result.limited_until is None
         assert result.counters == {
+            "startedAt": START_MS,
+            "durationMs": 0,
             "tokensAttempted": 3,
             "succeeded": 3,
             "failed": 0,
@@ -92,7 +94,7 @@ async def test_one_page_prices_all_tokens(tmp_path: Path) -> None:
             "rateLimitRemaining": {"minute": 99, "month": 49_000},
             "unpricedTokens": [],
         }
-        assert set(result.counters) == set(EMPTY_RESULT)
+        assert set(result.counters) == {"startedAt", "durationMs", *EMPTY_RESULT}
         assert await supported_tokens(bench.kv) == STATIC_TOKENS
         found = await get_cached_token_prices(bench.kv, STATIC_TOKENS)
         assert [price.price_usd for price in found.values()] == [0.85, 103_420.5, 0.97]
@@ -392,6 +394,15 @@ async def test_a_store_that_fails_is_the_platforms_error(tmp_path: Path) -> None
             await bench.run(TASK)
 
         assert market.asked == []
+
+
+async def test_a_refresh_that_waits_counts_the_time(tmp_path: Path) -> None:
+    """In milliseconds, from its first call to its last answer."""
+    async with simulated_bench(tmp_path, STARTER) as (bench, simulator):
+        simulator.faults.add(SimulatedFault(kind="delay", path="/tokens", seconds=2.5))
+        result = await bench.run(TASK)
+
+    assert result.counters["durationMs"] == 2_560
 
 
 async def test_singles_are_not_begun_when_little_time_is_left(tmp_path: Path) -> None:

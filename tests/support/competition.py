@@ -20,7 +20,7 @@ from stacks_simulator.wallets import Wallet
 from support.local_store import open_competition
 from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from tocsin.board.board import BoardPage, all_rows, board_query, page_of
+from tocsin.board.board import BoardPage, BoardQuery, all_rows, page_of
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.prices.price import Price
 from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
@@ -293,7 +293,7 @@ def price_of(usd: float | None, decimals: int | None) -> Price:
 
 async def leaderboard(db: Database, prices: Mapping[str, Price], *, limit: int = 50, **order: Any) -> BoardPage:
     """A page of the board, computed from the database."""
-    query = board_query(limit=limit, **order)
+    query = BoardQuery(limit=limit, **order)
     return page_of(await all_rows(db, prices, follow_max=10_000), query)
 
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 from holdfast.errors import UsageError
 from holdfast.types import KV, Database, Row
@@ -33,21 +33,19 @@ from tocsin.swaps import trades
 
 SQL = read_queries(__file__)
 
-Sort: TypeAlias = Literal["trades", "volume", "pnl", "latest"]
-Direction: TypeAlias = Literal["asc", "desc"]
+_VALUE_OF = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
 
-SORTS: tuple[Sort, ...] = get_args(Sort)
-DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+SORTS = tuple(_VALUE_OF)
+DIRECTIONS = ("asc", "desc")
 PERIODS: tuple[BoardPeriod, ...] = get_args(BoardPeriod)
 PERIOD_DEFAULT: BoardPeriod = "all"
-SORT_DEFAULT: Sort = "pnl"  # not the number of trades, which costs nothing to raise
+SORT_DEFAULT = "pnl"  # not the number of trades, which costs nothing to raise
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 KEY = "board:v1"
 ROUND_KEY = "board:round:v1"
 
 _OFFSET_MAX = 10**6
-_VALUE_OF = {"trades": "trade_count", "volume": "volume_usd", "pnl": "pnl_usd", "latest": "latest_trade_at"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +89,12 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class BoardQuery:
-    """A page of the board: the period of its figures, its order, and its start."""
+    """A page of the board: the period of its figures, its order, and the cursor where it starts."""
 
     sort: str = SORT_DEFAULT
     direction: str = "desc"
     limit: int = PAGE_DEFAULT
-    offset: int = 0
+    after: str | None = None
     period: BoardPeriod = PERIOD_DEFAULT
 
     @property
@@ -105,33 +103,22 @@ class BoardQuery:
         order = f"{self.sort}:{self.direction}"
         return order if self.period == PERIOD_DEFAULT else f"{order}:{self.period}"
 
-
-def board_query(
-    sort: str = SORT_DEFAULT,
-    direction: str = "desc",
-    limit: int = PAGE_DEFAULT,
-    after: str | None = None,
-    period: str = PERIOD_DEFAULT,
-) -> BoardQuery:
-    """Return the query for the page at the cursor `after`. Raises `UsageError` for an unknown value."""
-    known = next((each for each in PERIODS if each == period), None)
-    if known is None:
-        raise UsageError(f"period is one of {', '.join(PERIODS)}, not {period[:40]!r}.")
-    if sort not in SORTS:
-        raise UsageError(f"sort is one of {', '.join(SORTS)}, not {sort[:40]!r}.")
-    if direction not in DIRECTIONS:
-        raise UsageError(f"dir is asc or desc, not {direction[:40]!r}.")
-    if not 1 <= limit <= PAGE_MAX:
-        raise UsageError(f"limit is 1 to {PAGE_MAX}, not {limit}.")
-    query = BoardQuery(sort, direction, limit, 0, known)
-    return query if after is None else replace(query, offset=_read_cursor(after, query.order))
+    @property
+    def offset(self) -> int:
+        """Raises `UsageError` for a cursor of another order, or none at all."""
+        if self.after is None:
+            return 0
+        match trades.read(self.after):
+            case [str(named), int(offset)] if named == self.order and 0 <= offset <= _OFFSET_MAX:
+                return offset
+        raise UsageError("cursor must be next of the previous page, with the same sort, dir and period.")
 
 
 def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
     """Return a page of all rows, ranked in its order. Rows of a round are in the order of its rules."""
     ordered = ranked(rows, query.sort, query.direction, by_place=query.period == "round")
-    end = query.offset + query.limit
-    page = [replace(row, rank=rank) for rank, row in enumerate(ordered[query.offset : end], query.offset + 1)]
+    start, end = query.offset, query.offset + query.limit
+    page = [replace(row, rank=rank) for rank, row in enumerate(ordered[start:end], start + 1)]
     more = end < len(ordered)
     return BoardPage(page, trades.write([query.order, end]) if more else None)
 
@@ -291,14 +278,6 @@ def percent_of(pnl: float | None, base: float | None) -> float | None:
         return None
     percent = pnl / base * 100
     return percent if isfinite(percent) else None
-
-
-def _read_cursor(text: str, order: str) -> int:
-    """Return the offset to continue at. The order must be that of the previous page."""
-    match trades.read(text):
-        case [str(named), int(offset)] if named == order and 0 <= offset <= _OFFSET_MAX:
-            return offset
-    raise UsageError("cursor must be next of the previous page, with the same sort, dir and period.")
 
 
 # The published board

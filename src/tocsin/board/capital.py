@@ -16,10 +16,9 @@ from tocsin.sql import read_queries
 
 SQL = read_queries(__file__)
 
-
 START = (-1, -1, "")
 TOGETHER = 200  # agents whose swaps are read in one call
-FIRST_READ = 50  # swaps of each
+READ_MIN = 50  # swaps of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,30 +111,28 @@ async def _known(db: Database) -> KnownOutlays:
 
 
 async def _follow(
-    db: Database, traders: Sequence[Trader], known: KnownOutlays, behind_now: Sequence[Trader], swaps_max: int
+    db: Database, traders: Sequence[Trader], known: KnownOutlays, behind: Sequence[Trader], swaps_max: int
 ) -> bool:
     """Read unread swaps; return whether something changed. The rest waits for the next time.
 
     Every agent's next swaps are read before more of any one agent's, so agents with many do not delay the others.
     """
-    targets = [
-        _Target(trader, [known.due[wallet] for wallet in trader.wallets if wallet in known.due])
-        for trader in behind_now
+    left = swaps_max
+    waiting = [
+        _Target(trader, [known.due[wallet] for wallet in trader.wallets if wallet in known.due]) for trader in behind
     ]
-    behind: list[Trader] = []
-    for start in range(0, len(targets), TOGETHER):
-        behind += (await _read_on(db, targets[start : start + TOGETHER], FIRST_READ))[0]
-    left, share = swaps_max, max(1, swaps_max // 4)  # no agent takes all of it
-    while behind and left > 0:
-        unfinished, read = await _read_on(db, [_Target(behind[0], [])], min(left, share))
-        behind = behind[1:] + unfinished
-        left -= max(read, FIRST_READ)  # a call itself has a cost
+    while waiting and left > 0:
+        now, waiting = waiting[:TOGETHER], waiting[TOGETHER:]
+        limit = max(READ_MIN, left // (4 * len(now)))  # no agent takes all of it
+        unfinished, read = await _read_on(db, now, limit)
+        waiting += unfinished
+        left -= max(read, READ_MIN)  # a call itself has a cost
     strangers = set(known.due)
     for trader in traders if strangers else ():
         strangers.difference_update(trader.wallets)
     if strangers:  # when they become traders, all their swaps are read, unless some were before
         await db.prepare(SQL["forget_outlays_due"]).bind(json.dumps(sorted(strangers))).run()
-    return bool(targets)
+    return bool(behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +143,21 @@ class _Target:
     changes: Sequence[Row]
 
 
-async def _read_on(db: Database, targets: Sequence[_Target], limit: int) -> tuple[list[Trader], int]:
+async def _read_on(db: Database, targets: Sequence[_Target], limit: int) -> tuple[list[_Target], int]:
     """Read up to `limit` swaps of each agent; return the agents that have more, and how many swaps were read."""
     asked = json.dumps([target.trader.agent_id for target in targets])
     rows = {row["agent_id"]: row for row in (await db.prepare(SQL["outlays_of"]).bind(asked).all()).results}
     states = [_resumed(rows.get(target.trader.agent_id), target) for target in targets]
     swaps = await _swaps_after(db, states, limit)
     statements: list[Statement] = []
-    behind: list[Trader] = []
+    unfinished: list[_Target] = []
     for target, state, found in zip(targets, states, swaps, strict=True):
         is_complete = len(found) < limit
         grown = replace(state.given(found), is_complete=is_complete, version=state.version + 1)
         statements += _written(db, grown, target.changes)
-        behind += [] if is_complete else [target.trader]
+        unfinished += [] if is_complete else [_Target(target.trader, [])]
     await db.batch(statements)
-    return behind, sum(len(found) for found in swaps)
+    return unfinished, sum(len(found) for found in swaps)
 
 
 async def _swaps_after(db: Database, states: Sequence[AgentOutlays], limit: int) -> list[list[Row]]:

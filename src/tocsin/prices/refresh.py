@@ -226,7 +226,8 @@ async def refresh_prices(context: TaskContext, settings: Settings) -> TaskResult
     token_ids = [token_id for token_id in tracked if peg_of(token_id) is None]
     cached = await get_cached_token_prices(context.kv, token_ids)
     memory = await _read_memory(context.kv, token_ids, context.logger)
-    refresh = _Refresh(context, settings, context.upstream("tenero", TeneroClient), token_ids, cached, memory)
+    began, tenero = context.clock.monotonic(), context.upstream("tenero", TeneroClient)
+    refresh = _Refresh(context, settings, tenero, token_ids, cached, memory, began)
     try:
         await refresh.ask_all()
     finally:
@@ -246,6 +247,7 @@ class _Refresh:
     token_ids: Sequence[str]
     cached: dict[str, CachedPrice]
     memory: dict[str, TokenMemory]
+    began: float
     verdicts: Counter[PriceKind] = field(default_factory=Counter)
     failures: dict[str, Failure] = field(default_factory=dict)
     written: int = 0
@@ -361,6 +363,7 @@ class _Refresh:
 
     def result(self) -> TaskResult:
         counters = self._counters()
+        counters["durationMs"] = int((self.context.clock.monotonic() - self.began) * 1000)
         counters["unpricedTokens"] = [
             token_id
             for token_id in self.token_ids
@@ -400,6 +403,7 @@ class _Refresh:
     def _counters(self) -> FreeForm:
         remaining: FreeForm = {**self._remaining_calls()}
         return {
+            "startedAt": self.context.started_at,
             "tokensAttempted": self._attempted,
             "succeeded": self.verdicts["priced"],
             "failed": len(self.failures),

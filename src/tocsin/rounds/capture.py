@@ -35,6 +35,7 @@ from tocsin.text import decimal_of_float, decimal_text, read_decimal
 
 SQL = read_queries(__file__)
 CAPTURED = ("price_snapshots", "agents", "refusals", "excesses", "swaps", "changes", "discrepancies")  # tables
+CAPTURE = (SQL["capture_refusals"], SQL["capture_excesses"], SQL["capture_swaps"])
 Pages: TypeAlias = AsyncIterator[list[Row]]
 
 INSTANTS = 13
@@ -133,7 +134,7 @@ async def capture(
         ),
         db.prepare(SQL["capture_prices"]).bind(*mine, compact([price.to_json() for price in prices])),
         db.prepare(SQL["capture_agents"]).bind(*mine, compact(funders)),
-        *(db.prepare(SQL[f"capture_{rows}"]).bind(*mine, *window) for rows in ("refusals", "excesses", "swaps")),
+        *(db.prepare(sql).bind(*mine, *window) for sql in CAPTURE),
     ]
     return (await db.batch(statements))[0].meta.changes > 0
 

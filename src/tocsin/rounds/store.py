@@ -55,11 +55,11 @@ def iso_time(at_ms: int) -> str:
 
 
 async def find_round(db: Database, round_id: str) -> RoundRow | None:
-    return await _one(db, "round", round_id)
+    return await _one(db, SQL["round"], round_id)
 
 
-async def _one(db: Database, query: str, *values: str | int) -> RoundRow | None:
-    row = await db.prepare(SQL[query]).bind(*values).first()
+async def _one(db: Database, sql: str, *values: str | int) -> RoundRow | None:
+    row = await db.prepare(sql).bind(*values).first()
     return None if row is None else read_round(row)
 
 
@@ -185,7 +185,7 @@ async def published_round(db: Database, round_id: str) -> RoundRow:
 
 async def round_in_force(db: Database, now: int) -> RoundRow | None:
     """Return the running round; if there is none, the last one."""
-    return await _one(db, "in_force", now // 1000)
+    return await _one(db, SQL["in_force"], now // 1000)
 
 
 async def round_results(db: Database, round_id: str) -> list[RoundResultRow]:
@@ -244,15 +244,15 @@ async def current_rounds(db: Database, now_s: int) -> CurrentRounds:
     over = (await db.prepare(SQL["over"]).bind(now_s).all()).results
     return CurrentRounds(
         now=now_s,
-        running=await _one(db, "running", now_s),
-        next=await _one(db, "next", now_s),
+        running=await _one(db, SQL["running"], now_s),
+        next=await _one(db, SQL["next"], now_s),
         waiting=[read_round(row) for row in over],
         latest=await _latest(db),
     )
 
 
 async def _latest(db: Database) -> LatestRound | None:
-    found = await _one(db, "newest", 1, 0)
+    found = await _one(db, SQL["newest"], 1, 0)
     if found is None:
         return None
     winners = (await _winners(db, [found.round_id])).get(found.round_id, [])

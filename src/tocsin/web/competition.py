@@ -315,7 +315,7 @@ class CompetitionRoutes:
     async def page(self, asked: LeaderboardQuery) -> Board:
         """A page of the board that the object published."""
         deps, now, period = self._deps, self._deps.clock.now(), asked.period
-        query = board.board_query(asked.sort, asked.dir, asked.limit, asked.cursor, period)
+        query = board.BoardQuery(asked.sort, asked.dir, asked.limit, asked.cursor, period)
         published = await self._read(period, now)
         page = board.page_of(self._rows.of(published, period), query)
         figures, round_ = published.periods.get(period), published.round

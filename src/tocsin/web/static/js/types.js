@@ -434,12 +434,12 @@
  * A prize, and whether it was paid.
  *
  * @typedef {{
- *   round_id: string,
  *   category: "overall_pnl" | "volume" | "return",
  *   rank: number,
  *   stx_address: string,
  *   erc8004_agent_id: number,
  *   amount_sats: number,
+ *   round_id: string,
  *   status: "pending" | "paid" | "failed" | "void",
  *   payout_txid: string | null,
  *   paid_at: string | null,
