@@ -7,7 +7,7 @@ parser reads one text, or raises ValueError with what is wrong with it.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from hashlib import sha256
 from hmac import compare_digest
@@ -148,20 +148,32 @@ def _is_safe_target(address: str) -> bool:
 
 
 def one_of(*values: str) -> Callable[[str], str]:
+    """One of these words, in any case."""
+
     def parse(text: str) -> str:
-        if text.strip().lower() not in values:
-            raise ValueError(f"is not one of {', '.join(values)}")
-        return text.strip().lower()
+        for value in values:
+            if text.strip().lower() == value.lower():
+                return value
+        raise ValueError(f"is not one of {', '.join(values)}")
 
     return parse
 
 
-def hook_id(text: str) -> str:
-    """A hook at Hiro: its UUID, or its path there."""
-    uuid = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-    if not re.fullmatch(rf"((/[a-z0-9_-]+)+/)?{uuid}", text.strip()):
-        raise ValueError("is neither a UUID nor a path that ends with one")
-    return text.strip()
+def matching(pattern: str, problem: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text.strip()):
+            raise ValueError(problem)
+        return text.strip()
+
+    return parse
+
+
+# A hook at Hiro: its UUID, or its path there.
+hook_id = matching(
+    r"((/[a-z0-9_-]+)+/)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "is neither a UUID nor a path that ends with one"
+)
+host_name = matching(r"(?=.{1,253}$)[A-Za-z0-9_:-]{1,63}(\.[A-Za-z0-9_:-]{1,63})*", "is not an address or a host name")
+word = matching(r"[a-z][a-z0-9-]{0,31}", "is not a short lower-case word")
 
 
 def secret(text: str) -> str:
@@ -194,27 +206,6 @@ def origins(text: str) -> tuple[str, ...]:
         if each != "*" and not re.fullmatch(r"https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?", each):
             raise ValueError("is not a list of origins such as https://aibtc.com, nor * or none")
     return found
-
-
-def host_name(text: str) -> str:
-    is_name = all(0 < len(label) < 64 for label in text.split("."))
-    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text) or not is_name:
-        raise ValueError("is not an address or a host name")
-    return text
-
-
-def word(text: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text):
-        raise ValueError("is not a short lower-case word")
-    return text
-
-
-def log_level(text: str) -> Level:
-    levels: tuple[Level, ...] = get_args(Level)
-    for level in levels:
-        if text.upper() == level:
-            return level
-    raise ValueError(f"is not one of {', '.join(levels)}")
 
 
 def without_credentials(text: str) -> str:
@@ -332,7 +323,11 @@ def _digest(text: str) -> bytes:
 
 
 class SettingsError(StartError):
-    """One or more settings are wrong; the message names each, its problem and an example."""
+    """One or more settings are wrong; each of the `problems` names one, what is wrong with it and an example."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(["The settings need a change:", *(f"  {problem}" for problem in problems)]))
+        self.problems = problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,7 +439,7 @@ class Settings:
     )  # fmt: skip
     data_dir: str = _setting("TOCSIN_DATA_DIR", str.strip, "data", "/var/lib/tocsin", "the data directory")
     log_level: Level = _setting(  # noqa: RUF009 - a field, like the others
-        "TOCSIN_LOG_LEVEL", log_level, "INFO", "DEBUG", "lines below this are not written"
+        "TOCSIN_LOG_LEVEL", one_of(*get_args(Level)), "INFO", "DEBUG", "lines below this are not written"
     )
     instance: str = _setting("TOCSIN_INSTANCE", word, "v1", "v2", "the active scheduler instance; all others stop")
     tenero_enabled: bool = _setting("TOCSIN_TENERO_ENABLED", yes_or_no, True, "no", "refresh prices", reload=True)
@@ -582,70 +577,55 @@ def read(environment: Mapping[str, str]) -> Settings:
             near = difflib.get_close_matches(name.removeprefix(OWN_PREFIX), own, 1, cutoff=0.75)
             hint = f" Did you mean {OWN_PREFIX}{near[0]}?" if near else " docs/settings.md lists all names."
             problems.append(f"{name}: there is no such setting.{hint}")
-    problems += _cross_checks(values)
-    if problems:
-        raise SettingsError("The settings need a change:\n" + "\n".join(f"  {line}" for line in problems))
-    return Settings(**values)
-
-
-def _cross_checks(values: Mapping[str, Any]) -> list[str]:
-    """Problems with values that are valid alone but not together."""
     settings = Settings(**values)
-    problems = []
+    problems += [*_misfits(settings), *_half_set(settings), *_shared_keys(settings)]
+    if problems:
+        raise SettingsError(*problems)
+    return settings
+
+
+# Problems with values that are valid alone but not together
+
+
+def _misfits(settings: Settings) -> Iterator[str]:
     for task, cadence_ms, slice_ms in (
         ("TENERO", settings.tenero_cadence, settings.tenero_slice),
         ("SWEEP", settings.sweep_cadence, settings.sweep_slice),
     ):
         if slice_ms >= cadence_ms:
-            problems.append(f"TOCSIN_{task}_SLICE: must be shorter than TOCSIN_{task}_CADENCE. Example: 4m for 5m")
+            yield f"TOCSIN_{task}_SLICE: must be shorter than TOCSIN_{task}_CADENCE. Example: 4m for 5m"
         if slice_ms > SLICE_MAX_MS:
-            longest = long_duration(SLICE_MAX_MS)
-            problems.append(
-                f"TOCSIN_{task}_SLICE: may be {longest} at most, whatever the cadence: an alarm's handler"
-                f" ends after {long_duration(ALARM_LIMIT_MS)}. Example: TOCSIN_{task}_SLICE=14m"
+            yield (
+                f"TOCSIN_{task}_SLICE: may be {long_duration(SLICE_MAX_MS)} at most, whatever the cadence: an alarm's"
+                f" handler ends after {long_duration(ALARM_LIMIT_MS)}. Example: TOCSIN_{task}_SLICE=14m"
             )
-    alerts_half_set = settings.alert_key is not None or settings.alert_format != "json"
-    rules = (
-        (
-            settings.competition_end is None or settings.competition_end > settings.competition_start,
-            "COMPETITION_END: must be after COMPETITION_START",
-        ),
-        (
-            (settings.worker_logs_url is None) == (settings.worker_logs_key is None),
-            "WORKER_LOGS_URL and WORKER_LOGS_KEY: give both or neither",
-        ),
-        (
-            settings.alert_url is not None or not alerts_half_set,
-            "TOCSIN_ALERT_URL: is not set, but other alert settings are. Set it, or remove them",
-        ),
-        (
-            settings.alert_format != "pagerduty" or settings.alert_key is not None,
-            "TOCSIN_ALERT_KEY: pagerduty needs its routing key. Set it to the key of the integration",
-        ),
-        (
-            settings.chainhook_id is None or settings.hiro_api_key is not None,
-            "TOCSIN_CHAINHOOK_ID: Hiro shows a hook to its owner only. Set HIRO_API_KEY as well",
-        ),
-        (
-            settings.chainhook_id is not None or not settings.chainhook_reenable,
-            "TOCSIN_CHAINHOOK_REENABLE: there is no hook to enable. Set TOCSIN_CHAINHOOK_ID to its UUID",
-        ),
-        (
-            not {key.secret for key in settings.admin_key} & {key.secret for key in settings.viewer_key},
-            "TOCSIN_VIEWER_KEY: shares a key with ADMIN_KEY. Give each role a key of its own",
-        ),
-        (
-            not {key.secret for key in settings.lookup_key}
-            & {key.secret for key in (*settings.admin_key, *settings.viewer_key)},
-            "TOCSIN_LOOKUP_KEY: shares a key with ADMIN_KEY or TOCSIN_VIEWER_KEY. Give each role a key of its own",
-        ),
-        (
-            bool(PurePath(settings.data_dir).name),
-            "TOCSIN_DATA_DIR: is not the name of a directory. Example: TOCSIN_DATA_DIR=data",
-        ),
+    if settings.competition_end is not None and settings.competition_end <= settings.competition_start:
+        yield "COMPETITION_END: must be after COMPETITION_START"
+    if not PurePath(settings.data_dir).name:
+        yield "TOCSIN_DATA_DIR: is not the name of a directory. Example: TOCSIN_DATA_DIR=data"
+
+
+def _half_set(settings: Settings) -> Iterator[str]:
+    if (settings.worker_logs_url is None) != (settings.worker_logs_key is None):
+        yield "WORKER_LOGS_URL and WORKER_LOGS_KEY: give both or neither"
+    if settings.alert_url is None and (settings.alert_key is not None or settings.alert_format != "json"):
+        yield "TOCSIN_ALERT_URL: is not set, but other alert settings are. Set it, or remove them"
+    if settings.alert_format == "pagerduty" and settings.alert_key is None:
+        yield "TOCSIN_ALERT_KEY: pagerduty needs its routing key. Set it to the key of the integration"
+    if settings.chainhook_id is not None and settings.hiro_api_key is None:
+        yield "TOCSIN_CHAINHOOK_ID: Hiro shows a hook to its owner only. Set HIRO_API_KEY as well"
+    if settings.chainhook_id is None and settings.chainhook_reenable:
+        yield "TOCSIN_CHAINHOOK_REENABLE: there is no hook to enable. Set TOCSIN_CHAINHOOK_ID to its UUID"
+
+
+def _shared_keys(settings: Settings) -> Iterator[str]:
+    admins, viewers, programs = (
+        {key.secret for key in keys} for keys in (settings.admin_key, settings.viewer_key, settings.lookup_key)
     )
-    problems += [sentence for fits, sentence in rules if not fits]
-    return problems
+    if admins & viewers:
+        yield "TOCSIN_VIEWER_KEY: shares a key with ADMIN_KEY. Give each role a key of its own"
+    if programs & (admins | viewers):
+        yield "TOCSIN_LOOKUP_KEY: shares a key with ADMIN_KEY or TOCSIN_VIEWER_KEY. Give each role a key of its own"
 
 
 def secret_values(settings: Settings) -> list[str]:
@@ -668,19 +648,19 @@ def read_env_file(content: bytes) -> dict[str, str]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise SettingsError("The settings need a change:\n  .env: is not UTF-8; save it as UTF-8") from None
+        raise SettingsError(".env: is not UTF-8; save it as UTF-8") from None
     for number_, line in enumerate(text.splitlines(), 1):
         stripped = line.strip().removeprefix("export ").strip()
         if not stripped or stripped.startswith("#"):
             continue
         name, equals, value = stripped.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.strip()):
-            wrong.append(f"  .env, line {number_}: expected NAME=value")
+            wrong.append(f".env, line {number_}: expected NAME=value")
             continue
         value = value.strip()
         if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
             value = value[1:-1]
         found[name.strip()] = value
     if wrong:
-        raise SettingsError("\n".join(["The settings need a change:", *wrong]))
+        raise SettingsError(*wrong)
     return found

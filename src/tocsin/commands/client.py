@@ -156,10 +156,10 @@ class SettingSources:
 
     def checked(self) -> Mapping[str, str]:
         """All values for the service; refuses a key whose address comes from another source."""
-        problems = [self.parted(key, [address]) for key, address in ADDRESS_OF_KEY.items()]
-        lines = [f"  {problem}" for problem in problems if problem]
-        if lines:
-            raise SettingsError("\n".join(["The settings need a change:", *lines]))
+        found = [self.parted(key, [address]) for key, address in ADDRESS_OF_KEY.items()]
+        problems = [problem for problem in found if problem is not None]
+        if problems:
+            raise SettingsError(*problems)
         return self.values
 
 

@@ -75,8 +75,7 @@ def doctor(data_dir: Path | None, *, offline: bool, clock: Callable[[], int]) ->
     try:
         settings = read_settings(data_dir=data_dir)
     except SettingsError as error:
-        problems = str(error).splitlines()[1:] or [str(error)]
-        return DoctorReport(ok=False, checks=[DoctorCheck("settings", "problem", each.strip()) for each in problems])
+        return DoctorReport(ok=False, checks=[DoctorCheck("settings", "problem", each) for each in error.problems])
     found = [(name, finding) for name, findings in local_checks(settings).items() for finding in findings]
     asks = network_checks(settings, clock)
     if offline:

@@ -39,19 +39,18 @@ class SettingsSource:
         try:
             environment = self._environment()
         except OSError as error:
-            raise SettingsError(f"The settings need a change:\n  .env: cannot be read ({error.strerror})") from None
+            raise SettingsError(f".env: cannot be read ({error.strerror})") from None
         problems: list[str] = []
-        settings: Settings | None = None
-        try:
-            settings = read(environment)
-        except SettingsError as error:
-            problems.append(str(error))
         try:
             with_added(environment.get(ALLOWLIST, "").strip() or None)
         except StartError as error:
-            problems.append(f"  {error}" if problems else f"The settings need a change:\n  {error}")
-        if settings is None or problems:
-            raise SettingsError("\n".join(problems))
+            problems.append(str(error))
+        try:
+            settings = read(environment)
+        except SettingsError as error:
+            raise SettingsError(*error.problems, *problems) from None
+        if problems:
+            raise SettingsError(*problems)
         return self.adjusted(settings)
 
     def overridden(self) -> list[str]:
