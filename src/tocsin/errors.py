@@ -1,24 +1,4 @@
-"""Every error that Tocsin raises on purpose, grouped by what the caller can do about it.
-
-HoldfastError            the runtime's: see `holdfast.errors`. Catch it to catch all errors of this tree
-└── TocsinError
-    ├── RequestRefused       an HTTP request that fails; has its status and its code
-    ├── ImportRefused        a file that cannot be imported as it is; nothing was written
-    ├── BackupRefused        a backup that cannot be made, read or restored: names the cause and the fix
-    ├── RoundFileError       an invalid file of a round: names the line
-    ├── OtherNetwork         a push is about another chain or network than ours
-    ├── ServiceUnreachable   a command found no running service: the sentence explains how to start it
-    ├── RunStopped           a run must end at this checkpoint (a pause, the end of its slice); tasks must not catch it
-    ├── LogsError            the log service did not accept a batch; check `retryable`
-    ├── FetchError           an HTTP exchange without a response
-    │   ├── FetchTimeout     no complete response in time
-    │   ├── FetchTooLarge    the body is larger than the cap
-    │   └── FetchFailed      no connection, or it was lost
-    ├── MalformedBody        a body that breaks its upstream's contract; names the field
-    ├── MalformedShape       a stored or sent value that does not have the expected shape; names the field
-    ├── ShareUsed            one client has used its share of the calls to an upstream; has the seconds to wait
-    └── NoAnswer             an upstream call ended without the needed fact; check `answer`
-"""
+"""Every error that Tocsin raises on purpose, beside those of `holdfast.errors`; `HoldfastError` is the base of all."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
@@ -51,20 +31,12 @@ class RequestRefused(TocsinError):
         self.fields = fields
 
 
-class ImportRefused(TocsinError):
-    """A file cannot be imported; nothing was written."""
-
-
-class BackupRefused(TocsinError):
-    """A backup cannot be made, read or restored; the data directory is as it was."""
+class FileRefused(TocsinError):
+    """A file or a directory cannot be used as it is, and nothing was changed: names the cause and the fix."""
 
 
 class RoundFileError(TocsinError):
-    """The file of a round is incomplete, or violates its format."""
-
-    def __init__(self, line: int | None, what: str) -> None:
-        super().__init__(what if line is None else f"line {line}: {what}")
-        self.line = line
+    """The file of a round is incomplete, or violates its format; the sentence names the line."""
 
 
 class OtherNetwork(TocsinError):
@@ -72,11 +44,14 @@ class OtherNetwork(TocsinError):
 
 
 class ServiceUnreachable(TocsinError):
-    """No service answers where a command looks for it."""
+    """No service answers where a command looks for it; the sentence explains how to start it."""
 
 
 class RunStopped(TocsinError):
-    """The run must end here; the work done so far is kept. `outcome` is how it is recorded."""
+    """The run must end at this checkpoint, as at a pause or the end of its slice. Tasks must not catch it.
+
+    The work done so far is kept. `outcome` is how the run is recorded.
+    """
 
     def __init__(self, reason: str, *, outcome: Literal["stopped", "partial"] = "stopped") -> None:
         super().__init__(reason)

@@ -27,7 +27,7 @@ from holdfast_testing.objects import objects
 from support.tocsin_command import tocsin_here
 from tocsin.commands.backup import backup, restore, verify
 from tocsin.commands.files import load_migrations
-from tocsin.errors import BackupRefused, TocsinError
+from tocsin.errors import FileRefused, TocsinError
 from tocsin.swaps import COMPETITION_MIGRATIONS
 
 NOW = 1_778_700_600_000
@@ -118,7 +118,7 @@ def test_a_directory_with_data_is_kept_and_moved_aside_by_force(data: Path, targ
     put(data, "later")
     before = {path.name: path.read_bytes() for path in data.iterdir()}
 
-    with pytest.raises(BackupRefused, match=r"is not empty \(db.sqlite, kv.sqlite.*--force"):
+    with pytest.raises(FileRefused, match=r"is not empty \(db.sqlite, kv.sqlite.*--force"):
         restore(target, data_dir=data, force=False, now=NOW)
     untouched = {path.name: path.read_bytes() for path in data.iterdir()}
     _, _, aside = restore(target, data_dir=data, force=True, now=NOW)
@@ -131,7 +131,7 @@ def test_a_directory_with_data_is_kept_and_moved_aside_by_force(data: Path, targ
 def test_a_restore_waits_for_no_service(data: Path, target: Path) -> None:
     """It is refused while a process holds the directory, even with --force."""
     held = opened(data)
-    with pytest.raises(BackupRefused, match=r"in use by a running service. Stop it first"):
+    with pytest.raises(FileRefused, match=r"in use by a running service. Stop it first"):
         restore(target, data_dir=data, force=True, now=NOW)
     held.close()
 
@@ -176,7 +176,7 @@ def test_a_backup_of_an_older_release_is_restored_and_migrated_at_the_start(tmp_
     with closing(sqlite_file.connect(directory / "db.sqlite")) as db:
         db.execute("INSERT INTO tocsin_migrations VALUES (99, '0099_from_the_future', 'x', 1)")
     newer, _ = backup(tmp_path / "newer.tar", data_dir=directory, clock=lambda: NOW)
-    with pytest.raises(BackupRefused, match=r"db.sqlite is newer than this code"):
+    with pytest.raises(FileRefused, match=r"db.sqlite is newer than this code"):
         verify(newer)
 
 
@@ -227,9 +227,9 @@ def test_a_foreign_or_damaged_archive_is_refused_and_nothing_is_written(
     """Every refusal names the archive and the cause, and no data directory is created."""
     target = repacked(target, tmp_path / "bad.tar", change)
 
-    with pytest.raises(BackupRefused, match=sentence):
+    with pytest.raises(FileRefused, match=sentence):
         verify(target)
-    with pytest.raises(BackupRefused, match=sentence):
+    with pytest.raises(FileRefused, match=sentence):
         restore(target, data_dir=tmp_path / "new", force=False, now=NOW)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.tar", "data", SAVED]
 
@@ -243,7 +243,7 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path, target: Path
     cut = tmp_path / "cut.tar"
     for length in [0, 1, 511, 512, 513, *range(1024, end, 16_001), end - 1]:
         cut.write_bytes(content[:length])
-        with pytest.raises(BackupRefused, match=r"cut.tar cannot be used"):
+        with pytest.raises(FileRefused, match=r"cut.tar cannot be used"):
             verify(cut)
 
 
@@ -279,7 +279,7 @@ def test_a_damaged_database_is_not_backed_up(tmp_path: Path, data: Path) -> None
     """An error, not a backup that cannot be restored."""
     (data / "kv.sqlite").write_bytes(b"not a database" * 1000)
 
-    with pytest.raises(BackupRefused, match="cannot be backed up"):
+    with pytest.raises(FileRefused, match="cannot be backed up"):
         backup(tmp_path, data_dir=data, clock=lambda: NOW)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
@@ -306,7 +306,7 @@ def test_root_restores_for_the_owner_of_the_directory(tmp_path: Path, target: Pa
 
 def test_all_refusals_are_sentences_for_the_command(tmp_path: Path) -> None:
     """The command prints Tocsin's own errors; anything else would be a traceback."""
-    assert issubclass(BackupRefused, TocsinError)
+    assert issubclass(FileRefused, TocsinError)
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="is not a directory"):
         restore(tmp_path / "x.tar", data_dir=tmp_path / "file", force=False, now=NOW)
@@ -428,7 +428,7 @@ def test_rows_that_the_manifest_does_not_list_are_refused(tmp_path: Path, target
         manifest["files"]["kv.sqlite"]["rows"]["entries"] = 2
         members["manifest.json"][1] = json.dumps(manifest).encode()
 
-    with pytest.raises(BackupRefused, match=r"kv.sqlite: its tables do not have the rows that the manifest"):
+    with pytest.raises(FileRefused, match=r"kv.sqlite: its tables do not have the rows that the manifest"):
         verify(repacked(target, tmp_path / "changed.tar", one_more))
 
 
@@ -445,7 +445,7 @@ def test_nobody_can_start_during_the_restore_and_anybody_can_after_it(
         return rename(self, to)
 
     monkeypatch.setattr(Path, "rename", full_disk)
-    with pytest.raises(BackupRefused, match=r"data/objects.sqlite: No space left on device\.$"):
+    with pytest.raises(FileRefused, match=r"data/objects.sqlite: No space left on device\.$"):
         restore(target, data_dir=data, force=True, now=NOW)
 
     assert held == [True]
@@ -457,7 +457,7 @@ def test_a_refused_restore_leaves_no_directory_that_it_made(tmp_path: Path) -> N
     (tmp_path / "text.tar").write_text("no backup")
     (tmp_path / "old").mkdir()
     for name in ("new", "old"):
-        with pytest.raises(BackupRefused, match=r"text.tar cannot be used"):
+        with pytest.raises(FileRefused, match=r"text.tar cannot be used"):
             restore(tmp_path / "text.tar", data_dir=tmp_path / name, force=False, now=NOW)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "text.tar"]
@@ -487,7 +487,7 @@ def test_rows_that_refer_to_nothing_are_refused(tmp_path: Path, data: Path) -> N
         db.execute(
             f"INSERT INTO {table} ({', '.join(needed)}) VALUES ({', '.join('?' * len(needed))})", [1] * len(needed)
         )
-    with pytest.raises(BackupRefused, match=r"db.sqlite: a row refers to a row that does not exist\."):
+    with pytest.raises(FileRefused, match=r"db.sqlite: a row refers to a row that does not exist\."):
         verify(saved(tmp_path, data))
 
 
@@ -573,7 +573,7 @@ def test_a_database_that_somebody_holds_is_not_backed_up(
     monkeypatch.setattr("tocsin.commands.backup.one_instant", partial(one_instant, wait_s=0.1))
     with closing(sqlite3.connect(data / "kv.sqlite", isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
-        with pytest.raises(BackupRefused, match=r"^No backup was made: another program .* locked for 0.1 s: end it"):
+        with pytest.raises(FileRefused, match=r"^No backup was made: another program .* locked for 0.1 s: end it"):
             backup(tmp_path, data_dir=data, clock=lambda: NOW)
 
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
@@ -584,11 +584,11 @@ def test_too_little_room_is_not_called_a_bad_backup(tmp_path: Path, data: Path, 
     before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
     try:
-        with pytest.raises(BackupRefused, match=r"was not checked: there is no room .* set TMPDIR"):
+        with pytest.raises(FileRefused, match=r"was not checked: there is no room .* set TMPDIR"):
             verify(target)
-        with pytest.raises(BackupRefused, match=r"was not checked: there is no room"):
+        with pytest.raises(FileRefused, match=r"was not checked: there is no room"):
             restore(target, data_dir=tmp_path / "new", force=False, now=NOW)
-        with pytest.raises(BackupRefused, match=r"cannot be backed up|No backup was made"):
+        with pytest.raises(FileRefused, match=r"cannot be backed up|No backup was made"):
             backup(tmp_path / "second.tar", data_dir=data, clock=lambda: NOW)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, hard))

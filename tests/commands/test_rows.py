@@ -33,7 +33,7 @@ from support.tocsin_command import TOCSIN, tocsin_here
 from support.web_thread import one_trade
 from tocsin.cli import app
 from tocsin.commands.rows import ImportReport, import_file, import_rows, import_source, write_d1_sql
-from tocsin.errors import ImportRefused
+from tocsin.errors import FileRefused
 from tocsin.swaps import COMPETITION_MIGRATIONS
 from tocsin.swaps.agents import TABLES, ImportRow, Table, d1_statement, lines_of, read_line
 
@@ -380,7 +380,7 @@ def test_a_data_directory_an_empty_file_and_a_bad_name_are_refused(tmp_path: Pat
     both = CliRunner().invoke(app, ["import", str(file), "--d1-sql", "x.sql", "--data-dir", "data"])
 
     assert isinstance(both.exception, UsageError)
-    with pytest.raises(ImportRefused, match="holds no agents and no claims"):
+    with pytest.raises(FileRefused, match="holds no agents and no claims"):
         write_d1_sql(import_source(file), tmp_path / "x.sql")
     file.write_text(line(1))
     with pytest.raises(UsageError, match="is not a regular file"):

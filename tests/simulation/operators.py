@@ -20,7 +20,7 @@ from stacks_simulator.addresses import address_of
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
 from stacks_simulator.wallets import Wallet
 from tocsin.commands.rows import ImportReport, TableCounts, import_file, import_source, opened, write_d1_sql
-from tocsin.errors import ImportRefused, NoAnswer
+from tocsin.errors import FileRefused, NoAnswer
 from tocsin.rounds.round import CATEGORIES
 from tocsin.swaps.agents import TABLES
 from tocsin.swaps.explain import explain
@@ -362,7 +362,7 @@ class CommandUsers(RoundOperators):
         before = tables_of(database)
         try:
             report = import_file(database, import_source(file))
-        except ImportRefused:
+        except FileRefused:
             report = ImportReport(refused_count=1)
         self._history.happened["import refused" if report.refused_count else "import taken"] += 1
         lost = [address for table in TABLES for address in before[table].keys() - tables_of(database)[table].keys()]

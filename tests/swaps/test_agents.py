@@ -21,7 +21,7 @@ from tocsin.commands.rows import (
     import_rows,
     import_source,
 )
-from tocsin.errors import ImportRefused
+from tocsin.errors import FileRefused
 from tocsin.swaps.agents import COLUMNS, TABLES, RowError, lines_of, read_line
 
 
@@ -316,7 +316,7 @@ def test_another_list_is_refused(text: str, tmp_path: Path) -> None:
     """With the name of the file and what it should be."""
     file = tmp_path / "agents.json"
     file.write_text(text)
-    with pytest.raises(ImportRefused, match=r"agents\.json cannot be imported: it is not"):
+    with pytest.raises(FileRefused, match=r"agents\.json cannot be imported: it is not"):
         list(import_source(file).rows())
 
 
@@ -326,5 +326,5 @@ def test_a_file_has_a_limit(tmp_path: Path) -> None:
     with file.open("wb") as stream:
         stream.write(b"[")
         stream.truncate(64 * 1024 * 1024 + 1)
-    with pytest.raises(ImportRefused, match="has more than 67108864 bytes: split it"):
+    with pytest.raises(FileRefused, match="has more than 67108864 bytes: split it"):
         list(import_source(file).rows())

@@ -32,7 +32,7 @@ from holdfast.local.snapshot import copy, one_instant, row_counts
 from holdfast.local.sqlite_file import connect_to_read, sync_directory
 from tocsin import __version__
 from tocsin.commands.files import CLOUDFLARE_BACKUP, DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations, read_settings
-from tocsin.errors import BackupRefused, MalformedShape
+from tocsin.errors import FileRefused, MalformedShape
 from tocsin.shape import Shape
 
 FORMAT = 1
@@ -82,11 +82,11 @@ def backup(destination: Path | None, *, data_dir: Path | None, clock: Callable[[
             draft.rename(target)
             sync_directory(target.parent)
     except sqlite3.Error as error:
-        raise BackupRefused(f"{directory} cannot be backed up ({error}). To find out why: tocsin doctor") from error
+        raise FileRefused(f"{directory} cannot be backed up ({error}). To find out why: tocsin doctor") from error
     except StoreUnavailable as error:
-        raise BackupRefused(f"No backup was made: {error}.") from error
+        raise FileRefused(f"No backup was made: {error}.") from error
     except OSError as error:
-        raise BackupRefused(f"No backup was made: {error.filename or target}: {error.strerror or error}.") from error
+        raise FileRefused(f"No backup was made: {error.filename or target}: {error.strerror or error}.") from error
     return target, manifest
 
 
@@ -134,7 +134,7 @@ def _copy_all(databases: list[Path], into: Path, clock: Callable[[], int]) -> Ba
 
 
 def verify(archive: Path) -> BackupManifest:
-    """Read a whole backup and check it. Raises `BackupRefused` with the problem; returns the manifest."""
+    """Read a whole backup and check it. Raises `FileRefused` with the problem; returns the manifest."""
     with TemporaryDirectory(prefix="tocsin-verify-") as made:
         return _unpack_checked(archive, Path(made))
 
@@ -147,12 +147,12 @@ def restore(archive: Path, *, data_dir: Path | None, force: bool, now: int) -> t
         with TemporaryDirectory(prefix=".tocsin-restore-", dir=directory) as made:
             manifest = _unpack_checked(archive, Path(made))
             aside = _switch(directory, Path(made), list(manifest.files), now)
-    except (OSError, BackupRefused, UsageError) as error:
+    except (OSError, FileRefused, UsageError) as error:
         if created:
             with suppress(OSError):
                 directory.rmdir()
         if isinstance(error, OSError):
-            raise BackupRefused(f"{error.filename or directory}: {error.strerror or error}.") from error
+            raise FileRefused(f"{error.filename or directory}: {error.strerror or error}.") from error
         raise
     return directory, manifest, aside
 
@@ -201,14 +201,14 @@ def _prepare(directory: Path, *, force: bool) -> bool:
             f"The parent directory of {directory} does not exist. Create it: mkdir -p {directory.parent}"
         ) from None
     except OSError as error:
-        raise BackupRefused(f"{directory} cannot be created: {error.strerror}.") from error
+        raise FileRefused(f"{directory} cannot be created: {error.strerror}.") from error
     else:
         return True
     if is_in_use(directory):
-        raise BackupRefused(f"{directory} is in use by a running service. Stop it first, then restore.")
+        raise FileRefused(f"{directory} is in use by a running service. Stop it first, then restore.")
     there = [entry.name for entry in directory.iterdir() if entry.name not in {LOCK_NAME, "lost+found"}]
     if there and not force:
-        raise BackupRefused(
+        raise FileRefused(
             f"{directory} is not empty ({', '.join(sorted(there)[:3])}). Use --force to move its databases aside "
             "and restore, or choose another directory with --data-dir."
         )
@@ -220,9 +220,9 @@ def _switch(directory: Path, unpacked: Path, names: list[str], now: int) -> Path
     try:
         lock = DataLock(directory)
     except DataDirInUse as error:
-        raise BackupRefused(f"{error}.") from error
+        raise FileRefused(f"{error}.") from error
     except StartError as error:
-        raise BackupRefused(str(error)) from error
+        raise FileRefused(str(error)) from error
     try:
         os.close(os.open(directory / MARKER, os.O_WRONLY | os.O_CREAT, 0o600))
         sync_directory(directory)
@@ -296,11 +296,11 @@ def unpack(path: Path, into: Path) -> BackupManifest:
         raise _refused(path, f"it is not a tar archive, or it is truncated ({error})") from error
     except OSError as error:
         if error.errno in _NO_ROOM:
-            raise BackupRefused(
+            raise FileRefused(
                 f"{path} was not checked: there is no room to unpack it into {into} ({error.strerror}). "
                 "Free some, or for `tocsin verify` set TMPDIR to a larger directory."
             ) from error
-        raise BackupRefused(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise FileRefused(f"{path} cannot be read: {error.strerror or error}.") from error
     missing = sorted(manifest.files.keys() - found)
     if missing:
         raise _refused(path, f"{', '.join(missing)} is missing: it is truncated")
@@ -317,7 +317,7 @@ def _read_manifest(path: Path, archive: tarfile.TarFile) -> BackupManifest:
         value = json.loads(_content(archive, member).read())
         stored_format = value.get("format") if isinstance(value, dict) else None
         if type(stored_format) is int and stored_format > FORMAT:
-            raise BackupRefused(
+            raise FileRefused(
                 f"{path} was made by a newer Tocsin (format {stored_format}). Use that release or a later one."
             )
         manifest = BackupManifest.from_json(value)
@@ -355,5 +355,5 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     return content
 
 
-def _refused(path: Path, cause: str) -> BackupRefused:
-    return BackupRefused(f"{path} cannot be used: {cause}. Give another backup.")
+def _refused(path: Path, cause: str) -> FileRefused:
+    return FileRefused(f"{path} cannot be used: {cause}. Give another backup.")

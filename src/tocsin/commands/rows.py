@@ -33,7 +33,7 @@ from holdfast.local.migrations import Migration, check
 from holdfast.local.sqlite_file import sync_directory
 from holdfast.types import JSON, Logger
 from tocsin.commands.files import DB_FILE, KV_FILE, command_logger, load_migrations, read_settings
-from tocsin.errors import ImportRefused
+from tocsin.errors import FileRefused
 from tocsin.prices.store import PRICE_PREFIX, read_price
 from tocsin.swaps import agents as agent_rows
 from tocsin.swaps import store as totals
@@ -216,7 +216,7 @@ class ImportSource:
             try:
                 yield from agent_rows.read_results(self.content)
             except ValueError as error:
-                raise ImportRefused(f"{self.name} cannot be imported: {error}") from None
+                raise FileRefused(f"{self.name} cannot be imported: {error}") from None
             return
         for number, raw in enumerate(self.content.split(b"\n"), 1):
             if len(raw) > LINE_MAX:
@@ -231,9 +231,9 @@ def import_source(file: Path) -> ImportSource:
         with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
             content = stream.read(FILE_MAX + 1)
     except OSError as error:
-        raise ImportRefused(f"{file} cannot be read: {error.strerror}") from error
+        raise FileRefused(f"{file} cannot be read: {error.strerror}") from error
     if len(content) > FILE_MAX:
-        raise ImportRefused(f"{file} has more than {FILE_MAX} bytes: split it")
+        raise FileRefused(f"{file} has more than {FILE_MAX} bytes: split it")
     return ImportSource(str(file), content.removeprefix(BYTE_ORDER_MARK))
 
 
@@ -245,8 +245,8 @@ def import_file(connection: sqlite3.Connection, source: ImportSource) -> ImportR
     return report
 
 
-def no_rows(source: ImportSource) -> ImportRefused:
-    return ImportRefused(
+def no_rows(source: ImportSource) -> FileRefused:
+    return FileRefused(
         f"{source.name} holds no agents and no claims. Give JSON lines, or what wrangler d1 execute --json prints"
     )
 

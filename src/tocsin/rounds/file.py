@@ -140,21 +140,21 @@ def lines_of(parts: Iterable[str]) -> Iterator[str]:
         first, *others = part.split("\n")
         begun.append(first)
         if sum(map(len, begun)) > LINE_MAX:
-            raise RoundFileError(None, f"a line has more than {LINE_MAX:,} characters")
+            raise RoundFileError(f"a line has more than {LINE_MAX:,} characters")
         if others:
             yield "".join(begun)
             *whole, last = others
             yield from whole
             begun = [last]
     if any(begun):
-        raise RoundFileError(None, "the last line does not end: the file was cut off")
+        raise RoundFileError("the last line does not end: the file was cut off")
 
 
 def stated_digest(parts: Sequence[str]) -> str:
     """Return the digest at the end of a file, whole or in parts."""
     found = DIGEST_LINE.fullmatch(parts[-1][:-1].rpartition("\n")[2]) if parts else None
     if found is None:
-        raise RoundFileError(None, "the file does not end with its digest: it was cut off")
+        raise RoundFileError("the file does not end with its digest: it was cut off")
     return found[1]
 
 
@@ -263,7 +263,7 @@ class _Reader:
 
     def finished(self) -> RoundFile:
         if self._header is None or not self._digest:
-            raise RoundFileError(self._number + 1, "the digest is missing: the file was cut off")
+            raise RoundFileError(f"line {self._number + 1}: the digest is missing: the file was cut off")
         found, header = self._found, self._header
         inputs = (found[name] for name in ("agent", "price", "swap", "refusal", "decision", "excess"))
         return RoundFile(
@@ -338,7 +338,7 @@ class _Reader:
             raise self._wrong(str(error)) from None
 
     def _wrong(self, what: str) -> RoundFileError:
-        return RoundFileError(self._number, what)
+        return RoundFileError(f"line {self._number}: {what}")
 
 
 def _fits(value: object, hint: object) -> bool:
