@@ -19,7 +19,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve docs quick test pythons odd-place fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock walks rooms clean npm chromium tools
+.PHONY: help .venv demo serve docs quick test pythons odd-place fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock rooms clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -148,9 +148,6 @@ mutants: $(DEV) ## apply each deliberate bug of tools/mutants to a copy: a test 
 docs: $(DEV) ## write the lists of docs/ that follow from the code: settings, commands, routes, metrics, events
 	@$(BIN)/python tools/write_docs.py
 
-walks: $(DEV) ## count the files that a price, a swap and a pause pass on their way [VERBOSE=1]
-	@$(TESTING) $(BIN)/python tools/walks.py
-
 rooms: $(DEV) ## draw the rooms and the imports between them: docs/rooms.svg
 	@$(BIN)/python tools/draw_rooms.py
 
@@ -201,7 +198,6 @@ bench: $(DEV) $(WORKERD) chromium ## run the benchmarks; installs wrk (apt) and 
 	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk >/dev/null)
 	@command -v npm >/dev/null && npm ci --silent --prefix bench/workerd || echo "npm is missing: workerd is not measured"
 	@$(BIN)/python bench/measure_runtime.py
-	@$(BIN)/python bench/measure_client.py
 	@$(BIN)/python bench/measure_prices.py
 	@$(BIN)/python bench/measure_flood.py
 	@$(TESTING) $(BIN)/python bench/measure_front_door.py
@@ -213,7 +209,6 @@ bench: $(DEV) $(WORKERD) chromium ## run the benchmarks; installs wrk (apt) and 
 	@$(BIN)/python bench/measure_closing.py
 	@$(BIN)/python bench/measure_sweep.py
 	@$(BIN)/python bench/measure_feed.py
-	@$(TESTING) $(BIN)/python bench/measure_upgrade.py
 	@$(BIN)/python bench/measure_lane.py
 	@$(TESTING) $(BIN)/python bench/page_tasks.py
 	@$(BIN)/python bench/measure_cloudflare.py

@@ -3,9 +3,8 @@
 Several services may follow one chain at the same time. Each has its own Hiro, with its own limits and calls.
 """
 
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,8 @@ from holdfast.types import Database
 from holdfast_testing.stores import make_objects_file, open_kv
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction
-from stacks_simulator.http_messages import Delivery, SimulatedRequest, UpstreamName
 from stacks_simulator.simulator import RecordedRequest, Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
-from stacks_simulator.wallets import Wallet
 from support.competition import register
 from support.local_store import open_competition
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
@@ -46,10 +43,6 @@ HIRO_PLAN = Quota(second=20, minute=500, month=150_000)
 NETWORK_AN_HOUR = 620  # 20,000 transactions a day with the traffic around the competition
 LATE_MS = 20 * 60_000  # a swap may be found up to this late, whatever the way
 KINDS = ("network's list", "verifying", "contracts' lists", "wallets' lists", "balance changes", "other")
-
-PART = 500  # rows that are written at once
-
-_READ = "INSERT INTO marks (principal, rules, walked_at, tried_at) VALUES (?, ?, ?, ?)"
 
 Wrap: TypeAlias = Callable[[Fetch], Fetch]
 
@@ -95,7 +88,6 @@ class Costs:
 
     hours: float
     kinds: Counter[str]
-    lists: int  # contracts and wallets whose own list was read
     network: int  # transactions on the whole network
     delays_s: list[float]
     missing: int
@@ -114,26 +106,13 @@ class Costs:
         return round(self.kinds[kind] / self.hours * 24 * 30)
 
 
-class TimedSimulator(Simulator):
-    """Counts its own CPU time, so that it can be subtracted."""
-
-    cpu_s = 0.0
-
-    def handle(self, upstream: UpstreamName, request: SimulatedRequest) -> Delivery:
-        began = time.process_time()
-        delivery = super().handle(upstream, request)
-        self.cpu_s += time.process_time() - began
-        return delivery
-
-
 @dataclass
 class Service:
     """One service. `begin` starts the measurement, `costs` returns the result so far."""
 
-    simulator: TimedSimulator
+    simulator: Simulator
     clock: VirtualClock
     db: Database
-    rules: Rules
     stub: Callable[[], SchedulerClient]
     since_ms: int = 0
     _first_call: int = 0
@@ -153,7 +132,6 @@ class Service:
         return Costs(
             hours=(now - self.since_ms) / 3_600_000,
             kinds=Counter(map(kind_of, calls)),
-            lists=len({call.path for call in calls if "/principals/" in call.path}),
             network=sum(len(block.transactions) for block in blocks),
             delays_s=[
                 delay
@@ -202,7 +180,6 @@ async def serving(
     chain: Chain,
     settings: Settings,
     *,
-    rules: Rules | None = None,
     omitted_share: float = 0.0,
     wrap: Wrap = lambda fetch: fetch,
     directory: Path | None = None,
@@ -214,9 +191,9 @@ async def serving(
     """
     clock = VirtualClock()  # a clock rings for one runtime only; all clocks show the same time
     chain.advance(clock.now())
-    simulator = TimedSimulator(chain, clock)
+    simulator = Simulator(chain, clock)
     simulator.hiro.omitted_share = omitted_share
-    rules = rules or Rules(built_in(), chain.campaign.start_s, chain.campaign.end_s)
+    rules = Rules(built_in(), chain.campaign.start_s, chain.campaign.end_s)
     with TemporaryDirectory() as scratch:
         place, logger = directory or Path(scratch), NullLogger()
         if warm is not None:
@@ -240,7 +217,7 @@ async def serving(
             await runtime.open()
             try:
                 await namespace.get_by_name("v1").arm()
-                yield Service(simulator, clock, db, rules, lambda: SchedulerClient(namespace.get_by_name("v1")))
+                yield Service(simulator, clock, db, lambda: SchedulerClient(namespace.get_by_name("v1")))
             finally:
                 await runtime.close()
 
@@ -261,22 +238,3 @@ def every(seconds: int) -> Settings:
 
 
 WITHOUT_FEED = Settings(feed_enabled=False)
-
-
-async def register_silent(service: Service, addresses: Sequence[str]) -> None:
-    """Register eligible wallets that never trade; their lists are marked as read."""
-    for at in range(0, len(addresses), PART):
-        part = addresses[at : at + PART]
-        await register(service.db, [Wallet(each, "eligible", erc8004_agent_id=1) for each in part])
-    await mark_as_read(service.db, service.rules, addresses, service.clock.now(), 0)
-
-
-async def mark_as_read(db: Database, rules: Rules, principals: Sequence[str], now: int, spread_ms: int) -> None:
-    """Mark lists as read to their end, at times spread evenly before now."""
-    for at in range(0, len(principals), PART):
-        rows = [
-            db.prepare(_READ).bind(each, rules.for_principal(each), read_at, read_at)
-            for number, each in enumerate(principals[at : at + PART], at)
-            for read_at in [now - spread_ms * number // len(principals)]
-        ]
-        await db.batch(rows)

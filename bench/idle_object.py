@@ -13,7 +13,7 @@ from holdfast.local.open_objects import open_objects
 
 async def main(directory: Path) -> None:
     async with open_objects(directory, logger=NullLogger(), BENCH=Bench) as env:
-        await env.BENCH.get_by_name("x").arm(int(time.time() * 1000) + 3_600_000, 0)
+        await env.BENCH.get_by_name("x").arm(int(time.time() * 1000) + 3_600_000)
         await asyncio.sleep(12)  # the object is evicted after ten seconds
         print("idle", flush=True)
         await asyncio.Event().wait()

@@ -27,12 +27,9 @@ from measure_rounds import ENDS_AT, STARTS_AT, competition
 from holdfast.local.database import SqliteDatabase
 from holdfast_testing.stores import migrated
 from support.processes import SERVE, ServiceProcess, running
-from support.round_world import RoundWorld, SetClock
+from support.round_world import ALONE, RoundWorld, SetClock, make_data
 from tocsin.rounds.round import RoundInputs
 from tocsin.swaps import COMPETITION_MIGRATIONS
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from support.round_world import ALONE, make_data
 
 _SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,

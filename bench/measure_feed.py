@@ -1,23 +1,20 @@
-"""The task `feed`: calls a month, the delay of swaps, growth, a list with omissions, a throttle, CPU and memory.
+"""The task `feed`: calls a month, the delay of swaps, a list with omissions, and a throttle.
 
 python bench/measure_feed.py                  all tables
-python bench/measure_feed.py --part month     one of them: month, growth, omissions, throttle, rows
+python bench/measure_feed.py --part month     one of them: month, omissions, throttle
 
 The real scheduler runs in virtual time with 60 ms per call, under Hiro's plan of 20 calls a second, 500 a minute and
-150,000 a month. The figures are reproducible, except for CPU and memory. A month is 30 days.
+150,000 a month. The figures are reproducible. A month is 30 days.
 
 The measurement begins when no wallet is unread and the contracts' lists have their turns, and lasts a whole turn. Until
 then the rest of the network is silent, which does not affect the lists of contracts and wallets.
 """
 
 import argparse
-import gc
 import sys
 import time
-import tracemalloc
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -28,30 +25,12 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "packages/holdfast/tests"))
 
-from feed_service import (
-    KINDS,
-    WITHOUT_FEED,
-    Costs,
-    Service,
-    every,
-    join_network,
-    kind_of,
-    mark_as_read,
-    mined_ms,
-    new_chain,
-    register_silent,
-    serving,
-    warm_up,
-)
+from feed_service import KINDS, WITHOUT_FEED, Costs, Service, every, join_network, mined_ms, new_chain, serving, warm_up
 
 from holdfast.testing.virtual_time import VirtualClock, run_virtual
-from stacks_simulator.addresses import address_of
 from stacks_simulator.chain import Chain
-from support.local_store import open_competition
 from support.whole_service import Throttle
 from tocsin.scheduler.types import RunRecord
-from tocsin.swaps.rules import AllowList, Rules, built_in
-from tocsin.upstream.hiro import LIST_PAGE
 
 CONSOLE = Console(width=130)
 HOUR_S = 3_600
@@ -61,8 +40,6 @@ SLOW_TURN_H = 101  # with looks every 15 minutes
 COLD_START_H = 2  # all lists are read once
 SETTLE_H = 1  # after the rest of the network has begun
 OMITTED_SHARE = 0.01
-BACKLOG = 200_000
-NOT_OURS = [tracemalloc.Filter(False, f"*{part}*") for part in ("/simulator/", "tracemalloc.py")]
 
 
 def goal(value: float, limit: float) -> str:
@@ -122,50 +99,6 @@ def print_month() -> None:
             daily = each.network / each.hours * 24
             split.add_row(title, *kinds, f"{each.monthly:,}", f"{each.hours:.0f}", f"{daily:,.0f}")
     CONSOLE.print(table, split)
-
-
-# Growth
-
-
-async def growth(scratch: Path) -> dict[str, Costs]:
-    """Three services on one chain: as it is, with many contracts that nobody calls, and with many silent wallets.
-
-    The new lists are marked as read: the initial cost of reading them is not measured.
-    """
-    clock = VirtualClock()
-    chain = new_chain(clock, SIZES[0])
-    idle = [f"{address_of(f'idle:{number}')}.pool" for number in range(3_960)]
-    listed = built_in().plus(AllowList(dict.fromkeys(idle, frozenset({"swap"}))))
-    rules = Rules(listed, chain.campaign.start_s, chain.campaign.end_s)
-    silent = [address_of(f"silent:{number}") for number in range(100_000 - SIZES[0])]
-    await warm_up(chain, clock, TURN_H, scratch)
-    async with AsyncExitStack() as stack:
-        base = await stack.enter_async_context(serving(chain, every(60), warm=scratch))
-        wallets = await stack.enter_async_context(serving(chain, every(60), warm=scratch))
-        async with open_competition(scratch) as db:
-            await mark_as_read(db, rules, idle, clock.now(), TURN_H * HOUR_S * 1000 - 60_000)
-        contracts = await stack.enter_async_context(serving(chain, every(60), rules=rules, warm=scratch))
-        await register_silent(wallets, silent)
-        services = (base, contracts, wallets)
-        await begin(clock, chain, *services)
-        await clock.sleep(TURN_H * HOUR_S)
-        names = ("40 contracts, 430 wallets", "4,000 contracts, 430 wallets", "40 contracts, 100,000 wallets")
-        return {name: await service.costs() for name, service in zip(names, services, strict=True)}
-
-
-def print_growth() -> None:
-    with TemporaryDirectory() as scratch:
-        costs = run_virtual(growth(Path(scratch)), real_threads=True)
-    table = Table("looks every minute", "calls in 30 days", "compared", "goal", *KINDS[:-1], "mean s", "missing")
-    base = next(iter(costs.values())).monthly
-    for name, each in costs.items():
-        kinds = [f"{each.monthly_of(kind):,}" for kind in KINDS[:-1]]
-        ratio = each.monthly / base - 1
-        table.add_row(
-            name, f"{each.monthly:,}", f"{ratio:+.1%}", "± 3 %" + ("" if abs(ratio) <= 0.03 else " missed"), *kinds,
-            f"{mean(each.delays_s):.1f}", str(each.missing),
-        )  # fmt: skip
-    CONSOLE.print(table)
 
 
 # A list that omits transactions
@@ -266,94 +199,7 @@ def rows_read(runs: Sequence[RunRecord]) -> int:
     return sum(int(str(run.result["transactions"])) for run in runs)
 
 
-# CPU and memory
-
-
-@dataclass
-class Memory:
-    """The memory of Python objects: held between runs, and in addition during a run."""
-
-    chain: Chain
-    held_mb: list[float] = field(default_factory=list)
-    more_mb: list[float] = field(default_factory=list)
-
-    def measure(self, share: float) -> None:
-        """Measure after a run, when this share of the backlog is read. Held memory: at a tenth and at the end."""
-        now, peak = tracemalloc.get_traced_memory()
-        self.more_mb.append((peak - now) / 1e6)
-        if share >= (0.1, 1.0)[len(self.held_mb)]:
-            for transaction in self.chain.index.all:
-                transaction.rendered.clear()  # its parts may reuse our freed memory, and would count as ours
-            gc.collect()
-            traces = tracemalloc.take_snapshot().filter_traces(NOT_OURS)
-            self.held_mb.append(sum(each.size for each in traces.traces) / 1e6)
-        tracemalloc.reset_peak()
-
-
-async def away(chain: Chain, clock: VirtualClock, count: int) -> None:
-    """Wait until this many transactions have arrived, at 20,000 a day."""
-    before = len(chain.index.all)
-    while len(chain.index.all) < before + count:
-        await clock.sleep(HOUR_S)
-        chain.advance(clock.now())
-
-
-async def rows() -> tuple[float, float, Memory]:
-    """CPU ms per 1,000 rows without the simulator's, the simulator's own, and memory."""
-    clock = VirtualClock()
-    chain = new_chain(clock, SIZES[0])
-    memory = Memory(chain)
-    with TemporaryDirectory() as scratch:
-        directory = Path(scratch)
-        async with serving(chain, every(60), directory=directory) as service:
-            await clock.sleep(COLD_START_H * HOUR_S)
-            await begin(clock, chain, service)
-        ours, simulator, read = await read_backlog(chain, clock, directory, BACKLOG // 10)
-        tracemalloc.start()  # what the chain already holds is not traced
-        await read_backlog(chain, clock, directory, BACKLOG, memory)
-        tracemalloc.stop()
-    return ours / read * 1e6, simulator / read * 1e6, memory
-
-
-async def read_backlog(
-    chain: Chain, clock: VirtualClock, directory: Path, count: int, memory: Memory | None = None
-) -> tuple[float, float, int]:
-    """The service comes back after a downtime and reads: CPU seconds of it and of the simulator, and the rows."""
-    await away(chain, clock, count)
-    if memory is not None:
-        tracemalloc.clear_traces()
-    read, began = 0, time.process_time()
-    async with serving(chain, every(60), directory=directory) as service:
-        while read < count:
-            await clock.sleep(60)
-            pages = sum(kind_of(request) == KINDS[0] for request in service.simulator.requests)
-            read += pages * LIST_PAGE  # asking for runs would make the object load all of them
-            service.simulator.requests.clear()  # they also take memory
-            if memory is not None:
-                memory.measure(read / count)
-        simulator_s = service.simulator.cpu_s
-    return time.process_time() - began - simulator_s, simulator_s, read
-
-
-def print_rows() -> None:
-    ours, simulator, memory = run_virtual(rows(), real_threads=True)
-    table = Table(f"a backlog of {BACKLOG:,} transactions", "", "goal")
-    table.add_row("CPU ms per 1,000 rows read: the service", f"{ours:.0f}", "")
-    table.add_row("CPU ms per 1,000 rows read: the simulator", f"{simulator:.0f}", "")
-    early, late = memory.held_mb[0], memory.held_mb[-1]
-    table.add_row("MB held after a tenth, without the simulator", f"{early:.1f}", "")
-    table.add_row("MB held after all of it", f"{late:.1f}", goal(late, round(early + 1, 1)))
-    table.add_row("MB more during a run, the simulator's included", f"{max(memory.more_mb):.1f}", "")
-    CONSOLE.print(table)
-
-
-PARTS = {
-    "month": print_month,
-    "growth": print_growth,
-    "omissions": print_omissions,
-    "throttle": print_throttle,
-    "rows": print_rows,
-}
+PARTS = {"month": print_month, "omissions": print_omissions, "throttle": print_throttle}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

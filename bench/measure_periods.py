@@ -42,8 +42,6 @@ from tocsin.fetch import FetchResponse
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.settings import Settings
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-
 T = TypeVar("T")
 DAY_MS = 86_400_000
 NOW = 20_000 * DAY_MS + 14 * 3_600_000

@@ -1,4 +1,4 @@
-"""Compare the object runtime with the real workerd and with a bare timer, in one run.
+"""Compare the object runtime with the real workerd, in one run.
 
 The machine is shared, so only ratios are meaningful. Throughput is measured in alternating rounds.
 """
@@ -149,23 +149,6 @@ def alarms(runtimes: list[Server]) -> None:
     console.print(table)
 
 
-def second_ticks(server: Server, directory: Path, ticks: int = 20) -> None:
-    timer = subprocess.Popen(
-        [sys.executable, str(HERE / "bare_timer.py"), str(directory / "timer.sqlite"), str(ticks)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    at = (int(time.time()) + 2) * 1000 + 500  # between the ticks of the bare timer
-    server.get(f"/arm?n=1&at={at}&repeat=1000")
-    bare = quantiles(json.loads(timer.communicate()[0]))
-    alarm = quantiles(server.get("/results")["lateness"][:ticks])
-    table = Table("a 1 s tick, ms late", "min", "p50", "max", "goal")
-    table.add_row("bare timer + fsync", f"{bare['min']:.2f}", f"{bare['p50']:.2f}", f"{bare['max']:.2f}", "")
-    goal = f"p50 ≤ 1.5 x (here {alarm['p50'] / bare['p50']:.2f}), never early, no drift"
-    table.add_row("tocsin alarm", f"{alarm['min']:.2f}", f"{alarm['p50']:.2f}", f"{alarm['max']:.2f}", goal)
-    console.print(table)
-
-
 def starts(runtimes: list[Server]) -> None:
     table = Table("start → overdue alarm, ms", "median of 5", "goal")
     for server in runtimes:
@@ -218,7 +201,6 @@ def main() -> int:
             server.start()
         throughput(runtimes)
         alarms(runtimes)
-        second_ticks(runtimes[0], Path(name))
         starts(runtimes)
         idle(Path(name))
     return 0

@@ -53,8 +53,7 @@ class Bench(DurableObject):
             self.has_table = True
         return sql
 
-    async def arm(self, at: int, repeat_ms: int) -> None:
-        await self.ctx.storage.put("repeat", repeat_ms)
+    async def arm(self, at: int) -> None:
         await self.ctx.storage.set_alarm(at)
 
     async def alarm(self, info: AlarmInfo) -> None:
@@ -62,9 +61,6 @@ class Bench(DurableObject):
         lateness.append(now - info.scheduled_time)
         if not first_alarm:
             first_alarm.append(now)
-        repeat_ms = await self.ctx.storage.get("repeat")
-        if repeat_ms:
-            await self.ctx.storage.set_alarm(info.scheduled_time + repeat_ms)
 
 
 class App:
@@ -90,10 +86,10 @@ class App:
         await send({"type": "http.response.body", "body": body})
 
     async def _arm(self, query: dict[str, str]) -> bytes:
-        n, at, within, repeat = (int(query.get(k, 0)) for k in ("n", "at", "within", "repeat"))
+        n, at, within = (int(query.get(k, 0)) for k in ("n", "at", "within"))
         lateness.clear()
         for i in range(n):
-            await self._namespace.get_by_name(f"alarm{i}").arm(at + i * within // n, repeat)
+            await self._namespace.get_by_name(f"alarm{i}").arm(at + i * within // n)
         return b"armed"
 
 

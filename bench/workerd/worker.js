@@ -16,16 +16,11 @@ export class Bench extends DurableObject {
     this.#hasTable = true;
     return sql;
   }
-  async arm(at, repeat) {
-    await this.ctx.storage.put("repeat", repeat);
-    await this.ctx.storage.setAlarm(at);
-  }
+  async arm(at) { await this.ctx.storage.setAlarm(at); }
   async alarm(info) {
     const now = Date.now();
     lateness.push(now - info.scheduledTime);
     if (firstAlarm.length === 0) firstAlarm.push(now);
-    const repeat = await this.ctx.storage.get("repeat");
-    if (repeat) await this.ctx.storage.setAlarm(info.scheduledTime + repeat);
   }
 }
 
@@ -36,9 +31,9 @@ export default {
     if (first === "b") return new Response(String(await env.BENCH.getByName(name)[method]()));
     if (first === "results") return Response.json({ lateness, firstAlarm });
     if (first === "arm") {
-      const [n, at, within, repeat] = ["n", "at", "within", "repeat"].map((k) => Number(url.searchParams.get(k) ?? 0));
+      const [n, at, within] = ["n", "at", "within"].map((k) => Number(url.searchParams.get(k) ?? 0));
       lateness.length = 0;
-      for (let i = 0; i < n; i++) await env.BENCH.getByName("alarm" + i).arm(at + Math.floor((i * within) / n), repeat);
+      for (let i = 0; i < n; i++) await env.BENCH.getByName("alarm" + i).arm(at + Math.floor((i * within) / n));
       return Response.json({ armed: n });
     }
     return new Response("unknown", { status: 404 });
