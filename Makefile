@@ -123,11 +123,9 @@ client: $(RUNTIME) .venv-client ## validate /openapi.json, generate a client fro
 	@$@/bin/python -m pip $(OURS)
 	@touch $@
 
-mutation: .venv-mutation ## check whether the tests would notice a bug: PACKAGE=upstream [MODULE=budget SAMPLE=200 SEED=1 AGAIN=1 SLOW=1]
+mutation: .venv-mutation ## check whether the tests would notice a bug: PACKAGE=upstream [MODULE=budget]
 	@$(if $(PACKAGE),,$(error name a package: make mutation PACKAGE=upstream))
-	@$(TESTING) nice -n 15 .venv-mutation/bin/python -m tools.mutation $(PACKAGE) \
-	  $(foreach name,$(MODULE),--module $(name)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(AGAIN),--again) $(if $(REPORT),--report) $(if $(SLOW),--slow)
+	@nice -n 15 .venv-mutation/bin/python -m tools.mutation $(PACKAGE) $(if $(MODULE),--module $(MODULE))
 
 soak: $(DEV) ## send traffic, abuse and faults while the scheduler runs; prints resource use [MINUTES=10]
 	@$(TESTING) $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))

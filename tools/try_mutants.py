@@ -83,14 +83,14 @@ def copy_tree(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
+def source_path(tree: Path) -> str:
+    """Return the PYTHONPATH of a tree; it comes before the installed packages, which are the developer's tree."""
+    return os.pathsep.join(map(str, (tree / "src", *sorted(tree.glob("packages/*/src")))))
+
+
 def first_failure(tree: Path, tests: Iterable[str], limit_s: float) -> str | None:
     """Run these tests in a tree. Return the first that fails, or None."""
-    sources = [tree / "src", *sorted(tree.glob("packages/*/src"))]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, sources)),  # before the installed packages, the developer's tree
-        "REQUIRE_ALL": "1",  # a skipped test catches nothing
-    }
+    environment = {**os.environ, "PYTHONPATH": source_path(tree), "REQUIRE_ALL": "1"}  # a skipped test catches nothing
     with subprocess.Popen(
         [sys.executable, *PYTEST, f"--timeout={TEST_S}", *tests],
         cwd=tree,
