@@ -14,7 +14,7 @@ from typing import Any
 
 from tocsin.board.types import Board
 from tocsin.prices.price import PriceHistory, PriceList
-from tocsin.rounds.round import CurrentRounds, RoundList, RoundPage
+from tocsin.rounds.round import CurrentRounds, RoundList
 from tocsin.scheduler.types import (
     AuditList,
     DayList,
@@ -44,7 +44,6 @@ SHAPES: tuple[type[SnakeShape], ...] = (
     PriceList,
     CurrentRounds,
     RoundList,
-    RoundPage,
     ErrorBody,
 )
 # Shapes with additional fields, which the schema cannot name.

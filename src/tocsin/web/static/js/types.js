@@ -290,16 +290,6 @@
  */
 
 /**
- * The position of a page in its list.
- *
- * @typedef {{
- *   limit: number,
- *   offset: number,
- *   hasMore: boolean,
- * }} Pagination
- */
-
-/**
  * A price and the time when it was seen (unix ms); null: the source had none then.
  *
  * @typedef {{
@@ -456,16 +446,6 @@
  *   rounds: ListedRound[],
  *   rule: RoundRule | null,
  * }} RoundList
- */
-
-/**
- * Rounds with a result, newest first; `winners` by round.
- *
- * @typedef {{
- *   rounds: RoundRow[],
- *   pagination: Pagination,
- *   winners?: Record<string, RoundWinner[]>,
- * }} RoundPage
  */
 
 /**
