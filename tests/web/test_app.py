@@ -5,7 +5,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
 from socket import create_connection
@@ -25,7 +25,7 @@ from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from holdfast_testing.captured_log import CapturedLog
 from support.asgi import Answer, ask
 from support.web_thread import served_in_thread
-from support.world import ADMIN_KEY, CRON_SECRET, tocsin_in
+from support.world import ADMIN_KEY, CRON_SECRET, Tocsin, tocsin_in
 from tocsin.errors import RequestRefused
 from tocsin.local.logs import library_logs
 from tocsin.local.server import HttpServer
@@ -118,9 +118,27 @@ QUERY = st.lists(
 HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=40)
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(
+@dataclass(frozen=True)
+class Sent:
+    """Any request. With `keyed`, it has the keys of an operator and of the cron route."""
+
+    path: str
+    method: str
+    query: list[tuple[str, str]]
+    raw_query: str | None
+    headers: dict[str, str]
+    keyed: bool
+    body: bytes
+
+    async def to(self, made: Tocsin) -> Answer:
+        encoded = "&".join(f"{quote(name)}={quote(value)}" for name, value in self.query)
+        keys = {"X-Admin-Key": ADMIN_KEY, "X-Cron-Secret": CRON_SECRET} if self.keyed else {}
+        target = f"{self.path}?{encoded if self.raw_query is None else self.raw_query}"
+        return await made.ask(target, method=self.method, headers={**self.headers, **keys}, body=self.body)
+
+
+REQUEST = st.builds(
+    Sent,
     path=st.sampled_from(PATHS) | TEXT.map(lambda text: "/" + quote(text, safe="/")),
     method=st.sampled_from(["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "X"]),
     query=QUERY,
@@ -131,31 +149,23 @@ HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_char
     keyed=st.booleans(),
     body=st.binary(max_size=100),
 )
-def test_no_input_leads_to_a_5xx(
-    path: str,
-    method: str,
-    query: list[tuple[str, str]],
-    raw_query: str | None,
-    headers: dict[str, str],
-    keyed: bool,
-    body: bytes,
-) -> None:
-    """Any request: success, or an error in the shape of all errors, never a defect."""
-    if keyed:
-        headers = {**headers, "X-Admin-Key": ADMIN_KEY, "X-Cron-Secret": CRON_SECRET}
-    encoded = "&".join(f"{quote(name)}={quote(value)}" for name, value in query)
-    target = f"{path}?{encoded if raw_query is None else raw_query}"
 
-    async def send() -> Answer:
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(requests=st.lists(REQUEST, min_size=4, max_size=8))
+def test_no_input_leads_to_a_5xx(requests: list[Sent]) -> None:
+    """Any request: success, or an error in the shape of all errors, never a defect."""
+
+    async def send() -> list[Answer]:
         with tempfile.TemporaryDirectory() as directory:
             async with tocsin_in(Path(directory), arm=True) as made:
-                return await made.ask(target, method=method, headers=headers, body=body)
+                return [await request.to(made) for request in requests]
 
-    answer = run_virtual(send())
-
-    assert answer.status < 500
-    if answer.status >= 400:
-        assert_error_shape(answer)
+    for answer in run_virtual(send()):
+        assert answer.status < 500
+        if answer.status >= 400:
+            assert_error_shape(answer)
 
 
 DOC = Operation("POST", "/it", "doIt", "")

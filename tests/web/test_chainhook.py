@@ -163,6 +163,19 @@ async def test_without_a_configured_secret_it_refuses(tmp_path: Path) -> None:
     [
         (b"", 400, "malformed_body"),
         (b"\xff", 400, "malformed_body"),
+        (b'{"apply": [', 400, "malformed_body"),
+        (b'{"apply": []', 400, "malformed_body"),
+        (b'{"apply": []}}', 400, "malformed_body"),
+        (b'{"apply": [],}', 400, "malformed_body"),
+        (b'{"apply": [{"transactions": [{"a": tru}]}]}', 400, "malformed_body"),
+        (b'{"apply": [{"transactions": [{}, ]}]}', 400, "malformed_body"),
+        (b'{"apply" []}', 400, "malformed_body"),
+        (b'{"apply": [] "rollback": []}', 400, "malformed_body"),
+        (b"{apply: []}", 400, "malformed_body"),
+        (b'{"event": "\\', 400, "malformed_body"),
+        (b'{"other": , "apply": []}', 400, "malformed_body"),
+        (b"nul", 400, "malformed_body"),
+        (b'{"apply": [NaN]}', 400, "malformed_body"),
         (b"{}", 422, "malformed_push"),
         (b"[]", 422, "malformed_push"),
         (b"null", 422, "malformed_push"),
@@ -172,6 +185,9 @@ async def test_without_a_configured_secret_it_refuses(tmp_path: Path) -> None:
         (b'{"apply": [7]}', 422, "malformed_push"),
         (b'{"apply": [{"transactions": [7]}]}', 422, "malformed_push"),
         (b'{"apply": [' + b"[]," * 500 + b"[]]}", 422, "malformed_push"),
+        pytest.param(b"[" * 40_000, 400, "malformed_body", id="deep_0"),
+        pytest.param(b'{"apply":' * 40_000, 400, "malformed_body", id="deep_1"),
+        pytest.param(b'{"event":{"apply":[{"transactions":[[' * 40_000, 400, "malformed_body", id="deep_2"),
         pytest.param(b" " * 41_943_041, 413, "body_too_large", id="too_large"),
         pytest.param(b" " * 5_000_000 + b"{}", 422, "malformed_push", id="large_and_no_push"),
     ],
@@ -251,33 +267,6 @@ async def test_a_push_of_mainnet_is_accepted(network: str | None, tmp_path: Path
         assert answer.status == 200
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"apply": [',
-        b'{"apply": []',
-        b'{"apply": []}}',
-        b'{"apply": [],}',
-        b'{"apply": [{"transactions": [{"a": tru}]}]}',
-        b'{"apply": [{"transactions": [{}, ]}]}',
-        b'{"apply" []}',
-        b'{"apply": [] "rollback": []}',
-        b"{apply: []}",
-        b'{"event": "\\',
-        b'{"other": , "apply": []}',
-        b"nul",
-        b'{"apply": [NaN]}',
-    ],
-)
-async def test_what_is_not_json_is_refused(body: bytes, tmp_path: Path) -> None:
-    """400, wherever it is cut off."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.post(CHAINHOOK, body, BEARER)
-
-        assert (answer.status, answer.json()["code"]) == (400, "malformed_body")
-        assert await made.stored() == NOTHING
-
-
 READ_MAX, VALUES_MAX = 8_388_608, 400_000
 
 
@@ -338,15 +327,6 @@ async def test_a_push_at_the_limit_is_read(body: bytes, tmp_path: Path) -> None:
         assert woken == set()
 
 
-@pytest.mark.parametrize("opening", [b"[", b'{"apply":', b'{"event":{"apply":[{"transactions":[['])
-async def test_deep_nesting_is_not_json(opening: bytes, tmp_path: Path) -> None:
-    """400, whether or not it is ever closed."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.post(CHAINHOOK, opening * (VALUES_MAX // 10), BEARER)
-
-        assert (answer.status, answer.json()["code"]) == (400, "malformed_body")
-
-
 NAMES = st.sampled_from(
     ["event", "apply", "rollback", "transactions", "metadata", "operations", "transaction_identifier", "hash",
      "type", "kind", "data", "sender", "contract_call"]
@@ -354,7 +334,7 @@ NAMES = st.sampled_from(
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | NAMES,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=5),
-    max_leaves=30,
+    max_leaves=12,
 )
 
 

@@ -38,15 +38,7 @@ async def opened(streams: NewsStreams, address: str = "", last_id: str = "") -> 
     """The frames of a new stream, the first of which says how soon to come back."""
     headers = [(b"last-event-id", last_id.encode())] if last_id else []
     query = f"address={address}".encode() if address else b""
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": EVENTS,
-        "query_string": query,
-        "headers": headers,
-        "client": ("127.0.0.1", 1),
-    }
-    request = Request(scope)
+    request = Request(scope_of(query=query, headers=headers))
     response = await streams.show(request, read_query(NewsQuery, partial(sent_text, request)))
     assert isinstance(response, StreamingResponse)
     frames = one_by_one(cast("AsyncGenerator[bytes, None]", response.body_iterator))
@@ -76,6 +68,18 @@ async def told(frames: AsyncGenerator[bytes, None], *but: str) -> Any:
 
 async def trade(made: CompetitionSite, wallet: int, kind: str = "simple") -> str:
     return (await made.trade(made.chain.wallets[wallet], kind)).tx_id
+
+
+async def withdraw(db: Database, count: int) -> None:
+    """Write so many news, of the transactions x1, x2 and so on."""
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
+    insert = f"INSERT INTO news (kind, txid, sender) {numbers} SELECT 'withdrawn', 'x' || i, 'y' FROM n"
+    await db.prepare(insert).bind(count).run()
+
+
+def scope_of(client: str = "127.0.0.1", query: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> Any:
+    get = {"type": "http", "method": "GET", "path": EVENTS}
+    return {**get, "query_string": query, "headers": headers, "client": (client, 1)}
 
 
 async def test_a_counted_swap_is_told_to_all_and_a_refusal_to_its_agent(tmp_path: Path) -> None:
@@ -175,10 +179,7 @@ async def test_who_comes_back_is_told_what_was_missed(tmp_path: Path) -> None:
 async def test_streams_that_catch_up_take_turns(tmp_path: Path) -> None:
     """Each from its own position: at most one look in 20 ms for all of them; one that is up to date does not wait."""
     async with competition_site(tmp_path) as made:
-        await made.world.db.prepare(
-            "INSERT INTO news (kind, txid, sender) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
-            " WHERE i < 150) SELECT 'withdrawn', 'x' || i, 'y' FROM n"
-        ).run()
+        await withdraw(made.world.db, 150)
         streams, clock = NewsStreams(replace(made.deps, in_one_loop=True)), made.clock
         current = await opened(streams)
         behind = [await opened(streams, last_id=str(number)) for number in range(19)]
@@ -232,10 +233,7 @@ async def test_an_agent_is_told_that_it_was_outranked(tmp_path: Path) -> None:
 async def test_whatever_was_missed_is_told_however_much(tmp_path: Path) -> None:
     """More than one look reads: nothing is left out, nothing comes twice; a number from the future is the newest."""
     async with competition_site(tmp_path) as made:
-        await made.world.db.prepare(
-            "INSERT INTO news (kind, txid, sender) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
-            " WHERE i < 450) SELECT 'withdrawn', 'x' || i, 'y' FROM n"
-        ).run()
+        await withdraw(made.world.db, 450)
         frames = await opened(NewsStreams(made.deps), last_id="0")
         missed = [(await told(frames))["txid"] for _ in range(450)]
         await frames.aclose()
@@ -283,14 +281,7 @@ class Client:
     def __init__(self, address: str) -> None:
         self.left = asyncio.Event()
         self.started = asyncio.Event()
-        self.scope = {
-            "type": "http",
-            "method": "GET",
-            "path": EVENTS,
-            "query_string": b"",
-            "headers": [],
-            "client": (address, 1),
-        }
+        self.scope = scope_of(address)
 
     async def read(self, streams: NewsStreams) -> None:
         response = await streams.show(Request(self.scope), NewsQuery())
@@ -413,10 +404,7 @@ async def test_the_news_are_trimmed(tmp_path: Path) -> None:
     """Ten thousand are kept, and numbers are never used again."""
     async with competition_site(tmp_path) as made:
         db = made.world.db
-        await db.prepare(
-            "INSERT INTO news (kind, txid, sender) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
-            " WHERE i < 10050) SELECT 'refused', 'x', 'y' FROM n"
-        ).run()
+        await withdraw(db, 10_050)
         trimmed = await trim_news(db)
         newest = await newest_id(db)
         await db.prepare("DELETE FROM news").run()

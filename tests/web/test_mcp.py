@@ -93,29 +93,22 @@ async def test_a_tool_that_fails_says_so_in_its_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "code"),
+    ("method", "parameters", "code"),
     [
-        ({"jsonrpc": "2.0", "id": 1, "method": "resources/list"}, -32601),
-        ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "rob"}}, -32602),
-        ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "rank"}}, -32602),
-        (
-            {
-                "jsonrpc": "2.0",
-                "id": 1,
-                "method": "tools/call",
-                "params": {"name": "rank", "arguments": {"address": 7}},
-            },
-            -32602,
-        ),
+        ("resources/list", {}, -32601),
+        ("tools/call", {"name": "rob"}, -32602),
+        ("tools/call", {"name": "rank"}, -32602),
+        ("tools/call", {"name": "rank", "arguments": {"address": 7}}, -32602),
     ],
 )
-async def test_a_message_that_is_wrong_is_an_error_of_the_protocol(tmp_path: Path, message: Any, code: int) -> None:
+async def test_a_message_that_is_wrong_is_an_error_of_the_protocol(
+    tmp_path: Path, method: str, parameters: Any, code: int
+) -> None:
     """With its code and a sentence."""
     async with competition_site(tmp_path) as made:
-        answer = await made.post(MCP, message)
+        error = (await call(made, method, **parameters))["error"]
 
-        assert (answer.status, answer.json()["error"]["code"]) == (200, code)
-        assert answer.json()["error"]["message"].endswith(".")
+        assert (error["code"], error["message"][-1]) == (code, ".")
 
 
 async def test_only_posts_are_taken_and_a_ping_is_answered(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ async def stocked(made: Tocsin) -> Tocsin:
     return made
 
 
-async def test_without_parameters_every_tracked_token_is_listed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("query", ["", "?tokens=", "?tokens=,"])
+async def test_without_tokens_every_tracked_one_is_listed(tmp_path: Path, query: str) -> None:
     """Priced, pegged and not yet priced ones, as the last refresh tracked them."""
     async with tocsin_in(tmp_path) as made:
         await publish_tokens(made.kv, ["stx", SBTC, USDCX])
-        answer = await (await stocked(made)).ask("/api/prices")
+        answer = await (await stocked(made)).ask(f"/api/prices{query}")
 
         assert answer.status == 200
         assert answer.json() == {
@@ -183,10 +184,12 @@ async def test_a_contract_stands_for_its_token_if_it_has_one(tmp_path: Path) -> 
     async with tocsin_in(tmp_path) as made:
         await publish_tokens(made.kv, ["stx", SBTC, f"{contract}::one", f"{contract}::two"])
         await stocked(made)
+        of_sbtc = SBTC.partition("::")[0]
         unclear = (await made.ask(f"/api/prices?tokens={contract}")).json()
-        twice = (await made.ask(f"/api/prices?tokens={SBTC.partition('::')[0]},{quote(SBTC)}")).json()
+        twice = (await made.ask(f"/api/prices?tokens={of_sbtc},{quote(SBTC)}")).json()
+        one = (await made.ask(f"/api/prices?token={of_sbtc}")).json()
 
-    assert unclear["missing"] == [contract]
+    assert (unclear["missing"], one["tokenId"]) == ([contract], SBTC)
     assert twice["missing"] == [SBTC]
 
 

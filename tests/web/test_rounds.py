@@ -125,6 +125,7 @@ async def test_the_place_of_an_agent(tmp_path: Path) -> None:
         bad = await made.get(f"{ROUNDS}/{ROUND_ID}/results/bc1q")
         unknown = await made.get(f"{ROUNDS}/week-9/results/{AGENTS[0]}")
         status = (await made.get(f"/api/competition/status?address={AGENTS[0]}")).json()
+        one = (await made.get(f"{ROUNDS}/{ROUND_ID}")).json()
 
     assert "latestRoundResult" not in without
     assert (placed.json()["round_id"], placed.json()["result"]["rank"]) == (ROUND_ID, 1)
@@ -132,20 +133,9 @@ async def test_the_place_of_an_agent(tmp_path: Path) -> None:
     assert bad.status == 400
     assert (unknown.status, unknown.json()["error"]) == (404, "round_not_found")
     assert status["latestRoundResult"] == placed.json()["result"]
-
-
-async def test_the_detail_of_a_result_is_an_object(tmp_path: Path) -> None:
-    """As on the site, in a round, in an agent's result and in its status; the column has JSON text."""
-    async with site(tmp_path) as made:
-        await made.finalize()
-        one = (await made.get(f"{ROUNDS}/{ROUND_ID}")).json()
-        placed = (await made.get(f"{ROUNDS}/{ROUND_ID}/results/{AGENTS[0]}")).json()
-        status = (await made.get(f"/api/competition/status?address={AGENTS[0]}")).json()
-
+    # An object, as on the site; the column has JSON text.
     expected = {"source_counts": {"agent": 0, "cron": 1, "chainhook": 0}, "unpriced_tokens": []}
-    assert one["results"][0]["result_json"] == expected
-    assert placed["result"]["result_json"] == expected
-    assert status["latestRoundResult"]["result_json"] == expected
+    assert one["results"][0]["result_json"] == placed.json()["result"]["result_json"] == expected
 
 
 async def test_an_agent_sees_its_rounds_its_prizes_and_its_flags(tmp_path: Path) -> None:
