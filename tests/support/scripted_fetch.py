@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tocsin.errors import FetchTooLarge
 from tocsin.fetch import FetchResponse
 
 DATA = Path(__file__).parent.parent / "data"
@@ -61,7 +62,11 @@ class ScriptedFetch:
         self.requests.append(request)
         await asyncio.sleep(self._latency_s)
         answer = self._handler(request)
-        return answer if isinstance(answer, FetchResponse) else await answer
+        if not isinstance(answer, FetchResponse):
+            answer = await answer
+        if len(answer.body) > body_max:
+            raise FetchTooLarge(f"the body is larger than {body_max} bytes")
+        return answer
 
 
 def example(name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse
 from tocsin.upstream.answer import Answer, BadRequest, Gone, Limited, Malformed, NotFound, Ok, Unauthorised, Unavailable
 from tocsin.upstream.budget import Quota
-from tocsin.upstream.client import LogOnce, UpstreamClient, backoff_s, header_number, read_retry_after
+from tocsin.upstream.client import UpstreamClient, backoff_s, header_number, read_retry_after
 from tocsin.upstream.hiro import hiro_upstream
 
 NOW = 1_778_787_000_000  # Thu, 14 May 2026 19:30:00 GMT
@@ -150,7 +150,7 @@ async def test_the_key_travels_in_its_header_alone() -> None:
 
 
 async def test_a_redirect_within_the_host_is_followed() -> None:
-    """Each hop is a call of the budget; a circle of them ends."""
+    """Each hop is a call of the budget."""
 
     def moved(request: Request) -> FetchResponse:
         if request.url.endswith("/old"):
@@ -160,10 +160,6 @@ async def test_a_redirect_within_the_host_is_followed() -> None:
     wired = wired_hiro(moved)
     assert await wired.ask("/old") == Ok({"url": f"{HIRO_URL}/new?a=1"})
     assert wired.limiter.status().spent.month == 2
-
-    circle = wired_hiro(lambda _: response(b"", status=307, headers={"location": "/x"}))
-    assert isinstance(await circle.ask(), BadRequest)
-    assert len(circle.fetch.requests) == 4
 
 
 @pytest.mark.parametrize(
@@ -214,15 +210,6 @@ async def test_an_ignored_key_is_an_error_once() -> None:
     tenero = wired_tenero(lambda _: example_response("tenero/token"), key=KEY)
     await tenero.ask()
     assert tenero.log.of("upstream.key_ignored")
-
-
-async def test_a_deprecation_is_logged_once_per_wording() -> None:
-    """However often the header comes."""
-    wired = wired_hiro(lambda _: response({}, headers={"warning": '299 - "Deprecated: use v3"'}))
-    for _ in range(3):
-        await wired.ask()
-
-    assert [line.level for line in wired.log.of("upstream.deprecation_announced")] == ["WARN"]
 
 
 def failing_then_ok(*failures: FetchResponse) -> Iterator[FetchResponse]:
@@ -282,13 +269,6 @@ async def test_a_503_with_retry_after_waits_that_long() -> None:
     await wired.ask()
 
     assert wired.clock.monotonic() >= 7
-
-
-def test_back_off_has_full_jitter() -> None:
-    """A wait from 0 to the doubled ceiling, and the ceiling is capped."""
-    assert backoff_s(1, 0.0) == 0
-    assert backoff_s(3, 0.5) == 1.0
-    assert backoff_s(50, 1.0) == 8.0
 
 
 @pytest.mark.parametrize(
@@ -360,8 +340,8 @@ async def test_a_path_in_the_base_url_is_kept() -> None:
 
 def test_the_wait_before_a_retry_doubles_up_to_eight_seconds() -> None:
     """Half a second before the first; chance makes it shorter."""
-    assert [backoff_s(retry, 1.0) for retry in range(1, 8)] == [0.5, 1, 2, 4, 8, 8, 8]
-    assert backoff_s(3, 0.25) == 0.5
+    assert [backoff_s(retry, 1.0) for retry in (1, 2, 3, 4, 5, 6, 50)] == [0.5, 1, 2, 4, 8, 8, 8]
+    assert [backoff_s(3, jitter) for jitter in (0.0, 0.25)] == [0, 0.5]
 
 
 @pytest.mark.parametrize(("status", "kind"), [(500, Unavailable), (429, Limited)])
@@ -374,17 +354,6 @@ async def test_a_call_is_made_three_times_at_most(status: int, kind: type) -> No
     assert type(answer) is kind
     assert (len(wired.fetch.requests), session.calls) == (3, 3)
     assert [line.fields["attempt"] for line in wired.log.of("upstream.attempt_failed")] == [1, 2, 3]
-
-
-async def test_a_429_and_a_503_are_counted_apart() -> None:
-    """Two of each may come before the answer."""
-    answers = [
-        *(response({}, status=status, headers={"retry-after": "1"}) for status in (429, 503, 429, 503)),
-        response({"a": 1}),
-    ]
-    wired = wired_hiro(in_turn(iter(answers)))
-
-    assert await wired.ask() == Ok({"a": 1})
 
 
 async def test_the_retries_of_a_session_are_shared_by_its_calls() -> None:
@@ -491,16 +460,6 @@ async def test_a_url_of_2048_characters_is_followed() -> None:
     assert answers == [Ok, BadRequest]
 
 
-async def test_a_body_of_the_largest_size_is_read_and_a_byte_more_is_not() -> None:
-    """Four mebibytes, whatever the platform let through; the failure says that less may help."""
-    size = 4 * 1024 * 1024
-    fits = await wired_hiro(always(response(b'"' + b"x" * (size - 2) + b'"'))).ask()
-    more = await wired_hiro(always(response(b'"' + b"x" * (size - 1) + b'"'))).ask()
-
-    assert isinstance(fits, Ok)
-    assert more == Malformed("hiro sent more than 4194304 bytes", too_large=True)
-
-
 async def test_a_log_line_is_short_whatever_the_upstream_sends() -> None:
     """300 characters of a path, 200 of a body and of a header, 20 headers of limits with 80 characters each."""
     headers = {f"x-ratelimit-{chr(97 + n)}": "v" * 200 for n in range(26)}
@@ -566,11 +525,12 @@ async def test_how_long_each_attempt_took_is_counted() -> None:
 
 
 async def test_a_deprecation_has_its_own_code() -> None:
-    """Other warnings of HTTP are none."""
-    for warning, count in (("299 - soon", 1), ("199 - soon", 0), ("", 0)):
+    """It is logged once per wording; other warnings of HTTP are none."""
+    for warning, levels in (("299 - soon", ["WARN"]), ("199 - soon", []), ("", [])):
         wired = wired_hiro(always(response({}, headers={"warning": warning})))
-        await wired.ask()
-        assert len(wired.log.of("upstream.deprecation_announced")) == count
+        for _ in range(3):
+            await wired.ask()
+        assert [line.level for line in wired.log.of("upstream.deprecation_announced")] == levels
 
 
 async def test_an_operators_call_goes_through_a_closed_limiter_once() -> None:
@@ -689,9 +649,10 @@ def test_a_wait_is_at_most_a_month(value: str, expected: int | None) -> None:
     assert read_retry_after({"retry-after": value}, NOW) == expected
 
 
-def test_two_hundred_warnings_are_remembered() -> None:
-    log = LogOnce()
-    assert all(log.is_news(str(number)) for number in range(200))
-    assert not log.is_news("200")
-    log.forget("5")
-    assert [log.is_news("5"), log.is_news("5")] == [True, False]
+async def test_two_hundred_warnings_are_remembered() -> None:
+    """A new one beyond that is not logged."""
+    wired = wired_hiro(in_turn(response({}, headers={"warning": f"299 - {number}"}) for number in range(201)))
+    for _ in range(201):
+        await wired.ask()
+
+    assert len(wired.log.of("upstream.deprecation_announced")) == 200

@@ -16,7 +16,7 @@ from support.upstreams import KEY, Wired, read_transaction, wired_hiro, wired_te
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse
 from tocsin.upstream import hiro_parse
-from tocsin.upstream.answer import Answer, Failure, Malformed, NotFound, Ok
+from tocsin.upstream.answer import Answer, Failure, NotFound, Ok
 from tocsin.upstream.tenero import PriceAnswers
 
 ANSWERS: tuple[type, ...] = (Ok, NotFound, *get_args(Failure))
@@ -124,7 +124,7 @@ async def ask_everything(wired: Wired) -> list[Answer[object] | PriceAnswers]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(played=st.lists(answers | errors, min_size=1, max_size=4))
 def test_every_input_ends_as_an_answer(played: list[FetchResponse | Exception]) -> None:
     """Wrong types anywhere, cut and nested bodies, odd headers: an `Answer`, and a clean log."""
@@ -193,15 +193,6 @@ async def test_memory_stays_within_a_bound(name: str, status: int) -> None:
     assert not isinstance(answer, Ok)
     assert peak <= 12 * CAP
     assert len(repr(answer)) + sum(len(repr(line)) for line in wired.log.lines) <= 5_000
-
-
-async def test_a_body_beyond_the_cap_is_refused_even_if_fetch_let_it_through() -> None:
-    """The client checks the size itself, and asks fetch for no more than its cap."""
-    wired = wired_hiro(lambda _: FetchResponse(200, {}, b" " * (CAP + 1)))
-    answer = await wired.client.get("/x", read_transaction, wired.task())
-
-    assert isinstance(answer, Malformed)
-    assert wired.fetch.requests[0].body_max == CAP
 
 
 async def test_thousands_of_headers_do_not_fill_the_log() -> None:

@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 CHANGED = frozenset({200, 201, 202, 204})  # statuses of a successful change
 JSON_CONTENT = {"content-type": "application/json"}
+TIMEOUT_S = 8.0  # of an attempt
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
 REDIRECTS_MAX = 3
 RETRIES_MAX = 2  # of one call, after a 429; as many more after a 5xx, a timeout or a lost connection
 BACKOFF_S = 0.5
@@ -58,6 +60,7 @@ TEXT_START_BYTES = 16 * 1024  # enough for those characters and any form of a ke
 LIMIT_HEADERS_MAX = 20
 LOGGED = re.compile(r"(?:x-)?ratelimit-[a-z-]{1,40}|retry-after")  # headers in the log line of a failure
 SENTENCES_MAX = 200  # logged once
+KEY_IGNORED = "key ignored"
 NUMBER_MAX = 10**9  # a larger limit is noise
 RETRY_AFTER_MAX_MS = 31 * DAY_MS
 
@@ -103,24 +106,6 @@ class Call(Generic[T]):
 def backoff_s(retry: int, jitter: float) -> float:
     """Seconds to wait before the n-th retry (from 1): full jitter, `jitter` in [0, 1)."""
     return jitter * min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** (retry - 1))
-
-
-class LogOnce:
-    """Remembers logged sentences. When it is full, new ones count as logged."""
-
-    def __init__(self) -> None:
-        self._logged: set[str] = set()
-
-    def is_news(self, sentence: str) -> bool:
-        """Whether to log this sentence now. Remembers it."""
-        if sentence in self._logged or len(self._logged) >= SENTENCES_MAX:
-            return False
-        self._logged.add(sentence)
-        return True
-
-    def forget(self, sentence: str) -> None:
-        """Forget a sentence that is no longer true, so that it is logged again when it is."""
-        self._logged.discard(sentence)
 
 
 def header_number(headers: Mapping[str, str], name: str) -> int | None:
@@ -177,9 +162,7 @@ class Upstream:
     probe: str
     quota: Quota = field(default_factory=Quota)
     key_header: str = "x-api-key"
-    timeout_s: float = 8.0
-    body_max: int = 4 * 1024 * 1024
-    log_once: LogOnce = field(default_factory=LogOnce, repr=False, compare=False)  # outlives its clients
+    told: set[str] = field(default_factory=set, repr=False, compare=False)  # logged once; outlives its clients
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.base_url)
@@ -335,8 +318,8 @@ class UpstreamClient:
                 method=call.method,
                 headers=self._headers_of(call),
                 body=call.body,
-                timeout_s=self._upstream.timeout_s,
-                body_max=self._upstream.body_max,
+                timeout_s=TIMEOUT_S,
+                body_max=ANSWER_BYTES_MAX,
             )
             reading = self._upstream.read_limits(response.headers)
             if reading.cost > call.cost:
@@ -344,7 +327,7 @@ class UpstreamClient:
                 call.session.calls += reading.cost - call.cost
             retry_after_ms = read_retry_after(response.headers, self._clock.now())
         except FetchTooLarge:
-            problem = self._too_large()
+            problem = Malformed(f"{self._upstream.name} sent more than {ANSWER_BYTES_MAX} bytes", too_large=True)
         except FetchError as error:
             kind = type(error).__name__
             problem = Unavailable(f"{self._upstream.name} gave no answer ({kind}): {self._shown(str(error))}")
@@ -365,8 +348,6 @@ class UpstreamClient:
     def _judge(self, call: Call[T], response: FetchResponse, closed_until: int) -> Answer[T] | Moved:
         """The answer's class, and its value if it has one."""
         upstream = self._upstream
-        if len(response.body) > upstream.body_max:
-            return self._too_large()
         is_changed = call.method == "PATCH" and response.status in CHANGED
         if is_changed or (call.etag is not None and response.status == 304):
             return Ok(call.read(response))
@@ -456,10 +437,9 @@ class UpstreamClient:
         self.limits = reading
         if self._upstream.key is None or reading.anonymous is None:
             return
-        log_once, ignored = self._upstream.log_once, f"{self._upstream.name}: key ignored"
         if not reading.anonymous:
-            log_once.forget(ignored)
-        elif log_once.is_news(ignored):
+            self._upstream.told.discard(KEY_IGNORED)
+        elif self._is_news(KEY_IGNORED):
             reason = (
                 f"{self._upstream.name} treats us as anonymous: check {self._upstream.key_setting}"
                 f" and the header {self._upstream.key_header}"
@@ -473,8 +453,16 @@ class UpstreamClient:
         if not warning.startswith("299"):
             return
         warning = self._shown(warning)
-        if self._upstream.log_once.is_news(warning):
+        if self._is_news(warning):
             call.session.logger.warning("upstream.deprecation_announced", **self._where(call), warning=warning)
+
+    def _is_news(self, sentence: str) -> bool:
+        """Whether to log this sentence now. Remembers it; once there are many, new ones count as logged."""
+        told = self._upstream.told
+        if sentence in told or len(told) >= SENTENCES_MAX:
+            return False
+        told.add(sentence)
+        return True
 
     def _headers_of(self, call: Call[T]) -> dict[str, str]:
         content = {} if call.body is None else JSON_CONTENT
@@ -482,10 +470,6 @@ class UpstreamClient:
 
     def _patience_left(self, call: Call[T]) -> float:
         return call.deadline - self._clock.monotonic()
-
-    def _too_large(self) -> Malformed:
-        reason = f"{self._upstream.name} sent more than {self._upstream.body_max} bytes"
-        return Malformed(reason, too_large=True)
 
     def _where(self, call: Call[T]) -> dict[str, JSON]:
         return {"upstream": self._upstream.name, "path": call.target[:300]}
