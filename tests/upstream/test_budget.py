@@ -32,7 +32,7 @@ TOO_LARGE = 10**15 + 1
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     plan=st.builds(Quota, st.integers(1, 4), st.integers(2, 8), st.integers(3, 20), st.sampled_from([0, 0.2, 0.5])),
     script=st.lists(steps, max_size=60),
@@ -49,7 +49,7 @@ def test_no_window_is_ever_exceeded(plan: Quota, script: list[tuple[Any, ...]]) 
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(script=st.lists(steps, max_size=40), lane=lanes)
 def test_a_denial_ends(script: list[tuple[Any, ...]], lane: Lane) -> None:
     """From any state, a caller that waits as long as the denial says gets a permit in a month not used up before."""
@@ -117,21 +117,6 @@ def test_a_429_closes_the_limiter_for_as_long_as_it_says() -> None:
     assert world.call(Lane.TASK)
     world.hear(LimitReading(), limited=True, retry_after_ms=10**9)
     assert world.denied().wait_ms == HOUR_MS
-
-
-def test_back_off_doubles_with_new_429s_only() -> None:
-    """Each 429 while the limiter was open doubles the pause; those of calls already under way do not."""
-    world = BudgetWorld(Quota())
-    pauses = []
-    for _ in range(12):
-        for _ in range(3):
-            world.hear(LimitReading(), limited=True)
-        denial = world.denied()
-        pauses.append(denial.wait_ms)
-        world.wait(denial.wait_ms)
-
-    assert pauses[:4] == [1_000, 2_000, 4_000, 8_000]
-    assert pauses[-1] == 150_000
 
 
 def test_windows_and_back_offs_are_exact_after_a_restart() -> None:
@@ -213,18 +198,6 @@ def test_calls_left_of_a_lane_are_its_tokens_or_a_days_worth() -> None:
     minute, endless = BudgetWorld(Quota(minute=50)), BudgetWorld(Quota())
     assert minute.budget.calls_left(Lane.REQUEST, minute.wall_ms) == 5 * 1_440
     assert endless.budget.calls_left(Lane.REQUEST, endless.wall_ms) == float("inf")
-
-
-def test_a_late_answer_does_not_open_a_closed_limiter() -> None:
-    """A call that was under way when a 429 arrived may still succeed: everybody waits as long as the 429 said."""
-    world = BudgetWorld(Quota())
-    assert world.call(Lane.TASK)
-    assert world.call(Lane.TASK)
-    world.hear(LimitReading(), limited=True, retry_after_ms=60_000)
-    world.wait(1_000)
-
-    assert world.hear(LimitReading()) == []
-    assert world.denied().wait_ms == 59_000
 
 
 @pytest.mark.parametrize("set_back_ms", [0, HOUR_MS])
@@ -402,7 +375,8 @@ def test_what_others_use_counts_from_the_start_of_the_month() -> None:
     assert told.per_day == 24 + round(3_000 / (15 + 1 / 24))
 
 
-@given(steps=st.lists(st.integers(-3 * DAY_MS, 3 * DAY_MS), max_size=30))
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(st.integers(-3 * DAY_MS, 3 * DAY_MS), max_size=20))
 def test_the_forecast_survives_clock_jumps_and_restarts(steps: list[int]) -> None:
     """A clock jump does not give a negative rate; a restart in between changes nothing."""
     world = BudgetWorld(Quota(month=10_000), HALF_WAY)

@@ -133,18 +133,6 @@ def test_a_sliding_window_frees_exactly_when_it_says(calls: list[int], limit: in
 
 
 @pytest.mark.slow
-def test_ten_thousand_calls_last_the_month_and_are_used() -> None:
-    """Under higher demand the plan of 10,000 calls is used up to 90 % and more, every day has its calls."""
-    world = BudgetWorld(Quota(minute=10, month=10_000))
-
-    per_day = spend_all_day_long(world, MAY.ends_at)
-
-    assert 9_000 <= sum(per_day) <= 10_000
-    assert min(per_day) >= 200
-    assert world.budget.month.spent == sum(per_day)
-
-
-@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     month=st.integers(200, 1_500),
@@ -193,7 +181,7 @@ def test_calls_by_others_on_the_same_account_are_paced_around() -> None:
 @pytest.mark.slow
 def test_requests_find_their_share_when_tasks_take_all_they_can() -> None:
     """At any hour of the month a submitter gets through, although tasks never stop asking."""
-    world = BudgetWorld(Quota(minute=10, month=5_000))
+    world = BudgetWorld(Quota(minute=10, month=2_000))
     for day in range(1, 31):
         spend_all_day_long(world, MAY.starts_at + day * DAY_MS)
         served = sum(world.call(Lane.REQUEST) for _ in range(2))
@@ -203,15 +191,15 @@ def test_requests_find_their_share_when_tasks_take_all_they_can() -> None:
 @pytest.mark.slow
 def test_tasks_find_their_share_when_requests_never_stop() -> None:
     """A flood of requests leaves tasks at least their part of the month."""
-    world = BudgetWorld(Quota(minute=10, month=2_000))
+    world = BudgetWorld(Quota(minute=10, month=500))
     by_lane: Counter[Lane] = Counter()
     while world.wall_ms < MAY.ends_at:
         called = [lane for lane in (Lane.REQUEST, Lane.TASK) if world.call(lane)]
         by_lane.update(called)
-        world.wait(1_000 if called else 60_000)
+        world.wait(1_000 if called else 600_000)
 
-    assert by_lane[Lane.TASK] >= 0.85 * 2_000
-    assert sum(by_lane.values()) >= 0.9 * 2_000
+    assert by_lane[Lane.TASK] >= 0.85 * 500
+    assert sum(by_lane.values()) >= 0.9 * 500
 
 
 def test_a_month_emptied_by_others_is_probed_hourly() -> None:
@@ -260,18 +248,6 @@ def test_an_upstream_whose_month_rolls_over_on_another_day_is_followed() -> None
     assert world.hear(LimitReading(month=WindowReading(remaining=1_000))) == []
 
 
-def test_a_clock_that_jumps_over_the_rollover_and_back_finds_its_count() -> None:
-    """A month is remembered after the clock left it."""
-    world = BudgetWorld(Quota(month=100))
-    spent = sum(world.call(Lane.TASK) for _ in range(5))
-    world.jump(40 * DAY_MS)
-    assert world.call(Lane.TASK)
-    assert world.budget.month.spent == 1
-    world.jump(-40 * DAY_MS)
-
-    assert world.budget.month_at(world.wall_ms).spent == spent
-
-
 def test_without_month_limit_nothing_is_paced_until_a_header_reports_one() -> None:
     """No configured month: calls go freely; a reported limit begins a paced month with a day's worth."""
     world = BudgetWorld(Quota())
@@ -281,45 +257,6 @@ def test_without_month_limit_nothing_is_paced_until_a_header_reports_one() -> No
     left = sum(world.call(Lane.TASK) for _ in range(200))
 
     assert 50 <= left <= 100
-
-
-def test_months_follow_the_calendar() -> None:
-    """The month around an instant, over a year's end, and beyond what a sane clock shows."""
-    assert MAY.label == "2026-05"
-    december = span_of(1_798_700_000_000)
-    assert (december.label, span_of(december.ends_at).label) == ("2026-12", "2027-01")
-    assert span_of(-5).label == "1970-01"
-    assert span_of(10**18).label == "2100-01"
-
-
-def test_headers_that_flap_do_not_begin_a_month_again() -> None:
-    """One rollover is believed; an apparent second one within 27 days is not, and our own count stands."""
-    world = BudgetWorld(Quota(month=1_000))
-    spend_all_day_long(world, MAY.starts_at + 10 * DAY_MS)
-    world.hear(LimitReading(month=WindowReading(remaining=1_000 - world.budget.month.spent)))
-    first = world.hear(LimitReading(month=WindowReading(remaining=1_000)))
-    spend_all_day_long(world, MAY.starts_at + 20 * DAY_MS)
-    spent = world.budget.month.spent
-
-    again = []
-    for remaining in (1_000 - spent, 1_000, 1_000 - spent, 1_000):
-        again += world.hear(LimitReading(month=WindowReading(remaining=remaining)))
-
-    assert [event.event for event in first] == ["budget.month_rolled_over"]
-    assert spent > 200
-    assert again == []
-    assert world.budget.month.spent == spent
-
-
-def test_calls_by_others_end_with_their_month() -> None:
-    """The use of others in May says nothing about June."""
-    world = BudgetWorld(Quota(month=1_000))
-    world.hear(LimitReading(month=WindowReading(remaining=100)))
-    assert world.budget.month_at(world.wall_ms).calls_left(1_000) == 100
-
-    world.wait(MAY.ends_at - world.wall_ms)
-
-    assert world.budget.month_at(world.wall_ms).calls_left(1_000) == 1_000
 
 
 def test_a_plan_that_we_used_up_ourselves_is_not_probed_before_the_rollover() -> None:
@@ -405,11 +342,9 @@ def test_the_next_month_has_its_own_count_and_the_last_one_is_kept() -> None:
 
     assert (june.span.label, june.spent, june.used_by_others) == ("2026-06", 3, 0)
     assert june.past == {**{label: 7 for label in past if label != "2024-01"}, "2026-05": 400}
-    assert MONTH.counted(JUNE).spent == 0
-    assert may.counted(JUNE - 1) == may
-    assert may.counted(JUNE).spent == 3
-    assert june.at(JUNE - 1, 1_000, 0.2).spent == 400
-    assert june.counted(JUNE - 1).span.label == "2026-05"
+    assert MONTH.at(JUNE, 1_000, 0.2).spent == 0
+    back = june.at(JUNE - 1, 1_000, 0.2)
+    assert (back.span.label, back.spent) == ("2026-05", 400)
     assert tokens(june) == (26.586_667, 6.646_667)
 
 

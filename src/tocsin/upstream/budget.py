@@ -30,6 +30,7 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from holdfast.errors import UsageError
+from holdfast.types import JSON
 from tocsin.shape import Shape
 from tocsin.text import utc_time
 from tocsin.upstream.windows import (
@@ -246,15 +247,15 @@ class Budget(Shape):
         return cls(plan, plan, Month.begin(now, plan.month or 0, plan.request_share))
 
     @classmethod
+    def __pre_deserialize__(cls, stored: dict[str, JSON]) -> dict[str, JSON]:
+        check_plausible(stored)
+        return stored
+
+    @classmethod
     def __post_deserialize__(cls, budget: "Budget") -> "Budget":
-        for quota in (budget.plan, budget.limits):
-            for limit in (quota.second, quota.minute, quota.month):
-                check_plausible(limit or 0)
         for window, usual in ((budget.second, _SECOND), (budget.minute, _MINUTE)):
             if (window.length_ms, window.bucket_ms) != (usual.length_ms, usual.bucket_ms):
                 raise ValueError("the windows are a second and a minute")
-        check_plausible(budget.closed_until, budget.limited_in_a_row)
-        check_plausible(*(number for mark in budget.call_rate.marks for number in mark))
         return budget
 
     def continued(self, plan: Quota, now: int) -> "Budget":
@@ -366,13 +367,8 @@ class Budget(Shape):
             return f"paced: {calls_left} of {limit} calls are left until {until}"
         return f"all {limit} calls of the month until {until} are used, {month.used_by_others} of them by others"
 
-    def _left(self, limit: int, now: int) -> CallsLeft:
-        month, share = self.month_at(now), self.limits.request_share
-        return CallsLeft(month.calls_left(limit), int(month.for_tasks(limit, share)))
-
     def status(self, now: int, waiting: WaitingCallers) -> BudgetStatus:
-        month = self.month.counted(now)
-        limit = self.limits.month
+        month, limit = self.month_at(now), self.limits.month
         return BudgetStatus(
             plan=self.plan,
             limits=self.limits,
@@ -382,7 +378,9 @@ class Budget(Shape):
                 month=month.spent + month.used_by_others,
                 month_by_others=month.used_by_others,
             ),
-            left=CallsLeft() if limit is None else self._left(limit, now),
+            left=CallsLeft()
+            if limit is None
+            else CallsLeft(month.calls_left(limit), int(month.for_tasks(limit, self.limits.request_share))),
             reported=ReportedLimits(
                 minute_remaining=self.reported.minute.remaining,
                 month_remaining=self.reported.month.remaining,

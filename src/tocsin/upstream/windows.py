@@ -35,7 +35,7 @@ from enum import StrEnum
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
-from holdfast.types import Clock
+from holdfast.types import JSON, Clock
 from tocsin.shape import Shape
 
 MINUTE_MS = 60_000
@@ -47,8 +47,8 @@ DRIFT_MAX_MS = 2_000  # the two clocks drift apart by less than this unless one 
 BACKWARDS_MS = 60_000  # a smaller step back is not treated as a jump
 PAST_MONTHS_MAX = 24
 OFFSET_MAX_MS = 31 * DAY_MS
-WALL_MAX_MS = 4_102_444_800_000  # the year 2100: a clock beyond it is broken, and must not break us
 NUMBER_MAX = 10**15
+WALL_MAX_MS = 4_102_444_800_000  # the year 2100: a clock beyond it is broken, and must not break us
 Bucket: TypeAlias = tuple[int, int, int, int]  # number, calls by tasks, by requests, by others
 
 
@@ -93,11 +93,6 @@ class SlidingWindow(Shape):
     length_ms: int
     bucket_ms: int
     buckets: tuple[Bucket, ...] = ()
-
-    @classmethod
-    def __post_deserialize__(cls, window: "SlidingWindow") -> "SlidingWindow":
-        check_plausible(*(number for bucket in window.buckets for number in bucket))
-        return window
 
     def counts(self, now: int) -> LaneCounts:
         tasks = requests = others = 0
@@ -167,10 +162,15 @@ def lane_max(lane: Lane, limit: int, share: float) -> int:
     return limit - reserve_of(limit, share) if lane is Lane.TASK else limit - limit // 2
 
 
-def check_plausible(*numbers: float) -> None:
-    for number in numbers:
-        if not 0 <= number <= NUMBER_MAX:
-            raise ValueError(f"{number!r:.40} is not a count or a time")
+def check_plausible(*values: JSON) -> None:
+    """Raise unless every number in these values, at any depth, is a count or a time that Tocsin may have stored."""
+    for value in values:
+        if isinstance(value, dict):
+            check_plausible(*value.values())
+        elif isinstance(value, list):
+            check_plausible(*value)
+        elif isinstance(value, int | float) and not 0 <= value <= NUMBER_MAX:
+            raise ValueError(f"{value!r:.40} is not a count or a time")
 
 
 class Span(NamedTuple):
@@ -211,9 +211,6 @@ class Month(Shape):
 
     @classmethod
     def __post_deserialize__(cls, month: "Month") -> "Month":
-        check_plausible(month.span.starts_at, month.seen_at, month.spent, month.used_by_others, month.offset_ms)
-        check_plausible(month.granted_at or 0, month.task_tokens, month.request_tokens, *month.past.values())
-        check_plausible(month.reported or 0, month.rolled_over_at or 0)
         if month.offset_ms > OFFSET_MAX_MS or month.span != span_of(month.span.starts_at, month.offset_ms):
             raise ValueError("a month begins with the calendar's, or at most 31 days later")
         return month
@@ -222,10 +219,6 @@ class Month(Shape):
     def begin(cls, now: int, limit: int, share: float) -> "Month":
         """A first month; nothing is known about its earlier calls."""
         return cls(span_of(now), now).primed(now, limit, share)
-
-    def counted(self, now: int) -> "Month":
-        """The month as of now, with correct counts; its buckets are not updated."""
-        return self if self._is_at(now) else self._rolled_over(now)
 
     def at(self, now: int, limit: int, share: float) -> "Month":
         """The month as of now: rolled over if it has ended, its buckets refilled up to now."""
