@@ -65,7 +65,6 @@ EXCEPTIONS = {
     "__getattr__": "Python calls it, for a module too",
     "mtime": "tarfile writes it",
     "get_cached_token_price": "the reference has it: one price, where get_cached_token_prices returns many",
-    "fetch_token_price_usd": "the reference has it: one price without a cache",
 }
 
 

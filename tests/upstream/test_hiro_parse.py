@@ -85,7 +85,7 @@ def test_v3_examples_mean_what_we_think() -> None:
     assert page.next_cursor is None
 
     body = example("hiro/v3_principal_balance_changes_synthetic")["body"]
-    changes = hiro_parse.balance_changes_v3(body, [TXID]).page.items
+    changes = hiro_parse.balance_changes_v3(body, [TXID]).changes
     assert changes == (BalanceChange(TXID, "stx", 1003000, 0), BalanceChange(TXID, STSTX, 0, 859839))
     assert [change.net for change in changes] == [-1003000, 859839]
 

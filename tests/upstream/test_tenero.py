@@ -247,28 +247,12 @@ async def test_three_pages_and_ten_single_tokens_are_asked_for() -> None:
     assert result.seen_at == dict.fromkeys(MANY[:10], START_MS)
 
 
-@pytest.mark.parametrize("value", [True, {}, [], ...])
-def test_a_price_of_another_kind_is_no_answer(value: Any) -> None:
-    """A missing one does not mean that there is none."""
-    row: Any = {"address": "stx", "decimals": 6} | ({} if value is ... else {"price_usd": value})
-    with pytest.raises(MalformedBody, match="price_usd"):
-        tenero.token_price({"data": row}, "stx", "stx")
-
-
 @pytest.mark.parametrize(("value", "decimals"), [(0, 0), (38, 38), ("0", 0), ("38", 38), (None, None), ("06", 6)])
 def test_decimals_are_a_small_number_or_unknown(value: Any, decimals: int | None) -> None:
     """As a number or as text."""
     row = {"address": "stx", "price_usd": 1, "decimals": value}
 
     assert tenero.token_price({"data": row}, "stx", "stx").decimals == decimals
-
-
-@pytest.mark.parametrize("value", [-1, 39, "39", "100", "-1", 6.0, True, "x"])
-def test_decimals_that_cannot_be_are_no_answer(value: Any) -> None:
-    """A wrong one would move every value by powers of ten."""
-    row = {"address": "stx", "price_usd": 1, "decimals": value}
-    with pytest.raises(MalformedBody, match="decimals: expected 0 to 38"):
-        tenero.token_price({"data": row}, "stx", "stx")
 
 
 def test_a_list_of_rows_that_cannot_be_read_is_no_list() -> None:
@@ -283,21 +267,6 @@ def test_a_list_of_rows_that_cannot_be_read_is_no_list() -> None:
         tenero.list_page({"data": {"rows": [bad, bad]}})
 
 
-def test_tenero_examples_mean_what_we_think() -> None:
-    """Numbers and texts are prices, zero is none; decimals come along."""
-    for name, price, decimals in (
-        ("token", 103420.5, 8),
-        ("token_price_string", 0.0012, 6),
-        ("token_price_zero", None, 8),
-    ):
-        body = example(f"tenero/{name}")["body"]
-        assert tenero.token_price(body, "id", SBTC) == TokenPrice("id", price, decimals, 1.0, 1.0)
-
-    page = tenero.list_page(example("tenero/tokens_list_page")["body"])
-    assert page.prices["stx"] == TokenPrice("stx", 0.85, 6, 1.0, 1.0)
-    assert page.next_cursor == "CURSOR"
-
-
 @pytest.mark.parametrize(
     ("price", "expected"),
     [
@@ -306,7 +275,6 @@ def test_tenero_examples_mean_what_we_think() -> None:
         ("1e-9", 1e-9),
         (1e-18, 1e-18),
         (9.9e-19, None),
-        (1e-300, None),
         ("1e-300", None),
         (5e-324, None),
         (1e12, 1e12),
@@ -327,23 +295,19 @@ def test_tenero_examples_mean_what_we_think() -> None:
         (1e300, None),
         ("1e13", None),
         (10**400, None),
-        ("9" * 500, None),
         ("9" * 40, None),
         ("9" * 41, None),
-        (9e-19, None),
         (1.1e12, None),
         ("1e-3", 0.001),
         ("1E-3", 0.001),
         ("1e-999", None),
         ("1e1000", None),
-        ("1e-18", 1e-18),
         ("9e-19", None),
         ("1e12", 1e12),
         ("1.1e12", None),
         ("+1", None),
         ("1.", None),
         (".5", None),
-        ("x", None),
     ],
 )
 def test_a_price_is_finite_and_above_zero_or_none(price: JSON, expected: float | None) -> None:
@@ -371,11 +335,7 @@ def test_a_price_is_finite_and_above_zero_or_none(price: JSON, expected: float |
         ([], None),
         ({}, None),
         (None, None),
-        (5, 5.0),
-        ("2.5", 2.5),
         ("0", 0.0),
-        ("-1", None),
-        ("1e15", 1e15),
         ("1.1e15", None),
         ("x", None),
     ],
@@ -395,33 +355,24 @@ def test_what_a_pool_holds_is_a_number_or_not_known(told: JSON, known: float | N
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("row", "field"),
     [
-        {"price_usd": True},
-        {"price_usd": [1]},
-        {"price_usd": {}},
-        {},
-        {"price_usd": 1, "decimals": -1},
-        {"price_usd": 1, "decimals": 39},
-        {"price_usd": 1, "decimals": 6.5},
-        {"price_usd": 1, "decimals": "six"},
-        {"price_usd": 1, "decimals": True},
-        {"price_usd": 1, "address": "another"},
+        ({"price_usd": True}, "price_usd"),
+        ({"price_usd": [1]}, "price_usd"),
+        ({"price_usd": {}}, "price_usd"),
+        ({}, "price_usd"),
+        ({"price_usd": 1, "decimals": -1}, "decimals"),
+        ({"price_usd": 1, "decimals": 39}, "decimals"),
+        ({"price_usd": 1, "decimals": "39"}, "decimals"),
+        ({"price_usd": 1, "decimals": "100"}, "decimals"),
+        ({"price_usd": 1, "decimals": "-1"}, "decimals"),
+        ({"price_usd": 1, "decimals": 6.5}, "decimals"),
+        ({"price_usd": 1, "decimals": "six"}, "decimals"),
+        ({"price_usd": 1, "decimals": True}, "decimals"),
+        ({"price_usd": 1, "address": "another"}, "address"),
     ],
 )
-def test_a_changed_contract_is_not_read_as_no_price(row: dict[str, JSON]) -> None:
+def test_a_changed_contract_is_not_read_as_no_price(row: dict[str, JSON], field: str) -> None:
     """A missing or renamed field, another type or another token is malformed: never silently "unpriced"."""
-    with pytest.raises(MalformedBody):
+    with pytest.raises(MalformedBody, match=f"^{field}: "):
         tenero.token_price({"data": {"address": SBTC, **row}}, SBTC, SBTC)
-
-
-def test_one_bad_row_does_not_cost_the_whole_list() -> None:
-    """It is left out and reported; a list of nothing but bad rows is malformed."""
-    bad: JSON = {"address": "x", "price_usd": []}
-    good: JSON = {"address": "stx", "price_usd": 1, "decimals": 6}
-    page = tenero.list_page({"data": {"rows": [bad, good], "next": None}})
-
-    assert list(page.prices) == ["stx"]
-    assert len(page.refused) == 1
-    with pytest.raises(MalformedBody, match="none of 1"):
-        tenero.list_page({"data": {"rows": [bad]}})

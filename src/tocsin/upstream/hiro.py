@@ -6,12 +6,11 @@ that is not deprecated; it also returns many transactions in one call.
 Emits `upstream.amounts_ignored`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
 from holdfast.errors import UsageError
-from holdfast.types import JSON
 from tocsin.stacks import (
     BalanceChange,
     EventPage,
@@ -26,7 +25,7 @@ from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, Malformed, NotFound, Ok
 from tocsin.upstream.budget import LimitReading, Quota, WindowReading
 from tocsin.upstream.client import Upstream, UpstreamClient, header_number
-from tocsin.upstream.hiro_parse import Counted, Parsed
+from tocsin.upstream.hiro_parse import Parsed
 from tocsin.upstream.limiter import CallSession
 
 T = TypeVar("T")
@@ -202,10 +201,32 @@ class HiroClient:
             f"/extended/v3/principals/{quote(principal, safe='')}/balance-changes"
             f"?limit={LIST_PAGE}&tx_id={','.join(asked)}"
         )
-        answer = await self._all_pages(target, lambda body: hiro_parse.balance_changes_v3(body, asked), session)
-        if isinstance(answer, Ok) and len({(row.tx_id, row.asset) for row in answer.value}) < len(answer.value):
+        changes: list[BalanceChange] = []
+        rows = 0
+        suffix = ""
+        for _ in range(PAGES_MAX):
+            answer = await self.client.get(
+                target + suffix, lambda body: hiro_parse.balance_changes_v3(body, asked), session
+            )
+            if not isinstance(answer, Ok):
+                return answer
+            page = answer.value
+            changes += page.changes
+            rows += page.rows
+            if page.next_cursor is None:
+                return self._checked(changes, rows, page.total, target, session)
+            suffix = f"&cursor={quote(page.next_cursor, safe='')}"
+        return self.client.contract_broken(target, f"a list that does not end after {PAGES_MAX} pages", session)
+
+    def _checked(
+        self, changes: Sequence[BalanceChange], rows: int, total: int, target: str, session: CallSession
+    ) -> Ok[tuple[BalanceChange, ...]] | Malformed:
+        """The whole list, if it has as many rows as it says, and none twice."""
+        if rows != total:
+            return self.client.contract_broken(target, f"{total} rows announced, {rows} sent", session)
+        if len({(row.tx_id, row.asset) for row in changes}) < len(changes):
             return self.client.contract_broken(target, "a transaction's asset is listed twice", session)
-        return answer
+        return Ok(tuple(changes))
 
     async def hook_status(self, path: str, session: CallSession) -> Answer[HookStatus]:
         """Get the status of one of our hooks; `path` is the hook's path, such as /chainhooks/v1/me/UUID."""
@@ -226,29 +247,6 @@ class HiroClient:
             reasons = [f"{tx_id}: {reason}" for tx_id, reason in parsed.refused.items()]
             self.client.rows_refused(target, reasons, session)
         return Ok(parsed.value)
-
-    async def _all_pages(
-        self, target: str, parse: Callable[[JSON], Counted[T]], session: CallSession
-    ) -> Answer[tuple[T, ...]]:
-        """Get all rows of a paged list; `Malformed` if their number differs from the list's own total."""
-        items: list[T] = []
-        rows = 0
-        cursor: str | None = None
-        for _ in range(PAGES_MAX):
-            suffix = "" if cursor is None else f"&cursor={quote(cursor, safe='')}"
-            answer = await self.client.get(target + suffix, parse, session)
-            if not isinstance(answer, Ok):
-                return answer
-            counted = answer.value
-            items += counted.page.items
-            rows += counted.rows
-            cursor = counted.page.next_cursor
-            if cursor is None:
-                if rows != counted.total:
-                    reason = f"{counted.total} rows announced, {rows} sent"
-                    return self.client.contract_broken(target, reason, session)
-                return Ok(tuple(items))
-        return self.client.contract_broken(target, f"a list that does not end after {PAGES_MAX} pages", session)
 
 
 def _report_unread_amounts(events: Iterable[TransferEvent], target: str, session: CallSession) -> None:

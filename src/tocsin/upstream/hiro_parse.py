@@ -63,12 +63,13 @@ _KINDS: Mapping[str, TransferKind] = {"transfer": "transfer", "mint": "mint", "b
 
 
 @dataclass(frozen=True, slots=True)
-class Counted(Generic[T]):
-    """A page of a list whose total length is known, so that a missing row is noticed."""
+class ChangesPage:
+    """A page of balance changes. The list says how long it is, so a missing row is noticed."""
 
-    page: Page[T]
+    changes: tuple[BalanceChange, ...]
+    next_cursor: str | None
+    rows: int  # on this page, including those of NFTs
     total: int
-    rows: int  # on this page, including those we do not use
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +227,11 @@ def events_v1(body: JSON, sender: str | None = None) -> tuple[TransferEvent, ...
     return tuple(event for event in found if event is not None)
 
 
-def balance_changes_v3(body: JSON, asked: Collection[str]) -> Counted[BalanceChange]:
+def balance_changes_v3(body: JSON, asked: Collection[str]) -> ChangesPage:
     row = as_record(body, "body")
     items = each(row, "results", lambda item: _balance_change(item, asked))
     fungible = tuple(item for item in items if item is not None)
-    return Counted(Page(fungible, _next_cursor(row)), whole(row, "total"), len(items))
+    return ChangesPage(fungible, _next_cursor(row), len(items), whole(row, "total"))
 
 
 def transactions_with_events_v1(

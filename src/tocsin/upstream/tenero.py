@@ -13,7 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.types import JSON, Logger
 from tocsin.errors import MalformedBody
 from tocsin.stacks import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, STX, TokenPrice, is_token_id
-from tocsin.upstream.answer import Answer, BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
+from tocsin.upstream.answer import BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
 from tocsin.upstream.budget import LimitReading, Quota, WindowReading
 from tocsin.upstream.client import Upstream, UpstreamClient, header_number
 from tocsin.upstream.decode import JsonObject, as_record, optional_text, record, text
@@ -28,7 +28,7 @@ _MISSING = object()
 
 
 def tenero_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> Upstream:
-    """What a client must know about Tenero. The name of the key's header is a guess, made only here."""
+    """What a client must know about Tenero. That the key travels in the usual header is a guess."""
     return Upstream(
         "tenero",
         base_url,
@@ -39,7 +39,6 @@ def tenero_upstream(base_url: str, key: str | None, quota: Quota = NO_QUOTA) -> 
         TeneroClient,
         "/v1/stacks/tokens/stx",
         quota,
-        key_header="x-api-key",
     )
 
 
@@ -69,15 +68,7 @@ class PriceAnswers:
 class _ListPage:
     prices: dict[str, TokenPrice]  # by address
     next_cursor: str | None
-    refused: tuple["_UnreadableRow", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _UnreadableRow:
-    """A row that was skipped: its address, if readable, and the reason."""
-
-    address: str | None
-    reason: str
+    refused: tuple[tuple[str | None, str], ...]  # of each row that was skipped: its address, if readable, and why
 
 
 @dataclass(slots=True)
@@ -112,7 +103,7 @@ class TeneroClient:
         for token_id in asked:
             if failure is not None:
                 break
-            answer = await self._price(token_id, session)
+            answer = await self.fetch_token_price_usd(token_id, session.logger, session)
             if isinstance(answer, Ok):
                 result.prices[token_id], result.seen_at[token_id] = answer.value, self.client.now()
                 continue
@@ -127,16 +118,14 @@ class TeneroClient:
 
     async def fetch_token_price_usd(
         self, asset_id: str, logger: Logger, session: CallSession | None = None
-    ) -> Answer[TokenPrice]:
+    ) -> Ok[TokenPrice] | Failure:
         """Get one token's price and decimals. A token that Tenero does not know has no price; that is `Ok` too."""
-        answer: Answer[TokenPrice] = await self._price(asset_id, session or task_session(logger))
-        return answer
-
-    async def _price(self, token_id: str, session: CallSession) -> Ok[TokenPrice] | Failure:
-        address = token_address(token_id)
+        address = token_address(asset_id)
         target = f"/v1/stacks/tokens/{quote(address, safe='')}"
-        answer = await self.client.get(target, lambda body: token_price(body, token_id, address), session)
-        return Ok(TokenPrice(token_id, None, None)) if isinstance(answer, NotFound) else answer
+        answer = await self.client.get(
+            target, lambda body: token_price(body, asset_id, address), session or task_session(logger)
+        )
+        return Ok(TokenPrice(asset_id, None, None)) if isinstance(answer, NotFound) else answer
 
     async def _take_from_list(
         self, missing: dict[str, str], result: PriceAnswers, session: CallSession, pages_max: int
@@ -151,7 +140,7 @@ class TeneroClient:
             answer = await self.client.get(target, list_page, session)
             match answer:
                 case Ok(value=page):
-                    self.client.rows_refused(target, [row.reason for row in page.refused], session)
+                    self.client.rows_refused(target, [reason for _, reason in page.refused], session)
                 case NotFound():
                     listing.failure = BadRequest("tenero has no token list here: check TENERO_API_URL", 404)
                     return listing
@@ -159,7 +148,7 @@ class TeneroClient:
                     listing.failure = failure
                     return listing
             listing.pages += 1
-            listing.refused.update(row.address for row in page.refused)
+            listing.refused.update(address for address, _ in page.refused)
             for token_id, address in list(missing.items()):
                 if address in page.prices:
                     result.prices[token_id] = replace(page.prices[address], token_id=token_id)
@@ -192,16 +181,16 @@ def list_page(body: JSON) -> _ListPage:
     if not isinstance(rows, list):
         raise MalformedBody("rows: expected a list")
     prices: dict[str, TokenPrice] = {}
-    refused: list[_UnreadableRow] = []
+    refused: list[tuple[str | None, str]] = []
     for row in rows:
         address = None
         try:
             address = text(as_record(row, "row"), "address")
             prices[address] = _token_price(address, row)
         except MalformedBody as error:
-            refused.append(_UnreadableRow(address, str(error)))
+            refused.append((address, str(error)))
     if refused and not prices:
-        raise MalformedBody(f"rows: none of {len(rows)} can be read: {refused[0].reason}")
+        raise MalformedBody(f"rows: none of {len(rows)} can be read: {refused[0][1]}")
     return _ListPage(prices, optional_text(data, "next"), tuple(refused))
 
 
