@@ -102,8 +102,8 @@ def test_importing_again_changes_nothing_and_a_change_changes_only_what_is_given
         (line(1, claim={"status": "verified", "x": 1}), "there is no field claim.'x'"),
         (line(1, claim={"status": "verified", "btc_address": "bc1other"}), "claim: expected an object"),
         (line(1, claim={"status": "verified", "reward_satoshis": 1.5}), "claim.reward_satoshis: expected"),
-        ('{"btc_address": "a", "btc_address": "b"}', "a field is listed twice"),
-        ('{"erc8004_agent_id": ' + "9" * 5000 + "}", "more than 64 bits"),
+        ('{"btc_address": "a", "btc_address": "b"}', "'btc_address' is listed twice"),
+        ('{"erc8004_agent_id": ' + "9" * 5000 + "}", "Exceeds the limit"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )

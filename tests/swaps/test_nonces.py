@@ -168,7 +168,7 @@ async def test_only_eligible_wallets_that_can_be_read_are_visited(tmp_path: Path
             await store(world, wallet.address, (1, 100), (3, 102))
         await register(world.db, [Wallet(other.address, "registered", other.btc_address)])
         for _ in range(5):
-            await count_failure(world.db, failing.address, "rules", NOW).run()
+            await count_failure(world.db, failing.address, world.rules, NOW).run()
         lacking = await nonces.lacking(world.db, 5, NOW + 3_599_999)
         later = await nonces.lacking(world.db, 5, NOW + 3_600_000)
         proof = await proof_of(world)

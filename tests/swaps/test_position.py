@@ -801,21 +801,20 @@ async def test_a_mark_is_stored_and_comes_back_as_it_was(tmp_path: Path) -> None
     }
     async with open_world(tmp_path, chain_of(1)) as world:
         for name, each in marks.items():
-            await save_mark(world.db, name, f"rules of {name}", each).run()
-        stored = await load_marks(world.db)
-        some = await load_marks(world.db, ["b", "x"])
+            await save_mark(world.db, name, world.rules, each).run()
+        stored = await load_marks(world.db, world.rules)
+        some = await load_marks(world.db, world.rules, ["b", "x"])
         ages = await list_ages(world.db, "xcba")
         for name in ("a", "a", "d"):
-            await count_failure(world.db, name, "later rules", 70).run()
-        failed = await load_marks(world.db, ["a", "d"])
+            await count_failure(world.db, name, world.rules, 70).run()
+        failed = await load_marks(world.db, world.rules, ["a", "d"])
+        void = await load_marks(world.db, replace(world.rules, start_s=1), ["a"])
 
-    assert stored == {name: (f"rules of {name}", each) for name, each in marks.items()}
-    assert some == {"b": ("rules of b", marks["b"])}
+    assert stored == marks
+    assert some == {"b": marks["b"]}
+    assert void == {"a": Mark(failures=2, tried_at=70)}
     assert list(ages.items()) == [("b", None), ("x", None), ("c", 2), ("a", 5)]
-    assert failed == {
-        "a": ("rules of a", replace(marks["a"], failures=2, tried_at=70)),
-        "d": ("later rules", Mark(failures=1, tried_at=70)),
-    }
+    assert failed == {"a": replace(marks["a"], failures=2, tried_at=70), "d": Mark(failures=1, tried_at=70)}
 
 
 def test_an_anchor_has_a_place() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from holdfast.types import JSON
 from tocsin.stacks import decode_address
+from tocsin.swaps.rules import without_duplicates
 
 Table: TypeAlias = Literal["agents", "claims"]
 Kind: TypeAlias = Literal["text", "whole"]
@@ -173,25 +174,13 @@ def _object(value: object) -> dict[str, Any]:
 
 def _parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON; its readers check it
     try:
-        return json.loads(raw.decode(), object_pairs_hook=_without_duplicates, parse_int=_whole)
+        return json.loads(raw.decode(), object_pairs_hook=without_duplicates)
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8: save the file as UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise ValueError("it is not JSON of an agent: nested too deeply") from None
-
-
-def _whole(digits: str) -> int:
-    """Read at most a hundred digits: that is too large anyway, and Python refuses to read thousands."""
-    return int(digits[:100])
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise ValueError("a field is listed twice")
-    return value
 
 
 def _check(given: ImportRow, prefix: str = "") -> None:

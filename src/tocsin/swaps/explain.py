@@ -59,16 +59,9 @@ def explain(transaction: Transaction, moves: Moves | None, tier: Tier, rules: Ru
 def explain_stored_swap(transaction: Transaction, row: Row, tier: Tier, rules: Rules) -> TradeVerdict:
     """Explain a recorded swap from its record, with every check."""
     legs = recorded_legs(row)
-    if legs is None:
-        record = (
-            f"{row['amount_in']} of {row['token_in']} for {row['amount_out']} of {row['token_out']};"
-            " an older release recorded it, without its legs"
-        )
-    else:
-        record = shown_legs(legs)
     excess = stored_excess(row["excess_json"])
     without_value = "" if excess is None else f"; it has no value: at the prices of its time, {excess}"
-    block = Check("record", f"recorded in block {row['block_height']}: {record}{without_value}")
+    block = Check("record", f"recorded in block {row['block_height']}: {shown_legs(legs)}{without_value}")
     steps = [*checks(transaction, tier, rules), block]
     amounts = SwapAmounts(row["token_in"], row["amount_in"], row["token_out"], row["amount_out"])
     shown = _verdict(row["txid"], "record", _first_failed(steps), _headed(transaction, steps))

@@ -280,14 +280,14 @@ class Feed:
 
     async def _visit_wallets(self) -> None:
         """Read the lists of wallets with a transaction that the network's list did not show."""
-        db = self._context.db
-        lacking = await nonces.lacking(db, VISITS_MAX, self._context.clock.now())
+        db, clock = self._context.db, self._context.clock
+        lacking = await nonces.lacking(db, VISITS_MAX, clock.now())
         if not lacking or self._pool.stop is not None:
             return
         for wallet, count in lacking.items():
             self._context.logger.warning("wallet.nonce_missing", wallet=wallet, count=count)
-        stored = await load_marks(db, lacking)
-        marks = {wallet: mark for wallet, (rules, mark) in stored.items() if rules == self._rules.for_principal(wallet)}
+        marks = await load_marks(db, self._rules, lacking)
+        failures = {wallet: mark.failures for wallet, mark in marks.items()}
         reader = ListReader(self._context, self._rules, await tiers_of(db, lacking), marks)
 
         async def visit(wallet: str) -> None:
@@ -302,35 +302,23 @@ class Feed:
                 read.add(result.unit)
             elif self._pool.stop is None:
                 self.counts.failed_visits += 1
-                await self._count_failure(result.unit)
+                await count_failure(db, result.unit, self._rules, clock.now()).run()
 
         await self._pool.run(lacking, visit, ended)
-        for wallet in await nonces.lacking(db, VISITS_MAX, self._context.clock.now()):
+        for wallet in await nonces.lacking(db, VISITS_MAX, clock.now()):
             if wallet in read and wallet not in reader.unfinished:
                 # Its list lags. The count goes on from before the visit, so that it is soon read only once an hour.
-                await self._count_failure(wallet, stored[wallet][1].failures if wallet in stored else 0)
-
-    async def _count_failure(self, wallet: str, before: int = 0) -> None:
-        rules, now = self._rules.for_principal(wallet), self._context.clock.now()
-        await count_failure(self._context.db, wallet, rules, now, before=before).run()
+                await count_failure(db, wallet, self._rules, clock.now(), before=failures.get(wallet, 0)).run()
 
     async def _prove(self) -> None:
         """Update how far the record is proven complete."""
         db, state = self._context.db, self.state
         if state.started_at is not None and state.rests_on != self._rules.version:
-            read = await self._read_since(state.started_at)
-            if read >= self._rules.allowlist.contracts.keys():
+            contracts = self._rules.allowlist.contracts
+            marks = await load_marks(db, self._rules, contracts)
+            if {name for name, mark in marks.items() if (mark.walked_at or 0) >= state.started_at} >= contracts.keys():
                 await self._save(replace(state, rests_on=self._rules.version))
         self.counts.complete = (await load_proof(db, self.state, self._rules)).completeness(self.state)
-
-    async def _read_since(self, since: int) -> set[str]:
-        """Return the contracts whose lists were read to the end since then, under the current rules."""
-        marks = await load_marks(self._context.db, self._rules.allowlist.contracts)
-        return {
-            contract
-            for contract, (rules, mark) in marks.items()
-            if rules == self._rules.for_principal(contract) and (mark.walked_at or 0) >= since
-        }
 
     def _report(self) -> None:
         gaps = len(self.state.position.gaps)

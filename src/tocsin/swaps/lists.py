@@ -272,7 +272,7 @@ class ListReader:
     async def _queue(self, principal: str, mark: Mark, taken: Step, page: Page[Transaction]) -> PageRead:
         """Queue a page together with the mark after it, its nonces and its funders."""
         db = self._context.db
-        kept = [save_mark(db, principal, self._rules.for_principal(principal), mark)]
+        kept = [save_mark(db, principal, self._rules, mark)]
         if self._tiers.get(principal) == "eligible":
             kept += await self._nonces(principal, taken, page)
             ended = principal if page.next_cursor is None and not page.unreadable else None

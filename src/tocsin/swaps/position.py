@@ -23,6 +23,7 @@ from tocsin.errors import MalformedShape
 from tocsin.shape import SnakeShape
 from tocsin.sql import read_queries
 from tocsin.stacks import Page, Transaction
+from tocsin.swaps.rules import Rules
 
 Source: TypeAlias = Literal["network", "contracts"]
 Place: TypeAlias = tuple[int, int]  # height, index in the block
@@ -247,29 +248,31 @@ def after(mark: Mark, taken: Step, now: int) -> Mark:
     return replace(mark, position=taken.position, looked_at=looked_at, tried_at=now)
 
 
-async def load_marks(db: Database, principals: Iterable[str] | None = None) -> dict[str, tuple[str, Mark]]:
-    """Return the marks of these principals, by default of all, with the rules under which they were made."""
+async def load_marks(db: Database, rules: Rules, principals: Iterable[str] | None = None) -> dict[str, Mark]:
+    """Return the marks of these principals, by default of all. Under other rules than a mark's, nothing was read."""
     if principals is None:
         asked = db.prepare(SQL["marks"])
     else:
         asked = db.prepare(SQL["marks_of"]).bind(json.dumps(list(principals)))
-    return {row["principal"]: (row["rules"], _mark(row)) for row in (await asked.all()).results}
+    return {row["principal"]: _mark(row, rules) for row in (await asked.all()).results}
 
 
-def _mark(row: Row) -> Mark:
+def _mark(row: Row, rules: Rules) -> Mark:
+    if row["rules"] != rules.for_principal(row["principal"]):
+        return Mark(failures=row["failures"], tried_at=row["tried_at"])
     stored = row["position_json"]
     position = Position() if stored is None else Position.from_json(json.loads(stored))
     return Mark(position, row["looked_at"], row["walked_at"], row["failures"], row["tried_at"])
 
 
-def save_mark(db: Database, principal: str, rules: str, mark: Mark) -> Statement:
-    stored = json.dumps(mark.position.to_json())
-    return db.prepare(SQL["save_mark"]).bind(principal, rules, stored, mark.looked_at, mark.walked_at, mark.tried_at)
+def save_mark(db: Database, principal: str, rules: Rules, mark: Mark) -> Statement:
+    values = (json.dumps(mark.position.to_json()), mark.looked_at, mark.walked_at, mark.tried_at)
+    return db.prepare(SQL["save_mark"]).bind(principal, rules.for_principal(principal), *values)
 
 
-def count_failure(db: Database, principal: str, rules: str, now: int, *, before: int = 0) -> Statement:
+def count_failure(db: Database, principal: str, rules: Rules, now: int, *, before: int = 0) -> Statement:
     """Add one failure, and those from `before`, which saving a mark has reset in the same run."""
-    return db.prepare(SQL["count_failure"]).bind(principal, rules, before + 1, now)
+    return db.prepare(SQL["count_failure"]).bind(principal, rules.for_principal(principal), before + 1, now)
 
 
 async def list_ages(db: Database, contracts: Iterable[str]) -> dict[str, int | None]:

@@ -233,7 +233,7 @@ def with_added(added: str | None) -> AllowList:
 def parse(text: str, name: str) -> AllowList:
     """Read a list. An error names the file, the place and the expected form."""
     try:
-        value = json.loads(text, object_pairs_hook=_without_duplicates)
+        value = json.loads(text, object_pairs_hook=without_duplicates)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is not JSON ({error}). It should look like {_EXAMPLE}") from None
     if not isinstance(value, dict) or not isinstance(value.get("contracts"), dict):
@@ -275,8 +275,8 @@ def _texts(items: object, key: str, name: str) -> Sequence[str]:
     return items
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse duplicates: a contract listed twice would silently lose the functions of its first entry."""
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of JSON that names each field once; of a contract listed twice, the first entry would be lost."""
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))

@@ -184,10 +184,8 @@ def stored_legs(swap: Swap, provider: str | None) -> str:
     return json.dumps({"legsOut": [given, *fees], "legsIn": [got], **referred}, separators=(",", ":"))
 
 
-def recorded_legs(row: Row) -> list[Leg] | None:
-    """Return the legs of a row of `swaps`; None if an older release recorded it."""
-    if row["raw_event_json"] is None:
-        return None
+def recorded_legs(row: Row) -> list[Leg]:
+    """Return the legs of a row of `swaps`."""
     kept = json.loads(row["raw_event_json"])
     out = [Leg(leg["asset_id"], leg["amount"], "fee" if leg.get("fee") else "given") for leg in kept["legsOut"]]
     return [*out, *(Leg(leg["asset_id"], leg["amount"], "received") for leg in kept["legsIn"])]

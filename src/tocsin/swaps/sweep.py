@@ -243,9 +243,7 @@ class Sweep:
         """Load the registered agents and the marks of the lists; queue refusals that might count now."""
         db = self._context.db
         self._tiers.update(await tiers(db))
-        for principal, (rules, mark) in (await load_marks(db)).items():
-            same = rules == self._rules.for_principal(principal)
-            self._marks[principal] = mark if same else Mark(failures=mark.failures, tried_at=mark.tried_at)
+        self._marks.update(await load_marks(db, self._rules))
         if self._feed_ms is not None and not self._context.by_hand:
             feed = await load_state(db)
             if feed.finds_swaps(self._context.clock.now(), self._cadence_ms):
@@ -306,7 +304,7 @@ class Sweep:
             self.counts.read.add(principal)
         if failed:
             db, now = self._context.db, self._context.clock.now()
-            await count_failure(db, principal, self._rules.for_principal(principal), now).run()
+            await count_failure(db, principal, self._rules, now).run()
 
     async def verify_queued(self) -> None:
         await self._queue.verify_queued()

@@ -139,8 +139,7 @@ class SubmitAnswer(Shape):
     """The object's answer to a submitted trade. The route turns it into one of the bodies below.
 
     `obstacle` explains why a pending trade would not count; without one, the trade is queued. `trade` is the recorded
-    swap, whether this submission recorded it or an earlier one. `legs` has its legs; null if an older release
-    recorded it.
+    swap, whether this submission recorded it or an earlier one, and `legs` has its legs.
     """
 
     http_status: int

@@ -73,7 +73,6 @@ CREATE TABLE swaps (
   allowlist_version TEXT NOT NULL,
   recorded_at INTEGER NOT NULL,
   -- What moved, net and exact, in the form that the site has: {legsOut: [{asset_id, amount, fee?}], legsIn, provider?}.
-  -- NULL: an older release recorded the swap.
   raw_event_json TEXT,
   -- The site's other columns. Only what succeeded is recorded, and nothing is scored.
   tx_status TEXT NOT NULL DEFAULT 'success' CHECK (tx_status = 'success'),
