@@ -47,7 +47,7 @@ from tocsin.swaps import store
 from tocsin.swaps.feed import EMPTY_RESULT, FeedCounts
 from tocsin.swaps.lists import PageRead
 from tocsin.swaps.pool import StopReason
-from tocsin.swaps.position import Anchor, FeedState, Gap, MeasuredTraffic, Position, load_state, save_state, set_value
+from tocsin.swaps.position import Anchor, FeedState, Gap, MeasuredTraffic, Position, load_state, save_state
 from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import Code, built_in
 from tocsin.swaps.store import Refusal
@@ -856,19 +856,6 @@ async def test_a_reorg_deeper_than_everything_read_restarts_the_feed(tmp_path: P
     assert second.counters["completeUntilBlock"] == chain.blocks[-1].height
 
 
-async def test_a_long_way_is_read_in_one_run(tmp_path: Path) -> None:
-    """Two hundred transactions are four pages and one; nothing is left for later."""
-    async with followed(tmp_path, 2) as (world, chain):
-        chain.swap(chain.wallets[0])
-        many(world, 199)
-        result = await feed(world)
-        rows = await world.rows()
-
-    assert (result.counters["pages"], result.counters["transactions"]) == (5, 200)
-    assert (result.incomplete, result.counters["blocksBehind"]) == (None, 0)
-    assert rows == as_rows(chain.truth())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [404, 400])
 async def test_a_cursor_that_is_not_accepted_is_given_up(status: int, tmp_path: Path) -> None:
@@ -890,28 +877,6 @@ async def test_a_cursor_that_is_not_accepted_is_given_up(status: int, tmp_path: 
     assert (first.error, second.error, second.incomplete) == (None, None, None)
     assert rows == as_rows(chain.truth())
     assert len(rows) == 1
-
-
-async def test_a_page_that_repeats_is_refused(tmp_path: Path) -> None:
-    """A server that ignores the cursor costs two calls a run, not forty, and nothing is lost."""
-    async with followed(tmp_path, 2) as (world, chain):
-        chain.swap(chain.wallets[0])
-        many(world)
-        before = world.calls()
-        with world.answering(lambda url: url.split("&cursor", maxsplit=1)[0] if NETWORK_LIST in url else None):
-            first = await feed(world)
-        made = world.calls() - before
-        await world.clock.sleep(60)
-        second = await feed(world)
-        rows = await world.rows()
-
-    assert made == 2
-    assert first.incomplete == (
-        "the network's list: hiro broke its contract: its cursor does not lead further down the list:"
-        " the list is read from its head again"
-    )
-    assert (second.incomplete, second.counters["blocksBehind"]) == (None, 0)
-    assert rows == as_rows(chain.truth())
 
 
 def poison_cursor(_: str, body: dict[str, Any]) -> None:
@@ -1021,49 +986,28 @@ async def test_for_five_minutes_a_page_of_the_gap_comes_before_the_look(
     assert result.incomplete is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["head", "cursor"])
-async def test_an_empty_page_is_refused(where: str, tmp_path: Path) -> None:
-    """A list that was long and is now empty is wrong. It costs one or two calls, and does not count as a look."""
-    async with followed(tmp_path, 2) as (world, chain):
-        chain.swap(chain.wallets[0])
-        many(world)
-        before = world.calls()
-        with world.changing(NETWORK_LIST + "?", partial(empty_page, head=where == "head")):
-            first = await feed(world)
-            made = world.calls() - before
-            await world.clock.sleep(1_801)
-            swept = await sweep(world)
-        found = await world.rows()
-        many(world, 1)
-        second = await feed(world)
-        rows = await world.rows()
-
-    assert made == (1 if where == "head" else 2)
-    assert first.incomplete is not None
-    assert "the list of all transactions ends too early" in first.incomplete
-    assert swept.counters["way"] == "contracts"
-    assert found == rows == as_rows(chain.truth())
-    assert second.incomplete is None
+def cut(_: str, body: dict[str, Any]) -> None:
+    """Show two rows and no cursor."""
+    body["results"] = body["results"][:2]
+    body["cursor"]["next"] = None
 
 
-async def test_a_list_that_is_cut_short_is_refused(tmp_path: Path) -> None:
-    """Two rows and no cursor, while we know of older ones: nothing below is taken for gone."""
-
-    def cut(_: str, body: dict[str, Any]) -> None:
-        body["results"] = body["results"][:2]
-        body["cursor"]["next"] = None
-
+@pytest.mark.parametrize("wrong", [cut, partial(empty_page, head=True)])
+async def test_a_list_that_ends_early_is_refused(wrong: Any, tmp_path: Path) -> None:
+    """We know of older rows: nothing below is taken for gone."""
     async with followed(tmp_path, 2) as (world, chain):
         many(world, 10)
         chain.mine(chain.swap(chain.wallets[0]))
-        with world.changing(NETWORK_LIST + "?", cut):
+        before = world.calls()
+        with world.changing(NETWORK_LIST + "?", wrong):
             first = await feed(world)
+        made = world.calls() - before
         second = await feed(world, world.run(by_hand=True))
         rows = await world.rows()
 
+    assert made == 1
     assert first.incomplete is not None
-    assert "ends too early" in first.incomplete
+    assert "the list of all transactions ends too early" in first.incomplete
     assert (second.incomplete, second.counters["withdrawn"]) == (None, 0)
     assert rows == as_rows(chain.truth())
 
@@ -1172,20 +1116,6 @@ async def test_a_list_whose_etag_is_stuck_hides_nothing(tmp_path: Path) -> None:
             found.append((await feed(world)).counters["inserted"])
 
     assert found == [1, 1, 1]
-
-
-async def test_the_state_of_an_earlier_release_is_continued(tmp_path: Path) -> None:
-    """It has an ETag and the word quiet, which mean nothing any more; the position is kept."""
-    async with followed(tmp_path, 2) as (world, _):
-        state = await load_state(world.db)
-        stored = {**state.to_json(), "etag": '"0xa2"', "quiet": True}
-        del stored["newest_s"]
-        await set_value(world.db, "competition_feed", json.dumps(stored), 1).run()
-        result = await feed(world)
-        loaded = await load_state(world.db)
-
-    assert result.incomplete is None
-    assert (loaded.started_at, loaded.position) == (state.started_at, state.position)
 
 
 # The report of a run

@@ -397,38 +397,6 @@ def test_a_gap_is_filled_by_one_call_in_each_run() -> None:
     assert reader.unread() == []
 
 
-def test_a_list_that_stops_above_an_anchor_ends_early() -> None:
-    """No reorg can do that: the page is wrong, and so is an empty one."""
-    reader = ModelReader(ModelChain())
-    reader.chain.grow(*[1] * 20)
-    reader.run(1)
-    reader.chain.grow(*[1] * 4)
-    whole = reader.chain.page()
-    cut = replace(whole, items=whole.items[:2], next_cursor=None)
-    empty: Page[object] = Page((), None)
-
-    assert take_page(reader.position, cut, None, START_S).wrong == ENDS_EARLY
-    assert take_page(reader.position, whole, None, START_S).wrong is None
-    for known, gap, wrong in (
-        (reader.position, None, ENDS_EARLY),
-        (reader.position, Gap("124:0", (124, 0)), ENDS_EARLY),
-        (Position(), None, None),
-    ):
-        nothing = take_page(known, empty, gap, START_S)  # type: ignore[arg-type]  # it has no items of any kind
-        assert (nothing.fresh, nothing.position, nothing.restarted, nothing.wrong) == ((), known, False, wrong)
-
-
-def test_the_same_transaction_in_another_block_is_not_an_anchor() -> None:
-    """It was mined again: the part below it may have changed."""
-    kept, moved = transaction(1, 100, 0, 0), transaction(2, 101, 0, 1)
-    mark = Position((Anchor("0x2", "101/0", 101, 0), Anchor("0x1", "100/0", 100, 0)))
-    taken = take_page(mark, Page((moved, kept), "1:0"), None, START_S)
-
-    assert taken.fresh == (moved,)
-    assert (taken.above, taken.done) == ((100, 0), True)
-    assert [anchor.block_hash for anchor in taken.position.anchors] == ["101/1", "100/0"]
-
-
 # One page in figures
 
 
@@ -815,7 +783,3 @@ async def test_a_mark_is_stored_and_comes_back_as_it_was(tmp_path: Path) -> None
     assert void == {"a": Mark(failures=2, tried_at=70)}
     assert list(ages.items()) == [("b", None), ("x", None), ("c", 2), ("a", 5)]
     assert failed == {"a": replace(marks["a"], failures=2, tried_at=70), "d": Mark(failures=1, tried_at=70)}
-
-
-def test_an_anchor_has_a_place() -> None:
-    assert Anchor("0x1", "b", 7, 3).place == (7, 3)

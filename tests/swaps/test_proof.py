@@ -14,7 +14,7 @@ from support.world import tocsin_in
 from tocsin.scheduler.types import Completeness
 from tocsin.swaps.position import Anchor, FeedState, Gap, Position
 from tocsin.swaps.proof import Proof, completeness
-from tocsin.swaps.rules import AllowList, Rules
+from tocsin.swaps.rules import Rules
 
 VERIFYING = SimulatedFault(kind="status", status=503, upstream="hiro", path="tx/multiple")
 NOW = 1_778_700_600_000
@@ -98,33 +98,6 @@ async def test_a_transaction_that_left_the_chain_holds_nothing_back(tmp_path: Pa
     assert (proven.until_block, proven.obstacle) == (newest, None)
 
 
-async def test_a_missing_nonce_ends_the_claim_below_it(tmp_path: Path) -> None:
-    """Hiro's own list of the wallet fails too, so the gap stays open."""
-    simulator = chain_of(3)
-    chain = simulator.chain
-    wallet = chain.wallets[0]
-    async with followed(tmp_path, simulator) as (world, _):
-        chain.transfer(wallet, chain.strangers[0], 5)
-        seen = await looked(world)
-        simulator.hiro.omitted_share = 1.0
-        chain.swap(wallet, "simple")
-        chain.mine()
-        await looked(world)
-        simulator.hiro.omitted_share = 0.0
-        monkey = simulator.hiro._is_listed
-        hidden = {tx.tx_id for tx in chain.index.all if tx.block is not None and tx.block.height > seen}
-        simulator.hiro._is_listed = lambda tx: tx.tx_id not in hidden and monkey(tx)  # type: ignore[method-assign]
-        simulator.faults.add(SimulatedFault(kind="status", status=503, upstream="hiro", path="/principals/"))
-        chain.transfer(wallet, chain.strangers[0], 5)
-        await looked(world)
-        proven = await claim(world)
-
-    assert proven.missing_nonces == 1
-    assert proven.until_block is not None
-    assert proven.until_block < seen + 1
-    assert proven.obstacle == "transactions of eligible wallets that no list has shown: 1"
-
-
 async def test_a_wallet_that_becomes_eligible_ends_the_claim_before_any_run(tmp_path: Path) -> None:
     async with followed(tmp_path, 3) as (world, _):
         await looked(world)
@@ -138,16 +111,6 @@ async def test_a_wallet_that_becomes_eligible_ends_the_claim_before_any_run(tmp_
     assert before.until_block is not None
     assert (after.until_block, after.obstacle) == (None, "not all lists of contracts and wallets were read yet")
     assert read.until_block == newest
-
-
-async def test_other_rules_end_the_claim(tmp_path: Path) -> None:
-    async with followed(tmp_path, 3) as (world, _):
-        await looked(world)
-        added = AllowList({f"{address_of('dex')}.pool": frozenset({"swap"})})
-        grown = replace(world.rules, allowlist=world.rules.allowlist.plus(added))
-        proven = await claim(world, grown)
-
-    assert proven.until_block is None
 
 
 async def test_without_the_networks_list_nothing_is_claimed(tmp_path: Path) -> None:

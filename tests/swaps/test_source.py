@@ -122,23 +122,6 @@ async def test_a_list_that_fails_stays_the_way_and_the_sweep_takes_over(tmp_path
     assert rows == as_rows(world.simulator.chain.truth())
 
 
-@pytest.mark.slow
-async def test_a_feed_that_does_not_run_leaves_the_contracts_to_the_sweep(tmp_path: Path) -> None:
-    """Paused, or broken: two of the sweep's cadences are trusted, no more."""
-    async with followed(tmp_path, 2) as (world, _):
-        await feed(world)
-        ways = []
-        for _ in range(3):
-            await world.clock.sleep(900)
-            ways.append((await sweep(world)).counters["way"])
-        await trade(world)
-        await sweep(world)
-        rows = await world.rows()
-
-    assert ways == ["network", "network", "contracts"]
-    assert rows == as_rows(world.simulator.chain.truth())
-
-
 async def test_a_sweep_by_hand_reads_all_contracts(tmp_path: Path) -> None:
     async with followed(tmp_path, 2) as (world, _):
         await feed(world)

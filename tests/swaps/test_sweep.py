@@ -137,51 +137,6 @@ async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> No
     assert second.counters()["alreadyKnown"] == len(rows)
 
 
-async def test_long_routes_take_one_call_for_twenty_of_a_sender(tmp_path: Path) -> None:
-    """More events than one answer has: one call returns the balance changes of twenty at once."""
-    async with trading(tmp_path, 1) as (world, chain):
-        while sum(len(tx.events) > 100 for tx in chain.transactions.values()) < 20:
-            chain.swap(chain.wallets[0], "multibin")
-        chain.mine()
-        await sweep(world)
-        rows = await world.rows()
-
-    assert rows == as_rows(chain.truth())
-    assert world.calls("tx/multiple") == -(-len(rows) // 20)
-    assert world.calls("balance-changes") <= world.calls("tx/multiple") + 2  # a page holds fifty rows
-
-
-async def test_never_more_than_six_calls_at_a_time(tmp_path: Path) -> None:
-    """However much there is to do, at most six requests are under way, and six are used."""
-    async with trading(tmp_path, 30, latency_s=0.06) as (world, chain):
-        for wallet in chain.wallets:
-            chain.swap(wallet)
-        chain.mine()
-        peak = peak_of(world)
-        await sweep(world)
-
-    assert peak[0] == 6
-
-
-def peak_of(world: World) -> list[int]:
-    """The most calls under way so far, kept up to date."""
-    peak = [0]
-    fetch = world.hiro.client._fetch
-    under_way = 0
-
-    async def counting(*arguments: Any, **named: Any) -> Any:
-        nonlocal under_way
-        under_way += 1
-        peak[0] = max(peak[0], under_way)
-        try:
-            return await fetch(*arguments, **named)
-        finally:
-            under_way -= 1
-
-    world.hiro.client._fetch = counting
-    return peak
-
-
 @pytest.mark.slow
 async def test_more_than_five_hundred_transactions_between_visits(tmp_path: Path) -> None:
     """A burst of swaps, buried under dust and other calls, is found to the last one."""
