@@ -120,10 +120,10 @@ def test_a_published_digest_is_compared(file: Path) -> None:
         (content()[:-1], "the last line does not end: the file was cut off"),
         (content()[:-50], "the last line does not end: the file was cut off"),
         (b"\xff" + content(), "it is not UTF-8 text"),
-        (b"\xef\xbb\xbf" + content(), "line 1: the line is not JSON"),
+        (b"\xef\xbb\xbf" + content(), "line 1: the first line is the header"),
         (content().replace(b"\n", b"\r\n"), "line 1: the bytes are not those of canonical JSON (RFC 8785)"),
         (content().replace(b'"220000001"', b'"220000002"'), "line 12: the bytes of the file do not have this digest"),
-        (b"<!doctype html>\n", "line 1: the line is not JSON"),
+        (b"<!doctype html>\n", "line 1: the first line is the header"),
     ],
 )
 def test_a_damaged_file_is_unusable(tmp_path: Path, damaged: bytes, sentence: str) -> None:

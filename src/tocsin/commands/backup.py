@@ -25,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from holdfast.errors import DataDirInUse, SchemaMismatch, StartError, StoreUnavailable, UsageError
+from holdfast.errors import SchemaMismatch, StartError, StoreUnavailable, UsageError
 from holdfast.local.data_dir import LOCK_NAME, DataLock, is_in_use
 from holdfast.local.migrations import Migration, check, last_applied
 from holdfast.local.snapshot import copy, one_instant, row_counts
@@ -219,10 +219,8 @@ def _switch(directory: Path, unpacked: Path, names: list[str], now: int) -> Path
     """Move the old databases aside and the new ones in, under the lock that a start needs."""
     try:
         lock = DataLock(directory)
-    except DataDirInUse as error:
-        raise FileRefused(f"{error}.") from error
     except StartError as error:
-        raise FileRefused(str(error)) from error
+        raise FileRefused(f"{error}.") from error
     try:
         os.close(os.open(directory / MARKER, os.O_WRONLY | os.O_CREAT, 0o600))
         sync_directory(directory)
@@ -281,17 +279,15 @@ def _member(name: str, size: int, manifest: BackupManifest) -> tarfile.TarInfo:
 def unpack(path: Path, into: Path) -> BackupManifest:
     """Write the databases of an archive into a directory. Raises unless they match its manifest exactly."""
     try:
-        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
+        with tarfile.open(path, "r:") as archive:
             manifest = _read_manifest(path, archive)
-            found: set[str] = set()
-            for member in archive:
-                name = member.name
-                if name == MANIFEST and member.offset == 0:
-                    continue
-                if name not in manifest.files or name in found or not member.isreg():
-                    raise _refused(path, f"it contains {name[:80]!r}, which its manifest does not list as a file")
-                found.add(name)
-                _unpack_one(path, archive, member, into / name, manifest)
+            members = archive.getmembers()[1:]
+            sizes = {name: file.bytes for name, file in manifest.files.items()}
+            if len(members) != len(sizes) or {each.name: each.size for each in members if each.isreg()} != sizes:
+                raise _refused(path, "it does not contain exactly the files that its manifest lists")
+            for member in members:
+                _unpack_one(path, archive, member, into / member.name, manifest.files[member.name].sha256)
+            return manifest
     except tarfile.TarError as error:
         raise _refused(path, f"it is not a tar archive, or it is truncated ({error})") from error
     except OSError as error:
@@ -301,10 +297,6 @@ def unpack(path: Path, into: Path) -> BackupManifest:
                 "Free some, or for `tocsin verify` set TMPDIR to a larger directory."
             ) from error
         raise FileRefused(f"{path} cannot be read: {error.strerror or error}.") from error
-    missing = sorted(manifest.files.keys() - found)
-    if missing:
-        raise _refused(path, f"{', '.join(missing)} is missing: it is truncated")
-    return manifest
 
 
 def _read_manifest(path: Path, archive: tarfile.TarFile) -> BackupManifest:
@@ -329,22 +321,16 @@ def _read_manifest(path: Path, archive: tarfile.TarFile) -> BackupManifest:
     return manifest
 
 
-def _unpack_one(
-    path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, manifest: BackupManifest
-) -> None:
-    expected = manifest.files[member.name]
-    if member.size != expected.bytes:
-        raise _refused(path, f"{member.name} has {member.size:,} bytes instead of {expected.bytes:,}")
-    digest, source, left = hashlib.sha256(), _content(archive, member), member.size
+def _unpack_one(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, sha256: str) -> None:
+    digest, source = hashlib.sha256(), _content(archive, member)
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "wb") as file:
         while block := source.read(BLOCK_BYTES):
             digest.update(block)
             file.write(block)
-            left -= len(block)
         file.flush()
         os.fsync(file.fileno())
-    if left or digest.hexdigest() != expected.sha256:
+    if digest.hexdigest() != sha256:
         raise _refused(path, f"the content of {member.name} has changed since the backup (its hash differs)")
 
 
