@@ -166,8 +166,8 @@ class App:
     @cached_property
     def deps(self) -> WebDeps:
         """What the routes are given."""
-        platform, settings, process = self.platform, self.settings, self.platform.process
-        watched = process is not None
+        platform, settings, process = self.platform, self.settings, self.platform.process or Process()
+        watched = platform.process is not None
         return WebDeps(
             scheduler=self.scheduler,
             kv=platform.kv,
@@ -183,13 +183,13 @@ class App:
             public_url=settings.public_url,
             origins=settings.cors_origins,
             in_one_loop=watched,
-            store_fault=lambda: None if process is None else why_refused(process.check_files()),
-            compress=process is not None and process.compress,
+            store_fault=lambda: why_refused(process.check_files()),
+            compress=process.compress,
             lookup_paths=settings.lookup_paths,
             look_ups=self._look_ups if watched else None,
-            simulator=None if process is None else process.simulator,
-            reload=None if process is None else process.reload,
-            runtime_metrics=None if process is None else process.metrics,
+            simulator=process.simulator,
+            reload=process.reload,
+            runtime_metrics=process.metrics if watched else None,
         )
 
     def web(self, routes: Sequence[BaseRoute] = ()) -> ASGIApp:

@@ -162,11 +162,11 @@ def export(
     """Write agents, swaps, refusals or prices as JSON lines or CSV. The service may be running."""
     from tocsin.commands import rows as export_rows
 
-    report = export_rows.export(what, form, output, data_dir=data_dir, now=_now())
+    count, unreadable = export_rows.export(what, form, output, data_dir=data_dir, now=_now())
     if output is not None:
-        typer.echo(f"{output}: {report.rows:,} {what}.")
-    if report.unreadable:
-        typer.echo(f"{report.unreadable:,} entries could not be read and were left out.", err=True)
+        typer.echo(f"{output}: {count:,} {what}.")
+    if unreadable:
+        typer.echo(f"{len(unreadable):,} entries could not be read and were left out.", err=True)
 
 
 def _now() -> int:

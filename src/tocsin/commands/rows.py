@@ -66,31 +66,31 @@ WHERE key >= ? AND key < ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY k
 PRICE_COLUMNS = ["token_id", "price_usd", "decimals", "fetched_at"]
 
 
-@dataclass(slots=True)
-class ExportReport:
-    """How many rows were written, and how many could not be read."""
+def export(
+    what: Exported, form: RowFormat, output: Path | None, *, data_dir: Path | None, now: int
+) -> tuple[int, list[str]]:
+    """Write the rows to a file, which appears complete or not at all, or to stdout.
 
-    rows: int = 0
-    unreadable: int = 0
-
-
-def export(what: Exported, form: RowFormat, output: Path | None, *, data_dir: Path | None, now: int) -> ExportReport:
-    """Write the rows to a file, which appears complete or not at all, or to stdout."""
-    name = KV_FILE if what == "prices" else DB_FILE
-    path = Path(read_settings(data_dir=data_dir).data_dir) / name
-    if not path.is_file():
-        raise UsageError(f"There is no {path}: set --data-dir. A service on Cloudflare has no such file.")
-    report = ExportReport()
+    Returns how many there were, and the tokens whose prices could not be read.
+    """
+    path = _database(data_dir, KV_FILE if what == "prices" else DB_FILE)
+    unreadable: list[str] = []
     stdout_or_file = nullcontext(sys.stdout.buffer) if output is None else replaced_file(output)
     with _reading(path) as connection, stdout_or_file as stream:
         if what == "prices":
-            columns, rows = PRICE_COLUMNS, _prices(connection, now, report)
+            columns, rows = PRICE_COLUMNS, _prices(connection, now, unreadable)
         else:
             cursor = connection.execute(_ROWS[what])
             columns = [column[0] for column in cursor.description]
             rows = (dict(zip(columns, values, strict=True)) for values in cursor)
-        _write_rows(stream, form, columns, _counted(rows, report), _nested if what == "agents" else dict)
-    return report
+        return _write_rows(stream, form, columns, rows, _nested if what == "agents" else dict), unreadable
+
+
+def _database(data_dir: Path | None, name: str) -> Path:
+    path = Path(read_settings(data_dir=data_dir).data_dir) / name
+    if not path.is_file():
+        raise UsageError(f"There is no {path}: set --data-dir. A service on Cloudflare has no such file.")
+    return path
 
 
 @contextmanager
@@ -127,21 +127,15 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}. Choose another file.") from error
 
 
-def _prices(connection: sqlite3.Connection, now: int, report: ExportReport) -> Iterator[Row]:
+def _prices(connection: sqlite3.Connection, now: int, unreadable: list[str]) -> Iterator[Row]:
     end = PRICE_PREFIX[:-1] + chr(ord(PRICE_PREFIX[-1]) + 1)
     for token_id, text in connection.execute(_PRICES, (len(PRICE_PREFIX) + 1, PRICE_PREFIX, end, now)):
         price = read_price(text)
         if price is None:
-            report.unreadable += 1
+            unreadable.append(token_id)
         else:
             values = (token_id, price.price_usd, price.decimals, price.fetched_at)
             yield dict(zip(PRICE_COLUMNS, values, strict=True))
-
-
-def _counted(rows: Iterable[Row], report: ExportReport) -> Iterator[Row]:
-    for row in rows:
-        report.rows += 1
-        yield row
 
 
 def _nested(row: Row) -> Row:
@@ -153,14 +147,19 @@ def _nested(row: Row) -> Row:
 
 def _write_rows(
     stream: BinaryIO, form: RowFormat, columns: list[str], rows: Iterable[Row], as_json: Callable[[Row], Row]
-) -> None:
-    if form == "jsonl":
-        stream.writelines(json.dumps(as_json(row), ensure_ascii=False).encode() + b"\n" for row in rows)
-    else:
-        writer = csv.writer(getwriter("utf-8")(stream))
+) -> int:
+    count = 0
+    writer = csv.writer(getwriter("utf-8")(stream))
+    if form == "csv":
         writer.writerow(columns)
-        writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    for row in rows:
+        count += 1
+        if form == "csv":
+            writer.writerow([_cell(value) for value in row.values()])
+        else:
+            stream.write(json.dumps(as_json(row), ensure_ascii=False).encode() + b"\n")
     stream.flush()
+    return count
 
 
 def _cell(value: JSON) -> JSON:
@@ -383,9 +382,7 @@ def _check_schema(connection: sqlite3.Connection, migrations: Sequence[Migration
 
 def rebuild_totals(data_dir: Path | None) -> dict[str, int]:
     """Compute the totals again; returns how many rows of each table differed."""
-    path = Path(read_settings(data_dir=data_dir).data_dir) / DB_FILE
-    if not path.is_file():
-        raise UsageError(f"There is no {path}: set --data-dir.")
+    path = _database(data_dir, DB_FILE)
 
     async def count() -> dict[str, int]:
         db = SqliteDatabase(path)
