@@ -14,7 +14,7 @@ from typing import Any
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from support.schemas import fits, violations
+from support.schemas import violation
 from tocsin.web.app import WebApp
 from tocsin.web.route import PathPatterns
 
@@ -115,6 +115,5 @@ def check_response(document: Any, method: str, path: str, start: Message, body: 
     assert media_type in documented, f"{method} {path} {status}: {media_type} is not one of {list(documented)}"
     if media_type == "application/json":
         plain = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
-        schema, value = documented[media_type]["schema"], json.loads(plain)
-        if not fits(document, schema, value):
-            raise AssertionError(f"{method} {path} {status}: {violations(document, schema, value)}")
+        wrong = violation(document, documented[media_type]["schema"], json.loads(plain))
+        assert wrong is None, f"{method} {path} {status}: {wrong}"
