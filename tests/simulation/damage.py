@@ -49,7 +49,7 @@ PAGES_MAX = 60
 
 
 def object_of(instance: str) -> str:
-    return IdFactory("SCHEDULER").from_name(instance).hex
+    return IdFactory("SCHEDULER").id_from_name(instance).hex
 
 
 def stored_texts(directory: Path, instance: str) -> dict[str, str]:

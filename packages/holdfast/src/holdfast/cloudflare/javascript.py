@@ -78,18 +78,28 @@ def kind(value: Any) -> str:
     return str(getattr(constructor, "name", type(value).__name__))
 
 
-class JsPromise(Generic[T]):
-    """A JavaScript promise whose result `read` converts. The operation runs even if nobody awaits it."""
+def reset(error: Any) -> ObjectReset:
+    """The error of storage, or of a call, after the object or its stub is broken."""
+    return ObjectReset(
+        str(error.message),
+        overloaded=getattr(error, "overloaded", None) is True,
+        durable_object_reset=getattr(error, "durableObjectReset", None) is True,
+    )
 
-    def __init__(self, promise: Any, read: Callable[[Any], T]) -> None:
+
+class JsPromise(Generic[T]):
+    """A JavaScript promise: `read` converts its result, `explain` its error. It runs even if nobody awaits it."""
+
+    def __init__(self, promise: Any, read: Callable[[Any], T], explain: Callable[[Any], BaseException] = reset) -> None:
         self._promise = promise
         self._read = read
+        self._explain = explain
 
     def __await__(self) -> Generator[Any, Any, T]:
         try:
             value = yield from self._promise.__await__()
         except JsException as error:
-            raise reset(error) from None
+            raise self._explain(error) from None
         return self._read(value)
 
 
@@ -117,23 +127,9 @@ class PyWork(Generic[T]):
     def error(self, thrown: Any) -> BaseException:
         return reset(thrown) if self._raised is None else self._raised
 
-    def outcome(self, promise: Any) -> "PyOutcome[T]":
-        return PyOutcome(self, promise)
-
-
-class PyOutcome(Generic[T]):
-    """Awaits the promise of a `PyWork`, and returns or raises what the work did."""
-
-    def __init__(self, work: PyWork[T], promise: Any) -> None:
-        self._work = work
-        self._promise = promise
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        try:
-            yield from self._promise.__await__()
-        except JsException as error:
-            raise self._work.error(error) from None
-        return self._work.result
+    def outcome(self, promise: Any) -> JsPromise[T]:
+        """What the work returns or raises, when JavaScript's promise has ended."""
+        return JsPromise(promise, lambda _value: self.result, self.error)
 
 
 def rejection(message: str, **fields: str | bool) -> Any:
@@ -146,12 +142,3 @@ def rejection(message: str, **fields: str | bool) -> Any:
     thenable = js.Object.new()
     thenable.then = create_once_callable(lambda _resolve, reject: reject(error))
     return thenable
-
-
-def reset(error: Any) -> ObjectReset:
-    """The error of storage, or of a call, after the object or its stub is broken."""
-    return ObjectReset(
-        str(error.message),
-        overloaded=getattr(error, "overloaded", None) is True,
-        durable_object_reset=getattr(error, "durableObjectReset", None) is True,
-    )

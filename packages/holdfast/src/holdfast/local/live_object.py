@@ -101,42 +101,43 @@ class LiveObject:
         self, reply: "asyncio.Future[JSON]", method: str, arguments: str, activity: Activity
     ) -> None:
         try:
-            self._construct()
-            result = await Turns(self._invoke(method, arguments), activity)
-            text = None if type(result) in IMMUTABLE else encode(result, f"the result of {method}()")
-            await self.durable()
+            await self._reply(reply, f"{method}()", lambda: self._invoke(method, arguments), activity)
         except ObjectReset as error:
             _fail(reply, error)
-        except asyncio.CancelledError:
-            _fail(reply, self._failure() if self._error else RemoteError(f"{method}() was cancelled"))
         except Exception as error:  # noqa: BLE001 - any error goes to the caller
             _fail(reply, as_remote(error))
-        else:
-            if not reply.done():
-                reply.set_result(result if text is None else decode(text))
 
     async def _invoke(self, method: str, arguments: str) -> Any:  # noqa: ANN401 - whatever the method returns
         assert self._instance is not None
         result = invoke(self._instance, method, arguments)
-        return await result if inspect.isawaitable(result) else result
+        if inspect.isawaitable(result):
+            result = await result
+        return result if type(result) in IMMUTABLE else decode(encode(result, f"the result of {method}()"))
 
     async def _reply_to_ring(self, ring: Ring, activity: Activity) -> None:
         limit = self._loop.call_later(ALARM_LIMIT_S, self.time_out, "alarm()", ALARM_LIMIT_S)
         try:
-            self._construct()
-            ran = await Turns(self._ring(ring), activity)
-            await self.durable()
+            await self._reply(ring.reply, "alarm()", lambda: self._ring(ring), activity)
         except Exception as error:  # noqa: BLE001 - any error is a failed run
             _fail(ring.reply, error)
-        except asyncio.CancelledError:
-            _fail(ring.reply, self._failure() if self._error else RemoteError("alarm() was cancelled"))
-        else:
-            if not ring.reply.done():
-                ring.reply.set_result(ran)
         finally:
             limit.cancel()
             self.ring = None
             self.storage.ringing = None
+
+    async def _reply(
+        self, reply: "asyncio.Future[T]", what: str, work: Callable[[], Coroutine[Any, Any, T]], activity: Activity
+    ) -> None:
+        """Do the work, and reply when all its writes are durable."""
+        try:
+            self._construct()
+            result = await Turns(work(), activity)
+            await self.durable()
+        except asyncio.CancelledError:
+            _fail(reply, self._failure() if self._error else RemoteError(f"{what} was cancelled"))
+        else:
+            if not reply.done():
+                reply.set_result(result)
 
     async def _ring(self, ring: Ring) -> bool:
         """Run the handler and, in the commit of its last turn, remove its alarm."""
@@ -352,14 +353,8 @@ class LocalContext:
 
     def __init__(self, live: LiveObject) -> None:
         self._live = live
-
-    @property
-    def id(self) -> LocalObjectId:
-        return self._live.id
-
-    @property
-    def storage(self) -> ObjectStorage:
-        return self._live.storage
+        self.id = live.id
+        self.storage = live.storage
 
     def now(self) -> int:
         return self._live.now()

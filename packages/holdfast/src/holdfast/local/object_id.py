@@ -49,31 +49,31 @@ class IdFactory:
     """Makes and checks the ids of one namespace."""
 
     def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
+        self._name = namespace
         self._key = hashlib.sha256(namespace.encode()).digest()
         self._cached = lru_cache(NAMES_CACHED)(self._from_name)
 
-    def from_name(self, name: str) -> LocalObjectId:
+    def id_from_name(self, name: str) -> LocalObjectId:
         if type(name) is not str:
             raise ValueRefused(f"an object's name is text, not {type(name).__name__}: id_from_name(str(...))")
         return self._cached(name)
 
-    def _from_name(self, name: str) -> LocalObjectId:
-        return self._make(self._mac(name.encode(errors="surrogatepass")), name)
-
-    def new_unique(self) -> LocalObjectId:
-        return self._make(os.urandom(_HALF))
-
-    def from_string(self, text: str) -> LocalObjectId:
+    def id_from_string(self, text: str) -> LocalObjectId:
         if len(text) != 4 * _HALF or not _HEX.issuperset(text):
             raise ValueRefused(f"an object id is {4 * _HALF} hex digits, as str(id) gives them")
         object_id = self._make(bytes.fromhex(text)[:_HALF])
         if object_id.hex != text.lower():
-            raise ValueRefused(f"this object id was not made by the namespace {self._namespace!r}")
+            raise ValueRefused(f"this object id was not made by the namespace {self._name!r}")
         return object_id
 
+    def new_unique_id(self) -> LocalObjectId:
+        return self._make(os.urandom(_HALF))
+
+    def _from_name(self, name: str) -> LocalObjectId:
+        return self._make(self._mac(name.encode(errors="surrogatepass")), name)
+
     def _make(self, head: bytes, name: str | None = None) -> LocalObjectId:
-        return LocalObjectId((head + self._mac(head)).hex(), self._namespace, name)
+        return LocalObjectId((head + self._mac(head)).hex(), self._name, name)
 
     def _mac(self, data: bytes) -> bytes:
         return hmac.digest(self._key, data, "sha256")[:_HALF]

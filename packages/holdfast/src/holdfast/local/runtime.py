@@ -248,28 +248,18 @@ class Runtime:
             self._on_fatal(error)
 
 
-class LocalNamespace:
+class LocalNamespace(IdFactory):
     """A binding: gives access to the objects of one class."""
 
     def __init__(self, runtime: Runtime, name: str, cls: type[DurableObject]) -> None:
+        super().__init__(name)
         self.cls = cls
         self._runtime = runtime
-        self._name = name
-        self._ids = IdFactory(name)
-
-    def id_from_name(self, name: str) -> LocalObjectId:
-        return self._ids.from_name(name)
-
-    def id_from_string(self, text: str) -> LocalObjectId:
-        return self._ids.from_string(text)
-
-    def new_unique_id(self) -> LocalObjectId:
-        return self._ids.new_unique()
 
     def get(self, id: LocalObjectId) -> "Stub":  # noqa: A002 - Cloudflare's word
         if not isinstance(id, LocalObjectId):
             raise ValueRefused(f"get() takes an id of this namespace, not {type(id).__name__}: id_from_name(...)")
-        self._ids.from_string(id.hex)
+        self.id_from_string(id.hex)  # raises if it is of another one
         return self._stub(id)
 
     def get_by_name(self, name: str) -> "Stub":
