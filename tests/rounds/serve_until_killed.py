@@ -26,7 +26,9 @@ def die() -> None:
 def kill_at(moment: str, number: int) -> None:
     passed = 0
 
-    def counted(connection: sqlite3.Connection, begin: str, statements: Sequence[PreparedStatement]) -> list[DBResult]:
+    def counted(
+        connection: sqlite3.Connection, begin: str | None, statements: Sequence[PreparedStatement]
+    ) -> list[DBResult]:
         nonlocal passed
         if not any(step in statement.sql for step in STEPS for statement in statements):
             return execute(connection, begin, statements)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -230,7 +229,7 @@ def test_failures_before_the_handler_never_end_an_alarm(chosen: list[float]) -> 
 
 def test_a_counted_failure_after_uncounted_ones_restarts_the_back_off() -> None:
     """The first failure of the handler itself waits 2 s, however long the constructor failed before."""
-    backed_off = replace(ALARM, backoff=7, last_failure_counted=False)
+    backed_off = ALARM._replace(backoff=7, last_failure_counted=False)
     retry = after_failure(backed_off, counted=True, now=NOW, chance=0)
 
     assert retry is not None

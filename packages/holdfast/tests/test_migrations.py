@@ -50,8 +50,8 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 @pytest.mark.parametrize("directory", [KV_MIGRATIONS, OBJECT_MIGRATIONS])
 def test_the_schema_is_the_sum_of_its_migrations(directory: Path) -> None:
     """schema.sql and the result of the migrations are the same, line by line."""
-    summed = schema_of(statement for migration in load(directory) for statement in migration.statements)
-    written = schema_of(split((directory / "schema.sql").read_text(encoding="utf-8")))
+    summed = schema_of(*(statement for migration in load(directory) for statement in migration.statements))
+    written = schema_of(*split((directory / "schema.sql").read_text(encoding="utf-8")))
 
     assert difference(written, summed) == []
     assert any(line.startswith("table entries: ") for line in summed)
@@ -241,7 +241,7 @@ def test_however_a_history_is_cut_into_updates_the_schema_is_the_same(steps: lis
                 done = until
 
             assert check(connection, history, "db.sqlite") == []
-            assert describe(connection) == schema_of(sql for step in history for sql in step.statements)
+            assert (*describe(connection),) == schema_of(*(sql for step in history for sql in step.statements))
 
 
 def test_the_difference_of_a_schema_is_shown_up_to_twenty_lines(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from holdfast.local.clock import SystemClock
 from holdfast.local.object_id import Owner
@@ -29,8 +29,7 @@ OVERDUE_GAP_S = 0.005
 HEAP_SLACK = 256  # outdated entries allowed in the heap before it is rebuilt
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(NamedTuple):
     """`scheduled_at` is the time that was set, `due_at` when it rings next, as decided at `decided_at`.
 
     The generation distinguishes alarms that were set for the same millisecond.
@@ -51,8 +50,7 @@ def after_failure(alarm: Alarm, *, counted: bool, now: int, chance: float) -> Al
         return None
     backoff = 0 if counted and not alarm.last_failure_counted else alarm.backoff
     delay_ms = RETRY_FIRST_MS * 2 ** min(backoff, BACKOFF_MAX) * (1 + JITTER_MAX * chance)
-    return replace(
-        alarm,
+    return alarm._replace(
         due_at=now + round(delay_ms),
         decided_at=now,
         retry_count=alarm.retry_count + counted,

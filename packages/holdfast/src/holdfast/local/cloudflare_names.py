@@ -80,8 +80,8 @@ class Cursor(Renamed):
         return iter(self._rows)
 
     def next(self) -> SqlRow:
-        rows = list(zip(range(1), self._rows, strict=False))
-        return SqlRow(done=not rows, value=rows[0][1] if rows else None)
+        row = next(self._rows, None)
+        return SqlRow(done=row is None, value=row)
 
     def toArray(self) -> "Rows":
         return Rows(self._rows)

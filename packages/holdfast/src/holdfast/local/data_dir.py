@@ -16,8 +16,8 @@ import json
 import os
 import socket
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,34 +80,26 @@ class DataDir:
         `once_locked` is called before that, and may refuse the directory by raising a `StartError`.
         """
         self.path = path
-        with _explained(path):
-            created = _make(path)
-            try:
-                self._lock = DataLock(path)
-            except BaseException:
-                _unmake(path, created=created)
-                raise
-            try:
-                _probe(path)
-                once_locked()
-                for name in sorted({*schemas, *(file.name for file in path.glob("*.sqlite"))}):
-                    unchecked = examine(path / name, schemas.get(name))
-                    if unchecked is not None:
-                        logger.warning("store.not_checked", file=name, error=unchecked)
-                self._lock.sign(now)
-            except BaseException:
-                self._lock.abandon()
-                _unmake(path, created=created)
-                raise
-            try:
-                for name, migrations in schemas.items():
-                    self._migrate(name, migrations, now, logger)
-            except BaseException:
-                self._lock.release()
-                raise
+        with _explained(path), ExitStack() as undo:
+            if _make(path):
+                undo.callback(_remove_if_empty, path)
+            self._lock = DataLock(path)
+            undo.callback(self._lock.abandon)
+            _probe(path)
+            once_locked()
+            for name in sorted({*schemas, *(file.name for file in path.glob("*.sqlite"))}):
+                unchecked = examine(path / name, schemas.get(name))
+                if unchecked is not None:
+                    logger.warning("store.not_checked", file=name, error=unchecked)
+            self._lock.sign(now)
+            undo.pop_all()
+            undo.callback(self._lock.release)
+            for name, migrations in schemas.items():
+                self._migrate(name, migrations, now, logger)
+            undo.pop_all()
         databases = [path / name for name in schemas]
-        logs = [file.with_name(file.name + suffix) for file in databases for suffix in ("-wal", "-shm")]
-        self._files = KnownFiles([path, *databases, path / LOCK_NAME], logs)
+        self._known = {file: _identity(file) for file in [path, *databases, path / LOCK_NAME]}
+        self._logs = [file.with_name(file.name + suffix) for file in databases for suffix in ("-wal", "-shm")]
 
     def _migrate(self, name: str, migrations: Sequence[Migration], now: int, logger: Logger) -> None:
         file = self.path / name
@@ -118,8 +110,11 @@ class DataDir:
                 logger.info("migration.applied", file=name, migration=migration.name)
 
     def fault(self) -> FileFault | None:
-        """A file that was deleted or replaced since this process opened it. Cheap enough for every second."""
-        file = self._files.changed()
+        """A file that was deleted or replaced since this process opened it. Costs one stat per file."""
+        for log in self._logs:  # SQLite creates it later
+            if log not in self._known and (identity := _identity(log)) is not None:
+                self._known[log] = identity
+        file = next((file for file, known in self._known.items() if _identity(file) != known), None)
         if file is None:
             return None
         changed = f"{file} was deleted or replaced while this program was running"
@@ -147,10 +142,9 @@ def _make(path: Path) -> bool:
     return True
 
 
-def _unmake(path: Path, *, created: bool) -> None:
-    if created:
-        with suppress(OSError):  # another process may have started to use it
-            path.rmdir()
+def _remove_if_empty(path: Path) -> None:
+    with suppress(OSError):  # another process may have started to use it
+        path.rmdir()
 
 
 def try_to_write(path: Path) -> None:
@@ -293,21 +287,6 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-class KnownFiles:
-    """Remembers the file of each path. Files that SQLite creates later are remembered when they are first seen."""
-
-    def __init__(self, paths: Iterable[Path], later: Iterable[Path]) -> None:
-        self._known = {path: _identity(path) for path in paths}
-        self._later = list(later)
-
-    def changed(self) -> Path | None:
-        """The first path that no longer leads to its file. Costs one stat per path."""
-        for path in self._later:
-            if path not in self._known and (identity := _identity(path)) is not None:
-                self._known[path] = identity
-        return next((path for path, known in self._known.items() if _identity(path) != known), None)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -46,7 +46,8 @@ class SqliteDatabase(StatementDatabase):
         await output_gate()
         if all(first_word(statement.sql) in _READS for statement in statements):
             try:
-                return await self._reader.run(lambda connection: _read(connection, statements))
+                begin = None if len(statements) == 1 else "BEGIN"  # one statement sees one state by itself
+                return await self._reader.run(lambda connection: _execute(connection, begin, statements))
             except StoreUnavailable as error:
                 if getattr(error.__cause__, "sqlite_errorcode", None) != sqlite3.SQLITE_READONLY:
                     raise
@@ -61,26 +62,20 @@ class SqliteDatabase(StatementDatabase):
         await self._writer.close()
 
 
-def _read(connection: sqlite3.Connection, statements: Sequence[PreparedStatement]) -> list[DBResult]:
-    if len(statements) != 1:
-        return _execute(connection, "BEGIN", statements)
-    sql = statements[0].sql
-    try:  # one statement sees one state by itself
-        return [_execute_one(connection, statements[0])]
-    except sqlite3.Error as error:
-        raise translated(error, subject_of(sql)) from error
-
-
-def _execute(connection: sqlite3.Connection, begin: str, statements: Sequence[PreparedStatement]) -> list[DBResult]:
+def _execute(
+    connection: sqlite3.Connection, begin: str | None, statements: Sequence[PreparedStatement]
+) -> list[DBResult]:
     sql = "transaction"
     try:
-        connection.execute(begin)
+        if begin is not None:
+            connection.execute(begin)
         results = []
         for statement in statements:
             sql = statement.sql
             results.append(_execute_one(connection, statement))
         sql = "transaction"
-        connection.execute("COMMIT")
+        if begin is not None:
+            connection.execute("COMMIT")
     except sqlite3.Error as error:
         raise translated(error, subject_of(sql)) from error
     return results

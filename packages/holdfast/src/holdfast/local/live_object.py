@@ -10,6 +10,7 @@ import contextvars
 import inspect
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
+from copy import copy
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import ObjectReset, RemoteError
@@ -278,14 +279,8 @@ class LiveObject:
 
     def _failure(self) -> ObjectReset:
         """A new exception for each caller: raising one twice would mix up its tracebacks."""
-        error = self._error
-        assert error is not None
-        return ObjectReset(
-            str(error),
-            overloaded=error.overloaded,
-            durable_object_reset=error.durable_object_reset,
-            by_platform=error.by_platform,
-        )
+        assert self._error is not None
+        return copy(self._error)
 
     def _check_alive(self) -> None:
         if self._error is not None:

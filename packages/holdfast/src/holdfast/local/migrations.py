@@ -11,10 +11,10 @@ or whose tables differ from those that its migrations made.
 import hashlib
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import unified_diff
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -84,9 +84,8 @@ def _read(path: Path) -> Migration:
 def check(connection: sqlite3.Connection, migrations: Sequence[Migration], file_name: str) -> list[Migration]:
     """The pending migrations. Raises if the database differs from the applied ones."""
     pending = _pending(_applied(connection), migrations, file_name)
-    expected = schema_of(
-        statement for migration in migrations[: len(migrations) - len(pending)] for statement in migration.statements
-    )
+    applied = migrations[: len(migrations) - len(pending)]
+    expected = schema_of(*(statement for migration in applied for statement in migration.statements))
     lines = difference(expected, describe(connection))
     if lines:
         shown = "\n  ".join(lines[:DIFFERENCE_MAX])
@@ -176,14 +175,12 @@ def describe(connection: sqlite3.Connection) -> list[str]:
     return lines
 
 
-def schema_of(statements: Iterable[str]) -> list[str]:
-    """What `describe` returns for a database created by these statements."""
-    return list(_schema_of(tuple(statements)))
-
-
 @cache
-def _schema_of(statements: tuple[str, ...]) -> tuple[str, ...]:
-    """Cached: a start needs it several times, always for the same few migrations."""
+def schema_of(*statements: str) -> tuple[str, ...]:
+    """What `describe` returns for a database created by these statements.
+
+    Cached: a start needs it several times, always for the same few migrations.
+    """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -192,14 +189,9 @@ def _schema_of(statements: tuple[str, ...]) -> tuple[str, ...]:
 
 def difference(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
     """The missing and the unexpected lines."""
-    if list(expected) == list(actual):
-        return []
-    lines = []
-    for _, i1, i2, j1, j2 in SequenceMatcher(None, expected, actual, autojunk=False).get_opcodes():
-        if expected[i1:i2] != actual[j1:j2]:
-            lines += [f"missing:    {line}" for line in expected[i1:i2]]
-            lines += [f"unexpected: {line}" for line in actual[j1:j2]]
-    return lines
+    kinds = {"-": "missing:    ", "+": "unexpected: "}
+    lines = list(unified_diff(expected, actual, n=0, lineterm=""))[2:]  # without the names of two files
+    return [kinds[line[0]] + line[1:] for line in lines if line[0] in kinds]
 
 
 def split(script: str) -> list[str]:

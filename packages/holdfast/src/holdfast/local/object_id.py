@@ -10,6 +10,7 @@ import os
 import string
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from holdfast.errors import ValueRefused
 
@@ -36,8 +37,7 @@ class LocalObjectId:
     toString = __str__  # noqa: N815 - Cloudflare's name, as `equals` is
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """The object that data belongs to: its id, and what is needed to construct it when its alarm rings."""
 
     object: str

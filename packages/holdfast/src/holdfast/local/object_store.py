@@ -35,8 +35,6 @@ CHECKPOINT_BYTES = 4 * 1024 * 1024  # or so much of a log; SQLite cuts it to thi
 LOG_RESTART_SYNCS = 50_000  # syncs after which the writer waits for that copy
 LOG_RESTART_BYTES = 32 * 1024 * 1024  # or so much of a log
 
-_ALARM_COLUMNS = "scheduled_at, due_at, decided_at, generation, retry_count, backoff, last_failure_counted"
-
 
 @dataclass(slots=True, eq=False)
 class Changes:
@@ -150,17 +148,12 @@ class ObjectStore:
         return error if hasattr(error, "sqlite_errorcode") else self.unreadable(what, error)
 
     def read_alarm(self, object_id: str) -> Alarm | None:
-        row = self._db.execute(
-            f"SELECT {_ALARM_COLUMNS} FROM alarms WHERE object = ?",  # noqa: S608 - a constant list of columns
-            (object_id,),
-        ).fetchone()
-        return None if row is None else _alarm(row)
+        row = self._db.execute("SELECT * FROM alarms WHERE object = ?", (object_id,)).fetchone()
+        return None if row is None else Alarm(*row[3:])
 
     def read_alarms(self) -> list[tuple[Owner, Alarm]]:
-        rows = self._db.execute(
-            f"SELECT object, namespace, name, {_ALARM_COLUMNS} FROM alarms ORDER BY due_at"  # noqa: S608 - as above
-        )
-        return [(Owner(*row[:3]), _alarm(row[3:])) for row in rows]
+        rows = self._db.execute("SELECT * FROM alarms ORDER BY due_at")
+        return [(Owner(*row[:3]), Alarm(*row[3:])) for row in rows]
 
     def read_pages(self, object_id: str) -> Iterator[tuple[int, bytes]]:
         """The pages of the object's own database, in order."""
@@ -245,15 +238,10 @@ class ObjectStore:
         if changes.pages:
             self._apply_pages(object_id, changes.pages)
         if changes.alarm_changed:
-            alarm = changes.alarm
-            if alarm is None:
+            if changes.alarm is None:
                 db.execute("DELETE FROM alarms WHERE object = ?", (object_id,))
             else:
-                row = (
-                    *(object_id, owner.namespace, owner.name),
-                    *(alarm.scheduled_at, alarm.due_at, alarm.decided_at, alarm.generation),
-                    *(alarm.retry_count, alarm.backoff, alarm.last_failure_counted),
-                )
+                row = (*owner, *changes.alarm)  # in the order of the columns
                 db.execute("INSERT OR REPLACE INTO alarms VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _apply_pages(self, object_id: str, pages: dict[int, bytes]) -> None:
@@ -409,7 +397,3 @@ def _connect(path: Path) -> sqlite3.Connection:
     db.execute("PRAGMA wal_autocheckpoint = 0")  # the log is copied in a thread, not in a commit
     db.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
     return db
-
-
-def _alarm(row: tuple[int, int, int, int, int, int, int]) -> Alarm:
-    return Alarm(*row[:6], bool(row[6]))

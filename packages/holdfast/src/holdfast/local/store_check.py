@@ -52,10 +52,10 @@ def examine(path: Path, migrations: Sequence[Migration] | None, *, in_use: bool 
                 f"Put {path.name} back, or restore it from a backup; keep the log elsewhere until then"
             )
         return None
-    _check_header(path)
+    header = _checked_header(path)
     if not in_use:
         _check_log_header(path, log)
-        _check_length(path, log)
+        _check_length(path, log, header)
     if path.stat().st_size + _size(log) > EXAMINE_BYTES_MAX:
         return None
     try:
@@ -123,13 +123,18 @@ def _check_own(*files: Path) -> None:
             os.close(os.open(file, os.O_RDWR | os.O_NOFOLLOW))
 
 
-def _check_header(path: Path) -> None:
+def _checked_header(path: Path) -> bytes:
     """Find damage that SQLite would read as an empty database, and then overwrite."""
     header = _first_bytes(path, _HEADER_BYTES)
     if not header:
         raise StoreUnusable(f"{path} is empty: its content is lost. {_RESTORE}, or remove it to start with a new one")
-    if len(header) < _HEADER_BYTES or not header.startswith(_HEADER):
+    if len(header) < _HEADER_BYTES or not header.startswith(_HEADER) or _page_bytes(header) < 512:
         raise StoreUnusable(f"{path} is not a SQLite database. {_RESTORE}, or remove it to start with a new one")
+    return header
+
+
+def _page_bytes(header: bytes) -> int:
+    return int.from_bytes(header[16:18]) if header[16:18] != b"\0\1" else 65536
 
 
 def _check_log_header(path: Path, log: Path) -> None:
@@ -157,12 +162,9 @@ def _is_log_header(header: bytes) -> bool:
     return header[24:32] == sums[0].to_bytes(4) + sums[1].to_bytes(4)
 
 
-def _check_length(path: Path, log: Path) -> None:
+def _check_length(path: Path, log: Path, header: bytes) -> None:
     """Raise if the database is not whole pages, or lacks pages that its log refers to."""
-    header = _first_bytes(path, _HEADER_BYTES)
-    page_bytes = int.from_bytes(header[16:18]) if header[16:18] != b"\0\1" else 65536
-    if page_bytes < 512:
-        raise StoreUnusable(f"{path} is not a SQLite database. {_RESTORE}, or remove it to start with a new one")
+    page_bytes = _page_bytes(header)
     in_log, pages_max = _pages_in(log, page_bytes)
     pages, rest = divmod(path.stat().st_size, page_bytes)
     if rest and pages + 1 not in in_log:  # a crash may cut the last page, if the log has all of it
@@ -193,8 +195,7 @@ def _pages_in(log: Path, page_bytes: int) -> tuple[set[int], int]:
 def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
     """A connection to the content of the file and its log. It leaves no files."""
     if not _size(log):
-        uri = f"{path.absolute().as_uri()}?immutable=1"
-        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+        with closing(_open(path, "immutable=1")) as connection:
             yield connection
         return
     index = path.with_name(path.name + "-shm")
@@ -202,12 +203,16 @@ def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
     if made:  # SQLite does not read it, but wants it to exist; after kill -9 it does
         index.touch(0o600)
     try:
-        uri = f"{path.absolute().as_uri()}?mode=ro&readonly_shm=1"
-        with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_WAIT_S)) as connection:
+        with closing(_open(path, "mode=ro&readonly_shm=1")) as connection:
             yield connection
     finally:
         if made and not _size(index):  # not empty: another process has opened the database meanwhile
             index.unlink(missing_ok=True)
+
+
+def _open(path: Path, options: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{options}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_WAIT_S)
 
 
 def _first_bytes(path: Path, count: int) -> bytes:
