@@ -70,12 +70,15 @@ def invoke(instance: DurableObject, method: str, arguments: str) -> Any:  # noqa
     return function(*values["arguments"], **values["keywords"])
 
 
+async def completed(result: Any) -> Any:  # noqa: ANN401 - whatever was returned
+    """The result of a method, which need not be a coroutine."""
+    return await result if inspect.isawaitable(result) else result
+
+
 async def make_call(instance: DurableObject, method: str, arguments: str) -> str:
     """Make a call whose arguments are one JSON text. Returns one JSON text, for a result or an error."""
     try:
-        result = invoke(instance, method, arguments)
-        if inspect.isawaitable(result):
-            result = await result
+        result = await completed(invoke(instance, method, arguments))
         return encode({"result": result}, f"the result of {method}()")
     except Exception as error:  # noqa: BLE001 - any error goes to the caller
         return error_text(error)

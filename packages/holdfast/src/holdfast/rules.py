@@ -82,7 +82,10 @@ def check_entry(key: str, value: object, ttl: object) -> None:
         raise ValueRefused(f"KV.put {key!r}: the value is of type {type(value).__name__}; KV holds text")
     if (size := utf8_size(value, f"the value of {key!r}")) > VALUE_BYTES_MAX:
         raise ValueRefused(f"KV.put {key!r}: the value has {size} bytes; at most {VALUE_BYTES_MAX} are allowed")
-    check_ttl(key, ttl)
+    if ttl is None:
+        return
+    if not isinstance(ttl, int) or isinstance(ttl, bool) or not TTL_MIN_S <= ttl <= TTL_MAX_S:
+        raise UsageError(f"KV.put {key!r}: expiration_ttl is {ttl!r}; give whole seconds, {TTL_MIN_S} to {TTL_MAX_S}")
 
 
 def check_page(prefix: str, limit: int) -> None:
@@ -96,13 +99,6 @@ def check_key(key: object) -> None:
         raise UsageError(f"KV: {key!r} cannot be a key; use any other text")
     if (size := utf8_size(key, "the key")) > KEY_BYTES_MAX:
         raise UsageError(f"KV: the key {key[:40]!r}… has {size} bytes; at most {KEY_BYTES_MAX} are allowed")
-
-
-def check_ttl(key: str, ttl: object) -> None:
-    if ttl is None:
-        return
-    if not isinstance(ttl, int) or isinstance(ttl, bool) or not TTL_MIN_S <= ttl <= TTL_MAX_S:
-        raise UsageError(f"KV.put {key!r}: expiration_ttl is {ttl!r}; give whole seconds, {TTL_MIN_S} to {TTL_MAX_S}")
 
 
 def utf8_size(text: str, what: str) -> int:

@@ -56,8 +56,7 @@ class Levels(ABC):
     def error(self, event: str, /, **fields: JSON) -> None:
         self._line("ERROR", event, fields)
 
-    def exception(self, event: str, /, **fields: JSON) -> None:
-        self._line("ERROR", event, fields)
+    exception = error
 
     @abstractmethod
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None: ...

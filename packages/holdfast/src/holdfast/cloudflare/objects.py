@@ -11,7 +11,6 @@ reaches Python through a timer, and other events of the object could run in betw
 """
 
 import asyncio
-import inspect
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -25,7 +24,7 @@ from holdfast.cloudflare import javascript
 from holdfast.cloudflare.bindings import to_javascript, translated
 from holdfast.cloudflare.javascript import JsPromise, PyWork
 from holdfast.errors import UsageError
-from holdfast.rpc import arguments_text, error_text, make_call, read_reply, takes_argument
+from holdfast.rpc import arguments_text, completed, error_text, make_call, read_reply, takes_argument
 from holdfast.rules import instant
 from holdfast.sql import SqlCursor
 from holdfast.statements import Value, bound
@@ -79,9 +78,7 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
         at = javascript.number(getattr(info, "scheduledTime", None)) or int(javascript.js.Date.now())
         alarm_info = AlarmInfo(at, javascript.number(getattr(info, "retryCount", None)) or 0)
         with invocation(self.subrequests_max):
-            result = handler(alarm_info) if takes_argument(handler) else handler()
-            if inspect.isawaitable(result):
-                await result
+            await completed(handler(alarm_info) if takes_argument(handler) else handler())
 
 
 class CloudflareNamespace:

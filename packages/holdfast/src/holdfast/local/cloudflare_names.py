@@ -6,7 +6,6 @@ objects are complete. Values may be bytes and datetimes, too: they are stored an
 
 import asyncio
 import base64
-import inspect
 import json
 import time
 import urllib.request
@@ -23,7 +22,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.local.object_id import LocalObjectId
 from holdfast.local.runtime import LocalNamespace, Stub
 from holdfast.local.turns import ACTIVITY, output_gate
-from holdfast.rpc import public_method, takes_argument
+from holdfast.rpc import completed, public_method, takes_argument
 from holdfast.sql import SqlCursor, SqlRow
 from holdfast.storage import Ready
 
@@ -119,11 +118,7 @@ class Entries(Renamed):
         return self._made("list", **{_snake(name): value for name, value in given.items()})
 
     def _made(self, call: str, *arguments: Any, **options: Any) -> Any:
-        try:  # the result is there at once
-            next(getattr(self._ours, call)(*arguments, **options).__await__())
-        except StopIteration as done:
-            return self.wrap(unpacked(done.value))
-        raise AssertionError("the storage never suspends")
+        return self.wrap(unpacked(getattr(self._ours, call)(*arguments, **options).value))  # it is there at once
 
     def setAlarm(self, at: Any, *_options: Any) -> Any:
         """A datetime without a zone is local time."""
@@ -219,16 +214,13 @@ class DurableObject(types.DurableObject):
         """Without a handler, an alarm may be set; nothing happens when it rings."""
 
     async def cloudflare_call(self, method: str, arguments: list[Any]) -> Any:
-        result = public_method(self, method)(*unpacked(arguments))
-        return packed(await result if inspect.isawaitable(result) else result)
+        return packed(await completed(public_method(self, method)(*unpacked(arguments))))
 
     async def cloudflare_fetch(self, parts: Any) -> Any:
         this: Any = self
         request = Request(**unpacked(parts))
-        response = this.fetch(request) if hasattr(self, "fetch") else this.on_fetch(request, self.env, self.ctx)
-        if inspect.isawaitable(response):
-            response = await response
-        response = response or Response()
+        reply = this.fetch(request) if hasattr(self, "fetch") else this.on_fetch(request, self.env, self.ctx)
+        response = await completed(reply) or Response()
         return response.parts(status=response.status, status_text=response.status_text)
 
 
@@ -250,9 +242,7 @@ def _with_info(handler: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(info, types.AlarmInfo):
             fields = {"scheduledTime": info.scheduled_time, "retryCount": info.retry_count, "isRetry": info.is_retry}
             info = SqlRow(fields)
-        result = handler(self, info) if takes_info else handler(self)
-        if inspect.isawaitable(result):
-            await result
+        await completed(handler(self, info) if takes_info else handler(self))
 
     return alarm
 

@@ -20,7 +20,7 @@ from holdfast.local.object_id import LocalObjectId, Owner
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.storage import ObjectStorage
 from holdfast.local.turns import ACTIVITY, GATE, Activity, ObjectUnwound, Sections, Turns, coroutine
-from holdfast.rpc import as_remote, invoke, takes_argument
+from holdfast.rpc import as_remote, completed, invoke, takes_argument
 from holdfast.types import ALARM_LIMIT_MS, JSON, AlarmInfo, DurableObject, Logger
 from holdfast.values import IMMUTABLE, decode, encode
 
@@ -152,9 +152,7 @@ class LiveObject:
             self.storage.ringing = alarm.generation
             ring.handler_started = True
             info = AlarmInfo(alarm.scheduled_at, alarm.retry_count)
-            result = handler(info) if takes_argument(handler) else handler()
-            if inspect.isawaitable(result):
-                await result
+            await completed(handler(info) if takes_argument(handler) else handler())
         self.storage.alarm_succeeded(alarm.generation)
         return True
 
