@@ -33,7 +33,6 @@ METRIC = "web/metrics.py reads all counters of the runtime as fields"
 EXCEPTIONS = {
     "delete_all": CLOUDFLARE,
     "transaction_sync": CLOUDFLARE,
-    "id_from_string": CLOUDFLARE,
     "new_unique_id": CLOUDFLARE,
     "last_row_id": CLOUDFLARE,
     "database_size": CLOUDFLARE,

@@ -11,6 +11,7 @@ import inspect
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import ObjectReset, RemoteError
@@ -89,7 +90,8 @@ class LiveObject:
             reply.set_exception(self._failure())
             return reply
         activity = self._sections.activity()
-        self._open(reply, self._reply_to_call(reply, method, arguments, activity), activity)
+        work = partial(self._invoke, method, arguments)
+        self._open(reply, self._reply(reply, method, work, activity, _for_caller), activity)
         return reply
 
     def deliver(self, ring: Ring) -> None:
@@ -97,16 +99,6 @@ class LiveObject:
         self.ring = ring
         activity = self._sections.activity()
         self._open(ring.reply, self._reply_to_ring(ring, activity), activity)
-
-    async def _reply_to_call(
-        self, reply: "asyncio.Future[JSON]", method: str, arguments: str, activity: Activity
-    ) -> None:
-        try:
-            await self._reply(reply, f"{method}()", lambda: self._invoke(method, arguments), activity)
-        except ObjectReset as error:
-            _fail(reply, error)
-        except Exception as error:  # noqa: BLE001 - any error goes to the caller
-            _fail(reply, as_remote(error))
 
     async def _invoke(self, method: str, arguments: str) -> Any:  # noqa: ANN401 - whatever the method returns
         assert self._instance is not None
@@ -118,16 +110,19 @@ class LiveObject:
     async def _reply_to_ring(self, ring: Ring, activity: Activity) -> None:
         limit = self._loop.call_later(ALARM_LIMIT_S, self.time_out, "alarm()", ALARM_LIMIT_S)
         try:
-            await self._reply(ring.reply, "alarm()", lambda: self._ring(ring), activity)
-        except Exception as error:  # noqa: BLE001 - any error is a failed run
-            _fail(ring.reply, error)
+            await self._reply(ring.reply, "alarm", partial(self._ring, ring), activity)
         finally:
             limit.cancel()
             self.ring = None
             self.storage.ringing = None
 
     async def _reply(
-        self, reply: "asyncio.Future[T]", what: str, work: Callable[[], Coroutine[Any, Any, T]], activity: Activity
+        self,
+        reply: "asyncio.Future[T]",
+        method: str,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        activity: Activity,
+        explain: Callable[[Exception], Exception] = lambda error: error,
     ) -> None:
         """Do the work, and reply when all its writes are durable."""
         try:
@@ -135,7 +130,9 @@ class LiveObject:
             result = await Turns(work(), activity)
             await self.durable()
         except asyncio.CancelledError:
-            _fail(reply, self._failure() if self._error else RemoteError(f"{what} was cancelled"))
+            _fail(reply, self._failure() if self._error else RemoteError(f"{method}() was cancelled"))
+        except Exception as error:  # noqa: BLE001 - any error is an answer
+            _fail(reply, explain(error))
         else:
             if not reply.done():
                 reply.set_result(result)
@@ -360,6 +357,10 @@ class LocalContext:
 
     def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> None:
         self._live.abort(reason, retry_alarm=retry_alarm)
+
+
+def _for_caller(error: Exception) -> Exception:
+    return error if isinstance(error, ObjectReset) else as_remote(error)
 
 
 def _fail(reply: "asyncio.Future[Any]", error: BaseException) -> None:
