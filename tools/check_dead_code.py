@@ -26,7 +26,6 @@ UVICORN = "uvicorn calls or reads it"
 STARLETTE = "Starlette reads it"
 PYTEST = "pytest calls it"
 TYPER = "typer reads it"
-ANNOTATION = "the name is in a quoted annotation"
 WORKERS = "programs that were written for Cloudflare use it"
 JOBS = "callers of an object with jobs use it"
 METRIC = "web/metrics.py reads all counters of the runtime as fields"
@@ -54,9 +53,6 @@ EXCEPTIONS = {
     "_clock_resolution": "asyncio's loop reads it",
     "jump": "tests set the clock with it",
     "__signature__": TYPER,
-    "ClientHandlerType": ANNOTATION,
-    "ClientRequest": ANNOTATION,
-    "ClientResponse": ANNOTATION,
     "alarms_rung": METRIC,
     "alarms_failed": METRIC,
     "alarms_exhausted": METRIC,

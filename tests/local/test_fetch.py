@@ -2,8 +2,6 @@
 
 import asyncio
 import gzip
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -280,10 +278,3 @@ async def test_a_closed_fetch_raises() -> None:
         await fetch.close()
         with pytest.raises(FetchFailed, match="closed"):
             await fetch(server.url)
-
-
-def test_importing_the_module_is_cheap() -> None:
-    """It does not import aiohttp; the first `HttpFetch` does."""
-    code = "import sys; import tocsin.local.fetch; sys.exit('aiohttp' in sys.modules)"
-
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,21 +1,32 @@
 """`fetch` on aiohttp: one exchange, bounded in time and size, sent once.
 
-aiohttp is imported when the first `HttpFetch` is made: the import takes 150 to 200 ms, and a command that
-only prints help does not need it. It decompresses in small pieces and waits until they are read. 100 MB that
-arrive as 100 kB therefore take 2 MB of memory before a `body_max` of 1 MB refuses them.
+aiohttp decompresses in small pieces and waits until they are read. 100 MB that arrive as 100 kB therefore take 2 MB of
+memory before a `body_max` of 1 MB refuses them.
 """
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientHandlerType,
+    ClientOSError,
+    ClientRequest,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    ConnectionTimeoutError,
+    DummyCookieJar,
+    ServerDisconnectedError,
+    TCPConnector,
+)
+from yarl import URL
 
 from holdfast.local.turns import output_gate
 from tocsin import __version__
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse, check_request, lower_case, without_secrets
-
-if TYPE_CHECKING:
-    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
 
 CONNECTIONS_MAX = 64
 CONNECTIONS_PER_HOST_MAX = 16
@@ -27,9 +38,6 @@ class HttpFetch:
     """The `Fetch` binding. Create it and close it on the loop that uses it."""
 
     def __init__(self) -> None:
-        import aiohttp
-
-        self._failures = (aiohttp.ClientError, OSError, ValueError)
         self._session: ClientSession | None = None
         self._closed = False
 
@@ -45,8 +53,6 @@ class HttpFetch:
     ) -> FetchResponse:
         check_request(url, method, headers or {})
         await output_gate()
-        from yarl import URL
-
         where = f"{method} {without_secrets(url)}"
         try:
             async with (
@@ -59,12 +65,10 @@ class HttpFetch:
                 return FetchResponse(response.status, lower_case(response.headers.items()), content)
         except TimeoutError as error:
             raise FetchTimeout(f"{where}: no complete response within {timeout_s:g} s") from error
-        except self._failures as error:
+        except (ClientError, OSError, ValueError) as error:
             raise FetchFailed(f"{where}: {_reason(error)}") from error
 
-    def _open_session(self) -> "ClientSession":
-        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
-
+    def _open_session(self) -> ClientSession:
         if self._closed:
             raise FetchFailed("fetch is closed: the process is stopping")
         if self._session is None:
@@ -86,20 +90,18 @@ class HttpFetch:
             self._session = None
 
 
-async def _send_once(request: "ClientRequest", handler: "ClientHandlerType") -> "ClientResponse":
+async def _send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
     """Keep aiohttp from resending an idempotent request by itself: upstream budgets count every request."""
-    import aiohttp
-
     try:
         return await handler(request)
-    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+    except (ClientConnectorError, ConnectionTimeoutError):
         raise  # nothing was sent, and aiohttp does not retry these
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+    except (ClientOSError, ServerDisconnectedError) as error:
         where = f"{request.method} {without_secrets(str(request.url))}"
         raise FetchFailed(f"{where}: {_reason(error)}") from error
 
 
-async def _read(response: "ClientResponse", body_max: int, where: str) -> bytes:
+async def _read(response: ClientResponse, body_max: int, where: str) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_chunked(CHUNK_BYTES):
         body += chunk

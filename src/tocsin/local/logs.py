@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Condition, Thread
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from holdfast.types import JSON, Clock, Level, Logger
 from tocsin.errors import FetchError, LogsError
@@ -43,10 +43,9 @@ _REFUSALS = frozenset((400, 413, 422))  # the batch itself is wrong; the same ba
 
 
 class LineStream(Protocol):
-    """Where lines go: a text stream, or a `LogWriter`."""
+    """Where lines go: a `LogWriter`, or a text stream that writes each line at once, as stderr does."""
 
     def write(self, text: str, /) -> object: ...
-    def flush(self) -> None: ...
 
 
 def open_logger(
@@ -62,21 +61,14 @@ def open_logger(
     def write(_level: Level, line: str) -> None:
         with suppress(OSError, ValueError):  # a broken pipe, a closed file
             stream.write(f"{line}\n")
-            stream.flush()
 
     return JsonLogger(write, clock, redact, level_min=level_min, tee=tee)
-
-
-class FileStream(Protocol):
-    """A stream on a file of the system."""
-
-    def fileno(self) -> int: ...
 
 
 class LogWriter:
     """A stream for `open_logger`: `write` never waits and never raises. Lines keep their order."""
 
-    def __init__(self, stream: FileStream, clock: Clock, *, bytes_max: int = QUEUE_BYTES_MAX) -> None:
+    def __init__(self, stream: TextIO, clock: Clock, *, bytes_max: int = QUEUE_BYTES_MAX) -> None:
         # Not through the stream's own buffer: a thread waiting in it would block the end of the process.
         self._fd = stream.fileno()
         self._clock = clock
@@ -105,9 +97,6 @@ class LogWriter:
                 self._append(self._take_notice())
             self._append(line)
             self._changed.notify()
-
-    def flush(self) -> None:
-        """Do nothing: the thread writes every line at once."""
 
     def close(self, wait_s: float) -> None:
         """Write the remaining lines, for at most this long."""
@@ -189,9 +178,6 @@ class TerminalLines:
             self._note(line)
         else:
             self._print(self._shown_line(line))
-
-    def flush(self) -> None:
-        self._stream.flush()
 
     def _print(self, text: str) -> None:
         """Print a permanent line above the one at the bottom."""

@@ -22,7 +22,6 @@ import socket
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any, Literal, TypeAlias
@@ -97,37 +96,28 @@ class Connections(Places):
         return any(address in network for network in self._trusted)
 
 
-@dataclass(frozen=True, slots=True)
-class EarlyRefusal:
+def early_refusal(status: str, code: str, sentence: str, *, retryable: bool = False) -> bytes:
     """A response that is sent before there is a request, so the application cannot format it."""
-
-    status: str
-    code: str
-    sentence: str
-    retryable: bool = False
-
-    def response(self) -> bytes:
-        shown = {"error": self.sentence, "code": self.code, "retryable": self.retryable}
-        body = json.dumps(shown, separators=(",", ":"))
-        head = f"HTTP/1.1 {self.status}\r\ncontent-type: application/json\r\nconnection: close\r\n"
-        return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode("ascii")
+    body = json.dumps({"error": sentence, "code": code, "retryable": retryable}, separators=(",", ":"))
+    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode("ascii")
 
 
-MALFORMED = EarlyRefusal(
+MALFORMED = early_refusal(
     "400 Bad Request", "malformed_request", "This is not an HTTP request: check method, path and headers."
 )
-HEAD_TOO_LARGE = EarlyRefusal(
+HEAD_TOO_LARGE = early_refusal(
     "431 Request Header Fields Too Large",
     "head_too_large",
     "The path and headers of a request may have 64 KiB together.",
 )
-HEAD_TOO_SLOW = EarlyRefusal(
+HEAD_TOO_SLOW = early_refusal(
     "408 Request Timeout",
     "head_too_slow",
     "The headers did not arrive within 10 s: send the request again.",
     retryable=True,
 )
-TOO_MANY = EarlyRefusal(
+TOO_MANY = early_refusal(
     "503 Service Unavailable",
     "too_many_connections",
     "Too many connections are open: close some, or try again in a few seconds.",
@@ -330,10 +320,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_timer("head")
         self.transport.abort()
 
-    def _refuse(self, refusal: EarlyRefusal) -> None:
+    def _refuse(self, refusal: bytes) -> None:
         self._refused = True
         self._stop_timer("head")
-        self.transport.write(refusal.response())
+        self.transport.write(refusal)
         self.transport.close()
 
 
