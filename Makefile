@@ -19,7 +19,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo serve docs quick test pythons odd-place fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock rooms clean npm chromium tools
+.PHONY: help .venv demo serve docs quick test pythons odd-place fuzz mcp client soak sim digests month mutants mutation check types fmt bench screenshots cloudflare conformance lock walks rooms clean npm chromium tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z.][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ mutants: $(DEV) ## apply each deliberate bug of tools/mutants to a copy: a test 
 
 docs: $(DEV) ## write the lists of docs/ that follow from the code: settings, commands, routes, metrics, events
 	@$(BIN)/python tools/write_docs.py
+
+walks: $(DEV) ## count the files that a price, a swap and a pause pass on their way [VERBOSE=1]
+	@$(TESTING) $(BIN)/python tools/walks.py
 
 rooms: $(DEV) ## draw the rooms and the imports between them: docs/rooms.svg
 	@$(BIN)/python tools/draw_rooms.py
