@@ -49,6 +49,7 @@ EXCEPTIONS = {
     "_ctx": WORKERS,
     "getByName": WORKERS,
     "unschedule": JOBS,
+    "history": JOBS,
     "collect": "the job of this name calls it",
     "_clock_resolution": "asyncio's loop reads it",
     "jump": "tests set the clock with it",

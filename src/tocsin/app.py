@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from holdfast.types import KV, Clock, Database, Logger
 from tocsin import __version__
+from tocsin.board.board import ROUND_KEY, BoardReader
 from tocsin.board.history import snapshot_task
 from tocsin.board.publish import board_task
 from tocsin.fetch import Fetch
@@ -172,6 +173,8 @@ class App:
             scheduler=self.scheduler,
             kv=platform.kv,
             db=platform.db,
+            board=BoardReader(platform.kv),
+            round_board=BoardReader(platform.kv, ROUND_KEY),
             clock=platform.clock,
             logger=platform.logger,
             in_force=self.in_force,

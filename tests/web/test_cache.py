@@ -13,6 +13,7 @@ from holdfast.testing.virtual_time import VirtualClock
 from tocsin.shape import Shape
 from tocsin.web.cache import ResponseCache
 from tocsin.web.response import PreparedResponse
+from tocsin.web.route import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Route:
     computed: list[int] = field(default_factory=list)
     broken: bool = False
 
-    async def respond(self, limit: int) -> Shown:
+    async def respond(self, _request: Request, limit: int) -> Shown:
         self.computed.append(limit)
         number = len(self.computed)
         await self.clock.sleep(0.5)
@@ -40,7 +41,8 @@ class Route:
 
     def cache(self, *, in_one_loop: bool = True) -> ResponseCache[int]:
         deps: Any = SimpleNamespace(clock=self.clock, in_one_loop=in_one_loop, compress=False)
-        return ResponseCache(deps, [], 5, self.respond)
+        operation = Operation("GET", "/it", "it", "It.", max_age_s=5, kept=64)
+        return ResponseCache(deps, [], operation, self.respond)
 
 
 def _limit(query: QueryParams) -> int:

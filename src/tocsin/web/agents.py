@@ -15,8 +15,7 @@ from starlette.types import ASGIApp
 from holdfast.errors import UsageError
 from holdfast.types import JSON
 from tocsin.board.agents import BoardRanks, agent_view
-from tocsin.board.board import ROUND_KEY, SORT_DEFAULT, BoardReader, PublishedBoard, ranked
-from tocsin.board.publish import board_at
+from tocsin.board.board import SORT_DEFAULT, PublishedBoard, ranked
 from tocsin.board.types import AgentView, BoardRow
 from tocsin.errors import RequestRefused
 from tocsin.rounds.capture import live_inputs, prices_of_end, traded_in
@@ -73,8 +72,6 @@ class AgentRoutes:
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self._published = BoardReader(deps.kv)
-        self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._ranks = BoardRanks()
         self._csv: tuple[PublishedBoard, bytes] | None = None  # the text of the newest board
         self._flagged: SharedResults[str, list[AgentFlag] | None] = SharedResults(deps, FLAGS_AGE_S)
@@ -116,20 +113,15 @@ class AgentRoutes:
     )
     async def table(self, _request: Request) -> ASGIApp:
         """The whole leaderboard by P&L, as CSV for a spreadsheet."""
-        board = await self.board()
+        board = await self._deps.newest_board()
         if self._csv is None or self._csv[0] is not board:
             self._csv = board, csv_of(board)
         headers = {**aged(AGE_S), "Content-Disposition": 'attachment; filename="leaderboard.csv"'}
         return Response(self._csv[1], headers=headers, media_type="text/csv; charset=utf-8")
 
-    async def board(self) -> PublishedBoard:
-        """The board that the object published; computed here only until it has published one."""
-        deps = self._deps
-        return await self._published.read() or await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules)
-
     async def view(self, address: str) -> AgentView:
-        db, of_round = self._deps.db, await self._of_round.read()
-        view = await agent_view(db, await self.board(), self._ranks, address, of_round)
+        db, of_round = self._deps.db, await self._deps.round_board.read()
+        view = await agent_view(db, await self._deps.newest_board(), self._ranks, address, of_round)
         if view.agent_id is None:
             return view
         wallets = [address] if view.row is None else view.row.wallets

@@ -53,7 +53,7 @@ from tocsin.web.response import (
     with_security,
 )
 from tocsin.web.round_page import RoundPages
-from tocsin.web.route import Access, Handler, Operation, PathPatterns, authorize, handlers_of, routes_of
+from tocsin.web.route import Access, Authorize, Handler, Operation, PathPatterns, authorize, handlers_of, routes_of
 
 TRACEBACK_MAX = 4_000
 DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
@@ -175,34 +175,22 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> "WebApp":
     """The application. `pages` are routes that come after the API's own."""
     cross_origin = CrossOrigin(deps.origins)
     everywhere = cross_origin.fixed_headers
-    price_routes = prices.PriceRoutes(deps, everywhere)
-    trading = competition.CompetitionRoutes(deps, everywhere)
+    caches: dict[str, ResponseCache[Any]] = {}
+
+    def forget() -> None:
+        for cache in caches.values():
+            cache.forget()
+
+    price_routes = prices.PriceRoutes(deps)
+    trading = competition.CompetitionRoutes(deps, on_submit=forget)
 
     def authorized(request: Request, access: Access) -> AccessKey:
         return authorize(request, access, deps.keys, deps.logger)
 
-    def has_admin_key(scope: Scope) -> bool:
-        try:
-            authorized(Request(scope), "viewer" if b"x-admin-key" in dict(scope["headers"]) else "lookup")
-        except RequestRefused:
-            return False
-        return True
-
-    limits = ClientLimits(
-        deps.posts_per_minute_max,
-        deps.clock,
-        deps.logger,
-        reads_per_minute_max=deps.reads_per_minute_max,
-        under_way_max=UNDER_WAY_MAX if deps.in_one_loop and deps.reads_per_minute_max else 0,
-        is_admin=has_admin_key,
-    )
+    limits = limits_of(deps, authorized)
     http = metrics.HttpMetrics(deps.clock)
     agent_routes = agents.AgentRoutes(deps)
     lookup_routes = lookups.LookupRoutes(deps, limits)
-
-    def refreshed() -> None:
-        price_routes.cache.forget()
-        trading.board.forget()
 
     listed = handlers(
         deps,
@@ -211,10 +199,9 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> "WebApp":
             competition.CurvesRoute(deps, everywhere),
             events.NewsStreams(deps),
             rounds.RoundRoutes(deps),
-            admin.AdminRoutes(deps, on_refresh=refreshed),
+            admin.AdminRoutes(deps, on_refresh=forget),
             rounds.RoundAdminRoutes(deps),
             jobs.JobRoutes(deps),
-            competition.RefusalRoutes(deps),
             *(admin.CronRoutes(deps), chainhook.ChainhookRoute(deps)),
             lookup_routes,
             mcp.McpRoute(deps, agent_routes, trading, price_routes),
@@ -223,9 +210,11 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> "WebApp":
             metrics.MetricsRoute(deps, http),
         ],
     )
+    caches |= {each.path: ResponseCache(deps, everywhere, each, handler) for each, handler in listed if each.kept}
+    routed = [(each, caches[each.path].show if each.kept else handler) for each, handler in listed]
     cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
     every = [
-        *routes_of(listed, limits, authorized, compress=deps.compress),
+        *routes_of(routed, limits, authorized, compress=deps.compress),
         *rendered(deps, limits, agent_routes),
         *pages,
     ]
@@ -234,12 +223,32 @@ def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> "WebApp":
     return WebApp(
         every,
         ErrorMiddleware(router, deps.logger, deps.store_fault),
-        {prices.PATH: price_routes.cache, **trading.caches},
+        caches,
         lookup_routes,
         http,
         limits,
         cross_origin,
         lambda: deps.clock.sleep(REFUSAL_WAIT_S if deps.in_one_loop else 0),
+    )
+
+
+def limits_of(deps: WebDeps, authorized: Authorize) -> ClientLimits:
+    """The limits of clients; one with the key of an operator, or of a program that looks up, has few."""
+
+    def has_admin_key(scope: Scope) -> bool:
+        try:
+            authorized(Request(scope), "viewer" if b"x-admin-key" in dict(scope["headers"]) else "lookup")
+        except RequestRefused:
+            return False
+        return True
+
+    return ClientLimits(
+        deps.posts_per_minute_max,
+        deps.clock,
+        deps.logger,
+        reads_per_minute_max=deps.reads_per_minute_max,
+        under_way_max=UNDER_WAY_MAX if deps.in_one_loop and deps.reads_per_minute_max else 0,
+        is_admin=has_admin_key,
     )
 
 

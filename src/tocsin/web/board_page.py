@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.errors import StoreError
-from tocsin.board.board import ROUND_KEY, BoardReader, PublishedBoard
+from tocsin.board.board import PublishedBoard
 from tocsin.board.types import BoardRow
 from tocsin.rounds.store import current_rounds
 from tocsin.rounds.words import title_of
@@ -133,8 +133,6 @@ class BoardPage:
         self._deps = deps
         self._limits = limits
         self._pictures = pictures
-        self._board = BoardReader(deps.kv)
-        self._of_round = BoardReader(deps.kv, ROUND_KEY)
         self._looked_at_s = -LOOK_S
         self._shown: object = self  # the board of the prepared page
         self._prepare(None, "")
@@ -168,9 +166,9 @@ class BoardPage:
         self._page = PreparedResponse(page, "text/html; charset=utf-8", [REVALIDATED], compress=deps.compress)
 
     async def newest(self) -> PublishedBoard | None:
-        of_round = await self._of_round.read()
+        of_round = await self._deps.round_board.read()
         if of_round is not None and of_round.rows and of_round.round is not None:
             round_ = of_round.round
             if not round_.final and round_.starts_at <= self._deps.clock.now() < round_.ends_at:
                 return of_round
-        return await self._board.read()
+        return await self._deps.board.read()

@@ -1,7 +1,7 @@
 """What many clients request: computed once, kept for a while, and, as a prepared response, sent without routing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -11,11 +11,11 @@ from starlette.types import ASGIApp
 from tocsin.shape import SnakeShape
 from tocsin.web.deps import WebDeps
 from tocsin.web.response import SECURITY_HEADERS, PreparedResponse, RawHeaders, etag_of, json_bytes
+from tocsin.web.route import Handler, Operation
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 AGE_MAX_S = 1.0
-RESPONSES_MAX = 64
 QUERIES_MAX = 256
 
 
@@ -86,23 +86,18 @@ def keep(values: dict[K, V], key: K, value: V, count_max: int) -> None:
 
 
 class ResponseCache(Generic[K]):
-    """The newest responses of one path, by the meaning of the query, however it is written.
+    """The newest responses of one operation, by the meaning of the query, however it is written.
 
-    `headers` are those of all its responses, besides `Cache-Control` with `max_age_s`.
+    `headers` are those of all its responses, besides `Cache-Control`. What the handler returns depends on its query
+    alone.
     """
 
-    def __init__(
-        self,
-        deps: WebDeps,
-        headers: RawHeaders,
-        max_age_s: int,
-        respond: Callable[[K], Awaitable[SnakeShape]],
-        responses_max: int = RESPONSES_MAX,
-    ) -> None:
-        self._headers = [(b"cache-control", f"public, max-age={max_age_s}".encode()), *SECURITY_HEADERS, *headers]
+    def __init__(self, deps: WebDeps, headers: RawHeaders, operation: Operation, handler: Handler) -> None:
+        aged = (b"cache-control", f"public, max-age={operation.max_age_s}".encode())
+        self._headers = [aged, *SECURITY_HEADERS, *headers]
         self._compress = deps.compress
-        self._respond = respond
-        self._responses: SharedResults[K, PreparedResponse] = SharedResults(deps, AGE_MAX_S, responses_max)
+        self._handler = handler
+        self._responses: SharedResults[K, PreparedResponse] = SharedResults(deps, AGE_MAX_S, operation.kept)
         self._keys: dict[bytes, K] = {}  # the meaning of queries that the route accepted, by their text
         self.forget = self._responses.forget
 
@@ -113,11 +108,13 @@ class ResponseCache(Generic[K]):
 
     async def show(self, request: Request, query: K) -> ASGIApp:
         keep(self._keys, request.scope["query_string"], query, QUERIES_MAX)
-        return await self._responses.get(query, partial(self._compute, query))
+        return await self._responses.get(query, partial(self._compute, request, query))
 
-    async def _compute(self, query: K) -> PreparedResponse:
+    async def _compute(self, request: Request, query: K) -> PreparedResponse:
         """A new `asOf` alone does not change the ETag."""
-        shown = (await self._respond(query)).to_json()
+        answer = await self._handler(request, query)
+        assert isinstance(answer, SnakeShape)
+        shown = answer.to_json()
         etag = etag_of(json_bytes({**shown, "asOf": None})) if "asOf" in shown else None
         body, kind = json_bytes(shown), "application/json"
         return PreparedResponse(body, kind, self._headers, etag=etag, compress=self._compress)

@@ -1,10 +1,10 @@
 """The routes of the competition for agents and visitors, with their documentation, and refusals for operators."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -12,9 +12,8 @@ from starlette.types import ASGIApp
 from holdfast.errors import BindingMissing, StoreError
 from holdfast.types import JSON
 from tocsin.board import board
-from tocsin.board.board import ROUND_KEY, BoardReader, PeriodRows, PublishedBoard
+from tocsin.board.board import PeriodRows, PublishedBoard
 from tocsin.board.history import DAY_MS, are_curves, history_of, published_curves
-from tocsin.board.publish import board_at
 from tocsin.board.types import Board, BoardPeriod, Curves, HistoryView, Period
 from tocsin.prices.store import STATIC_TOKENS, TRADED_MAX, published_tokens
 from tocsin.rounds.round import AgentStatus
@@ -25,7 +24,7 @@ from tocsin.swaps import trades
 from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import MEANINGS, Code
 from tocsin.swaps.submit import SUBMIT
-from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX, refusals
+from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX
 from tocsin.swaps.types import (
     AllowListView,
     PendingTrade,
@@ -38,7 +37,7 @@ from tocsin.swaps.types import (
     TradePage,
     TradeSubmission,
 )
-from tocsin.web.cache import ResponseCache, SharedResults
+from tocsin.web.cache import SharedResults
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, CURSOR, EXAMPLE_SENDER, EXAMPLE_TXID, nearest, one_of, text
@@ -56,14 +55,12 @@ from tocsin.web.route import ResponseDoc, get, json_body, post
 
 PERIODS: tuple[Period, ...] = get_args(Period)
 PERIOD_DEFAULT: Period = "7d"
-BOARD_PATH = "/api/competition/leaderboard"
-STATUS_PATH = "/api/competition/status"
-HISTORY_PATH = "/api/competition/history"
 HISTORY_AGE_S = 60
 LENGTH_MS: dict[str, int] = {"24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS, "90d": 90 * DAY_MS}
 BOARD_AGE_S = 5
 STATUS_AGE_S = 10
 AGENTS_MAX = 1_000  # cached statuses, 1 kB each
+RESPONSES_MAX = 64
 LIST_AGE_S = 3600
 PROOF_AGE_S = 5.0
 NO_SCHEDULER = Completeness(None, None, None, "the scheduler does not answer")
@@ -180,7 +177,7 @@ class CurvesRoute:
         "getCurves",
         "one curve for each agent, in the order of the board; computed every hour",
         Curves,
-        is_prepared=True,
+        prepared=True,
     )
     async def show(self, _request: Request) -> ASGIApp:
         """The P&L of all agents at the end of each of the last 90 UTC days. Days without a point are null."""
@@ -196,47 +193,81 @@ class CurvesRoute:
 
 
 class CompetitionRoutes:
-    """Reads the database; only `submit` calls the object, which asks the chain."""
+    """Reads the database; only `submit` calls the object, which asks the chain. `on_submit` is called when it ends."""
 
-    def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
+    def __init__(self, deps: WebDeps, on_submit: Callable[[], None]) -> None:
         self._deps = deps
-        self._published = BoardReader(deps.kv)
-        self._of_round = BoardReader(deps.kv, ROUND_KEY)
+        self._on_submit = on_submit
         self._rows = PeriodRows()
         self._proof = ProofReader(deps)
-        self.board = ResponseCache(deps, headers, BOARD_AGE_S, self.page)
-        self.status = ResponseCache(deps, headers, STATUS_AGE_S, self._status, AGENTS_MAX)
-        self.history = ResponseCache(deps, headers, HISTORY_AGE_S, self._history)
-        self.caches: dict[str, ResponseCache[Any]] = {
-            BOARD_PATH: self.board,
-            STATUS_PATH: self.status,
-            HISTORY_PATH: self.history,
-        }
 
-    @get(BOARD_PATH, "getLeaderboard", "a page; `next` is the cursor of the next page", Board, is_prepared=True)
-    async def leaderboard(self, request: Request, query: LeaderboardQuery) -> ASGIApp:
+    @get(
+        "/api/competition/leaderboard",
+        "getLeaderboard",
+        "a page; `next` is the cursor of the next page",
+        max_age_s=BOARD_AGE_S,
+        kept=RESPONSES_MAX,
+    )
+    async def leaderboard(self, _request: Request, query: LeaderboardQuery) -> Board:
         """The leaderboard.
 
         `pnlUsd` is unrealized, at current prices or, after the competition, at those of its end. `pnlAtTradeUsd` values
         each trade at the prices of its own time.
         """
-        return await self.board.show(request, query)
-
-    @get(HISTORY_PATH, "getHistory", "the points; old days have only their last", HistoryView, is_prepared=True)
-    async def past(self, request: Request, query: HistoryQuery) -> ASGIApp:
-        """An agent's history: its row of the board at each hour. Hours without a point are left out."""
-        return await self.history.show(request, query)
+        deps, now, period = self._deps, self._deps.clock.now(), query.period
+        wanted = board.BoardQuery(query.sort, query.dir, query.limit, query.cursor, period)
+        if period == "round":
+            published = await deps.round_board.read() or PublishedBoard([], now, None, final=False)
+        else:
+            published = await deps.newest_board()
+        page = board.page_of(self._rows.of(published, period), wanted)
+        figures, round_ = published.periods.get(period), published.round
+        snapshot = await deps.health()
+        swept_at = None if snapshot.status is None else _swept_at(snapshot.status)
+        return Board(
+            page.rows,
+            published.as_of,
+            published.prices_as_of,
+            page.next,
+            swept_at=swept_at,
+            service=health_of(snapshot, now),
+            complete=await self._proof.read(None if snapshot.status is None else snapshot.status.tasks),
+            final=published.final,
+            sweep_complete=swept_at is not None and _is_complete(snapshot.status),
+            first_sweep=_first_sweep(snapshot.status) if swept_at is None else None,
+            period=period,
+            since=round_.starts_at if round_ else figures.since if figures else None,
+            round=round_,
+        )
 
     @get(
-        STATUS_PATH,
+        "/api/competition/history",
+        "getHistory",
+        "the points; old days have only their last",
+        max_age_s=HISTORY_AGE_S,
+        kept=RESPONSES_MAX,
+    )
+    async def history(self, _request: Request, query: HistoryQuery) -> HistoryView:
+        """An agent's history: its row of the board at each hour. Hours without a point are left out."""
+        address, period, deps, now = query.address, query.period, self._deps, self._deps.clock.now()
+        agent_id = (await trades.trade_counts(deps.db, address)).agent_id
+        first_ms = 0 if period == "all" else now - LENGTH_MS[period]
+        points = [] if agent_id is None else await history_of(deps.db, agent_id, first_ms, now)
+        return HistoryView(address, agent_id, period, now, points)
+
+    @get(
+        "/api/competition/status",
         "getTradeCounts",
         "the counts; times are seconds; `latestRoundResult` if the agent has one",
-        AgentStatus,
-        is_prepared=True,
+        max_age_s=STATUS_AGE_S,
+        kept=AGENTS_MAX,
     )
-    async def counts(self, request: Request, query: CountsQuery) -> ASGIApp:
+    async def counts(self, _request: Request, query: CountsQuery) -> AgentStatus:
         """An agent's counts, and its newest result. An address that is not registered has zeros."""
-        return await self.status.show(request, query)
+        db, address = self._deps.db, query.address
+        counts, result = await asyncio.gather(trades.trade_counts(db, address), latest_result(db, address))
+        newest = {} if result is None else {"latestRoundResult": result.to_json()}
+        return AgentStatus.from_json({**counts.to_json(), **newest})
 
     @get(
         "/api/competition/trades",
@@ -269,11 +300,16 @@ class CompetitionRoutes:
         answer = await self.submit_trade(txid if isinstance(txid, str) else None, networks_of(request.scope))
         return _submit_response(answer, self._deps.clock.now())
 
+    @get("/api/admin/competition/refusals", "listRefusals", "a page", access="viewer")
+    async def refusals(self, _request: Request, query: RefusalQuery) -> RefusalPage:
+        """Transactions that do not count, newest first, with the reason."""
+        db, code, sender = self._deps.db, query.code, query.sender
+        return await trades.refusals(db, limit=query.limit, code=code, sender=sender, after=query.cursor)
+
     async def submit_trade(self, txid: str | None, client: Sequence[str]) -> SubmitAnswer:
         argument: JSON = {"txid": None if txid is None else txid.strip(), "client": list(client)}
         answer = SubmitAnswer.from_json(await self._deps.scheduler().run_job(SUBMIT, argument))
-        self.board.forget()
-        self.status.forget()
+        self._on_submit()
         return answer
 
     @get("/api/competition/allowlist", "getAllowlist", "the list, with its version", store=False, max_age_s=LIST_AGE_S)
@@ -298,51 +334,6 @@ class CompetitionRoutes:
             static_core=list(STATIC_TOKENS),
             max_tracked=TRADED_MAX,
         )
-
-    async def _status(self, query: CountsQuery) -> AgentStatus:
-        db, address = self._deps.db, query.address
-        counts, result = await asyncio.gather(trades.trade_counts(db, address), latest_result(db, address))
-        newest = {} if result is None else {"latestRoundResult": result.to_json()}
-        return AgentStatus.from_json({**counts.to_json(), **newest})
-
-    async def _history(self, query: HistoryQuery) -> HistoryView:
-        address, period, deps, now = query.address, query.period, self._deps, self._deps.clock.now()
-        agent_id = (await trades.trade_counts(deps.db, address)).agent_id
-        first_ms = 0 if period == "all" else now - LENGTH_MS[period]
-        points = [] if agent_id is None else await history_of(deps.db, agent_id, first_ms, now)
-        return HistoryView(address, agent_id, period, now, points)
-
-    async def page(self, asked: LeaderboardQuery) -> Board:
-        """A page of the board that the object published."""
-        deps, now, period = self._deps, self._deps.clock.now(), asked.period
-        query = board.BoardQuery(asked.sort, asked.dir, asked.limit, asked.cursor, period)
-        published = await self._read(period, now)
-        page = board.page_of(self._rows.of(published, period), query)
-        figures, round_ = published.periods.get(period), published.round
-        snapshot = await deps.health()
-        swept_at = None if snapshot.status is None else _swept_at(snapshot.status)
-        return Board(
-            page.rows,
-            published.as_of,
-            published.prices_as_of,
-            page.next,
-            swept_at=swept_at,
-            service=health_of(snapshot, now),
-            complete=await self._proof.read(None if snapshot.status is None else snapshot.status.tasks),
-            final=published.final,
-            sweep_complete=swept_at is not None and _is_complete(snapshot.status),
-            first_sweep=_first_sweep(snapshot.status) if swept_at is None else None,
-            period=period,
-            since=round_.starts_at if round_ else figures.since if figures else None,
-            round=round_,
-        )
-
-    async def _read(self, period: BoardPeriod, now: int) -> PublishedBoard:
-        """The board that the object published; computed here only until it has published one, and never for a round."""
-        if period == "round":
-            return await self._of_round.read() or PublishedBoard([], now, None, final=False)
-        deps = self._deps
-        return await self._published.read() or await board_at(deps.db, deps.kv, now, deps.rules)
 
 
 def _swept_at(status: Status) -> int | None:
@@ -388,16 +379,3 @@ def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
         return json_response(pending.to_json(), answer.http_status, headers)
     refused = RefusedTrade(answer.sentence, code, answer.reason, answer.retryable, answer.trade)
     return json_response(refused.to_json(), answer.http_status, headers)
-
-
-class RefusalRoutes:
-    """Reads the database."""
-
-    def __init__(self, deps: WebDeps) -> None:
-        self._deps = deps
-
-    @get("/api/admin/competition/refusals", "listRefusals", "a page", access="viewer")
-    async def show(self, _request: Request, query: RefusalQuery) -> RefusalPage:
-        """Transactions that do not count, newest first, with the reason."""
-        db, code, sender = self._deps.db, query.code, query.sender
-        return await refusals(db, limit=query.limit, code=code, sender=sender, after=query.cursor)

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.types import KV, Clock, Database, Logger
+from tocsin.board.board import BoardReader, PublishedBoard
+from tocsin.board.publish import board_at
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Reloaded
@@ -43,6 +45,8 @@ class WebDeps:
     scheduler: Callable[[], SchedulerClient]
     kv: KV
     db: Database
+    board: BoardReader
+    round_board: BoardReader
     clock: Clock
     logger: Logger
     in_force: InForce
@@ -71,3 +75,7 @@ class WebDeps:
     @property
     def rules(self) -> Rules:
         return self.in_force.rules
+
+    async def newest_board(self) -> PublishedBoard:
+        """The board that the object published; computed here only until it has published one."""
+        return await self.board.read() or await board_at(self.db, self.kv, self.clock.now(), self.rules)

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.errors import BindingMissing, ObjectError, StoreError
 from tocsin.board.agents import BoardRanks
-from tocsin.board.board import BoardReader, PublishedBoard
+from tocsin.board.board import PublishedBoard
 from tocsin.board.news import newest_id, read_news
 from tocsin.board.types import News
 from tocsin.errors import RequestRefused
@@ -145,7 +145,6 @@ class NewsStreams:
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
         self._open = Places(NEWS_STREAMS_MAX, STREAMS_PER_CLIENT, STREAMS_PER_CLIENT * CLIENTS_PER_SITE)
-        self._published = BoardReader(deps.kv)
         self._ranks = BoardRanks()
         self._looking = asyncio.Lock()
         self._catching_up = asyncio.Lock()
@@ -219,7 +218,7 @@ class NewsStreams:
             if known is not None and now_s - known.at_s < LOOK_EVERY_S / 2:
                 return known
             news, following = await read_news(self._deps.db, after)
-            look = _Look(now_s, news, following, await self._published.read())
+            look = _Look(now_s, news, following, await self._deps.board.read())
             keep(self._looks, after, look, LOOKS_KEPT)
             if catches_up and self._deps.in_one_loop:
                 await self._deps.clock.sleep(CATCH_UP_EVERY_S)

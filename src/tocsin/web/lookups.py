@@ -57,7 +57,7 @@ class LookupRoutes:
         self._limits = limits
         self._lane_share = REQUEST_SHARE + lookup_share(deps.keys.lookup)
 
-    @get(PATH, "lookUp", "the upstream's JSON, unchanged", access="lookup", errors=ANSWERS, is_prepared=True)
+    @get(PATH, "lookUp", "the upstream's JSON, unchanged", access="lookup", errors=ANSWERS, prepared=True)
     async def read(self, request: Request, query: LookupQuery) -> ASGIApp:
         """Ask an upstream through the shared budget.
 

@@ -126,7 +126,6 @@ class McpRoute:
 
     def __init__(self, deps: WebDeps, agents: AgentRoutes, competition: CompetitionRoutes, prices: PriceRoutes) -> None:
         self._deps = deps
-        self._agents = agents
         self._competition = competition
         tools = (
             McpTool("status", "The state of the service, and until when swaps are known.", self._status),
@@ -136,14 +135,14 @@ class McpRoute:
                 agents.agent,
                 AgentQuery,
             ),
-            McpTool("leaderboard", "A page of the leaderboard.", self._leaderboard, LeaderboardQuery),
+            McpTool("leaderboard", "A page of the leaderboard.", competition.leaderboard, LeaderboardQuery),
             McpTool(
                 "rounds",
                 "The running round with its rules and prizes, or the result of one.",
                 self._rounds,
                 OneRoundQuery,
             ),
-            McpTool("prices", "Token prices in USD.", lambda _, query: prices.answer(query), PriceQuery),
+            McpTool("prices", "Token prices in USD.", prices.prices, PriceQuery),
             McpTool(
                 "submit",
                 "Submit a swap, so that it counts at once. Without this, it is found within minutes.",
@@ -250,16 +249,13 @@ class McpRoute:
 
     async def _status(self, _request: Request, _query: None) -> JSON:
         snapshot, now = await self._deps.health(), self._deps.clock.now()
-        board = await self._agents.board()
+        board = await self._deps.newest_board()
         return {
             "service": health_of(snapshot, now).to_json(),
             "boardAsOf": board.as_of,
             "pricesAsOf": board.prices_as_of,
             "agents": len(board.rows),
         }
-
-    async def _leaderboard(self, _request: Request, query: LeaderboardQuery) -> SnakeShape:
-        return await self._competition.page(query)
 
     async def _rounds(self, _request: Request, query: OneRoundQuery) -> SnakeShape:
         db, now_s = self._deps.db, self._deps.clock.now() // 1000

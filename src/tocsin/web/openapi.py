@@ -126,17 +126,17 @@ class ApiDocs:
         self._handlers = handlers
         self._made: SharedResults[str, PreparedResponse] = SharedResults(deps, inf, 2)
 
-    @get("/openapi.json", "getOpenApi", "a document", ApiDocument, store=False, is_prepared=True)
+    @get("/openapi.json", "getOpenApi", "a document", ApiDocument, store=False, prepared=True)
     async def machine(self, _request: Request) -> ASGIApp:
         """This API as OpenAPI 3.1."""
         return await self._made.get("document", lambda: self._prepared(self._document))
 
-    @get("/api/openapi.json", "getSiteOpenApi", "a document", ApiDocument, store=False, is_prepared=True)
+    @get("/api/openapi.json", "getSiteOpenApi", "a document", ApiDocument, store=False, prepared=True)
     async def for_site(self, request: Request) -> ASGIApp:
         """The same document, at the path that the site's clients use."""
         return await self.machine(request)
 
-    @get("/api/docs", "getApiDocs", "a page", media_type="text/html", store=False, is_prepared=True)
+    @get("/api/docs", "getApiDocs", "a page", media_type="text/html", store=False, prepared=True)
     async def human(self, _request: Request) -> ASGIApp:
         """This API as a page."""
         return await self._made.get("page", lambda: self._prepared(self._page))

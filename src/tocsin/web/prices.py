@@ -8,18 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Annotated, get_args
 
 from starlette.requests import Request
-from starlette.types import ASGIApp
 
 from tocsin.prices.price import OnePrice, PastPrice, Price, PriceHistory, PriceList, PricePeriod
 from tocsin.prices.store import PricePoint, points_between, prices_of, supported_tokens
-from tocsin.web.cache import ResponseCache
 from tocsin.web.deps import WebDeps
 from tocsin.web.parameters import TOKEN_ID, TOKEN_IDS, one_of
-from tocsin.web.response import RawHeaders
 from tocsin.web.route import get
 
-PATH = "/api/prices"
 MAX_AGE_S = 30
+RESPONSES_MAX = 64
 PERIODS: tuple[PricePeriod, ...] = get_args(PricePeriod)
 POINTS_MAX = 400
 DAY_MS = 86_400_000
@@ -49,34 +46,23 @@ _PRICE = Price(0.85, 6, 1778700600000, stale=False, source="tenero")
 
 
 class PriceRoutes:
-    """Prices come from KV, the history from the database. `cache` is kept for a second, or until a refresh."""
+    """Prices come from KV, the history from the database."""
 
-    def __init__(self, deps: WebDeps, headers: RawHeaders) -> None:
+    def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
-        self.cache = ResponseCache(deps, headers, MAX_AGE_S, self.answer)
 
     @get(
-        PATH,
+        "/api/prices",
         "getPrices",
         "prices, with their age and source; `missing` tokens were never priced",
         PriceList,
         OnePrice,
         example=PriceList({"stx": _PRICE}, [_STSTX], ["stx", _STSTX]),
-        is_prepared=True,
+        max_age_s=MAX_AGE_S,
+        kept=RESPONSES_MAX,
     )
-    async def prices(self, request: Request, query: PriceQuery) -> ASGIApp:
+    async def prices(self, _request: Request, query: PriceQuery) -> PriceList | OnePrice:
         """Token prices in USD, from the cache. Without parameters: every tracked token."""
-        return await self.cache.show(request, query)
-
-    @get("/api/admin/prices/history", "getPriceHistory", "prices, oldest first", access="viewer")
-    async def history(self, _request: Request, query: PriceHistoryQuery) -> PriceHistory:
-        """The price of a token over time: a few hundred points, the last of each interval. Pegs have no history."""
-        now, length_ms = self._deps.clock.now(), LENGTH_MS[query.period]
-        found = await points_between(self._deps.db, [query.token], now - length_ms, now)
-        points = thinned(found.get(query.token, []), length_ms // POINTS_MAX)
-        return PriceHistory(query.token, query.period, now, points)
-
-    async def answer(self, query: PriceQuery) -> PriceList | OnePrice:
         kv, now, one = self._deps.kv, self._deps.clock.now(), query.token
         if one is not None:
             one = _whole_id(one, await supported_tokens(kv)) if "::" not in one else one
@@ -89,6 +75,14 @@ class PriceRoutes:
         wanted = list(dict.fromkeys(asked))
         prices = await prices_of(kv, wanted, now)
         return PriceList(prices, [token_id for token_id in wanted if token_id not in prices], list(supported))
+
+    @get("/api/admin/prices/history", "getPriceHistory", "prices, oldest first", access="viewer")
+    async def history(self, _request: Request, query: PriceHistoryQuery) -> PriceHistory:
+        """The price of a token over time: a few hundred points, the last of each interval. Pegs have no history."""
+        now, length_ms = self._deps.clock.now(), LENGTH_MS[query.period]
+        found = await points_between(self._deps.db, [query.token], now - length_ms, now)
+        points = thinned(found.get(query.token, []), length_ms // POINTS_MAX)
+        return PriceHistory(query.token, query.period, now, points)
 
 
 def _whole_id(token_id: str, supported: Iterable[str]) -> str:

@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from holdfast.errors import UsageError
-from tocsin.board.board import ROUND_KEY, BoardReader
 from tocsin.board.publish import rows_of_result
 from tocsin.board.types import BoardRow
 from tocsin.rounds import store
@@ -295,8 +294,6 @@ class RoundPages:
         self._deps = deps
         self._pictures = pictures
         self._limits = limits
-        self._board = BoardReader(deps.kv)
-        self._of_round = BoardReader(deps.kv, ROUND_KEY)
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -329,9 +326,9 @@ class RoundPages:
             raise UsageError("There is no such round.")
         if round_.status in store.PUBLISHED:
             detail = await store.round_detail(deps.db, round_id)
-            board = await self._board.read()
+            board = await deps.board.read()
             rows = rows_of_result(detail.results, board.rows if board else ())
             return RoundFacts(round_, rows, detail, now, deps.public_url)
-        board = await self._of_round.read()
+        board = await deps.round_board.read()
         is_its = board is not None and board.round is not None and board.round.round_id == round_id
         return RoundFacts(round_, board.rows if board and is_its else (), None, now, deps.public_url)

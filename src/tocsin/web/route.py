@@ -139,8 +139,9 @@ class Operation:
     body_example: JSON = None
     body_max: int = BODY_MAX
     store: bool = True  # reads or writes the store or the scheduler, which may be unavailable
-    is_prepared: bool = False  # answered by a `PreparedResponse`
-    max_age_s: int = 0  # of a shape that the handler returns; 0: it is not cached
+    prepared: bool = False  # the handler returns a `PreparedResponse`
+    max_age_s: int = 0  # of a shape that the handler returns; 0: clients do not cache it
+    kept: int = 0  # how many responses the service keeps for a second
 
     @property
     def tag(self) -> str:
@@ -148,6 +149,11 @@ class Operation:
         own = next((tag for start, tag in starts if self.path.startswith(start)), "service")
         own = "upstreams" if self.access == "lookup" else own
         return "scheduler" if self.access in {"viewer", "operator"} else own
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is answered by a `PreparedResponse`."""
+        return self.prepared or self.kept > 0
 
     @property
     def has_body(self) -> bool:
