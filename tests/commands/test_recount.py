@@ -3,9 +3,6 @@
 import gzip
 import hashlib
 import json
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from commands.answers import Answer, answering
 from support.tocsin_command import tocsin_here
 from tocsin.commands import recount
 from tocsin.rounds.file import file_lines
@@ -143,33 +141,16 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pyt
     assert run(str(file))[2].endswith("is larger than 1,000 bytes: it is not a round's file.\n")
 
 
-@contextmanager
-def serving(answers: Mapping[str, tuple[int, dict[str, str], bytes]]) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, headers, body = answers.get(self.path.partition("?")[0], (404, {}, b"{}"))
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_arguments: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-
-
 @pytest.mark.slow
 def test_a_url_works_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file's own, or that of the round in the API."""
     path, zipped = "/x/api/competition/rounds/week-1/file", {"Content-Encoding": "gzip"}
-    with serving({path: (200, zipped, gzip.compress(content())), "/moved": (302, {"Location": path}, b"")}) as url:
+    answers: dict[str, Answer] = {
+        path: (200, zipped, gzip.compress(content())),
+        "/moved": (302, {"Location": path}, b""),
+    }
+    with answering(lambda request: answers.get(request.path.partition("?")[0], (404, {}, b"{}"))) as port:
+        url = f"http://127.0.0.1:{port}"
         for given in (path, "/x/api/competition/rounds/week-1", "/x/api/competition/rounds/week-1?version=2"):
             assert run(f"{url}{given}")[0] == 0, given
         absent = run(f"{url}/other?key=secret")

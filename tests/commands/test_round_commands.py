@@ -48,91 +48,36 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return requests
 
 
+ADD = "add week-1 --start 2027-01-15T08:00Z --end 2027-01-22T08:00Z"
+ADDED = {"startsAt": START_S, "endsAt": END_S, "graceS": 3600, **TERMS, "rewards": {}}
+RULE = {"firstStartsAt": START_S, "periodS": 604_800, "prefix": "week", "firstNumber": 1, **TERMS, "rewards": {}}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "body"),
+    ("command", "fields"),
     [
-        (
-            "add week-1 --start 2027-01-15T08:00Z --end 2027-01-22T08:00Z --reward volume=7",
-            {
-                "action": "add",
-                "roundId": "week-1",
-                "startsAt": START_S,
-                "endsAt": END_S,
-                "graceS": 3600,
-                **TERMS,
-                "rewards": {"volume": 7},
-            },
-        ),
-        (
-            "every 7d --start 2027-01-15T08:00Z --grace 2h",
-            {
-                "action": "rule",
-                "firstStartsAt": START_S,
-                "periodS": 604_800,
-                "prefix": "week",
-                "firstNumber": 1,
-                "graceS": 7200,
-                **TERMS,
-                "rewards": {},
-            },
-        ),
-        (
-            "add week-1 --start 2027-01-15T08:00Z --end 2027-01-22T08:00Z --grace 0s",
-            {
-                "action": "add",
-                "roundId": "week-1",
-                "startsAt": START_S,
-                "endsAt": END_S,
-                "graceS": 0,
-                **TERMS,
-                "rewards": {},
-            },
-        ),
+        (f"{ADD} --reward volume=7", {**ADDED, "rewards": {"volume": 7}}),
+        (f"{ADD} --grace 0s", {**ADDED, "graceS": 0}),
+        ("every 7d --start 2027-01-15T08:00Z --grace 2h", {"action": "rule", **RULE, "graceS": 7200}),
         ("every --end", {"action": "rule", "end": True}),
-        ("close week-1", {"action": "close", "roundId": "week-1"}),
-        (
-            "snapshot week-1 --force --reason why",
-            {"action": "snapshot", "roundId": "week-1", "force": True, "reason": "why"},
-        ),
-        ("finalize week-1", {"action": "finalize", "roundId": "week-1"}),
-        ("void week-1 --reason why", {"action": "void", "roundId": "week-1", "reason": "why"}),
-        ("reopen week-1 --reason why", {"action": "reopen", "roundId": "week-1", "reason": "why"}),
-        (
-            "price week-1 stx 0.85 --reason why",
-            {"action": "price", "roundId": "week-1", "tokenId": "stx", "priceUsd": "0.85", "reason": "why"},
-        ),
-        (
-            "price week-1 SP1.a::b 0.85 --decimals 8 --reason why",
-            {
-                "action": "price",
-                "roundId": "week-1",
-                "tokenId": "SP1.a::b",
-                "priceUsd": "0.85",
-                "decimals": 8,
-                "reason": "why",
-            },
-        ),
-        (
-            "flag week-1 12 exclude --kind ring --reason why",
-            {
-                "action": "flag",
-                "roundId": "week-1",
-                "agentId": 12,
-                "decision": "exclude",
-                "kind": "ring",
-                "reason": "why",
-            },
-        ),
-        (
-            "pay week-1 volume --txid abc",
-            {"action": "pay", "roundId": "week-1", "category": "volume", "status": "paid", "payoutTxid": "abc"},
-        ),
+        ("close week-1", {}),
+        ("snapshot week-1", {}),
+        ("snapshot week-1 --force --reason why", {"force": True, "reason": "why"}),
+        ("finalize week-1", {}),
+        ("void week-1 --reason why", {"reason": "why"}),
+        ("reopen week-1 --reason why", {"reason": "why"}),
+        ("price week-1 stx 0.85 --reason why", {"tokenId": "stx", "priceUsd": "0.85", "reason": "why"}),
+        ("price week-1 SP1.a::b 0.85 --decimals 0", {"tokenId": "SP1.a::b", "priceUsd": "0.85", "decimals": 0}),
+        ("flag week-1 12 exclude --kind ring", {"agentId": 12, "decision": "exclude", "kind": "ring"}),
+        ("pay week-1 volume --txid abc", {"category": "volume", "status": "paid", "payoutTxid": "abc"}),
     ],
 )
-def test_each_command_sends_its_action(sent: list[Any], command: str, body: Any) -> None:
+def test_each_command_sends_its_action(sent: list[Any], command: str, fields: Any) -> None:
     """All go to one route, with --dry-run."""
     result = CliRunner().invoke(app, ["round", *command.split(), "--port", "1", "--dry-run"])
+    action, about = command.split(maxsplit=1)[0], {} if command.startswith("every") else {"roundId": "week-1"}
+    body = {"action": action, **about, **fields}
 
     assert result.exit_code == 0, result.output
     assert sent == [("/api/admin/competition/finalize", body, {"dry-run": "true"})]

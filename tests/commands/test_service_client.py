@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
+from commands.answers import Answer, answering
 from holdfast.errors import UsageError
 from support.missing import OPENSSL, require
 from support.patience import PATIENCE_S
@@ -30,7 +30,6 @@ from tocsin.commands.files import read_settings
 from tocsin.commands.refresh import refresh_with_progress
 from tocsin.errors import RequestRefused, ServiceUnreachable
 from tocsin.settings import Settings, SettingsError, read
-from tocsin.shape import FreeForm
 
 # A proxy with TLS and a path prefix, in front of a service on loopback, with its own CA
 
@@ -73,44 +72,20 @@ def _openssl(*arguments: str | Path) -> None:
 def proxied(service_port: int, prefix: str, certificate: Certificate) -> Iterator[Proxy]:
     """Pass on requests below the prefix, without the prefix. Everything else gets a 404."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            made.asked.append((self.path, "X-Admin-Key" in self.headers))
-            if not self.path.startswith(f"{prefix}/"):
-                self.send_error(404)
-                return
-            with closing(http.client.HTTPConnection("127.0.0.1", service_port, timeout=PATIENCE_S)) as service:
-                service.request(self.command, self.path.removeprefix(prefix), headers=dict(self.headers))
-                answer = service.getresponse()
-                body = answer.read()
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.getheader("Content-Type", ""))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET  # noqa: N815 - the name that http.server calls
-
-        def log_message(self, *_: object) -> None:
-            """Write nothing to stderr."""
+    def respond(request: BaseHTTPRequestHandler) -> Answer:
+        made.asked.append((request.path, "X-Admin-Key" in request.headers))
+        if not request.path.startswith(f"{prefix}/"):
+            return 404, {}, b""
+        with closing(http.client.HTTPConnection("127.0.0.1", service_port, timeout=PATIENCE_S)) as service:
+            service.request(request.command, request.path.removeprefix(prefix), headers=dict(request.headers))
+            answer = service.getresponse()
+            return answer.status, {"Content-Type": answer.getheader("Content-Type", "")}, answer.read()
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.file, certificate.key)
-    with _Server(("127.0.0.1", 0), Handler) as server:
-        # The handshake happens in the thread of the request: a failed one must not stop the server.
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        made = Proxy(server.server_port)
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield made
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, *_: object) -> None:
-        """Ignore errors: some tests make the client abandon the handshake."""
+    made = Proxy(0)
+    with answering(respond, context) as made.port:
+        yield made
 
 
 # The commands
@@ -223,42 +198,18 @@ def test_http_to_a_prefix_works_on_this_machine_and_the_wrong_prefix_is_a_senten
     assert (wrong[0], "Traceback" in wrong[2]) == (1, False)
 
 
-class _Scripted(BaseHTTPRequestHandler):
-    """Answers everything with one status, and remembers the requests."""
-
-    status, headers_sent, body = 200, dict[str, str](), b""
-    asked: list[str]
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        self.send_response(self.status)
-        for name, value in self.headers_sent.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    do_POST = do_GET  # noqa: N815 - the name that http.server calls
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing to stderr."""
-
-
-@contextmanager
-def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[tuple[int, list[str]]]:
-    asked: list[str] = []
-    kind = type("_One", (_Scripted,), {"status": status, "headers_sent": headers, "body": body, "asked": asked})
-    with HTTPServer(("127.0.0.1", 0), kind) as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server.server_port, asked
-        server.shutdown()
-
-
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_redirect_is_not_followed(status: int, command: Command) -> None:
     """The key would be sent along. The sentence names the host, and nothing that may be secret."""
-    with answering(200, b"{}") as (there, asked):
+    asked: list[str] = []
+
+    def respond(request: BaseHTTPRequestHandler) -> Answer:
+        asked.append(request.path)
+        return 200, {}, b"{}"
+
+    with answering(respond) as there:
         to = f"http://u:hunter2@127.0.0.1:{there}/x?token=hunter3"
-        with answering(status, Location=to) as (here, _):
+        with answering(lambda _: (status, {"Location": to}, b"")) as here:
             code, _, error = command("pause", "--for", "1h", "--url", f"http://127.0.0.1:{here}")
 
     assert (code, asked) == (1, [])
@@ -271,7 +222,7 @@ def test_a_redirect_is_not_followed(status: int, command: Command) -> None:
     [(502, "answers 502 without a reason: a proxy"), (504, "answers 504"), (200, "is not Tocsin. Give its --url")],
 )
 def test_a_page_of_a_proxy_is_a_sentence(status: int, sentence: str, command: Command) -> None:
-    with answering(status, b"<html>") as (port, _):
+    with answering(lambda _: (status, {}, b"<html>")) as port:
         code, _, error = command("board", "--url", f"http://127.0.0.1:{port}")
 
     assert code == 1
@@ -413,41 +364,31 @@ def test_another_server_that_answers_json_is_not_taken_for_the_service(
     arguments: str, body: bytes, command: Command
 ) -> None:
     """A sentence with the port, for every command."""
-    with answering(200, body) as (port, _):
+    with answering(lambda _: (200, {}, body)) as port:
         code, _, error = command(*arguments.split(), "--port", str(port))
 
     assert code == 1
     assert f"The server at 127.0.0.1:{port} does not answer like this version of Tocsin" in error
 
 
-class _Slow(_Scripted):
-    """A service that takes its time for an action, and whose database is away."""
-
-    def do_POST(self) -> None:
-        time.sleep(0.5)
-        self._answer(200, {"done": True})
-
-    def do_GET(self) -> None:
-        self._answer(503, {"error": "transient_d1_unavailable", "message": "Try again soon.", "code": "x"})
-
-    def _answer(self, status: int, body: FreeForm) -> None:
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
-
-
 @pytest.mark.slow
 def test_an_action_may_take_longer_than_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh and a round's action wait for their end; any other call does not. A sentence is shown, not a code."""
     monkeypatch.setattr(service_client, "ANSWER_S", 0.1)
-    with HTTPServer(("127.0.0.1", 0), _Slow) as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        client = ServiceClient(ServiceAddress("127.0.0.1", server.server_port), ADMIN_KEY)
+    refusal = {"error": "transient_d1_unavailable", "message": "Try again soon.", "code": "x"}
+
+    def respond(request: BaseHTTPRequestHandler) -> Answer:
+        if request.command == "GET":
+            return 503, {}, json.dumps(refusal).encode()
+        time.sleep(0.5)
+        return 200, {}, b'{"done": true}'
+
+    with answering(respond) as port:
+        client = ServiceClient(ServiceAddress("127.0.0.1", port), ADMIN_KEY)
         with pytest.raises(RequestRefused, match=r"^Try again soon\.$"):
             client.get("/api/competition/leaderboard")
         refreshed = refresh_with_progress(client, "tenero", 0.05, None)
         closed = client.send("/api/admin/competition/finalize", {"action": "close"}, {})
-        server.shutdown()
 
     assert refreshed == closed == {"done": True}
 
