@@ -136,27 +136,30 @@ def test_a_restore_waits_for_no_service(data: Path, target: Path) -> None:
     held.close()
 
 
+@pytest.mark.parametrize(
+    ("after", "force"), [("data", True), ("before-restore-20260513T193000Z", True), ("new", False)]
+)
 def test_a_restore_that_was_cut_off_cannot_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, force: bool, data: Path, target: Path
 ) -> None:
-    """Killed between two files: the start refuses, and a second restore fixes it."""
-    rename, left = Path.rename, iter([True, False])
+    """Killed after one old file is aside, or one new file is in: the start refuses, and a second restore fixes it."""
+    rename, directory = Path.rename, data if force else tmp_path / "new"
 
-    def cut_off(self: Path, to: Path) -> Path:
-        if self.parent.name.startswith(".tocsin-restore-") and not next(left):
+    def cut_off(self: Path, to: Path) -> None:
+        rename(self, to)
+        if to.parent.name == after:
             raise KeyboardInterrupt
-        return rename(self, to)
 
     monkeypatch.setattr(Path, "rename", cut_off)
     with pytest.raises(KeyboardInterrupt):
-        restore(target, data_dir=tmp_path / "new", force=False, now=NOW)
+        restore(target, data_dir=directory, force=force, now=NOW)
     monkeypatch.undo()
     with pytest.raises(StartError, match=r"restore-unfinished.sqlite is empty"):
-        opened(tmp_path / "new")
-    restore(target, data_dir=tmp_path / "new", force=True, now=NOW)
-    opened(tmp_path / "new").close()
+        opened(directory)
+    restore(target, data_dir=directory, force=True, now=NOW + 1000)
+    opened(directory).close()
 
-    assert value_in(tmp_path / "new") == "first"
+    assert value_in(directory) == "first"
 
 
 def test_a_backup_of_an_older_release_is_restored_and_migrated_at_the_start(tmp_path: Path) -> None:
@@ -188,15 +191,15 @@ def _climb(members: dict[str, Any]) -> None:
     members["../evil"] = [tarfile.TarInfo("../evil"), b"x"]
 
 
-def _listed_climb(members: dict[str, Any]) -> None:
-    manifest = json.loads(members["manifest.json"][1])
-    manifest["files"]["../evil.sqlite"] = manifest["files"]["kv.sqlite"]
-    members["manifest.json"][1] = json.dumps(manifest).encode()
+def _manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], None]:
+    """Change the manifest only."""
 
+    def changed(members: dict[str, Any]) -> None:
+        manifest = json.loads(members["manifest.json"][1])
+        change(manifest)
+        members["manifest.json"][1] = json.dumps(manifest).encode()
 
-def _newer(members: dict[str, Any]) -> None:
-    manifest = json.loads(members["manifest.json"][1])
-    members["manifest.json"][1] = json.dumps({**manifest, "format": 2, "files": []}).encode()
+    return changed
 
 
 def _flip(members: dict[str, Any]) -> None:
@@ -211,8 +214,15 @@ def _flip(members: dict[str, Any]) -> None:
     [
         (_link, "it does not contain exactly the files that its manifest lists"),
         (_climb, "it does not contain exactly the files that its manifest lists"),
-        (_listed_climb, "'../evil.sqlite', which is not the name of a database"),
-        (_newer, r"made by a newer Tocsin \(format 2\)"),
+        (
+            _manifest(lambda manifest: manifest["files"].update({"../evil.sqlite": manifest["files"]["kv.sqlite"]})),
+            "'../evil.sqlite', which is not the name of a database",
+        ),
+        (_manifest(lambda manifest: manifest.update(format=2, files=[])), r"made by a newer Tocsin \(format 2\)"),
+        (
+            _manifest(lambda manifest: manifest["files"]["kv.sqlite"]["rows"].update(entries=2)),
+            "kv.sqlite: its tables do not have the rows that the manifest",
+        ),
         (_flip, "content of db.sqlite has changed since the backup"),
         (lambda members: members.pop("kv.sqlite"), "not contain exactly the files that its manifest"),
         (lambda members: members.pop("manifest.json"), "its first file is not manifest.json"),
@@ -255,24 +265,20 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path: Path, target: Path
         ("data", "data", "would be lost with it"),
         ("there.tar", "data", "there.tar already exists"),
         (".", "nowhere", "There is no db.sqlite and no kv.sqlite.*Cloudflare.*time-travel"),
+        (".", "half", r"There is no kv.sqlite in"),
     ],
 )
 def test_a_backup_that_cannot_be_made_says_why(destination: str, source: str, sentence: str, tmp_path: Path) -> None:
     """No file is overwritten and none is left."""
     (tmp_path / "there.tar").write_text("mine")
+    (tmp_path / "half").mkdir()
+    for name in ("db.sqlite", "objects.sqlite"):
+        (tmp_path / "half" / name).touch()
 
     with pytest.raises(UsageError, match=sentence):
         backup(tmp_path / destination, data_dir=tmp_path / source, clock=lambda: NOW)
     assert (tmp_path / "there.tar").read_text() == "mine"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "there.tar"]
-
-
-@pytest.mark.parametrize("name", ["db.sqlite", "kv.sqlite", "objects.sqlite"])
-def test_a_directory_without_one_of_its_databases_is_not_backed_up(tmp_path: Path, name: str, data: Path) -> None:
-    """The backup could not be restored."""
-    (data / name).unlink()
-    with pytest.raises(UsageError, match=f"There is no {name} in"):
-        backup(tmp_path, data_dir=data, clock=lambda: NOW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "half", "there.tar"]
 
 
 def test_a_damaged_database_is_not_backed_up(tmp_path: Path, data: Path) -> None:
@@ -282,12 +288,6 @@ def test_a_damaged_database_is_not_backed_up(tmp_path: Path, data: Path) -> None
     with pytest.raises(FileRefused, match="cannot be backed up"):
         backup(tmp_path, data_dir=data, clock=lambda: NOW)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-@pytest.mark.parametrize("name", ["nowhere.tar", "."])
-def test_what_is_not_a_file_is_no_backup(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is not a file. Give a backup"):
-        verify(tmp_path / name)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -308,6 +308,9 @@ def test_all_refusals_are_sentences_for_the_command(tmp_path: Path) -> None:
     """The command prints Tocsin's own errors; anything else would be a traceback."""
     assert issubclass(FileRefused, TocsinError)
     (tmp_path / "file").write_text("x")
+    for name in ("nowhere.tar", "."):
+        with pytest.raises(UsageError, match=r"is not a file. Give a backup"):
+            verify(tmp_path / name)
     with pytest.raises(UsageError, match="is not a directory"):
         restore(tmp_path / "x.tar", data_dir=tmp_path / "file", force=False, now=NOW)
     with pytest.raises(UsageError, match="mkdir -p"):
@@ -372,27 +375,6 @@ def test_a_backup_has_what_is_only_in_the_log(tmp_path: Path, data: Path) -> Non
     assert value_in(tmp_path / "new") == "later"
 
 
-@pytest.mark.parametrize("moved", ["before-restore-20260513T193000Z", "data"])
-def test_a_restore_over_data_that_is_cut_off_cannot_be_started(
-    monkeypatch: pytest.MonkeyPatch, moved: str, data: Path, target: Path
-) -> None:
-    """Killed after one old file is aside, or one new file is in: a start would begin with the others, or without."""
-    rename = Path.rename
-
-    def cut_off(self: Path, to: Path) -> None:
-        rename(self, to)
-        if to.parent.name == moved:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "rename", cut_off)
-    with pytest.raises(KeyboardInterrupt):
-        restore(target, data_dir=data, force=True, now=NOW)
-    monkeypatch.undo()
-
-    with pytest.raises(StartError, match=r"restore-unfinished.sqlite is empty"):
-        opened(data)
-
-
 def test_a_backup_and_a_restore_survive_a_power_cut(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,18 +400,6 @@ def test_a_backup_and_a_restore_survive_a_power_cut(
         ("data", *databases, "restore-unfinished.sqlite"),
         ("data", *databases),
     ]
-
-
-def test_rows_that_the_manifest_does_not_list_are_refused(tmp_path: Path, target: Path) -> None:
-    """The file is whole, but it is not what was saved."""
-
-    def one_more(members: dict[str, Any]) -> None:
-        manifest = json.loads(members["manifest.json"][1])
-        manifest["files"]["kv.sqlite"]["rows"]["entries"] = 2
-        members["manifest.json"][1] = json.dumps(manifest).encode()
-
-    with pytest.raises(FileRefused, match=r"kv.sqlite: its tables do not have the rows that the manifest"):
-        verify(repacked(target, tmp_path / "changed.tar", one_more))
 
 
 def test_nobody_can_start_during_the_restore_and_anybody_can_after_it(
