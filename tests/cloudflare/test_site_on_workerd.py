@@ -6,18 +6,17 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 from examples.verify_job import verify
 
 from holdfast.subrequests import RESERVED_FOR_STORES, SUBREQUESTS_MAX
+from support import answers
 from support.asgi import Answer
 from support.patience import PATIENCE_S
 from support.processes import root_of, running_simulator, until
@@ -432,49 +431,33 @@ def test_another_program_looks_up_through_the_object(site: DeployedSite) -> None
     assert use == {"lookups": 5, "calls": 4, "hits": 2, "stale": 0, "refused": 0, "failed": 0}
 
 
-class Endpoint(BaseHTTPRequestHandler):
-    """A job's URL: it verifies the call and does not answer the first time."""
-
-    calls: ClassVar[list[tuple[str | None, Any]]] = []
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.calls.append((verify(dict(self.headers), body, JOB_SECRET), json.loads(body)))
-        if len(self.calls) == 1:
-            time.sleep(2)  # longer than the job's limit
-        answer = b'{"payment": 7}'
-        with suppress(OSError):
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-    def log_message(self, *_arguments: object) -> None:
-        pass
-
-
 def test_a_job_calls_its_url_signed_and_a_hang_ends_within_its_limit(site: DeployedSite) -> None:
     """Stored in the object, run by its alarm at once, and then by hand."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        job = {
-            "name": "payouts", "url": f"http://127.0.0.1:{server.server_port}/pay", "every": "7d", "limit": "1s",
-            "secret": "site",
-        }  # fmt: skip
+    calls: list[tuple[str | None, Any]] = []
+
+    def respond(request: BaseHTTPRequestHandler) -> answers.Answer:
+        body = request.rfile.read(int(request.headers["Content-Length"]))
+        calls.append((verify(dict(request.headers), body, JOB_SECRET), json.loads(body)))
+        if len(calls) == 1:
+            time.sleep(2)  # longer than the job's limit
+        return 200, {}, b'{"payment": 7}'
+
+    with answers.answering(respond) as port:
+        url = f"http://127.0.0.1:{port}/pay"
+        job = {"name": "payouts", "url": url, "every": "7d", "limit": "1s", "secret": "site"}
 
         def change(action: str, **given: Any) -> Answer:
             body = json.dumps({"action": action, **given}).encode()
             return site.workerd.ask("/api/admin/jobs", method="POST", headers=ADMIN, body=body)
 
         added = change("add", jobs=[job])
-        until(lambda: Endpoint.calls and site.finished_runs()[0]["task"] == "payouts")
+        until(lambda: calls and site.finished_runs()[0]["task"] == "payouts")
         hung = site.finished_runs()[0]
         refreshed = site.act("refresh&task=payouts").json()["result"]
         removed = change("remove", names=["payouts"]).json()
-        server.shutdown()
 
     assert (added.status, removed["jobs"]) == (200, [])
     assert (hung["outcome"], hung["error"]["class"]) == ("failed", "FetchTimeout")
     assert (refreshed["payment"], refreshed["run"]["outcome"]) == (7, "ok")
-    assert [call["trigger"] for _, call in Endpoint.calls] == ["alarm", "refresh"]
-    assert None not in {key for key, _ in Endpoint.calls}
+    assert [call["trigger"] for _, call in calls] == ["alarm", "refresh"]
+    assert None not in {key for key, _ in calls}

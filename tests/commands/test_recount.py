@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commands.answers import Answer, answering
+from support.answers import Answer, answering
 from support.tocsin_command import tocsin_here
 from tocsin.commands import recount
 from tocsin.rounds.file import file_lines

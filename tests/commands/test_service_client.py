@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from commands.answers import Answer, answering
 from holdfast.errors import UsageError
+from support.answers import Answer, answering
 from support.missing import OPENSSL, require
 from support.patience import PATIENCE_S
 from support.web_thread import Running

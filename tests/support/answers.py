@@ -1,4 +1,4 @@
-"""An HTTP server in a thread, with or without TLS, for the commands that call one."""
+"""An HTTP server in a thread, with or without TLS, for programs that call one."""
 
 import ssl
 from collections.abc import Callable, Iterator, Mapping
