@@ -26,7 +26,7 @@ from tocsin.rounds.actions import round_jobs
 from tocsin.rounds.task import feed_runs, rounds_task
 from tocsin.scheduler.alerts import ProcessAlerts
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import SchedulerEnv, scheduler_config
+from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.scheduler.types import Reloaded
@@ -141,7 +141,7 @@ class App:
             clock=platform.clock,
             logger=platform.logger,
             random=platform.random,
-            config=scheduler_config(settings),
+            settings=settings,
             upstreams=self._parts.upstreams(settings),
             tasks=self._parts.tasks(settings),
             request_jobs=self._parts.request_jobs(settings),
@@ -161,7 +161,7 @@ class App:
             self.platform.kv,
             self.platform.clock,
             self.platform.process.check_files,
-            self._process_alerts(),
+            ProcessAlerts(self.env).check,
         )
 
     @cached_property
@@ -215,11 +215,6 @@ class App:
             raise
         self.settings = new.settings
         self.in_force.keys, self.in_force.rules = keys_of(new.settings), new.rules
-
-    def _process_alerts(self) -> Callable[[HealthSnapshot], None]:
-        """Make the function that alerts the receiver, if there is one, about problems of the process itself."""
-        config = scheduler_config(self.settings)
-        return ProcessAlerts(self.platform, config).check if config.alert_target is not None else lambda _: None
 
     async def _ask_health(self) -> HealthSnapshot:
         """Ask the scheduler itself, because there is no process to watch."""

@@ -352,7 +352,8 @@ def _setting(
     is_secret: bool = False,
     reload: bool = False,
 ) -> Any:  # noqa: ANN401 - as `field` does: the attribute declares its type
-    return field(default=default, metadata={"setting": Setting(name, parse, example, text, is_secret, reload)})
+    setting = Setting(name, parse, example, text, is_secret, reload)
+    return field(default=default, repr=not is_secret, metadata={"setting": setting})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,6 @@ from tocsin import __version__
 from tocsin.scheduler import alerts
 from tocsin.scheduler.alerts import (
     ALERTS_PER_HOUR_MAX,
-    Alert,
-    AlertState,
-    HeartbeatState,
     attempted,
     delivered,
     due,
@@ -27,9 +24,9 @@ from tocsin.scheduler.alerts import (
     ring_at,
     send_at,
 )
-from tocsin.scheduler.config import AlertTarget
 from tocsin.scheduler.health import TaskFacts, is_overdue
-from tocsin.scheduler.types import Health, TaskCondition
+from tocsin.scheduler.types import Alert, AlertState, Health, HeartbeatState, TaskCondition
+from tocsin.settings import Settings
 from tocsin.upstream.windows import HOUR_MS, MINUTE_MS
 
 NOW = 1_778_700_600_000
@@ -223,7 +220,7 @@ def test_the_alarm_rings_when_a_task_becomes_overdue(
 
     def facts(later_ms: int) -> TaskFacts:
         ages = [None if ago is None else ago + later_ms for ago in (complete_ago_ms, armed_ago_ms)]
-        return TaskFacts("sweep", "Swap sweep", True, cadence_ms, ages[0], ages[1], 0, 3, None, None, None, after_ms)
+        return TaskFacts("sweep", "Swap sweep", True, cadence_ms, ages[0], ages[1], 0, None, None, None, after_ms)
 
     at = ring_at(AlertState(), [facts(0)], NOW)
 
@@ -237,7 +234,7 @@ def test_the_alarm_rings_when_a_task_becomes_overdue(
 
 def test_no_alarm_is_needed_for_a_task_that_cannot_change_by_waiting() -> None:
     """Disabled, or overdue already."""
-    facts = TaskFacts("sweep", "Swap sweep", True, MINUTE_MS, 5, 10, 0, 3, None, None, None)
+    facts = TaskFacts("sweep", "Swap sweep", True, MINUTE_MS, 5, 10, 0, None, None, None)
 
     assert ring_at(AlertState(), [facts], NOW) == NOW + 2 * MINUTE_MS - 5 + 1
     assert ring_at(AlertState(), [replace(facts, enabled=False)], NOW) is None
@@ -245,13 +242,13 @@ def test_no_alarm_is_needed_for_a_task_that_cannot_change_by_waiting() -> None:
     assert ring_at(AlertState(), [replace(facts, complete_ago_ms=None, armed_ago_ms=None)], NOW) is None
 
 
-def body(target: AlertTarget, alert: Alert) -> Any:
-    return json.loads(message(target, alert, "v1").body)
+def body(settings: Settings, alert: Alert) -> Any:
+    return json.loads(message(settings, alert)[1])
 
 
 def test_the_generic_format() -> None:
     """Everything that a receiver needs, and an id that is the same for each attempt."""
-    target = AlertTarget("https://e.org", key="bearer-secret")
+    settings = Settings(alert_key="bearer-secret")
     expected = {
         "event": "not_ready",
         "id": f"tocsin-v1-{NOW}",
@@ -263,45 +260,44 @@ def test_the_generic_format() -> None:
         "version": __version__,
     }
 
-    assert body(target, TROUBLED) == expected
-    assert body(target, WELL)["event"] == "ready"
-    assert message(target, WELL, "v1").headers["authorization"] == "Bearer bearer-secret"
-    assert "authorization" not in message(AlertTarget("https://e.org"), WELL, "v1").headers
+    assert body(settings, TROUBLED) == expected
+    assert body(settings, WELL)["event"] == "ready"
+    assert message(settings, WELL)[0]["authorization"] == "Bearer bearer-secret"
+    assert "authorization" not in message(Settings(), WELL)[0]
 
 
 def test_the_format_of_slack() -> None:
     """Its three special characters are escaped."""
-    target = AlertTarget("https://e.org", "slack")
+    settings = Settings(alert_format="slack")
 
-    assert body(target, TROUBLED) == {
+    assert body(settings, TROUBLED) == {
         "text": ":red_circle: tocsin v1 is not ready (failing)\n• sweep fails: &lt;a &amp; b&gt;"
     }
-    assert body(target, WELL) == {"text": ":large_green_circle: tocsin v1 is ready again"}
+    assert body(settings, WELL) == {"text": ":large_green_circle: tocsin v1 is ready again"}
 
 
 def test_the_format_of_pagerduty() -> None:
     """The resolving event has the key of the triggering one; the routing key is in no header."""
-    target = AlertTarget("https://e.org", "pagerduty", "routing-key", "tocsin-staging")
-    trigger, resolve = body(target, TROUBLED), body(target, WELL)
+    settings = Settings(alert_format="pagerduty", alert_key="routing-key", alert_name="tocsin-staging")
+    trigger, resolve = body(settings, TROUBLED), body(settings, WELL)
 
     assert resolve == {"routing_key": "routing-key", "event_action": "resolve", "dedup_key": "tocsin-staging-v1"}
     assert (trigger["event_action"], trigger["dedup_key"]) == ("trigger", resolve["dedup_key"])
     assert trigger["payload"]["severity"] == "critical"
     assert trigger["payload"]["timestamp"].startswith("2026-")
     assert trigger["payload"]["summary"].startswith("tocsin-staging v1 is not ready (failing): sweep fails")
-    assert message(target, TROUBLED, "v1").headers == {"content-type": "application/json"}
+    assert message(settings, TROUBLED)[0] == {"content-type": "application/json"}
 
 
 @pytest.mark.parametrize("format_", ["json", "slack", "pagerduty"])
-def test_a_body_is_small_and_a_target_shows_no_secret(format_: str) -> None:
+def test_a_body_is_small(format_: str) -> None:
     """The longest alert has a few kilobytes."""
-    target = AlertTarget("https://e.org/s3cret", format_, "s3cret-key")
+    settings = Settings(alert_format=format_, alert_key="a-key")
     longest = Alert(
         ready=False, state="failing", reasons=["é" * alerts.REASON_LENGTH_MAX] * alerts.REASONS_MAX, at=NOW, try_at=NOW
     )
 
-    assert len(message(target, longest, "v1").body) < 64_000
-    assert "s3cret" not in repr(target) + repr(message(target, longest, "v1"))
+    assert len(message(settings, longest)[1]) < 64_000
 
 
 def pending(at: int, attempts: int = 0) -> Alert:

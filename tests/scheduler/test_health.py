@@ -19,7 +19,7 @@ from tocsin.scheduler.types import Health, StatusCondition, TaskCondition
 
 NOON = 1_778_673_600_000
 GOOD = HealthSnapshot(0.1, None, scheduler_status(next_alarm_at=NOON))
-FACTS = TaskFacts("tenero", "Token prices", True, 60_000, None, 0, 3, 3, "failed", None, None)
+FACTS = TaskFacts("tenero", "Token prices", True, 60_000, None, 0, 3, "failed", None, None)
 FINE = TaskFacts(
     name="tenero",
     title="Token prices",
@@ -28,7 +28,6 @@ FINE = TaskFacts(
     complete_ago_ms=4_000,
     armed_ago_ms=9_000_000,
     failures=0,
-    failing_after=3,
     last_outcome="ok",
     last_reason=None,
     paused_until=None,

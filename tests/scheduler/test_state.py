@@ -290,10 +290,6 @@ def state(*names: str) -> SchedulerState:
     return SchedulerState({name: TaskState() for name in names})
 
 
-def bound(made: SchedulerState, now: int) -> None:
-    made.bound_times(now, pause_max_ms=7 * DAY_MS, hold_max_ms=60 * MINUTE)
-
-
 def test_the_usual_calls_are_those_of_the_newest_twelve_complete_runs() -> None:
     """Of the task itself; runs that were not complete say nothing."""
     made = state("tenero", "sweep")
@@ -326,7 +322,7 @@ def test_ages_and_holds_keep_their_length_when_the_clock_is_set(by_ms: int) -> N
     made.own.armed_at = task.last_success_at = START_MS - MINUTE
     task.next_run_after, made.own.paused_until = START_MS + MINUTE, START_MS + 2 * DAY_MS
     made.move_times(by_ms)
-    bound(made, START_MS + by_ms)
+    made.bound_times(START_MS + by_ms)
 
     assert made.own.armed_at == task.last_success_at == START_MS - MINUTE + by_ms
     assert task.next_run_after == START_MS + MINUTE + by_ms
@@ -339,7 +335,7 @@ def test_a_clock_that_was_set_back_between_two_processes_makes_no_time_longer_th
     task = made.tasks["tenero"]
     made.own.armed_at = task.last_success_at = START_MS + DAY_MS
     task.next_run_after = made.own.paused_until = START_MS + 60 * DAY_MS
-    bound(made, START_MS)
+    made.bound_times(START_MS)
 
     assert (made.own.armed_at, task.last_success_at) == (START_MS, START_MS)
     assert (task.next_run_after, made.own.paused_until) == (START_MS + 60 * MINUTE, START_MS + 7 * DAY_MS)
@@ -352,7 +348,7 @@ def test_a_hold_and_a_pause_end_exactly_on_time() -> None:
     task.next_run_after = made.own.paused_until = START_MS + 5_000
     times = []
     for passed_ms in (4_999, 5_000):
-        bound(made, START_MS + passed_ms)
+        made.bound_times(START_MS + passed_ms)
         times.append((task.next_run_after, made.own.paused_until))
 
     assert times == [(START_MS + 5_000, START_MS + 5_000), (None, None)]

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,16 +17,16 @@ from holdfast_testing.captured_log import CapturedLog
 from support.scheduler import MINUTE, Job, scheduler
 from support.statuses import scheduler_status
 from tocsin.errors import FetchFailed
-from tocsin.fetch import FetchResponse
+from tocsin.fetch import Fetch, FetchResponse
 from tocsin.scheduler.alerts import ProcessAlerts
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import AlertTarget, SchedulerConfig
+from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Status
 from tocsin.scheduler.watch import HealthWatch
+from tocsin.settings import Settings
 
 URL = "https://alerts.test/T0/s3cret"
-ALERTED = SchedulerConfig(alert_target=AlertTarget(URL))
 
 
 class SchedulerStub:
@@ -293,14 +292,19 @@ class Process:
         return [alert["event"] for alert in self.told]
 
 
+def process_alerts(fetch: Fetch, clock: VirtualClock, log: CapturedLog) -> ProcessAlerts:
+    settings = Settings(alert_url=URL)
+    env = SchedulerEnv(
+        fetch, clock, log, lambda: 0.5, settings, {}, (), mask=lambda text: text.replace("hunter2", "***")
+    )
+    return ProcessAlerts(env)
+
+
 @asynccontextmanager
 async def process() -> AsyncIterator[Process]:
     clock = VirtualClock()
     made = Process(clock)
-    outside = SimpleNamespace(
-        fetch=made.fetch, clock=clock, logger=made.log, mask=lambda text: text.replace("hunter2", "***")
-    )
-    sender = ProcessAlerts(outside, ALERTED)
+    sender = process_alerts(made.fetch, clock, made.log)
     client = SchedulerClient(made)
     watch = HealthWatch(lambda: client, made, clock, lambda: made.lost, sender.check)  # type: ignore[arg-type]  # and of a store
     watching = asyncio.create_task(watch.watch())
@@ -406,7 +410,7 @@ async def test_a_broken_process_is_reported_after_twenty_seconds_and_one_alert_a
         under_way[0] -= 1
         return FetchResponse(500 if len(at_once) == 1 else 200, {}, b"")
 
-    alerts = ProcessAlerts(SimpleNamespace(fetch=receive, clock=VirtualClock(), logger=log, mask=str), ALERTED)
+    alerts = process_alerts(receive, VirtualClock(), log)
     broken = HealthSnapshot(None, "the store is gone", None)
     alerts.check(broken)
     await asyncio.sleep(19.999)

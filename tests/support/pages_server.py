@@ -164,7 +164,6 @@ def _judged(name: str, task: TaskStatus, status: Status) -> TaskStatus:
         3 * task.effective_cadence_ms if task.overdue or task.failing else 1_000,
         None,
         3 if task.failing else 0,
-        3,
         "limited" if task.condition == "limited" else "partial" if task.condition == "partial" else "ok",
         str(task.last_error) if task.last_error else None,
         status.paused_until,

@@ -19,7 +19,7 @@ from holdfast_testing.stores import make_objects_file
 from tocsin.app import Parts, Platform, build
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.scheduler.client import SchedulerClient
-from tocsin.scheduler.config import SchedulerConfig, SchedulerEnv
+from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult
 from tocsin.scheduler.types import Outcome, RunFilter, RunRecord, Status
@@ -159,7 +159,7 @@ async def scheduler(
     kv: KV | None = None,
     stored: Mapping[str, Any] | None = None,
     arm: bool = True,
-    **config: Any,
+    **settings: Any,
 ) -> AsyncIterator[Scheduler]:
     """Open a scheduler with Hiro and Tenero, with these quotas and no keys; `upstreams` adds or replaces some.
 
@@ -180,8 +180,7 @@ async def scheduler(
 
     stores: dict[str, Any] = {"db": db, "kv": kv}  # None where no task of the test needs them
     platform = Platform(clock=clock, fetch=fetch, logger=log, stub=stub, random=Random(3).random, **stores)
-    env = build(platform, Settings(), parts).env
-    env.config = SchedulerConfig(**config)
+    env = build(platform, Settings(**settings), parts).env
     made = Scheduler(directory, env, clock, log)
     await made.runtime.open()
     try:

@@ -23,15 +23,15 @@ Emits `alert.sent`, `alert.send_failed`, `alert.abandoned`, `heartbeat.failed`, 
 import asyncio
 import json
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
-from holdfast.types import JSON, Clock, Logger
+from holdfast.types import JSON
 from tocsin import __version__
 from tocsin.errors import FetchError, RunStopped
 from tocsin.fetch import Fetch
-from tocsin.scheduler.config import AlertTarget, SchedulerConfig, SchedulerEnv
+from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.health import (
     HealthSnapshot,
     TaskFacts,
@@ -42,8 +42,9 @@ from tocsin.scheduler.health import (
     task_health,
     tasks_health,
 )
-from tocsin.scheduler.types import Health, TaskCondition
-from tocsin.shape import Shape
+from tocsin.scheduler.state import SchedulerRecord
+from tocsin.scheduler.types import Alert, AlertState, Health, HeartbeatState, TaskCondition
+from tocsin.settings import Settings
 from tocsin.upstream.windows import HOUR_MS, MINUTE_MS
 
 Background = Callable[[Coroutine[Any, Any, None]], object]
@@ -58,35 +59,6 @@ ATTEMPTS_MAX = 30  # about a day
 REASONS_MAX = 10
 REASON_LENGTH_MAX = 300
 HEARTBEAT_EVERY_MS = MINUTE_MS
-
-
-@dataclass(frozen=True, slots=True)
-class Alert(Shape):
-    """An edge that is to be delivered. `at` is when it happened, `try_at` is the time of the next attempt."""
-
-    ready: bool
-    state: str
-    reasons: list[str]
-    at: int
-    try_at: int
-    attempts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class AlertState(Shape):
-    """The readiness sent last, the alert to send next, and the times of the alerts of the last hour."""
-
-    sent_ready: bool = True
-    pending: Alert | None = None
-    sent_at: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatState(Shape):
-    """When the last heartbeat was sent, and whether it failed."""
-
-    sent_at: int | None = None
-    failed: bool = False
 
 
 def observed(state: AlertState, health: Health, now: int) -> AlertState:
@@ -167,30 +139,22 @@ def _recent(sent_at: list[int], now: int) -> list[int]:
     return [at for at in sent_at if now - HOUR_MS < at <= now]
 
 
-@dataclass(frozen=True, slots=True)
-class AlertMessage:
-    """The headers and the body of a POST."""
-
-    headers: dict[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
-
-
-def message(target: AlertTarget, alert: Alert, instance: str) -> AlertMessage:
-    """Build the message to post to the target's URL."""
-    write = {"slack": _slack, "pagerduty": _pagerduty}.get(target.format, _generic)
+def message(settings: Settings, alert: Alert) -> tuple[dict[str, str], bytes]:
+    """The headers and the body to post to the receiver."""
+    write = {"slack": _slack, "pagerduty": _pagerduty}.get(settings.alert_format, _generic)
     headers = {"content-type": "application/json"}
-    if target.format == "json" and target.key is not None:
-        headers["authorization"] = f"Bearer {target.key}"
-    return AlertMessage(headers, json.dumps(write(target, alert, instance)).encode())
+    if settings.alert_format == "json" and settings.alert_key is not None:
+        headers["authorization"] = f"Bearer {settings.alert_key}"
+    return headers, json.dumps(write(settings, alert)).encode()
 
 
-def _generic(target: AlertTarget, alert: Alert, instance: str) -> JSON:
-    """`id` is the same for every attempt, so a receiver can recognise a duplicate."""
+def _generic(settings: Settings, alert: Alert) -> JSON:
+    """`id` is the same for every attempt, so a receiver can recognize a duplicate."""
     return {
         "event": "ready" if alert.ready else "not_ready",
-        "id": f"{target.name}-{instance}-{alert.at}",
-        "service": target.name,
-        "instance": instance,
+        "id": f"{settings.alert_name}-{settings.instance}-{alert.at}",
+        "service": settings.alert_name,
+        "instance": settings.instance,
         "state": alert.state,
         "reasons": [*alert.reasons],
         "at": alert.at,
@@ -198,25 +162,25 @@ def _generic(target: AlertTarget, alert: Alert, instance: str) -> JSON:
     }
 
 
-def _slack(target: AlertTarget, alert: Alert, instance: str) -> JSON:
+def _slack(settings: Settings, alert: Alert) -> JSON:
     icon = ":large_green_circle:" if alert.ready else ":red_circle:"
-    lines = [f"{icon} {_sentence(target, alert, instance)}", *(f"• {reason}" for reason in alert.reasons)]
+    lines = [f"{icon} {_sentence(settings, alert)}", *(f"• {reason}" for reason in alert.reasons)]
     text = "\n".join(lines)
     return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
 
-def _pagerduty(target: AlertTarget, alert: Alert, instance: str) -> JSON:
+def _pagerduty(settings: Settings, alert: Alert) -> JSON:
     """One incident per instance: the `resolve` event closes the incident that `trigger` opened."""
     event: dict[str, JSON] = {
-        "routing_key": target.key,
+        "routing_key": settings.alert_key,
         "event_action": "resolve" if alert.ready else "trigger",
-        "dedup_key": f"{target.name}-{instance}",
+        "dedup_key": f"{settings.alert_name}-{settings.instance}",
     }
     if not alert.ready:
-        summary = ": ".join([_sentence(target, alert, instance), *alert.reasons[:1]])
+        summary = ": ".join([_sentence(settings, alert), *alert.reasons[:1]])
         event["payload"] = {
             "summary": summary[:SUMMARY_MAX],
-            "source": f"{target.name} {instance}",
+            "source": f"{settings.alert_name} {settings.instance}",
             "severity": "critical",
             "timestamp": datetime.fromtimestamp(alert.at / 1000, UTC).isoformat(),
             "component": "scheduler",
@@ -225,15 +189,9 @@ def _pagerduty(target: AlertTarget, alert: Alert, instance: str) -> JSON:
     return event
 
 
-def _sentence(target: AlertTarget, alert: Alert, instance: str) -> str:
+def _sentence(settings: Settings, alert: Alert) -> str:
     state = "ready again" if alert.ready else f"not ready ({alert.state})"
-    return f"{target.name} {instance} is {state}"
-
-
-async def post_alert(fetch: Fetch, target: AlertTarget, alert: Alert, instance: str) -> str | None:
-    """Post an alert. Returns why the receiver did not accept it; None if it did."""
-    post = message(target, alert, instance)
-    return await exchange(fetch, target.url, method="POST", headers=post.headers, body=post.body)
+    return f"{settings.alert_name} {settings.instance} is {state}"
 
 
 async def exchange(
@@ -251,180 +209,154 @@ async def exchange(
     return None if 200 <= response.status < 300 else f"the receiver answered {response.status}"
 
 
-class Outside(Protocol):
-    """What alerts need of their environment. `mask` removes the secrets from a text."""
-
-    @property
-    def fetch(self) -> Fetch: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def logger(self) -> Logger: ...
-    @property
-    def mask(self) -> Callable[[str], str]: ...
-
-
-class AlertPost:
-    """Sends the alerts of one state, one at a time. `keep` is given each new state.
+class AlertSender:
+    """Sends the alerts of one record, one at a time. `save` stores the record.
 
     `on_sent` is called when the attempts that were due have ended.
     """
 
     def __init__(
         self,
-        outside: Outside,
-        config: SchedulerConfig,
+        env: SchedulerEnv,
+        own: SchedulerRecord,
         spawn: Background,
-        state: AlertState | None = None,
-        keep: Callable[[AlertState], None] = lambda _: None,
+        save: Callable[[], None] = lambda: None,
         on_sent: Callable[[], None] = lambda: None,
     ) -> None:
-        self._outside = outside
-        self._config = config
-        self._spawn = spawn
-        self._keep = keep
-        self._on_sent = on_sent
-        self.state = state or AlertState()
+        self.env = env
+        self.own = own
+        self.spawn = spawn
+        self.save = save
         self.sending = False
+        self._on_sent = on_sent
+        self._url = env.settings.alert_url  # None: no alerts
 
     def observe(self, health: Health) -> None:
-        self._set(observed(self.state, health, self._outside.clock.now()))
+        masked = replace(health, reasons=[self.env.mask(reason) for reason in health.reasons])
+        self._set(observed(self.own.alert, masked, self.env.clock.now()))
 
     def send(self) -> None:
         """Send the alert that is due, in the background."""
-        target = self._config.alert_target
-        if target is not None and not self.sending and due(self.state, self._outside.clock.now()) is not None:
+        if self._url is not None and not self.sending and due(self.own.alert, self.env.clock.now()) is not None:
             self.sending = True
-            self._spawn(self._send_all(target))
+            self.spawn(self._send_all(self._url))
 
-    async def _send_all(self, target: AlertTarget) -> None:
+    async def _send_all(self, url: str) -> None:
         try:
-            while (alert := due(self.state, self._outside.clock.now())) is not None:
-                await self._send(target, alert)
+            while (alert := due(self.own.alert, self.env.clock.now())) is not None:
+                await self._send(url, alert)
         finally:
             self.sending = False
         self._on_sent()
 
-    async def _send(self, target: AlertTarget, alert: Alert) -> None:
-        logger = self._outside.logger
-        self._set(attempted(self.state, alert, self._outside.clock.now()))
-        problem = await post_alert(self._outside.fetch, target, alert, self._config.instance)
+    async def _send(self, url: str, alert: Alert) -> None:
+        logger = self.env.logger
+        self._set(attempted(self.own.alert, alert, self.env.clock.now()))
+        headers, body = message(self.env.settings, alert)
+        problem = await exchange(self.env.fetch, url, method="POST", headers=headers, body=body)
         fields: dict[str, JSON] = {"ready": alert.ready, "at": alert.at, "attempts": alert.attempts + 1}
         if problem is None:
-            self._set(delivered(self.state, alert))
+            self._set(delivered(self.own.alert, alert))
             logger.info("alert.sent", **fields)
         elif alert.attempts + 1 >= ATTEMPTS_MAX:
-            self._set(delivered(self.state, alert))
+            self._set(delivered(self.own.alert, alert))
             fix = "check TOCSIN_ALERT_URL and TOCSIN_ALERT_KEY; Tocsin will send the next change"
             logger.error("alert.abandoned", **fields, reason=problem, fix=fix)
         elif alert.attempts == 0:  # log only the first failure
             logger.warning("alert.send_failed", **fields, reason=problem)
 
     def _set(self, state: AlertState) -> None:
-        if state != self.state:
-            self.state = state
-            self._keep(state)
+        if state != self.own.alert:
+            self.own.alert = state
+            self.save()
 
 
-class TaskAlerts:
+class TaskAlerts(AlertSender):
     """The alerts about the tasks of one scheduler, and its heartbeats. `running` has the tasks that are running now."""
 
     def __init__(
         self,
         env: SchedulerEnv,
-        post: AlertPost,
-        heartbeat: HeartbeatState,
-        keep_heartbeat: Callable[[HeartbeatState], None],
+        own: SchedulerRecord,
+        spawn: Background,
+        save: Callable[[], None],
+        on_sent: Callable[[], None],
         *,
         facts: Callable[[], Mapping[str, TaskFacts]],
-        problems: Callable[[], Collection[str]],
         running: Collection[str],
-        spawn: Background,
     ) -> None:
-        self._env = env
-        self._problems = problems
-        self._is_on = env.config.alert_target is not None
-        self._post = post
-        self._heartbeat = heartbeat
-        self._keep_heartbeat = keep_heartbeat
+        super().__init__(env, own, spawn, save, on_sent)
         self._facts = facts
         self._running = running
-        self._spawn = spawn
 
     def check(self) -> None:
         """Check the health of the tasks, and send the alert that is due."""
-        if not self._is_on:
+        if self._url is None:
             return
         tasks = self._tasks()
-        if not is_undecided(self._post.state, tasks, self._running):
-            self._post.observe(self._health(tasks))
-        self._post.send()
-
-    def send_heartbeat(self) -> None:
-        """Send a heartbeat if the service is ready and the last one was long enough ago."""
-        url, now = self._env.config.heartbeat_url, self._env.clock.now()
-        if url is None or not heartbeat_due(self._heartbeat, now) or not self._health(self._tasks()).ready:
-            return
-        self._set(replace(self._heartbeat, sent_at=now))
-        self._spawn(self._send_heartbeat(url))
+        if not is_undecided(self.own.alert, tasks, self._running):
+            self.observe(tasks_health(tasks.values()))  # `ProcessAlerts` reports problems of the process itself
+        self.send()
 
     def ring_at(self) -> int | None:
         """When the alarm must ring for an alert; None if it need not."""
-        if not self._is_on:
+        if self._url is None:
             return None
-        state, now = self._post.state, self._env.clock.now()
-        if self._post.sending and state.pending is not None:  # it waits for the attempt under way
+        state, now = self.own.alert, self.env.clock.now()
+        if self.sending and state.pending is not None:  # it waits for the attempt under way
             try_at = max(state.pending.try_at, now + ATTEMPT_MAX_MS)
             state = replace(state, pending=replace(state.pending, try_at=try_at))
         return ring_at(state, self._facts().values(), now)
 
     def _tasks(self) -> dict[str, TaskCondition]:
         """The health of each task, and the problems that request jobs reported."""
-        now = self._env.clock.now()
+        now = self.env.clock.now()
         tasks = {name: task_health(facts, now) for name, facts in self._facts().items()}
-        return tasks | {sentence: found_problem(sentence) for sentence in self._problems()}
+        return tasks | {sentence: found_problem(sentence) for sentence in self.own.problems_at(now)}
 
-    def _health(self, tasks: Mapping[str, TaskCondition]) -> Health:
-        """The health of the tasks only: `ProcessAlerts` reports problems of the process itself."""
-        health = tasks_health(tasks.values())
-        return replace(health, reasons=[self._env.mask(reason) for reason in health.reasons])
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat if the service is ready and the last one was long enough ago."""
+        url, now = self.env.settings.heartbeat_url, self.env.clock.now()
+        if url is None or not heartbeat_due(self.own.heartbeat, now) or not tasks_health(self._tasks().values()).ready:
+            return
+        self._set_heartbeat(replace(self.own.heartbeat, sent_at=now))
+        self.spawn(self._send_heartbeat(url))
 
     async def _send_heartbeat(self, url: str) -> None:
-        problem = await exchange(self._env.fetch, url)
-        if (problem is not None) == self._heartbeat.failed:
+        problem = await exchange(self.env.fetch, url)
+        if (problem is not None) == self.own.heartbeat.failed:
             return
-        self._set(replace(self._heartbeat, failed=problem is not None))
+        self._set_heartbeat(replace(self.own.heartbeat, failed=problem is not None))
         if problem is None:
-            self._env.logger.info("heartbeat.recovered")
+            self.env.logger.info("heartbeat.recovered")
         else:
-            self._env.logger.warning("heartbeat.failed", reason=problem, fix="check TOCSIN_HEARTBEAT_URL")
+            self.env.logger.warning("heartbeat.failed", reason=problem, fix="check TOCSIN_HEARTBEAT_URL")
 
-    def _set(self, heartbeat: HeartbeatState) -> None:
-        self._heartbeat = heartbeat
-        self._keep_heartbeat(heartbeat)
+    def _set_heartbeat(self, heartbeat: HeartbeatState) -> None:
+        self.own.heartbeat = heartbeat
+        self.save()
 
 
-class ProcessAlerts:
-    """The alerts of one process."""
+class ProcessAlerts(AlertSender):
+    """The alerts of one process; its record is not stored."""
 
-    def __init__(self, outside: Outside, config: SchedulerConfig) -> None:
-        self._outside = outside
+    def __init__(self, env: SchedulerEnv) -> None:
+        super().__init__(env, SchedulerRecord(), self._spawn)
         self._background: set[asyncio.Task[None]] = set()
-        self._post = AlertPost(outside, config, self._spawn)
         self._broken_since_s: float | None = None
 
     def check(self, snapshot: HealthSnapshot) -> None:
         """Check the health of the process, and send the alert that is due."""
-        health = self._health(snapshot)
+        health = None if self._url is None else self._health(snapshot)
         if health is None:
             return
         if health.ready or health.state == "broken":  # the object reports problems of tasks
-            self._post.observe(health)
-        self._post.send()
+            self.observe(health)
+        self.send()
 
     def _health(self, snapshot: HealthSnapshot) -> Health | None:
         """The health of the process; None while a problem may still go away."""
-        now, now_s = self._outside.clock.now(), self._outside.clock.monotonic()
+        now, now_s = self.env.clock.now(), self.env.clock.monotonic()
         problems = process_problems(snapshot, snapshot.status, now)
         if not problems:
             self._broken_since_s = None
@@ -433,7 +365,7 @@ class ProcessAlerts:
             self._broken_since_s = now_s
         if now_s - self._broken_since_s < PATIENCE_S:
             return None
-        return Health(False, "broken", [self._outside.mask(problem) for problem in problems], [])
+        return Health(False, "broken", problems, [])
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -5,7 +5,7 @@ console, the board, metrics, alerts.
 
 A task's condition is the first of these that holds:
     disabled  switched off                                                                  the service is not ready
-    failing   its last `failing_after` or more runs failed, over some minutes               the service is not ready
+    failing   its last three or more runs failed, over some minutes               the service is not ready
     overdue   no complete run for two of its effective cadences, or its own longer bound    the service is not ready
     paused    it is paused, or all tasks are
     limited   its last run was not complete: the upstream or our own budget refused calls
@@ -36,6 +36,7 @@ from tocsin.text import short_duration, utc_clock, utc_time
 
 LOOP_TICK_AGE_MAX_S = 5.0
 ALARM_LATE_MAX_MS = 60_000
+FAILING_AFTER = 3  # runs that failed in a row
 FAILING_MS = 300_000
 
 _SETTINGS = frozenset(setting.name for setting in fields(Settings))
@@ -62,7 +63,6 @@ class TaskFacts:
     complete_ago_ms: int | None  # since its last complete run; None if there was none
     armed_ago_ms: int | None  # since the scheduler was first set up, or the job was added; None if it was not
     failures: int
-    failing_after: int
     last_outcome: Outcome | None
     last_reason: str | None
     paused_until: int | None
@@ -129,8 +129,8 @@ def _next_run(facts: TaskFacts, now: int) -> str:
 def is_failing(facts: TaskFacts) -> bool:
     """Several failures in a row, spread over as many cadences or five minutes: a burst of reruns is not enough."""
     since_ms = facts.armed_ago_ms if facts.complete_ago_ms is None else facts.complete_ago_ms
-    lasting_ms = min(FAILING_MS, (facts.failing_after - 1) * facts.cadence_ms)
-    return facts.failures >= facts.failing_after and (since_ms is None or since_ms >= lasting_ms)
+    lasting_ms = min(FAILING_MS, (FAILING_AFTER - 1) * facts.cadence_ms)
+    return facts.failures >= FAILING_AFTER and (since_ms is None or since_ms >= lasting_ms)
 
 
 def is_overdue(facts: TaskFacts) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast.errors import BindingMissing, UsageError
 from holdfast.types import JSON, AlarmInfo, DurableObject, Level, ObjectContext, write_log
-from tocsin.scheduler.alerts import AlertPost, AlertState, HeartbeatState, TaskAlerts
+from tocsin.scheduler.alerts import TaskAlerts
 from tocsin.scheduler.audit import AuditLog
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.health import TaskFacts, is_failing, is_overdue, task_health
@@ -35,8 +35,8 @@ from tocsin.scheduler.history import (
 )
 from tocsin.scheduler.jobs import Job, JobChange, JobList, changed_jobs, check_job, job_task, view_of
 from tocsin.scheduler.run import LineCollector, Run, RunLogger
-from tocsin.scheduler.slots import Decision, DueSlot, TaskSchedule, check_pause, clamped, decide, due_at
-from tocsin.scheduler.state import TaskState, load_state
+from tocsin.scheduler.slots import PAUSE_MAX_MS, Decision, DueSlot, TaskSchedule, check_pause, clamped, decide, due_at
+from tocsin.scheduler.state import HOLD_MAX_MS, TaskState, load_state
 from tocsin.scheduler.task import Attempt, ContextBindings, Task, TaskContext, WorkContext
 from tocsin.scheduler.types import (
     NO_TASK,
@@ -104,7 +104,15 @@ class SchedulerDO(DurableObject):
         now = self._now()
         self._end_holds()
         self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
-        self._alerts = self._open_alerts()
+        self._alerts = TaskAlerts(
+            env,
+            self._state.own,
+            self.ctx.wait_until,
+            self._save,
+            lambda: self._set_alarm(self._decide()),
+            facts=self._facts,
+            running=self._running,
+        )
         self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
         begun = env.memory.begun_runs
         interrupted = self._state.interrupt(now, lambda run: RESET if run.id in begun else STOPPED)
@@ -116,29 +124,6 @@ class SchedulerDO(DurableObject):
                 self._set_alarm(self._decide())  # after a reset nothing else makes it ring at once
         self._report_overdrafts()
 
-    def _open_alerts(self) -> TaskAlerts:
-        env, own, spawn = self.env, self._state.own, self.ctx.wait_until
-
-        def keep(state: AlertState) -> None:
-            own.alert = state
-            self._save()
-
-        def keep_heartbeat(state: HeartbeatState) -> None:
-            own.heartbeat = state
-            self._save()
-
-        post = AlertPost(env, env.config, spawn, own.alert, keep, lambda: self._set_alarm(self._decide()))
-        return TaskAlerts(
-            env,
-            post,
-            own.heartbeat,
-            keep_heartbeat,
-            facts=self._facts,
-            problems=lambda: own.problems_at(env.clock.now()),
-            running=self._running,
-            spawn=spawn,
-        )
-
     def _end_holds(self) -> None:
         """End the holds of tasks whose upstream's plan has changed."""
         for name, task in self._tasks.items():
@@ -148,12 +133,11 @@ class SchedulerDO(DurableObject):
 
     def _now(self) -> int:
         """The time. All times of the state are within their bounds of it."""
-        step_ms, now, config = self._steps.newest(), self.env.clock.now(), self.env.config
+        step_ms, now = self._steps.newest(), self.env.clock.now()
         if step_ms:
             self._state.move_times(step_ms)
             self._save()
-        hold_max_ms = max(config.backoff_max_ms, config.breaker_pause_ms)
-        self._state.bound_times(now, pause_max_ms=config.pause_max_ms, hold_max_ms=hold_max_ms)
+        self._state.bound_times(now)
         return now
 
     def _report_overdrafts(self) -> None:
@@ -195,7 +179,9 @@ class SchedulerDO(DurableObject):
     async def refresh_now(self, task: str) -> FreeForm:
         """Run a task now, or join its run under way, and return the result. "all" runs every task."""
         if self._is_drained():
-            raise UsageError(f"this scheduler is not the active one: {self.env.config.instance!r} is (TOCSIN_INSTANCE)")
+            raise UsageError(
+                f"this scheduler is not the active one: {self.env.settings.instance!r} is (TOCSIN_INSTANCE)"
+            )
         if task == "all":
             names = list(self._tasks)
             results = await asyncio.gather(*[self._refresh(name) for name in names])
@@ -212,7 +198,7 @@ class SchedulerDO(DurableObject):
         def pause() -> str:
             if task is not None:
                 self._check_known(task)
-            check_pause(until, self.env.clock.now(), self.env.config.pause_max_ms)
+            check_pause(until, self.env.clock.now())
             self._state.pause(task, until)
             self._save()
             self._emit("scheduler.paused", {"until": until, "task": task}, level="WARN")
@@ -229,7 +215,7 @@ class SchedulerDO(DurableObject):
             if task is not None:
                 self._check_known(task)
             self._state.pause(task, None)
-            breaker = self.env.config.breaker_failures
+            breaker = self.env.settings.breaker_failures
             for name, state in self._state.tasks.items():
                 if breaker and state.consecutive_failures >= breaker and task in {None, name}:
                     state.next_run_after = None
@@ -479,14 +465,14 @@ class SchedulerDO(DurableObject):
 
     async def _execute(self, run: Run) -> None:
         record = await run.execute()
-        now, config, name = self._now(), self.env.config, run.task.name
+        now, breaker, name = self._now(), self.env.settings.breaker_failures, run.task.name
         del self._running[name]
         self.env.memory.begun_runs.discard(record.id)
         limited_until = run.limited_until
         if run.slice_exceeded:  # it could not report that its upstream is limited
             limited_until = self._upstreams.closed_until(run.task.upstream)
         state = self._state.tasks[name]
-        hold_ms = None if limited_until is None else min(limited_until - now, config.backoff_max_ms)
+        hold_ms = None if limited_until is None else min(limited_until - now, HOLD_MAX_MS)
         if run.rerun and hold_ms is not None:
             state.rerun = True
             hold_ms = max(hold_ms, run.task.cadence_ms // RERUNS_PER_CADENCE)
@@ -494,8 +480,8 @@ class SchedulerDO(DurableObject):
             state.wake_at = max(run.wake_at, now + WAKE_AGAIN_MS)
         items = run.progress().done
         self._state.end(record, now, is_failure=run.is_failure, hold_ms=hold_ms, items=items)
-        if run.is_failure and 0 < config.breaker_failures <= state.consecutive_failures:
-            state.next_run_after = now + config.breaker_pause_ms
+        if run.is_failure and 0 < breaker <= state.consecutive_failures:
+            state.next_run_after = now + HOLD_MAX_MS
             fields: FreeForm = {"task": name, "failures": state.consecutive_failures}
             self._emit("breaker.opened", fields, level="ERROR")
         self._save(record)
@@ -582,7 +568,7 @@ class SchedulerDO(DurableObject):
         return self._state.own.paused_until
 
     def _is_drained(self) -> bool:
-        return self.ctx.id.name != self.env.config.instance
+        return self.ctx.id.name != self.env.settings.instance
 
     # The status
 
@@ -594,7 +580,7 @@ class SchedulerDO(DurableObject):
             now=now,
             next_alarm_at=next_alarm_at,
             paused_until=self._paused_until(),
-            pause_max_ms=self.env.config.pause_max_ms,
+            pause_max_ms=PAUSE_MAX_MS,
             consecutive_failures={name: states[name].consecutive_failures for name in tasks},
             next_run_after={name: states[name].next_run_after for name in tasks},
             tasks=tasks,
@@ -662,7 +648,6 @@ class SchedulerDO(DurableObject):
                 ago(success),
                 ago(since),
                 state.consecutive_failures,
-                self.env.config.failing_after,
                 state.last_outcome,
                 state.last_reason,
                 self._state.paused_until(task.name),

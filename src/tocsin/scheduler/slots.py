@@ -24,6 +24,7 @@ from tocsin.settings import ALARM_AHEAD_MAX_MS
 from tocsin.text import utc_time
 from tocsin.upstream.windows import DAY_MS
 
+PAUSE_MAX_MS = 7 * DAY_MS
 MISSED_MAX = 1_000  # slots of a cron expression that are counted as missed at once
 
 
@@ -155,12 +156,12 @@ def _slots_between(last: int, at: int, schedule: TaskSchedule) -> int:
     return count
 
 
-def check_pause(until: int, now: int, longest_ms: int) -> None:
+def check_pause(until: int, now: int) -> None:
     """Reject an end of a pause that is not a time, in the past, or too far ahead."""
-    latest = f"Give one at most {longest_ms / DAY_MS:g} days ahead, {utc_time(now + longest_ms)} at the latest."
+    latest = f"Give one at most {PAUSE_MAX_MS // DAY_MS} days ahead, {utc_time(now + PAUSE_MAX_MS)} at the latest."
     if type(until) is not int:
         raise UsageError(f"A pause ends at a time in unix milliseconds, not {until!r:.60}. {latest}")
     if until <= now:
         raise UsageError(f"That time is past: it is {utc_time(now)} now. {latest}")
-    if until > now + longest_ms:
+    if until > now + PAUSE_MAX_MS:
         raise UsageError(f"That is too far ahead for a pause. {latest}")

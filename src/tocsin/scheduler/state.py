@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 
 from holdfast.storage import Storage
 from holdfast.types import JSON, Logger
-from tocsin.scheduler.alerts import AlertState, HeartbeatState
 from tocsin.scheduler.history import (
     DAY_PREFIX,
     RUN_NUMBERS,
@@ -37,11 +36,23 @@ from tocsin.scheduler.history import (
     run_key,
     run_number,
 )
-from tocsin.scheduler.types import DayTotals, LastError, Measures, Outcome, Problem, RunError, RunRecord
+from tocsin.scheduler.slots import PAUSE_MAX_MS
+from tocsin.scheduler.types import (
+    AlertState,
+    DayTotals,
+    HeartbeatState,
+    LastError,
+    Measures,
+    Outcome,
+    Problem,
+    RunError,
+    RunRecord,
+)
 from tocsin.shape import FreeForm, Shape
 from tocsin.upstream.budget import Budget
-from tocsin.upstream.windows import check_plausible
+from tocsin.upstream.windows import HOUR_MS, check_plausible
 
+HOLD_MAX_MS = HOUR_MS  # the longest back-off, and how long the breaker holds a task back
 STATE_VERSION = 4  # earlier ones were never released
 PROBLEM_LASTS_MS = 86_400_000  # after it was last found
 RECENT_MAX = 12  # complete runs that determine a task's usual number of calls
@@ -139,14 +150,14 @@ class SchedulerState:
     oldest_run: tuple[int, int] | None = None  # number and start, when they are known
     written: dict[str, JSON] = field(default_factory=dict)  # the stored records
 
-    def bound_times(self, now: int, *, pause_max_ms: int, hold_max_ms: int) -> None:
+    def bound_times(self, now: int) -> None:
         """Forget pauses and holds that have ended, and shorten what is further in the future than it can be."""
         own = self.own
-        own.paused_until = _until(own.paused_until, now, pause_max_ms)
+        own.paused_until = _until(own.paused_until, now, PAUSE_MAX_MS)
         own.armed_at = _past(own.armed_at, now)
         for task in self.tasks.values():
-            task.paused_until = _until(task.paused_until, now, pause_max_ms)
-            task.next_run_after = _until(task.next_run_after, now, hold_max_ms)
+            task.paused_until = _until(task.paused_until, now, PAUSE_MAX_MS)
+            task.next_run_after = _until(task.next_run_after, now, HOLD_MAX_MS)
             task.last_success_at = _past(task.last_success_at, now)
             task.watched_since = _past(task.watched_since, now)
 

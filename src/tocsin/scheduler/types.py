@@ -389,6 +389,35 @@ class Health(Shape):
     notes: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Alert(Shape):
+    """An edge that is to be delivered. `at` is when it happened, `try_at` is the time of the next attempt."""
+
+    ready: bool
+    state: str
+    reasons: list[str]
+    at: int
+    try_at: int
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlertState(Shape):
+    """The readiness sent last, the alert to send next, and the times of the alerts of the last hour."""
+
+    sent_ready: bool = True
+    pending: Alert | None = None
+    sent_at: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatState(Shape):
+    """When the last heartbeat was sent, and whether it failed."""
+
+    sent_at: int | None = None
+    failed: bool = False
+
+
 @dataclass(slots=True)
 class Histogram(Shape):
     """The number of durations up to each bound (seconds); the last count has the longer ones.
