@@ -30,7 +30,7 @@ from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.task import RequestJob, Task
 from tocsin.scheduler.types import Reloaded
-from tocsin.scheduler.watch import FileProblem, HealthWatch, ask_measured_status, ask_status, why_refused
+from tocsin.scheduler.watch import FileProblem, HealthWatch, ask_scheduler, why_refused
 from tocsin.settings import Settings
 from tocsin.swaps.chainhook import watch_chainhook_tasks
 from tocsin.swaps.feed import follow_network_tasks
@@ -179,7 +179,6 @@ class App:
             logger=platform.logger,
             in_force=self.in_force,
             health=self.health.snapshot if watched else self._ask_health,
-            measured_health=None if watched else self._ask_measured_health,
             version=__version__,
             instance=settings.instance,
             reads_per_minute_max=settings.reads_per_minute,
@@ -218,14 +217,8 @@ class App:
 
     async def _ask_health(self) -> HealthSnapshot:
         """Ask the scheduler itself, because there is no process to watch."""
-        status, error = await ask_status(self.scheduler)
-        return HealthSnapshot(None, self.platform.unusable, status, error)
-
-    async def _ask_measured_health(self) -> HealthSnapshot:
-        found, error = await ask_measured_status(self.scheduler)
-        if found is None:
-            return HealthSnapshot(None, self.platform.unusable, None, error)
-        return HealthSnapshot(None, self.platform.unusable, found.status, measures=found.measures)
+        status, measures, error = await ask_scheduler(self.scheduler)
+        return HealthSnapshot(None, self.platform.unusable, status, error, measures=measures)
 
 
 def build(platform: Platform, settings: Settings, parts: Parts = Parts()) -> App:  # noqa: B008 - it is frozen

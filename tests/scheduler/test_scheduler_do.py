@@ -822,7 +822,7 @@ async def test_a_retried_alarm_is_not_measured_as_late(tmp_path: Path, monkeypat
     monkeypatch.setattr("tocsin.scheduler.scheduler_do.prepare_history", prepare_or_fail)
     async with scheduler(tmp_path, prices()) as made:
         await asyncio.sleep(60)
-        lateness = (await made.client().measures()).alarm_lateness
+        lateness = (await made.client().measured_status()).measures.alarm_lateness
 
     assert made.runtime.metrics.alarms_failed == 3
     assert (lateness.counts[0], lateness.sum) == (sum(lateness.counts), 0)

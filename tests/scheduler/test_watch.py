@@ -22,7 +22,7 @@ from tocsin.scheduler.alerts import ProcessAlerts
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.health import HealthSnapshot
-from tocsin.scheduler.types import Status
+from tocsin.scheduler.types import MeasuredStatus, Measures, Status
 from tocsin.scheduler.watch import HealthWatch
 from tocsin.settings import Settings
 
@@ -42,13 +42,13 @@ class SchedulerStub:
         self.armed += 1
         return 5
 
-    async def status(self) -> Any:
+    async def measured_status(self) -> Any:
         if isinstance(self.answer, Exception):
             raise self.answer
         if self.answer is None:
             await asyncio.Event().wait()
             raise AssertionError("not reached")
-        return self.answer.to_json()
+        return MeasuredStatus(self.answer, Measures()).to_json()
 
 
 class Store:
@@ -268,13 +268,14 @@ class Process:
         if self.store_error is not None:
             raise StoreUnavailable(self.store_error)
 
-    async def status(self) -> dict[str, Any]:
+    async def measured_status(self) -> dict[str, Any]:
         status = scheduler_status()
         tasks = status.tasks
         if self.overdue:
             tasks = {**tasks, "sweep": replace(tasks["sweep"], condition="overdue", problem="sweep is overdue")}
         late = self.clock.now() - self.alarm_late_ms
-        return replace(status, tasks=tasks, next_alarm_at=late if self.alarm_late_ms else self.clock.now()).to_json()
+        status = replace(status, tasks=tasks, next_alarm_at=late if self.alarm_late_ms else self.clock.now())
+        return MeasuredStatus(status, Measures()).to_json()
 
     async def arm(self) -> int | None:
         return None

@@ -11,7 +11,6 @@ from tocsin.scheduler.types import (
     DayList,
     EventBatch,
     MeasuredStatus,
-    Measures,
     Paused,
     RefreshResult,
     Resumed,
@@ -65,9 +64,6 @@ class SchedulerClient:
 
     async def days(self, limit: int) -> DayList:
         return DayList.from_json(await self._stub.days(limit))
-
-    async def measures(self) -> Measures:
-        return Measures.from_json(await self._stub.measures())
 
     async def measured_status(self) -> MeasuredStatus:
         return MeasuredStatus.from_json(await self._stub.measured_status())

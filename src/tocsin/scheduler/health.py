@@ -82,7 +82,7 @@ class HealthSnapshot:
     status: Status | None
     scheduler_error: str | None = None
     file_problem: str | None = None  # about a file that the service can do without for now
-    measures: Measures | None = None  # None: not asked for
+    measures: Measures | None = None
 
 
 def task_health(facts: TaskFacts, now: int) -> TaskCondition:

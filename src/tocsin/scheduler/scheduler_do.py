@@ -170,9 +170,6 @@ class SchedulerDO(DurableObject):
         status = self._status(await self.ctx.storage.get_alarm())
         return MeasuredStatus(status, self._state.measures).to_json()
 
-    async def measures(self) -> FreeForm:
-        return self._state.measures.to_json()
-
     async def events(self, after: int, wait_ms: int = 0) -> FreeForm:
         return (await self._events.after(after, wait_ms / 1000)).to_json()
 

@@ -6,16 +6,14 @@ It is also set if there is none.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol
 
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.types import KV, Clock
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
-from tocsin.scheduler.types import MeasuredStatus, Status
-
-T = TypeVar("T")
+from tocsin.scheduler.types import Measures, Status
 
 CHECK_EVERY_S = 1.0
 WRITE_EVERY_S = 5.0
@@ -57,6 +55,7 @@ class HealthWatch:
         self._wrote_at: float | None = None
         self._store_error: str | None = None
         self._status: Status | None = None
+        self._measures: Measures | None = None
         self._scheduler_error: str | None = "the scheduler has not been checked yet"
         self._must_arm = False  # because the store could not be written
         self._file_problem: str | None = None
@@ -67,7 +66,9 @@ class HealthWatch:
 
     def seen(self) -> HealthSnapshot:
         age_s = self._clock.monotonic() - self._checked_at
-        return HealthSnapshot(age_s, self._store_error, self._status, self._scheduler_error, self._file_problem)
+        return HealthSnapshot(
+            age_s, self._store_error, self._status, self._scheduler_error, self._file_problem, self._measures
+        )
 
     async def watch(self) -> None:
         while True:
@@ -80,11 +81,11 @@ class HealthWatch:
         if problem is not None and problem.loses_writes:
             # Writes would be lost, so do not ask the scheduler: it would only return another error.
             self._store_error, self._must_arm = problem.sentence, True
-            self._status = self._scheduler_error = None
+            self._status = self._measures = self._scheduler_error = None
         else:
             self._file_problem = None if problem is None else problem.sentence
             await self._try_to_write()
-            self._status, self._scheduler_error = await ask_status(self._scheduler)
+            self._status, self._measures, self._scheduler_error = await ask_scheduler(self._scheduler)
             if self._status is not None and self._status.active and self._status.next_alarm_at is None:
                 await self._arm()  # its storage was wiped: `/readyz` reports it until the next check
         self._checked_at = self._clock.monotonic()
@@ -114,21 +115,13 @@ class HealthWatch:
         self._must_arm = False
 
 
-async def ask_status(scheduler: Callable[[], SchedulerClient]) -> tuple[Status | None, str | None]:
-    """The scheduler's status, or None and why it does not answer."""
-    return await _asked(lambda: scheduler().status())
-
-
-async def ask_measured_status(scheduler: Callable[[], SchedulerClient]) -> tuple[MeasuredStatus | None, str | None]:
-    """The scheduler's status and measures in one call, or None and why it does not answer."""
-    return await _asked(lambda: scheduler().measured_status())
-
-
-async def _asked(ask: Callable[[], Awaitable[T]]) -> tuple[T | None, str | None]:
+async def ask_scheduler(scheduler: Callable[[], SchedulerClient]) -> tuple[Status | None, Measures | None, str | None]:
+    """The scheduler's status and measures, or why it does not answer."""
     try:
         async with asyncio.timeout(STATUS_WAIT_S):
-            return await ask(), None
+            found = await scheduler().measured_status()
     except TimeoutError:
-        return None, f"the scheduler did not answer within {STATUS_WAIT_S:g} s"
+        return None, None, f"the scheduler did not answer within {STATUS_WAIT_S:g} s"
     except HoldfastError as error:
-        return None, f"the scheduler does not answer: {error}"
+        return None, None, f"the scheduler does not answer: {error}"
+    return found.status, found.measures, None

@@ -51,7 +51,6 @@ class WebDeps:
     logger: Logger
     in_force: InForce
     health: Callable[[], Awaitable[HealthSnapshot]]
-    measured_health: Callable[[], Awaitable[HealthSnapshot]] | None = None  # None: `health` makes no call
     version: str
     instance: str = "v1"
     runtime_metrics: Callable[[], Mapping[str, float]] | None = None  # None: the platform has its own metrics

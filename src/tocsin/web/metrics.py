@@ -1,14 +1,13 @@
-"""`GET /metrics`: metrics for Prometheus. A scrape makes one call to the scheduler; those of the same second share it.
+"""`GET /metrics`: metrics for Prometheus. Those of the same second share one answer.
 
-Locally the status is already known, and the call asks for the measures. On Cloudflare it asks for both. Requests are
-counted by route and status in the memory of this process: a restart resets the counts, and on Cloudflare, where each
-isolate counts for itself, they are samples. The values of labels are bounded: an unknown path counts as `other`, a file
-of the pages as `/static`. docs/decisions.md explains why this uses no library.
+A process knows the scheduler's status and measures already; on Cloudflare, a scrape makes one call for both. Requests
+are counted by route and status in the memory of this process: a restart resets the counts, and on Cloudflare, where
+each isolate counts for itself, they are samples. The values of labels are bounded: an unknown path counts as `other`, a
+file of the pages as `/static`. docs/decisions.md explains why this uses no library.
 
 Emits `metrics.incomplete` when the scheduler or the database does not answer.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Send
 
-from holdfast.errors import BindingMissing, HoldfastError, StoreError
+from holdfast.errors import BindingMissing, StoreError
 from holdfast.types import Clock
 from tocsin.prices.price import Price
 from tocsin.prices.store import prices_of, supported_tokens
@@ -43,7 +42,6 @@ BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 STATIC = "/static"
 OTHER = "other"
 DAY_MS = 86_400_000
-MEASURES_WAIT_S = 2.0
 AGE_S = 1.0
 Samples: TypeAlias = Sequence[tuple[dict[str, str], float | Histogram | None]]
 
@@ -180,7 +178,7 @@ class MetricsRoute:
 
     async def _read(self) -> str:
         deps, now = self._deps, self._deps.clock.now()
-        snapshot = await (deps.measured_health or deps.health)()
+        snapshot = await deps.health()
         health, status = health_of(snapshot, now), snapshot.status
         if status is None:
             deps.logger.warning("metrics.incomplete", error=snapshot.scheduler_error)
@@ -199,19 +197,11 @@ class MetricsRoute:
             *_of_runtime(deps.runtime_metrics() if deps.runtime_metrics is not None else {}),
             *_of_prices(prices, len(supported), now),
             *([] if status is None else _of_status(status, now)),
-            *([] if status is None else await self._measured(snapshot.measures)),
+            *([] if snapshot.measures is None else _of_measures(snapshot.measures)),
             *await self._on_record(now),
             *self._http.families(),
         ]
         return metric_text(families)
-
-    async def _measured(self, known: Measures | None) -> list[MetricFamily]:
-        try:
-            async with asyncio.timeout(MEASURES_WAIT_S):
-                return _of_measures(known or await self._deps.scheduler().measures())
-        except (HoldfastError, TimeoutError) as error:
-            self._deps.logger.warning("metrics.incomplete", error=str(error)[:300])
-            return []
 
     async def _on_record(self, now: int) -> list[MetricFamily]:
         db, contracts = self._deps.db, self._deps.rules.allowlist.contracts
