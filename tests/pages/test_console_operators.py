@@ -79,7 +79,7 @@ def test_the_open_audit_log_follows_and_an_unknown_end_is_told(page: Page, world
     open_console(page, KEY)
     page.get_by_role("link", name="Audit log").click()
     expect(page.locator("#view")).to_contain_text("No actions yet.")
-    record = AuditRecord("operator-1", now_ms(), "bob", "operator", "192.0.2.9", "refresh", "sweep", None)
+    record = AuditRecord("bob", "operator", "192.0.2.9", "refresh", "sweep", id="operator-1", at=now_ms())
     world.audit.insert(0, record.to_json())
     world.emit("admin.acted", key="bob", action="resume", outcome="done", target=None, detail=None, reason=None)
 

@@ -143,7 +143,7 @@ async def test_an_unknown_record_cannot_be_ended(tmp_path: Path) -> None:
 def audit_records(role: Role, count: int) -> dict[str, Any]:
     return {
         f"audit:{role}:{number:012}": AuditRecord(
-            f"{role}-{number}", START_MS + number, "alice", role, "192.0.2.7", "resume", None, None
+            "alice", role, "192.0.2.7", "resume", id=f"{role}-{number}", at=START_MS + number
         ).to_json()
         for number in range(1, count + 1)
     }

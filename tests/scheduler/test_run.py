@@ -12,6 +12,7 @@ from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast_testing.captured_log import CapturedLog
 from support.scheduler import FIVE, MINUTE, Job, doing, hang, prices, scheduler
 from tocsin.scheduler.run import LineCollector, RunLogger
+from tocsin.scheduler.state import INTERRUPTED
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import RunError
 from tocsin.upstream.hiro import HiroClient
@@ -58,8 +59,8 @@ async def test_a_run_that_hangs_for_the_longest_slice_is_cut_off_without_a_reset
     assert (made.runtime.metrics.objects_reset, made.runtime.metrics.alarms_failed) == (0, 0)
 
 
-async def test_a_run_that_is_cut_off_by_a_reset_has_that_reason(tmp_path: Path) -> None:
-    """The process is the same, so the cause is certain; the task runs again at once."""
+async def test_a_run_that_is_cut_off_by_a_reset_runs_again(tmp_path: Path) -> None:
+    """At once, as after the end of a process; its record says that it was cut off."""
     job = lone(two_minutes)
     async with scheduler(tmp_path, job) as made:
         await asyncio.sleep(30)
@@ -68,12 +69,9 @@ async def test_a_run_that_is_cut_off_by_a_reset_has_that_reason(tmp_path: Path) 
         await asyncio.sleep(1)
         newest, oldest = await made.runs()
 
-    assert (oldest.outcome, oldest.error) == (
-        "interrupted",
-        RunError("Interrupted", "the object was reset during this run"),
-    )
+    assert (oldest.outcome, oldest.error) == ("interrupted", RunError("Interrupted", INTERRUPTED))
     assert oldest.duration_ms == 30_000
-    assert str(status.tasks["agents"].last_error) == "Interrupted: the object was reset during this run"
+    assert str(status.tasks["agents"].last_error) == f"Interrupted: {INTERRUPTED}"
     assert (newest.outcome, newest.trigger) == ("running", "rerun")
     assert [line["run"] for line in made.log.named("run.interrupted")] == [oldest.id]
 
@@ -90,19 +88,7 @@ async def test_a_refresh_that_is_cut_off_by_a_reset_fails_and_is_on_record(tmp_p
 
     assert (run.trigger, run.outcome) == ("refresh", "interrupted")
     assert run.error is not None
-    assert run.error.message == "the object was reset during this run"
-
-
-async def test_a_run_that_is_cut_off_by_the_end_of_the_process_has_that_reason(tmp_path: Path) -> None:
-    """A new process cannot distinguish a crash from a move to another machine."""
-    clock, job = VirtualClock(), lone(two_minutes)
-    async with scheduler(tmp_path, job, clock=clock):
-        await asyncio.sleep(30)
-    async with scheduler(tmp_path, job, clock=clock, arm=False) as made:
-        run = (await made.runs())[-1]
-
-    assert run.outcome == "interrupted"
-    assert run.error == RunError("Interrupted", "the process ended during this run, or the platform moved the object")
+    assert run.error.message == INTERRUPTED
 
 
 async def test_a_run_ends_at_a_checkpoint_when_its_slice_is_nearly_over(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tocsin.errors import NoAnswer, RunStopped
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.history import prepare_history
 from tocsin.scheduler.scheduler_do import SchedulerDO
+from tocsin.scheduler.state import INTERRUPTED
 from tocsin.scheduler.task import TaskContext, TaskResult, WorkContext
 from tocsin.scheduler.types import RunError, Status
 from tocsin.text import utc_time
@@ -304,6 +305,7 @@ async def test_a_run_cut_off_by_a_crash_is_interrupted_counted_and_run_again(tmp
         later = await made.runs()
 
     assert [(run.outcome, run.trigger) for run in runs] == [("interrupted", "rerun"), ("interrupted", "alarm")]
+    assert runs[1].error == RunError("Interrupted", INTERRUPTED)
     assert waiting == 2
     assert later[0].outcome == "ok"
 

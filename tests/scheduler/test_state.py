@@ -25,7 +25,7 @@ from tocsin.upstream.windows import DAY_MS
 
 Entries: TypeAlias = Mapping[str, Any]
 UNREADABLE = "state.entry_unreadable"
-PROCESS_ENDED = "the process ended during this run, or the platform moved the object"
+PROCESS_ENDED = "the process ended during this run, or the object was reset or moved"
 DEMO = {"hiro": Quota(10**9, 10**9, 10**9), "tenero": Quota(None, 10**9, 10**9)}
 PRICE = ScriptedFetch(always(response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})))
 BEGUN_AT = START_MS + MINUTE  # when a scheduler starts on a damaged state
@@ -382,7 +382,7 @@ def test_runs_that_are_cut_off_in_a_row_wait_longer_each_time(before: int, hold_
         made.end(ended_run(number, outcome="interrupted"), START_MS)
     made.end(ended_run(80, "sweep"), START_MS)
     made.begin(ended_run(90, outcome="running"))
-    made.interrupt(START_MS, lambda _run: "the test ended it")
+    made.interrupt(START_MS)
     task = made.tasks["tenero"]
 
     assert task.rerun

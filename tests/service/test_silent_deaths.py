@@ -128,7 +128,7 @@ async def test_13_every_run_is_on_record_with_its_task_its_times_and_its_end(tmp
 
     assert [(run.outcome, run.trigger) for run in runs] == [("interrupted", "alarm"), ("ok", "rerun")]
     assert runs[0].error is not None
-    assert runs[0].error.message == "the process ended during this run, or the platform moved the object"
+    assert runs[0].error.message == "the process ended during this run, or the object was reset or moved"
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from support.simulated_fetch import HIRO_URL, SimulatedFetch
 from tocsin.board.board import BoardPage, BoardQuery, all_rows, page_of
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.prices.price import Price
-from tocsin.scheduler.task import ContextBindings, TaskContext, TaskResult, WorkContext
+from tocsin.scheduler.task import Attempt, ContextBindings, TaskContext, TaskResult, WorkContext
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.stacks import MinedAt, Transaction
@@ -67,7 +67,7 @@ class World:
             self._bindings(),
             task_session(self.log),
             slice_ms=int(slice_s * 1000),
-            by_hand=by_hand,
+            attempt=Attempt(trigger="refresh" if by_hand else "alarm"),
             stop_reason=stop_reason,
         )
 

@@ -108,7 +108,7 @@ State: TypeAlias = Callable[[Page, World], None]
 
 def console_of_a_viewer(page: Page, world: World) -> None:
     """Open the audit log: an action that ended, and one whose end is unknown."""
-    begun = AuditRecord("operator-2", now_ms(), "bob", "operator", "192.0.2.9", "refresh", "sweep", None)
+    begun = AuditRecord("bob", "operator", "192.0.2.9", "refresh", "sweep", id="operator-2", at=now_ms())
     ended = replace(begun, id="operator-1", reason="Hiro was down", outcome="done", detail="run 7 of sweep: ok")
     world.role, world.audit = "viewer", [begun.to_json(), ended.to_json()]
     console(page, world)

@@ -285,8 +285,8 @@ class ScriptedApi:
         if self.world.role == "viewer":
             return refused_with(403, "read_only_key", "The key alice is read-only.")
         record = AuditRecord(
-            f"operator-{len(self.world.audit) + 1}", now_ms(), "alice", "operator", "192.0.2.7", query["action"],
-            query.get("task"), query.get("reason") or None, "done", now_ms(), None,
+            "alice", "operator", "192.0.2.7", query["action"], query.get("task"), query.get("reason") or None,
+            id=f"operator-{len(self.world.audit) + 1}", at=now_ms(), outcome="done", ended_at=now_ms(),
         )  # fmt: skip
         self.world.audit.insert(0, record.to_json())
         self.world.emit("admin.acted", **{name: record.to_json()[name] for name in EVENT_FIELDS})

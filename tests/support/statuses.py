@@ -24,7 +24,7 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-HIRO_503 = LastError(START_MS - MINUTE, "TaskFailed", "hiro said 503")
+HIRO_503 = LastError("TaskFailed", "hiro said 503", START_MS - MINUTE)
 PRICES_RESULT: FreeForm = {"tokensAttempted": 9, "succeeded": 9, "failed": 0}
 SWEEP_RESULT: FreeForm = {"scanned": 430, "found": 12, "inserted": 11, "failedWallets": 0}
 

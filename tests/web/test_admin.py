@@ -422,8 +422,8 @@ async def test_an_action_is_recorded_with_who_what_why_and_how_it_ended(tmp_path
 
         pause, refresh = await records(made)
         assert pause == AuditRecord(
-            "operator-1", START_MS, "alice", "operator", "192.0.2.1", "pause", None, "Hiro moves house",
-            "done", START_MS, "until 2026-05-13 21:30 UTC",
+            "alice", "operator", "192.0.2.1", "pause", None, "Hiro moves house", id="operator-1", at=START_MS,
+            outcome="done", ended_at=START_MS, detail="until 2026-05-13 21:30 UTC",
         )  # fmt: skip
         assert (refresh.target, refresh.reason) == ("all", None)
         assert refresh.detail is not None

@@ -11,12 +11,12 @@ skipped.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from dataclasses import fields, replace
+from typing import TypeVar
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.storage import Storage
-from holdfast.types import Clock, Level, Logger
+from holdfast.types import Clock, Logger
 from tocsin.errors import MalformedShape, RequestRefused
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.types import AuditEntry, AuditOutcome, AuditRecord
@@ -30,16 +30,12 @@ EVENT_FIELDS = ("key", "client", "action", "target", "reason", "outcome", "detai
 TEXT_MAX = 300  # characters of a record's detail
 
 
-class Emit(Protocol):
-    """Writes an event to the log and to watchers."""
-
-    def __call__(self, event: str, fields: FreeForm, *, level: Level) -> None: ...
-
-
 class AuditLog:
     """The object's side: keeps the records."""
 
-    def __init__(self, storage: Storage, clock: Clock, logger: Logger, mask: Callable[[str], str], emit: Emit) -> None:
+    def __init__(
+        self, storage: Storage, clock: Clock, logger: Logger, mask: Callable[[str], str], emit: Callable[..., None]
+    ) -> None:
         self._storage = storage
         self._clock = clock
         self._logger = logger
@@ -79,9 +75,9 @@ class AuditLog:
         """Store a new record. If the log is full, the oldest one is removed."""
         role = entry.role
         number = self._newest[role] = self._newest[role] + 1
-        record_id, now = f"{role}-{number}", self._clock.now()
-        record = AuditRecord(record_id, now, entry.key, role, entry.client, entry.action, entry.target, entry.reason)
-        self._storage.put(_key(record_id), self._masked(record).to_json())
+        stated = {each.name: getattr(entry, each.name) for each in fields(AuditEntry)}
+        record = AuditRecord(**stated, id=f"{role}-{number}", at=self._clock.now())
+        self._storage.put(_key(record.id), self._masked(record).to_json())
         if number > KEPT_MAX[role]:  # numbers have no gaps
             self._storage.delete(_key(f"{role}-{number - KEPT_MAX[role]}"))
         return record

@@ -13,14 +13,6 @@ from tocsin.upstream.lookups import LookUps
 
 
 @dataclass(slots=True)
-class ProcessMemory:
-    """State that outlives an evicted or reset object, but not its process."""
-
-    begun_runs: set[int] = field(default_factory=set)  # started by this process and not ended
-    reported: set[str] = field(default_factory=set)  # sentences that are already logged
-
-
-@dataclass(slots=True)
 class SchedulerEnv:
     """The environment of SchedulerDO: Cloudflare's bindings by name, and what the platforms add to them.
 
@@ -38,6 +30,6 @@ class SchedulerEnv:
     job_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     DB: Database | None = None
     KV: bindings.KV | None = None
-    memory: ProcessMemory = field(default_factory=ProcessMemory)
+    reported: set[str] = field(default_factory=set)  # sentences that this process has logged already
     look_ups: LookUps = field(default_factory=LookUps)
     mask: Callable[[str], str] = str

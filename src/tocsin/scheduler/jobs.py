@@ -40,7 +40,6 @@ CADENCE_MIN_MS = 10_000
 RESULT_BYTES_MAX = 64 * 1024
 SHOWN_MAX = 200  # characters of an answer that is a failure
 LIMITED_MS = 60_000  # how long to wait after a 429 without Retry-After
-DAY_MS = 86_400_000
 NEXT_SHOWN = 5
 GAPS = 10  # times of a cron expression that tell how far they are apart
 

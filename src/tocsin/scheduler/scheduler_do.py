@@ -70,8 +70,6 @@ PROGRESS_EVERY_MS = 500
 JOB_PREFIX = "job:"
 RERUNS_PER_CADENCE = 10  # at most, while an upstream limits a task or pushes ask for runs
 WAKE_AGAIN_MS = 1_000  # the least time between a run and the next one that was asked for, if it makes no calls
-RESET = "the object was reset during this run"
-STOPPED = "the process ended during this run, or the platform moved the object"
 
 
 class SchedulerDO(DurableObject):
@@ -114,8 +112,7 @@ class SchedulerDO(DurableObject):
             running=self._running,
         )
         self._bindings = ContextBindings(env.clock, self._upstreams.clients, env.DB, env.KV)
-        begun = env.memory.begun_runs
-        interrupted = self._state.interrupt(now, lambda run: RESET if run.id in begun else STOPPED)
+        interrupted = self._state.interrupt(now)
         for record in interrupted:
             self._emit("run.interrupted", {"task": record.task, "run": record.id}, level="WARN")
         if interrupted:
@@ -141,7 +138,7 @@ class SchedulerDO(DurableObject):
         return now
 
     def _report_overdrafts(self) -> None:
-        reported = self.env.memory.reported
+        reported = self.env.reported
         for upstream, sentence in self._upstreams.overdrafts(self._tasks).items():
             if sentence not in reported:
                 reported.add(sentence)
@@ -427,7 +424,6 @@ class SchedulerDO(DurableObject):
             result=dict(task.empty_result),
         )
         self._state.begin(record)
-        env.memory.begun_runs.add(record.id)
 
         def stop_reason() -> str | None:
             self._now()
@@ -448,7 +444,6 @@ class SchedulerDO(DurableObject):
                 may_probe=trigger == "refresh",
             ),
             slice_ms=task.slice_ms,
-            by_hand=trigger == "refresh",
             stop_reason=stop_reason,
             on_progress=lambda context: self._progressed(record, context),
             attempt=Attempt(record.id, record.slot_at, trigger, state.attempt, state.first_attempt_at),
@@ -464,7 +459,6 @@ class SchedulerDO(DurableObject):
         record = await run.execute()
         now, breaker, name = self._now(), self.env.settings.breaker_failures, run.task.name
         del self._running[name]
-        self.env.memory.begun_runs.discard(record.id)
         limited_until = run.limited_until
         if run.slice_exceeded:  # it could not report that its upstream is limited
             limited_until = self._upstreams.closed_until(run.task.upstream)

@@ -19,7 +19,7 @@ An entry that cannot be read is put aside under `unreadable:<key>`, reported as 
 by its default: no stored value can keep the scheduler from starting. Emits also `state.version_unknown`.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from holdfast.storage import Storage
@@ -58,6 +58,7 @@ PROBLEM_LASTS_MS = 86_400_000  # after it was last found
 RECENT_MAX = 12  # complete runs that determine a task's usual number of calls
 NEWEST_RUNS = 120  # read if an entry is missing or damaged that would have named the last runs
 RERUN_WAIT_MAX_MS = 10_000
+INTERRUPTED = "the process ended during this run, or the object was reset or moved"
 TASK_PREFIX = "task:"
 SCHEDULER_KEY = "scheduler"
 MEASURES_KEY = "measures"
@@ -220,12 +221,12 @@ class SchedulerState:
             task.next_run_after = task.last_error = None
         elif is_failure:
             error = record.error or RunError(record.outcome.capitalize(), record.reason or "")
-            task.last_error = LastError(now, error.kind, error.message)
+            task.last_error = LastError(error.kind, error.message, at=now)
         task.consecutive_failures += is_failure
         if hold_ms is not None:
             task.next_run_after = now + hold_ms
 
-    def interrupt(self, now: int, reason: Callable[[RunRecord], str]) -> list[RunRecord]:
+    def interrupt(self, now: int) -> list[RunRecord]:
         """Record the runs that the last instance did not end as failures, and run their tasks again at once.
 
         A task that is cut off repeatedly waits a little longer each time, ten seconds at most. A task that crashes the
@@ -237,8 +238,7 @@ class SchedulerState:
                 del self.open_runs[record.id]
                 ended.append(record.ended("interrupted", now))
                 continue
-            error = RunError("Interrupted", reason(record))
-            interrupted = record.ended("interrupted", now, error=error)
+            interrupted = record.ended("interrupted", now, error=RunError("Interrupted", INTERRUPTED))
             in_a_row = self.tasks[record.task].interruptions
             hold_ms = min(RERUN_WAIT_MAX_MS, 1_000 * 2**in_a_row) if in_a_row else None
             self.end(interrupted, now, is_failure=True, hold_ms=hold_ms)

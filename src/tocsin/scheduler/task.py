@@ -19,6 +19,7 @@ from holdfast.schedule import Cron
 from holdfast.types import JSON, KV, Clock, Database, Logger
 from holdfast.values import encode
 from tocsin.errors import RunStopped
+from tocsin.scheduler.types import Trigger
 from tocsin.settings import SLICE_MAX_MS
 from tocsin.shape import FreeForm
 from tocsin.upstream.limiter import CallSession
@@ -49,7 +50,7 @@ class Attempt:
 
     run: int = 0
     slot_at: int | None = None
-    trigger: str = "refresh"
+    trigger: Trigger = "alarm"
     number: int = 1
     first_at: int = 0
 
@@ -102,8 +103,8 @@ class WorkContext:
 class TaskContext(WorkContext):
     """The context of one run of a task.
 
-    `by_hand`: an operator started it. `stop_reason` returns a sentence if the run must stop at its next checkpoint.
-    `on_progress` is called with every progress report.
+    `stop_reason` returns a sentence if the run must stop at its next checkpoint. `on_progress` is called with every
+    progress report.
     """
 
     def __init__(
@@ -112,7 +113,6 @@ class TaskContext(WorkContext):
         session: CallSession,
         *,
         slice_ms: int,
-        by_hand: bool = False,
         stop_reason: Callable[[], str | None] = lambda: None,
         on_progress: Callable[["TaskContext"], object] = lambda _: None,
         attempt: Attempt = Attempt(),  # noqa: B008 - it is frozen
@@ -124,7 +124,6 @@ class TaskContext(WorkContext):
         self._steps = {} if steps is None else steps
         self._keep_steps = keep_steps
         self.started_at = bindings.clock.now()
-        self.by_hand = by_hand
         self.in_progress = bindings.in_progress
         self.done = 0
         self.total = 0
@@ -134,6 +133,11 @@ class TaskContext(WorkContext):
         self._stop_at_s = session.ends_at_s - min(MARGIN_S, self._slice_s / 4)
         self._stop_reason = stop_reason
         self._on_progress = on_progress
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether an operator started it."""
+        return self.attempt.trigger == "refresh"
 
     def time_left_s(self) -> float:
         """How much longer the run may begin new units of work."""

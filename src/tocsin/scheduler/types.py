@@ -57,17 +57,10 @@ class RunError(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class LastError(Shape):
+class LastError(RunError):
     """The error of a task's last failed run, as in its record: its `kind` and `message`; a complete run clears it."""
 
-    ALIASES: ClassVar = {"kind": "class"}
-
     at: int
-    kind: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,18 +550,12 @@ class AuditEntry(Shape):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord(Shape):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord(AuditEntry):
     """One action in the audit log. While it is `begun`, its outcome is not known: it may have been done."""
 
     id: str
     at: int
-    key: str
-    role: Literal["operator", "cron"]
-    client: str
-    action: str
-    target: str | None
-    reason: str | None
     outcome: AuditOutcome = "begun"
     ended_at: int | None = None
     detail: str | None = None
