@@ -86,39 +86,19 @@ async def test_watchers_see_that_a_key_is_ignored(tmp_path: Path) -> None:
     assert "TENERO_API_KEY" in changes[0]["reason"]
 
 
-async def test_a_new_watcher_gets_the_latest_events_only() -> None:
-    """A watcher that sends the last number it saw gets everything after that."""
-    log = EventLog(1)
-    for number in range(300):
-        log.add("run.progressed", number, {})
-    new, known = await log.after(0, 0), await log.after(100, 0)
-
-    assert [event.seq for event in new.events] == list(range(251, 301))
-    assert [event.seq for event in known.events] == list(range(101, 301))
-    assert new.next == known.next == 300
-
-
-async def test_a_watcher_that_has_seen_the_first_event_gets_all_others() -> None:
-    """Only one that has seen none gets the newest fifty; a watcher waits no longer than 25 seconds."""
-    log = EventLog(1)
-    for number in range(100):
-        log.add("run.started", number, {})
-    loop = asyncio.get_running_loop()
-
-    assert [event.seq for event in (await log.after(1, 0)).events] == list(range(2, 101))
-    assert len((await log.after(0, 0)).events) == 50
-    assert len((await log.after(-1, 0)).events) == 50
-    assert ((await log.after(100, 600)).events, loop.time()) == ([], 25)
-    assert ((await log.after(100, 3)).events, loop.time()) == ([], 28)
-
-
-async def test_the_newest_four_hundred_events_are_kept() -> None:
-    """For all watchers: memory is bounded."""
-    log = EventLog(1)
+async def test_a_watcher_gets_the_events_after_the_last_one_it_saw() -> None:
+    """Of the newest four hundred, which are kept for all; one that has seen none gets the newest fifty."""
+    log, loop = EventLog(1), asyncio.get_running_loop()
     for number in range(1_000):
         log.add("run.started", number, {})
 
-    assert [event.seq for event in (await log.after(1, 0)).events] == list(range(601, 1_001))
+    for seen, first in ((-1, 951), (0, 951), (1, 601), (700, 701)):
+        found = await log.after(seen, 0)
+        assert ([event.seq for event in found.events], found.next) == (list(range(first, 1_001)), 1_000)
+    for wait_s, waited_s in ((3, 3), (600, 25)):  # no watcher waits longer
+        began_at = loop.time()
+        assert (await log.after(1_000, wait_s)).events == []
+        assert loop.time() - began_at == waited_s
 
 
 async def test_a_watcher_gets_an_empty_answer_when_nothing_happens(tmp_path: Path) -> None:

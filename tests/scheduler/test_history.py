@@ -60,20 +60,6 @@ async def test_a_clock_that_was_set_ahead_leaves_two_thousand_runs(tmp_path: Pat
     assert 2_000 <= len(left) <= 2_000 + 128
 
 
-@pytest.mark.slow
-async def test_the_number_of_runs_is_bounded_whatever_the_cadence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A demo that runs for a month must not fill the disk."""
-    monkeypatch.setattr("tocsin.scheduler.history.RUNS_MAX", 2_200)
-    async with scheduler(tmp_path, Job("tenero", 1000, slice_ms=900)) as made:
-        await asyncio.sleep(3_000)
-        stored = numbers(made)
-
-    assert stored[-1] == pytest.approx(3_000, abs=1)
-    assert 2_200 <= len(stored) <= 2_200 + 2 * 128
-
-
 def counting(rows: Any, read: list[str]) -> Any:
     """The same rows, with the key of each that is read."""
 

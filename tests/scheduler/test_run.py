@@ -37,25 +37,23 @@ async def walk(context: TaskContext) -> TaskResult:
     return TaskResult({"scanned": 100})
 
 
-@pytest.mark.parametrize("cadence_ms", [15 * MINUTE, 30 * MINUTE])
-async def test_long_runs_end_without_a_reset(tmp_path: Path, cadence_ms: int) -> None:
-    """13 minutes, three times in a row, while no other task rings."""
-    job = lone(doing(TaskResult({"succeeded": 1}), for_s=13 * 60), cadence_ms=cadence_ms, slice_ms=14 * MINUTE)
-    async with scheduler(tmp_path, job) as made:
+@pytest.mark.parametrize(
+    ("run", "cadence_ms", "expected"),
+    [
+        (doing(for_s=13 * 60), 15 * MINUTE, ("ok", 780_000)),
+        (doing(for_s=13 * 60), 30 * MINUTE, ("ok", 780_000)),
+        (hang, 15 * MINUTE, ("failed", 840_000)),  # a minute before the platform would reset the object
+    ],
+)
+async def test_long_runs_end_without_a_reset(
+    tmp_path: Path, run: Any, cadence_ms: int, expected: tuple[str, int]
+) -> None:
+    """Three times in a row, while no other task rings."""
+    async with scheduler(tmp_path, lone(run, cadence_ms=cadence_ms, slice_ms=14 * MINUTE)) as made:
         await asyncio.sleep(3 * cadence_ms / 1000 - 1)
         runs = await made.runs()
 
-    assert [(run.outcome, run.duration_ms) for run in runs] == [("ok", 780_000)] * 3
-    assert (made.runtime.metrics.objects_reset, made.runtime.metrics.alarms_failed) == (0, 0)
-
-
-async def test_a_run_that_hangs_for_the_longest_slice_is_cut_off_without_a_reset(tmp_path: Path) -> None:
-    """After 14 minutes, a minute before the platform would reset the object."""
-    async with scheduler(tmp_path, lone(hang, slice_ms=14 * MINUTE)) as made:
-        await asyncio.sleep(45 * 60 - 1)
-        runs = await made.runs()
-
-    assert [(run.outcome, run.duration_ms) for run in runs] == [("failed", 840_000)] * 3
+    assert [(run.outcome, run.duration_ms) for run in runs] == [expected] * 3
     assert (made.runtime.metrics.objects_reset, made.runtime.metrics.alarms_failed) == (0, 0)
 
 
@@ -134,21 +132,6 @@ async def test_a_partial_run_does_not_end_a_row_of_failures(tmp_path: Path) -> N
 
     assert status.tasks["agents"].run_counts == {"failed": 2, "partial": 1}
     assert status.consecutive_failures == {"agents": 2}
-    assert status.tasks["agents"].last_success_at is None
-
-
-async def test_a_paused_scheduler_stops_a_run_at_its_checkpoint(tmp_path: Path) -> None:
-    """Stopped, not partial: it was not the slice."""
-    async with scheduler(tmp_path, lone(walk, slice_ms=MINUTE)) as made:
-        await asyncio.sleep(25)
-        await made.client().pause_until(made.clock.now() + 60 * MINUTE)
-        await asyncio.sleep(60)
-        status = await made.status()
-        [run] = await made.runs()
-
-    assert (run.outcome, run.reason, run.result) == ("stopped", "the scheduler is paused", {"scanned": 2})
-    assert run.duration_ms == 30_000
-    assert status.consecutive_failures == {"agents": 0}
     assert status.tasks["agents"].last_success_at is None
 
 
@@ -270,30 +253,16 @@ async def test_what_a_run_logs_is_in_the_log(tmp_path: Path) -> None:
     assert [line.level for line in kept] == ["INFO", "WARN", "ERROR"]
 
 
-async def test_a_run_that_is_interrupted_again_and_again_waits_ten_seconds_at_most(tmp_path: Path) -> None:
-    """Twelve processes in a row end during it; the thirteenth still runs it soon."""
-    clock, job = VirtualClock(), prices(doing(TaskResult({"succeeded": 1}), for_s=30))
-    for _ in range(12):
-        async with scheduler(tmp_path, job, clock=clock):
-            await asyncio.sleep(11)
-    began_at = clock.now()
-    async with scheduler(tmp_path, job, clock=clock):
-        await asyncio.sleep(11)
-
-    assert len(job.started) == 13
-    assert job.started[12] - began_at <= 10_000
-
-
 async def test_a_run_that_takes_the_process_down_waits_longer_each_time(tmp_path: Path) -> None:
-    """The first time it is run again at once, then after two, four, eight and ten seconds."""
+    """The first time it is run again at once, then after two, four and eight, and never after more than ten seconds."""
     clock, job, waits = VirtualClock(), prices(doing(TaskResult({"succeeded": 1}), for_s=30)), list[float]()
-    for _ in range(6):
+    for _ in range(8):
         began_at = clock.now()
         async with scheduler(tmp_path, job, clock=clock):
             await asyncio.sleep(11)
         waits.append((job.started[-1] - began_at) / 1000)
 
-    assert [round(wait) for wait in waits] == [0, 0, 2, 4, 8, 10]
+    assert [round(wait) for wait in waits] == [0, 0, 2, 4, 8, 10, 10, 10]
 
 
 async def test_a_run_that_is_cut_off_after_many_newer_ones_is_noticed(tmp_path: Path) -> None:
@@ -344,8 +313,8 @@ async def test_a_run_is_shown_with_its_lines_while_it_runs_and_after_its_end(tmp
 
 
 @pytest.mark.slow
-async def test_log_lines_are_removed_with_their_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is stored is bounded."""
+async def test_old_runs_are_removed_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the cadence is: a demo that runs for a month must not fill the disk."""
     monkeypatch.setattr("tocsin.scheduler.history.RUNS_MAX", 200)
     monkeypatch.setattr("tocsin.scheduler.history.RUNS_MIN", 100)
 
@@ -359,7 +328,7 @@ async def test_log_lines_are_removed_with_their_run(tmp_path: Path, monkeypatch:
 
     runs = {key.removeprefix("run:") for key in keys if key.startswith("run:")}
     assert {key.removeprefix("run-log:") for key in keys if key.startswith("run-log:")} == runs
-    assert len(runs) < 500
+    assert 200 <= len(runs) <= 200 + 2 * 128
 
 
 async def test_an_object_that_wakes_reads_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,18 +175,6 @@ async def test_a_back_off_never_exceeds_its_bound(tmp_path: Path) -> None:
     assert len(job.started) >= 2
 
 
-async def test_the_breaker_opens_loudly_and_half_opens_by_itself(tmp_path: Path) -> None:
-    """Policy D, when it is switched on: an error line, an hour of silence, one try."""
-    job = prices(doing(RuntimeError("down")))
-    async with scheduler(tmp_path, job, breaker_failures=3) as made:
-        await asyncio.sleep(3600 + 15 * 60)
-        opened = made.log.named("breaker.opened")
-
-    assert len(job.started) == 4
-    assert job.started[3] - job.started[2] >= 3_600_000
-    assert [line["failures"] for line in opened] == [3, 4]
-
-
 async def test_a_platform_failure_leaves_the_alarm_and_it_stays_armed(tmp_path: Path) -> None:
     """Policy A: the runtime sees it, the run is recorded, and the next slot comes."""
     job = prices(doing(StoreUnavailable("KV.put: the disk is full")))
@@ -348,6 +336,8 @@ async def test_a_pause_stops_a_run_at_its_next_checkpoint_and_starts_none(tmp_pa
         runs = await made.runs()
         assert (runs[0].outcome, runs[0].result) == ("stopped", {"scanned": 20})
         assert (runs[0].reason, runs[0].error) == ("the scheduler is paused", None)
+        status = await made.status()
+        assert (status.consecutive_failures["sweep"], status.tasks["sweep"].last_success_at) == (0, None)
         assert len(job.started) == 1
         answer = await made.client().refresh("sweep")
         assert answer.summary["scanned"] == 60
@@ -357,31 +347,16 @@ async def test_a_pause_stops_a_run_at_its_next_checkpoint_and_starts_none(tmp_pa
     assert [at >= until for at in job.started] == [False, False, True]
 
 
-@pytest.mark.parametrize("until", [0, -1, 1, 10**18, 1.5, "soon", None])
-async def test_absurd_pauses_are_refused_with_the_bound(tmp_path: Path, until: Any) -> None:
-    """Nobody can pause forever by accident."""
+async def test_a_pause_lasts_seven_days_at_most(tmp_path: Path) -> None:
+    """A longer one is refused in times that people can read, and changes nothing."""
     async with scheduler(tmp_path, prices()) as made:
-        with pytest.raises(UsageError, match=r"unix milliseconds|at most 7 days"):
-            await made.stub().pause_until(until)
-
-        assert (await made.status()).paused_until is None
-
-
-@pytest.mark.parametrize(
-    ("ahead_ms", "sentence"),
-    [
-        (0, "That time is past: it is 2026-05-13 19:30 UTC now."),
-        (-86_400_000, "That time is past: it is 2026-05-13 19:30 UTC now."),
-        (7 * 86_400_000 + 1, "That is too far ahead for a pause."),
-    ],
-)
-async def test_a_refused_pause_says_when_in_readable_times(tmp_path: Path, ahead_ms: int, sentence: str) -> None:
-    """No unix milliseconds: people read it."""
-    async with scheduler(tmp_path, prices()) as made:
+        longest = made.clock.now() + 7 * DAY_MS
         with pytest.raises(UsageError) as refused:
-            await made.stub().pause_until(made.clock.now() + ahead_ms)
+            await made.stub().pause_until(longest + 1)
+        after_it = (await made.status()).paused_until
+        await made.stub().pause_until(longest)
 
-    assert str(refused.value) == (f"{sentence} Give one at most 7 days ahead, 2026-05-20 19:30 UTC at the latest.")
+        assert (after_it, (await made.status()).paused_until) == (None, longest)
     assert re.search(r"\d{5}", str(refused.value)) is None
 
 
@@ -441,15 +416,6 @@ async def test_a_run_at_the_very_end_of_a_pause_is_not_stopped_by_it(tmp_path: P
 
     assert job.started[1:] == [until]
     assert newest.outcome == "ok"
-
-
-async def test_the_longest_pause_is_seven_days(tmp_path: Path) -> None:
-    """To the millisecond."""
-    async with scheduler(tmp_path, prices()) as made:
-        until = made.clock.now() + 7 * DAY_MS
-        await made.stub().pause_until(until)
-
-        assert (await made.status()).paused_until == until
 
 
 async def test_a_clock_that_is_set_back_makes_no_pause_longer_than_seven_days(tmp_path: Path) -> None:
@@ -555,15 +521,6 @@ async def test_a_requested_run_does_not_wait_for_another_task(tmp_path: Path) ->
     assert len(long.started) == 1
 
 
-async def test_a_run_that_always_asks_for_the_past_runs_at_most_once_a_second(tmp_path: Path) -> None:
-    """A wrong request must not keep the object busy."""
-    job = Job("rounds", FIVE, run=doing(TaskResult({}, wake_at=0)))
-    async with scheduler(tmp_path, job):
-        await asyncio.sleep(10)
-
-    assert 5 <= len(job.started) <= 11
-
-
 async def test_a_task_without_calls_tries_again_soon_after_the_store_failed(tmp_path: Path) -> None:
     """An hourly task does not wait for its next hour: a tenth of its cadence is enough."""
 
@@ -601,18 +558,20 @@ async def test_progress_is_reported_twice_a_second_and_at_the_end(tmp_path: Path
     assert reported == [1, 6, 11, 13]
 
 
-@pytest.mark.parametrize("failures", [1, 2])
-async def test_a_breaker_opens_at_the_failure_that_the_settings_name(tmp_path: Path, failures: int) -> None:
-    """Also at the first one; for an hour, by an error of the log."""
+@pytest.mark.parametrize("failures", [1, 3])
+async def test_the_breaker_opens_loudly_and_half_opens_by_itself(tmp_path: Path, failures: int) -> None:
+    """Policy D, when it is switched on, at the failure of the settings: an error line, an hour of silence, one try."""
     job = prices(doing(RuntimeError("down")))
     async with scheduler(tmp_path, job, breaker_failures=failures) as made:
         await asyncio.sleep(50 * 60)
         held_until = (await made.status()).next_run_after["tenero"]
-        [line] = made.log.of("breaker.opened")
+        await asyncio.sleep(25 * 60)
+        opened = made.log.of("breaker.opened")
 
-    assert len(job.started) == failures
-    assert held_until == job.started[-1] + HOUR
-    assert (line.level, line.fields["failures"]) == ("ERROR", failures)
+    assert held_until == job.started[failures - 1] + HOUR
+    assert len(job.started) == failures + 1
+    assert job.started[-1] >= held_until
+    assert [(line.level, line.fields["failures"]) for line in opened] == [("ERROR", failures), ("ERROR", failures + 1)]
 
 
 @pytest.mark.parametrize(("minute", "is_held"), [(100, True), (200, False)])
@@ -673,8 +632,8 @@ async def test_a_run_that_our_own_budget_limited_waits_as_long_as_it_says(tmp_pa
 
 
 async def test_a_run_asked_for_starts_after_a_second_at_the_earliest(tmp_path: Path) -> None:
-    """A time that is farther away is kept to the millisecond."""
-    wishes = [400, 1_000, 2_345]
+    """Even if it asks for the past; a time that is farther away is kept to the millisecond."""
+    wishes = [-DAY, 400, 1_000, 2_345]
 
     async def work(context: TaskContext) -> TaskResult:
         wake_at = context.clock.now() + wishes.pop(0) if wishes else None
@@ -684,7 +643,7 @@ async def test_a_run_asked_for_starts_after_a_second_at_the_earliest(tmp_path: P
     async with scheduler(tmp_path, job):
         await asyncio.sleep(60)
 
-    assert [at - job.started[0] for at in job.started] == [0, 1_000, 2_000, 4_345]
+    assert [at - job.started[0] for at in job.started] == [0, 1_000, 2_000, 3_000, 5_345]
 
 
 async def test_a_refresh_uses_no_slot_and_misses_none(tmp_path: Path) -> None:

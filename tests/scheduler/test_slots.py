@@ -1,6 +1,7 @@
 """When tasks run, decided without a clock or a store."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,9 +27,56 @@ def decide(*schedules: TaskSchedule, now: int, paused_until: int | None = None) 
     return decision.due, decision.ring_at
 
 
-def test_nothing_is_due_before_its_slot() -> None:
-    """The next ring is the nearest slot."""
-    assert decide(PRICES, SWEEP, now=NOON + 1) == ({}, NOON + FIVE)
+LATER = NOON + 60 * MINUTE
+STRETCHED = replace(PRICES, effective_ms=7 * MINUTE)
+HELD = replace(PRICES, next_run_after=NOON + 7 * MINUTE)
+NEW = replace(PRICES, last_slot_at=0)
+ASKED = replace(PRICES, last_slot_at=NOON + FIVE, wake_at=NOON + 7 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "now", "due", "ring_at"),
+    [
+        (PRICES, NOON + 1, None, NOON + FIVE),
+        (PRICES, NOON + FIVE - 1, None, NOON + FIVE),
+        (PRICES, NOON + FIVE, DueSlot(NOON + FIVE, 0), NOON + 2 * FIVE),
+        # A late start is for the slot that has begun, and does not move the next one.
+        (PRICES, NOON + FIVE + 4 * MINUTE, DueSlot(NOON + FIVE, 0), NOON + 2 * FIVE),
+        # Missed slots become one run, for the newest slot, and are counted.
+        (PRICES, LATER + 17, DueSlot(LATER, 11), LATER + FIVE),
+        # A task that never ran is due at once, and has missed no slot. Its next slot lies on the grid.
+        (NEW, NOON + 7, DueSlot(NOON + 7, 0), NOON + FIVE),
+        (replace(NEW, last_slot_at=NOON + 7), NOON + 8, None, NOON + FIVE),
+        # The slot of a running task waits until the run has ended; a task that is switched off never runs.
+        (replace(PRICES, running=True), NOON + FIVE, None, NOON + FIVE + ALARM_AHEAD_MAX_MS),
+        (replace(PRICES, enabled=False), LATER, None, LATER + ALARM_AHEAD_MAX_MS),
+        # The run after a crash does not use up another slot.
+        (replace(PRICES, rerun=True), NOON + MINUTE, DueSlot(NOON, 0), NOON + FIVE),
+        # Seven minutes are seven minutes, not the next multiple of five.
+        (STRETCHED, NOON + 6 * MINUTE, None, NOON + 7 * MINUTE),
+        (STRETCHED, NOON + 15 * MINUTE, DueSlot(NOON + 14 * MINUTE, 1), NOON + 21 * MINUTE),
+        # A back-off delays the task and the alarm, and ends at its time.
+        (HELD, NOON + 7 * MINUTE - 1, None, NOON + 7 * MINUTE),
+        (HELD, NOON + 7 * MINUTE, DueSlot(NOON + FIVE, 0), NOON + 2 * FIVE),
+        # A requested run adds one slot and moves no other; a slot that has begun replaces it; it waits for a back-off.
+        (ASKED, NOON + 7 * MINUTE - 1, None, NOON + 7 * MINUTE),
+        (ASKED, NOON + 7 * MINUTE, DueSlot(NOON + 7 * MINUTE, 0), NOON + 2 * FIVE),
+        (replace(ASKED, last_slot_at=NOON), NOON + 21 * MINUTE, DueSlot(NOON + 4 * FIVE, 3), NOON + 5 * FIVE),
+        (replace(HELD, wake_at=NOON + MINUTE), NOON + MINUTE, None, NOON + 7 * MINUTE),
+    ],
+)
+def test_when_a_task_runs(schedule: TaskSchedule, now: int, due: DueSlot | None, ring_at: int) -> None:
+    """What is due now, and when the alarm rings next."""
+    assert decide(schedule, now=now) == ({} if due is None else {"tenero": due}, ring_at)
+
+
+def test_all_tasks_wait_for_the_end_of_a_pause() -> None:
+    """It ends at its time; of a pause and a back-off, the later one decides."""
+    held = replace(PRICES, next_run_after=NOON + 12 * MINUTE)
+
+    assert decide(PRICES, now=NOON + FIVE, paused_until=NOON + FIVE)[0] == {"tenero": DueSlot(NOON + FIVE, 0)}
+    assert decide(held, now=NOON + FIVE, paused_until=NOON + 18 * MINUTE) == ({}, NOON + 18 * MINUTE)
+    assert decide(ASKED, now=NOON + 7 * MINUTE, paused_until=NOON + 8 * MINUTE) == ({}, NOON + 8 * MINUTE)
 
 
 def test_both_are_due_when_their_slots_meet() -> None:
@@ -39,84 +87,11 @@ def test_both_are_due_when_their_slots_meet() -> None:
     assert ring_at == NOON + FIFTEEN + FIVE
 
 
-def test_a_late_start_does_not_move_the_next_slot() -> None:
-    """Four minutes late: this run is for the slot that has begun, the next comes a minute later."""
-    due, ring_at = decide(PRICES, now=NOON + FIVE + 4 * MINUTE)
-
-    assert due == {"tenero": DueSlot(NOON + FIVE, 0)}
-    assert ring_at == NOON + 2 * FIVE
-
-
-def test_missed_slots_become_one_run_and_are_counted() -> None:
-    """After an hour of downtime there is one run, for the newest slot."""
-    due, _ = decide(PRICES, now=NOON + 60 * MINUTE + 17)
-
-    assert due == {"tenero": DueSlot(NOON + 60 * MINUTE, 11)}
-
-
-def test_a_task_that_never_ran_is_due_at_once() -> None:
-    """It has missed no slot and is not late: the service is new. Its next slot lies on the grid."""
-    due, ring_at = decide(replace(PRICES, last_slot_at=0), now=NOON + 7)
-
-    assert (due, ring_at) == ({"tenero": DueSlot(NOON + 7, 0)}, NOON + FIVE)
-    assert decide(replace(PRICES, last_slot_at=NOON + 7), now=NOON + 8) == ({}, NOON + FIVE)
-
-
-def test_a_running_task_is_not_due() -> None:
-    """Its slot waits until the run has ended, and is one of the missed ones then."""
-    busy = replace(PRICES, running=True)
-
-    assert decide(busy, now=NOON + FIVE)[0] == {}
-
-
-def test_a_task_that_was_cut_off_is_due_at_once_for_its_own_slot() -> None:
-    """The run after a crash does not use up another slot."""
-    due, ring_at = decide(replace(PRICES, rerun=True), now=NOON + MINUTE)
-
-    assert due == {"tenero": DueSlot(NOON, 0)}
-    assert ring_at == NOON + FIVE
-
-
-def test_a_stretched_cadence_follows_the_last_slot() -> None:
-    """Seven minutes are seven minutes, not the next multiple of five."""
-    slow = replace(PRICES, effective_ms=7 * MINUTE)
-
-    assert decide(slow, now=NOON + 6 * MINUTE) == ({}, NOON + 7 * MINUTE)
-    assert decide(slow, now=NOON + 15 * MINUTE)[0] == {"tenero": DueSlot(NOON + 14 * MINUTE, 1)}
-
-
-def test_a_pause_or_back_off_delays_a_task_and_the_alarm() -> None:
-    """The later of the two decides."""
-    held = replace(PRICES, next_run_after=NOON + 12 * MINUTE)
-
-    assert decide(held, now=NOON + FIVE) == ({}, NOON + 12 * MINUTE)
-    assert decide(held, now=NOON + FIVE, paused_until=NOON + 18 * MINUTE) == ({}, NOON + 18 * MINUTE)
-
-
 def test_the_alarm_rings_again_before_the_platform_would_end_its_handler() -> None:
     """However long a pause is: the wait is 14 minutes, and a handler may take 15."""
     _, ring_at = decide(PRICES, now=NOON, paused_until=NOON + 7 * 24 * 60 * MINUTE)
 
     assert (ring_at - NOON, ALARM_AHEAD_MAX_MS, ALARM_LIMIT_MS) == (840_000, 840_000, 900_000)
-
-
-def test_a_disabled_task_is_never_due() -> None:
-    """Only the longest wait of the alarm remains."""
-    assert decide(replace(PRICES, enabled=False), now=NOON + 60 * MINUTE) == (
-        {},
-        NOON + 60 * MINUTE + ALARM_AHEAD_MAX_MS,
-    )
-
-
-def test_a_slot_begins_at_its_first_instant() -> None:
-    """A pause and a back-off end at theirs, too."""
-    held = replace(PRICES, next_run_after=NOON + 7 * MINUTE)
-
-    assert decide(PRICES, now=NOON + FIVE - 1) == ({}, NOON + FIVE)
-    assert decide(PRICES, now=NOON + FIVE) == ({"tenero": DueSlot(NOON + FIVE, 0)}, NOON + 2 * FIVE)
-    assert decide(held, now=NOON + 7 * MINUTE - 1)[0] == {}
-    assert decide(held, now=NOON + 7 * MINUTE)[0] == {"tenero": DueSlot(NOON + FIVE, 0)}
-    assert decide(PRICES, now=NOON + FIVE, paused_until=NOON + FIVE)[0] == {"tenero": DueSlot(NOON + FIVE, 0)}
 
 
 def test_a_disabled_or_running_task_does_not_hide_the_next_one() -> None:
@@ -173,12 +148,15 @@ def test_a_last_slot_in_the_future_is_brought_back_beyond_one_cadence() -> None:
         (NOON + 1, None),
         (NOON + 7 * 86_400_000, None),
         (NOON, "That time is past: it is 2026-05-13 12:00 UTC now."),
+        (-1, "That time is past: it is 2026-05-13 12:00 UTC now."),
         (NOON + 7 * 86_400_000 + 1, "That is too far ahead for a pause."),
         ("soon", "A pause ends at a time in unix milliseconds, not 'soon'."),
+        (1.5, "A pause ends at a time in unix milliseconds, not 1.5."),
+        (None, "A pause ends at a time in unix milliseconds, not None."),
         (True, "A pause ends at a time in unix milliseconds, not True."),
     ],
 )
-def test_a_pause_ends_in_the_future_and_not_too_far_ahead(until: int, message: str | None) -> None:
+def test_a_pause_ends_in_the_future_and_not_too_far_ahead(until: Any, message: str | None) -> None:
     if message is None:
         check_pause(until, NOON)
         return
@@ -236,35 +214,6 @@ def test_no_slot_is_run_twice(pauses: list[int]) -> None:
     assert taken == sorted(set(taken))
     assert all(at % FIVE == 0 and NOON < at <= now for at in taken)
     assert len(taken) + missed == (schedule.last_slot_at - NOON) // FIVE
-
-
-def test_a_requested_run_adds_one_slot_and_moves_no_other() -> None:
-    """Woken at 12:07: the slots stay at 12:05 and 12:10."""
-    woken_at = NOON + FIVE + 2 * MINUTE
-    asked = replace(PRICES, last_slot_at=NOON + FIVE, wake_at=woken_at)
-
-    assert decide(asked, now=woken_at - 1) == ({}, woken_at)
-    assert decide(asked, now=woken_at) == ({"tenero": DueSlot(woken_at, 0)}, NOON + 2 * FIVE)
-    ran = replace(PRICES, last_slot_at=woken_at)
-    assert decide(ran, now=NOON + 2 * FIVE) == ({"tenero": DueSlot(NOON + 2 * FIVE, 0)}, NOON + 3 * FIVE)
-
-
-def test_a_slot_that_has_begun_replaces_an_earlier_request() -> None:
-    """Down from 12:01 to 12:21: one run, for the slot of 12:20; three slots were missed."""
-    asked = replace(PRICES, wake_at=NOON + 7 * MINUTE)
-
-    due, _ = decide(asked, now=NOON + 21 * MINUTE)
-
-    assert due == {"tenero": DueSlot(NOON + 4 * FIVE, 3)}
-
-
-def test_a_requested_run_waits_for_a_pause_and_a_back_off() -> None:
-    """As every scheduled run does."""
-    asked = replace(PRICES, wake_at=NOON + MINUTE)
-
-    assert decide(asked, now=NOON + MINUTE, paused_until=NOON + 2 * MINUTE) == ({}, NOON + 2 * MINUTE)
-    held = replace(asked, next_run_after=NOON + 3 * MINUTE)
-    assert decide(held, now=NOON + MINUTE) == ({}, NOON + 3 * MINUTE)
 
 
 def test_a_clock_set_back_within_a_cadence_runs_no_slot_twice() -> None:

@@ -239,7 +239,7 @@ def damage(body: Any, place: list[int], value: Any) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(changes=st.lists(st.tuples(st.integers(0, 40), places, values), min_size=1, max_size=4))
 def test_no_stored_value_keeps_the_scheduler_from_starting(
     one_run: Entries, changes: list[tuple[int, list[int], Any]]
