@@ -15,7 +15,7 @@ from tocsin.scheduler.health import (
     process_problems,
     task_health,
 )
-from tocsin.scheduler.types import Health, StatusCondition, TaskCondition
+from tocsin.scheduler.types import Health
 
 NOON = 1_778_673_600_000
 GOOD = HealthSnapshot(0.1, None, scheduler_status(next_alarm_at=NOON))
@@ -92,8 +92,7 @@ def test_a_task_is_overdue_after_two_cadences_or_its_own_bound(changes: dict[str
     ],
 )
 def test_each_problem_of_the_process_has_a_sentence(changes: dict[str, Any], late_ms: int, problems: list[str]) -> None:
-    snapshot = replace(GOOD, **changes)
-    assert process_problems(snapshot, snapshot.status, NOON + late_ms) == problems
+    assert process_problems(replace(GOOD, **changes), NOON + late_ms) == problems
 
 
 @pytest.mark.parametrize(
@@ -126,13 +125,11 @@ def test_the_worst_task_decides_the_state(conditions: list[Any], expected: Healt
     assert health_of(snapshot, NOON) == expected
 
 
-def test_a_broken_process_is_worse_than_any_task_and_a_newer_status_counts() -> None:
-    newer = StatusCondition(NOON, {"t": TaskCondition("failing", "t is failing", "t is failing")})
+def test_a_broken_process_is_worse_than_any_task() -> None:
+    failing = task_status(condition="failing", sentence="t is failing", problem="t is failing")
+    ill = replace(GOOD, store_error="full", status=scheduler_status(next_alarm_at=NOON, tasks={"t": failing}))
 
-    assert health_of(GOOD, NOON, newer) == Health(False, "failing", ["t is failing"], [])
-    assert health_of(replace(GOOD, store_error="full"), NOON, newer) == Health(
-        False, "broken", ["the store cannot be written: full", "t is failing"], []
-    )
+    assert health_of(ill, NOON) == Health(False, "broken", ["the store cannot be written: full", "t is failing"], [])
     assert health_of(replace(GOOD, status=None), NOON) == Health(False, "broken", ["the scheduler does not answer"], [])
 
 

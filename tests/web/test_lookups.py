@@ -45,7 +45,7 @@ def asked(made: Tocsin) -> list[tuple[str, str, int]]:
 
 
 async def use_of(made: Tocsin, key: str = "site") -> dict[str, Any]:
-    status: Any = await made.client().status_json()
+    status: Any = (await made.client().status()).to_json()
     return dict(status["lookups"][key])
 
 

@@ -357,7 +357,7 @@ class ProcessAlerts(AlertSender):
     def _health(self, snapshot: HealthSnapshot) -> Health | None:
         """The health of the process; None while a problem may still go away."""
         now, now_s = self.env.clock.now(), self.env.clock.monotonic()
-        problems = process_problems(snapshot, snapshot.status, now)
+        problems = process_problems(snapshot, now)
         if not problems:
             self._broken_since_s = None
             return health_of(snapshot, now)

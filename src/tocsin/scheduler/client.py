@@ -19,7 +19,6 @@ from tocsin.scheduler.types import (
     RunList,
     Status,
 )
-from tocsin.shape import FreeForm
 from tocsin.upstream.lookups import Lookup, LookupAnswer
 
 
@@ -36,11 +35,6 @@ class SchedulerClient:
 
     async def status(self) -> Status:
         return Status.from_json(await self._stub.status())
-
-    async def status_json(self) -> FreeForm:
-        """The status as the object returned it, for callers that only pass it on."""
-        status: FreeForm = await self._stub.status()
-        return status
 
     async def refresh(self, task: str) -> RefreshResult:
         return RefreshResult.from_json(await self._stub.refresh_now(task))

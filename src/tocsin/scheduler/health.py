@@ -20,17 +20,7 @@ state is the first in this order that any part of it is in.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
-from tocsin.scheduler.types import (
-    Condition,
-    Health,
-    Measures,
-    Outcome,
-    ServiceState,
-    Status,
-    StatusCondition,
-    TaskCondition,
-    TaskStatus,
-)
+from tocsin.scheduler.types import Condition, Health, Measures, Outcome, ServiceState, Status, TaskCondition, TaskStatus
 from tocsin.settings import Settings
 from tocsin.text import short_duration, utc_clock, utc_time
 
@@ -147,12 +137,13 @@ def overdue_in_ms(facts: TaskFacts) -> int | None:
     return max(2 * facts.cadence_ms, facts.overdue_after_ms) + 1 - since_ms
 
 
-def health_of(snapshot: HealthSnapshot, now: int, newer: StatusCondition | None = None) -> Health:
-    """The health of the service, from the snapshot's status or a newer one."""
-    status = newer or snapshot.status
-    problems = process_problems(snapshot, status, now)
-    found = [] if status is None else [*status.tasks.values(), *map(found_problem, status.problems)]
-    return tasks_health(found, problems)
+def health_of(snapshot: HealthSnapshot, now: int) -> Health:
+    """The health of the service."""
+    status = snapshot.status
+    found: list[TaskStatus | TaskCondition] = (
+        [] if status is None else [*status.tasks.values(), *map(found_problem, status.problems)]
+    )
+    return tasks_health(found, process_problems(snapshot, now))
 
 
 def found_problem(sentence: str) -> TaskCondition:
@@ -177,9 +168,9 @@ def tasks_health(tasks: Iterable[TaskStatus | TaskCondition], problems: Sequence
     return Health(not reasons, state, reasons, notes)
 
 
-def process_problems(snapshot: HealthSnapshot, status: Status | StatusCondition | None, now: int) -> list[str]:
+def process_problems(snapshot: HealthSnapshot, now: int) -> list[str]:
     """The problems of the process, its store and its alarm, as sentences."""
-    problems = []
+    status, problems = snapshot.status, []
     if (snapshot.loop_tick_age_s or 0) > LOOP_TICK_AGE_MAX_S:
         problems.append(f"the event loop has been stuck for {snapshot.loop_tick_age_s:.0f} s")
     if snapshot.store_error is not None:

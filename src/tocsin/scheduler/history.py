@@ -36,7 +36,6 @@ REMOVED_MAX = 128  # runs that one alarm removes
 PAGE_RUNS = 500  # read from storage at once
 SCANNED_MAX = 5_000  # runs that one query reads; `next` continues it
 LAST_DAY_MS = 253_402_300_799_999
-COUNT_MAX = 10**12  # a larger stored number is damaged and counts as 0
 RUN_PREFIX = "run:"
 LOG_PREFIX = "run-log:"
 UNREADABLE = "unreadable:"
@@ -94,20 +93,16 @@ def _named_day(number: int) -> str:
 def counted(day: DayTotals, record: RunRecord, items: int = 0) -> DayTotals:
     """The day's totals with one more ended run."""
     task = day.tasks.get(record.task, TaskTotals())
-    duration_ms = _sane(record.duration_ms or 0)
+    duration_ms = record.duration_ms or 0
     added = TaskTotals(
         runs=task.runs + 1,
         outcomes={**task.outcomes, record.outcome: task.outcomes.get(record.outcome, 0) + 1},
-        calls=task.calls + _sane(record.calls),
+        calls=task.calls + record.calls,
         items=task.items + items,
         duration_ms=task.duration_ms + duration_ms,
         duration_max_ms=max(task.duration_max_ms, duration_ms),
     )
     return replace(day, tasks={**day.tasks, record.task: added})
-
-
-def _sane(number: int) -> int:
-    return number if 0 <= number <= COUNT_MAX else 0
 
 
 class HistoryState(Protocol):

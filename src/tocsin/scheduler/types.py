@@ -10,6 +10,7 @@ from tocsin.shape import FreeForm, Shape, without_nulls
 from tocsin.upstream.answer import Failure
 from tocsin.upstream.budget import BudgetStatus
 from tocsin.upstream.lookups import LookupUse
+from tocsin.upstream.windows import check_plausible
 
 Trigger: TypeAlias = Literal["alarm", "refresh", "rerun"]
 Outcome: TypeAlias = Literal["running", "ok", "partial", "limited", "failed", "stopped", "interrupted"]
@@ -85,6 +86,12 @@ class RunRecord(Shape):
     calls: int = 0  # to its upstream, retries included
     done: int = 0  # units of work out of `total`, as it reported them
     total: int = 0
+
+    @classmethod
+    def __post_deserialize__(cls, record: "RunRecord") -> "RunRecord":
+        """Reject numbers that Tocsin cannot have stored."""
+        check_plausible(record.started_at, record.duration_ms or 0, record.calls)
+        return record
 
     def ended(
         self,
@@ -245,21 +252,12 @@ class Status(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskCondition(Shape):
+class TaskCondition:
     """A task's health: the part of a `TaskStatus` that determines that of the service."""
 
     condition: Condition
     sentence: str
     problem: str | None = None  # the sentence, if it makes the service not ready
-
-
-@dataclass(frozen=True, slots=True)
-class StatusCondition(Shape):
-    """The part of a `Status` that determines the service's health."""
-
-    next_alarm_at: int | None
-    tasks: dict[str, TaskCondition]
-    problems: list[str] = field(default_factory=list)
 
 
 def run_at_name(task: str) -> str:

@@ -30,6 +30,7 @@ from tocsin.scheduler.types import (
     TRIGGERS,
     AuditEntry,
     AuditList,
+    Caller,
     DayList,
     Health,
     Paused,
@@ -42,7 +43,6 @@ from tocsin.scheduler.types import (
     RunList,
     SchedulerEvent,
     SchedulerOverview,
-    StatusCondition,
 )
 from tocsin.shape import FreeForm, Shape, SnakeShape
 from tocsin.stacks import TXID_PATTERN
@@ -225,7 +225,9 @@ class AdminRoutes:
         self._deps = deps
         self._on_refresh = on_refresh
         self._streams = EventStreams(deps)
-        self._counts: SharedResults[None, tuple[FreeForm, FreeForm]] = SharedResults(deps, COUNTS_AGE_S)
+        self._counts: SharedResults[None, tuple[dict[str, int], dict[str, int | None]]] = SharedResults(
+            deps, COUNTS_AGE_S
+        )
         self._proof = ProofReader(deps)
 
     @get(
@@ -238,22 +240,20 @@ class AdminRoutes:
     async def show(self, request: Request) -> ASGIApp:
         """Everything the scheduler knows about itself, and what was refused in the last 24 hours."""
         deps, key = self._deps, key_of(request)
-        status = await deps.scheduler().status_json()
-        condition = StatusCondition.from_json(status)
-        health = health_of(await deps.health(), deps.clock.now(), condition)
+        status = await deps.scheduler().status()
+        snapshot = replace(await deps.health(), status=status)
         refusals, lists = await self._count()
-        # This is a `SchedulerOverview`, written without building a `Status` that would be taken apart again.
-        overview: FreeForm = {
-            "name": deps.instance,
-            "status": status,
-            "health": health.to_json(),
-            "refusals": refusals,
-            "lists": lists,
-            "complete": (await self._proof.read(condition.tasks)).to_json(),
-            "caller": {"name": key.name, "role": key.role},
-            "simulator": deps.simulator,
-        }
-        return json_response(overview, headers=PRIVATE)
+        overview = SchedulerOverview(
+            name=deps.instance,
+            status=status,
+            health=health_of(snapshot, deps.clock.now()),
+            refusals=refusals,
+            lists=lists,
+            complete=await self._proof.read(status.tasks),
+            caller=Caller(key.name, "operator" if key.role == "operator" else "viewer"),
+            simulator=deps.simulator,
+        )
+        return json_response(overview.to_json(), headers=PRIVATE)
 
     @post(
         _SCHEDULER,
@@ -372,7 +372,7 @@ class AdminRoutes:
         self._on_refresh()
         return answer
 
-    async def _count(self) -> tuple[FreeForm | None, FreeForm | None]:
+    async def _count(self) -> tuple[dict[str, int] | None, dict[str, int | None] | None]:
         """Refusals by code and the ages of lists; none without the database: the status matters most just then."""
         try:
             return await self._counts.get(None, self._read_counts)
@@ -380,10 +380,10 @@ class AdminRoutes:
             self._deps.logger.warning("refusals.not_counted", error=str(error))
             return None, None
 
-    async def _read_counts(self) -> tuple[FreeForm, FreeForm]:
+    async def _read_counts(self) -> tuple[dict[str, int], dict[str, int | None]]:
         deps = self._deps
         refusals = await refused_since(deps.db, deps.clock.now() - DAY_MS)
-        return {**refusals}, {**await list_ages(deps.db, deps.rules.allowlist.contracts)}
+        return refusals, await list_ages(deps.db, deps.rules.allowlist.contracts)
 
 
 def detail_of(done: SnakeShape) -> str | None:
