@@ -13,7 +13,6 @@ import pytest
 
 from support.processes import (
     ADMIN_KEY,
-    Process,
     ServiceProcess,
     ask,
     calling,
@@ -39,20 +38,6 @@ def upstreams(simulator: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_prices_are_there_without_a_request(tmp_path: Path, upstreams: dict[str, str]) -> None:
-    """A fresh start: the alarm rings by itself, prices are served, and it is ready."""
-    with running(ServiceProcess(tmp_path, **upstreams)) as service:
-        until(lambda: ask(f"{service.url}/api/prices?tokens=stx")[1]["prices"])
-        status, body = ask(f"{service.url}/api/prices?tokens=stx")
-
-        assert status == 200
-        assert body["prices"]["stx"]["priceUsd"] > 0
-        assert body["prices"]["stx"]["source"] == "tenero"
-        assert ask(f"{service.url}/readyz")[1]["ready"] is True
-        assert service.status()["nextAlarmAt"] > time.time() * 1000
-
-
-@pytest.mark.slow
 def test_the_settings_of_the_site_reach_its_pages(tmp_path: Path, upstreams: dict[str, str]) -> None:
     """The public address in a preview, and the sites that may read the API in a browser."""
     with urlopen(f"{root_of(upstreams)}/_agents") as lines:
@@ -70,20 +55,6 @@ def test_the_settings_of_the_site_reach_its_pages(tmp_path: Path, upstreams: dic
 
     assert f'<meta property="og:url" content="https://board.example/agents/{address}">' in page
     assert origins == ["https://aibtc.com", None]
-
-
-@pytest.mark.slow
-def test_the_demo_has_its_agents_before_the_first_sweep(tmp_path: Path) -> None:
-    """So the board fills by itself, at once."""
-    demo = Process("serve", "--demo", "--data-dir", str(tmp_path), TOCSIN_PORT="0")
-    try:
-        ends = (json.loads(line) for line in iter(demo.line, "") if '"run.ended"' in line)
-        sweep = next(end for end in ends if end["task"] == "sweep")
-    finally:
-        demo.kill()
-
-    assert sweep["outcome"] in {"ok", "partial"}
-    assert sweep["result"]["inserted"] > 0
 
 
 @pytest.mark.slow
@@ -134,18 +105,6 @@ def test_stopped_for_a_while_it_catches_up_once_and_keeps_the_grid(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_second_process_is_refused_with_a_sentence(tmp_path: Path, upstreams: dict[str, str]) -> None:
-    """It names the process that holds the directory, and the directory; there is no stack trace."""
-    with running(ServiceProcess(tmp_path, **upstreams)) as service:
-        code, _out, error = ServiceProcess(tmp_path, **upstreams).end()
-
-        assert code == 1
-        assert str(service.pid) in error
-        assert str(tmp_path) in error
-        assert "Traceback" not in error
-
-
-@pytest.mark.slow
 def test_a_wrong_setting_stops_the_start_with_its_fix(tmp_path: Path) -> None:
     """Exit code 1, the name, the problem, an example; no stack trace."""
     code, _out, error = ServiceProcess(tmp_path, TOCSIN_TENERO_CADENCE="often").end()
@@ -156,15 +115,17 @@ def test_a_wrong_setting_stops_the_start_with_its_fix(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_stops_on_sigterm(tmp_path: Path, upstreams: dict[str, str]) -> None:
-    """Everything is closed, the exit code is 0, and the next start finds its state."""
+def test_it_works_without_a_request_and_stops_on_sigterm(tmp_path: Path, upstreams: dict[str, str]) -> None:
+    """The alarm rings by itself; at the end everything is closed, and the next start finds its state."""
     service = ServiceProcess(tmp_path, **upstreams).ready()
-    until(lambda: service.status()["lastTeneroRunAt"])
+    price = until(lambda: ask(f"{service.url}/api/prices?tokens=stx")[1]["prices"])["stx"]
+    ready, next_alarm_at = ask(f"{service.url}/readyz")[1]["ready"], service.status()["nextAlarmAt"]
     service.signal(signal.SIGTERM)
     code, _out, error = service.end()
 
-    assert code == 0
-    assert "Traceback" not in error
+    assert (price["priceUsd"] > 0, price["source"]) == (True, "tenero")
+    assert (ready, next_alarm_at > time.time() * 1000) == (True, True)
+    assert (code, "Traceback" in error) == (0, False)
     with running(ServiceProcess(tmp_path, **upstreams)) as again:
         assert again.status()["lastTeneroRunAt"] is not None
 

@@ -227,10 +227,13 @@ async def test_a_start_that_fails_late_leaves_nothing_open(tmp_path: Path) -> No
 
 @in_real_time
 async def test_a_refused_start_frees_its_port(tmp_path: Path) -> None:
-    """The socket is there before the data is looked at."""
+    """The socket is there before the data is looked at. The sentence names the process that holds the directory."""
     async with opened(tmp_path) as made:
         port = await free_port()
-        with made.log.open() as stream, pytest.raises(StartError, match="is in use by process"):
+        with (
+            made.log.open() as stream,
+            pytest.raises(StartError, match=rf"{made.data} is in use by process {os.getpid()}"),
+        ):
             await run(settings_in(tmp_path, port=port), stream=stream)
     HttpServer("127.0.0.1", port).close()
 

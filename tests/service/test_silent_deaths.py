@@ -1,8 +1,8 @@
 """Replays the unnoticed deaths of the reference: how long until readiness and the webhook report them.
 
-The numbers are those of the incidents in the project's history of the reference. Two of them are tested elsewhere: a
-second scheduler at the same time (15) in `local/sqlite/test_data_dir.py` and `scheduler/test_pauses.py`, and a run
-that was cut off (12) in `scheduler/test_run_endings.py`.
+The numbers are those of the incidents in the project's history of the reference. Four of them are tested elsewhere: a
+start without a visitor (3) in `test_service_process.py`, a run that was cut off (12) and its record (13) in
+`scheduler/test_run.py`, and a second scheduler at the same time (15) in `test_service_wiring.py`.
 """
 
 import asyncio
@@ -19,18 +19,6 @@ from support.whole_service import PRICES_S, SWEEP_S, Spy, clock_of, service
 from tocsin.prices.store import get_cached_token_prices
 from tocsin.scheduler.health import health_of
 from tocsin.scheduler.watch import HealthWatch
-
-
-@pytest.mark.slow
-async def test_3_a_fresh_start_works_without_a_visitor(tmp_path: Path) -> None:
-    """The alarm was set only when somebody called the object. Here the process sets it."""
-    async with service(tmp_path) as made:
-        await asyncio.sleep(60)
-        prices = await get_cached_token_prices(made.kv, ["stx"])
-        health = await made.health()
-
-    assert prices["stx"].price_usd
-    assert (health.ready, health.state) == (True, "ready")
 
 
 @pytest.mark.slow
@@ -114,21 +102,6 @@ async def test_10_an_upstream_that_treats_us_as_anonymous_and_limits_us_freezes_
     assert len(spy.of(HIRO_URL)) <= 2 * len(runs)
     assert told_s <= SWEEP_S
     assert {run.outcome for run in prices} == {"ok"}
-
-
-@pytest.mark.slow
-async def test_13_every_run_is_on_record_with_its_task_its_times_and_its_end(tmp_path: Path) -> None:
-    """An innocent feature was reverted because nothing showed which task had died."""
-    simulator = chain_of(3)
-    async with service(tmp_path, simulator, fetch=SimulatedFetch(simulator, latency_s=2.0)):
-        await asyncio.sleep(5)  # and the process is gone, in the middle of a sweep
-    async with service(tmp_path, simulator) as made:
-        await asyncio.sleep(60)
-        runs = await made.runs("sweep")
-
-    assert [(run.outcome, run.trigger) for run in runs] == [("interrupted", "alarm"), ("ok", "rerun")]
-    assert runs[0].error is not None
-    assert runs[0].error.message == "the process ended during this run, or the object was reset or moved"
 
 
 @pytest.mark.slow
