@@ -13,6 +13,7 @@ Also the newest events of the scheduler, for watchers, and a way to wait for mor
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -241,30 +242,21 @@ class EventLog:
         # Numbers keep growing across restarts, so a watcher's last number never refers to a different event.
         self._next = first
         self._kept: deque[SchedulerEvent] = deque(maxlen=KEPT_MAX)
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._added = asyncio.Event()
 
     def add(self, event: str, at: int, fields: FreeForm) -> None:
         self._kept.append(SchedulerEvent(self._next, at, event, fields))
         self._next += 1
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
+        self._added.set()
+        self._added = asyncio.Event()
 
     async def after(self, seq: int, wait_s: float) -> EventBatch:
         """Events after this number; waits for the first if there is none yet."""
-        events = self._since(seq)
-        if not events and wait_s > 0:
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.add(future)
-            try:
+        if not self._since(seq) and wait_s > 0:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(min(wait_s, WAIT_MAX_S)):
-                    await future
-            except TimeoutError:
-                pass
-            finally:
-                self._waiting.discard(future)
-            events = self._since(seq)
-        return EventBatch(events, self._next - 1)
+                    await self._added.wait()
+        return EventBatch(self._since(seq), self._next - 1)
 
     def _since(self, seq: int) -> list[SchedulerEvent]:
         if seq <= 0:

@@ -103,7 +103,8 @@ class Run:
             error=error,
             reason=reason,
             calls=context.session.calls,
-            progress=(context.done, context.total),
+            done=context.done,
+            total=context.total,
         )
 
 

@@ -93,30 +93,9 @@ class RunRecord(Shape):
         check_plausible(record.started_at, record.duration_ms or 0, record.calls)
         return record
 
-    def ended(
-        self,
-        outcome: Outcome,
-        at: int,
-        *,
-        result: FreeForm | None = None,
-        error: RunError | None = None,
-        reason: str | None = None,
-        calls: int | None = None,
-        progress: tuple[int, int] = (0, 0),
-    ) -> "RunRecord":
-        """The record of the same run after its end."""
-        return replace(
-            self,
-            outcome=outcome,
-            ended_at=at,
-            duration_ms=at - self.started_at,
-            result=self.result if result is None else result,
-            error=error,
-            reason=reason,
-            calls=self.calls if calls is None else calls,
-            done=progress[0],
-            total=progress[1],
-        )
+    def ended(self, outcome: Outcome, at: int, **known: Any) -> "RunRecord":  # noqa: ANN401 - fields of the record
+        """The record of the same run after its end, with what is known then."""
+        return replace(self, outcome=outcome, ended_at=at, duration_ms=at - self.started_at, **known)
 
     def summary(self) -> FreeForm:
         """The result with the run's own times, which are correct even if the run was cut off."""
@@ -446,16 +425,14 @@ class Measures(Shape):
 
     @classmethod
     def __post_deserialize__(cls, stored: "Measures") -> "Measures":
-        """Continue the stored counts that use the same bounds."""
-        runs = {task: found for task, found in stored.run_seconds.items() if found.has(RUN_BOUNDS_S)}
-        calls = {
-            upstream: {kind: found for kind, found in kinds.items() if found.has(CALL_BOUNDS_S)}
-            for upstream, kinds in stored.call_seconds.items()
-        }
-        measures = cls(runs, calls)
-        if stored.alarm_lateness.has(LATENESS_BOUNDS_S):
-            measures.alarm_lateness = stored.alarm_lateness
-        return measures
+        """Continue the stored counts, unless a release has changed the bounds."""
+        calls = [found for kinds in stored.call_seconds.values() for found in kinds.values()]
+        same = [
+            stored.alarm_lateness.has(LATENESS_BOUNDS_S),
+            *(found.has(RUN_BOUNDS_S) for found in stored.run_seconds.values()),
+            *(found.has(CALL_BOUNDS_S) for found in calls),
+        ]
+        return stored if all(same) else cls()
 
     def run_ended(self, record: RunRecord) -> None:
         """Count a run. The duration of an interrupted run is not known."""
