@@ -82,7 +82,7 @@ class Actions(CommandUsers):
         match event.kind:
             case "upstream" | "strange_answer":
                 faults = outside.simulator.faults
-                now_ms = outside.clock.now()
+                now_ms = outside.time.now()
                 faults.active = [fault for fault in faults.active if (fault.until_ms or 0) > now_ms]
                 faults.add(upstream_fault(values, now_ms))
             case "reorg":
@@ -118,12 +118,12 @@ class Actions(CommandUsers):
             case "hook":
                 outside.set_hook(values["state"])
             case "hook_fault":
-                now_ms = outside.clock.now()
+                now_ms = outside.time.now()
                 outside.simulator.faults.add(upstream_fault(values, now_ms))
             case "site":
                 self._history.site.mode = values["mode"]
             case "account":
-                outside.accounts.change(values, outside.clock.now())
+                outside.accounts.change(values, outside.time.now())
 
     # The process
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal, TypeAlias
 
-from simulation.machine import TrueClock
+from simulation.machine import SimulatedTime
 from stacks_simulator.hiro_hooks import HOOK_UUID
 from stacks_simulator.http_messages import UpstreamName
 from tocsin.errors import FetchFailed, FetchTimeout
@@ -55,7 +55,7 @@ def with_receivers(rng: Random, settings: Settings) -> Settings:
 class AlertReceiver:
     """Receives alerts. `says_ready`: whether the last accepted alert said that the service is ready."""
 
-    clock: TrueClock
+    clock: SimulatedTime
     mode: ReceiverMode = "takes"
     says_ready: bool = True
     taken: int = 0

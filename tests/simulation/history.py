@@ -228,21 +228,7 @@ class History:
         for name, upstream in upstreams(self.settings).items():
             self.months[name].process_began(upstream.key, upstream.quota)
         self.note("process", number=number)
-        process = self.process = SimulatedProcess(
-            number,
-            self.directory,
-            self.settings,
-            seed=self.plan.seed,
-            time=self.time,
-            clock=self.clock,
-            disk=self.disk,
-            fetch=self.outside.fetch,
-            receiver=self.outside.receiver,
-            site=self.site,
-            spoilt=self.outside.spoilt,
-            observer=self,
-            rounds_every_s=self.plan.world.rounds_every_s,
-        )
+        process = self.process = SimulatedProcess(self, number)
         began_s = self.time.now_s
         try:
             process.loop.run_until_complete(self._main(process, until_s))
@@ -268,13 +254,13 @@ class History:
             shown = "" if error is None else "".join(traceback.format_exception(error))
             self.broken("quiet-loop", f"{process.loop.errors[0]} {shown}")
         if self.time.now_s < until_s and not self.checks.violations:
-            self._down(min(until_s, self.time.now_s + self.restart_after_s), began_s)
+            self._down(min(until_s, self.time.now_s + self.restart_after_s))
 
     def _close_reader(self) -> None:
         self.reader.close()
         self.rounds.connection_closed()
 
-    def _down(self, until_s: float, _began_s: float) -> None:
+    def _down(self, until_s: float) -> None:
         """Let time pass outside while no process runs."""
         self.checks.excuses.add(self.time.now_s, until_s + 1.0, "down")
         while self._events and self._events[0].at_s <= until_s:

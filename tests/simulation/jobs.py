@@ -11,7 +11,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.types import JSON
-from simulation.machine import TrueClock
 from tocsin.errors import FetchFailed, FetchTimeout
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.jobs import Job, JobList, signed
@@ -44,7 +43,6 @@ class JobSite:
     def __init__(self, history: "History") -> None:
         self.mode: SiteMode = "answers"
         self._history = history
-        self._clock = TrueClock(history.time)
         self._under_way: dict[str, int] = {}  # the process that calls each job now
         self._keys: dict[str, tuple[int | None, int]] = {}  # the slot and the last attempt of each key
         self.known: dict[str, Job] | None = {}  # as acknowledged; None while nobody knows
@@ -61,9 +59,9 @@ class JobSite:
         try:
             mode: SiteMode = self.mode if rng.random() < 0.8 else "answers"
             if mode == "hangs":
-                await self._clock.sleep(timeout_s)
+                await self._history.time.sleep(timeout_s)
                 raise FetchTimeout("no complete reply in time")
-            await self._clock.sleep(rng.choice((0.05, 0.5, timeout_s * 0.9)))
+            await self._history.time.sleep(rng.choice((0.05, 0.5, timeout_s * 0.9)))
             if mode == "cuts":
                 raise FetchFailed("the connection was cut")
             return _answer(mode, rng)

@@ -22,7 +22,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from holdfast.errors import StoreUnavailable
 from holdfast.local import object_store
@@ -52,28 +52,17 @@ class Stuck(RuntimeError):
 
 
 class SimulatedTime:
-    """The time of everything outside the process: of the chain, the upstreams and the machine."""
+    """The true time, and the clock of everything outside the process: of the chain and the upstreams."""
 
     def __init__(self, start_ms: int = START_MS) -> None:
         self.start_ms = start_ms
         self.now_s = 0.0
 
-    @property
-    def now_ms(self) -> int:
+    def now(self) -> int:
         return self.start_ms + int(self.now_s * 1000 + 1e-6)
 
-
-class TrueClock:
-    """The true time, for the upstreams."""
-
-    def __init__(self, time: SimulatedTime) -> None:
-        self._time = time
-
-    def now(self) -> int:
-        return self._time.now_ms
-
     def monotonic(self) -> float:
-        return self._time.now_s
+        return self.now_s
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -88,7 +77,7 @@ class MachineClock(VirtualClock):
         self._booted_s = 0.0
 
     def now(self) -> int:
-        return self._time.now_ms + self._wall_ms  # how far it was set
+        return self._time.now() + self._wall_ms  # how far it was set
 
     def monotonic(self) -> float:
         return self._time.now_s - self._booted_s
@@ -111,19 +100,76 @@ class MachineClock(VirtualClock):
         self._bell = self._handle = None
 
 
-class StorageCalls(Protocol):
-    """The disk, as the loop sees it."""
+@dataclass
+class Disk:
+    """Counts the storage calls and decides the outcome of each."""
+
+    time: SimulatedTime
+    rng: Random
+    calls: int = 0
+    faults: dict[int, CallFault] = field(default_factory=dict)  # by the number of the call
+    full_until_s: float = 0.0
+    full_share: float = 1.0
+    slow_until_s: float = 0.0
+    sync_fails: bool = False
+    process_is_dead: bool = False
+    failed_s: float = -1_000.0  # when a call last failed
 
     @property
-    def is_slow(self) -> bool: ...
-    def before(self, call: str) -> int: ...
-    def after(self, number: int) -> None: ...
+    def is_full(self) -> bool:
+        return self.time.now_s < self.full_until_s
+
+    @property
+    def is_slow(self) -> bool:
+        return self.time.now_s < self.slow_until_s
+
+    def before(self, call: str) -> int:
+        """Raise if the call fails; return its number for `after`."""
+        if self.process_is_dead:
+            raise ProcessKilled
+        number, self.calls = self.calls, self.calls + 1
+        fault = self.faults.get(number)
+        if fault == "killed before":
+            self.process_is_dead = True
+            raise ProcessKilled
+        if call == "sync":
+            if fault == "fails" or self.sync_fails:
+                self.sync_fails, self.failed_s = False, self.time.now_s
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        elif fault == "fails" or (self.is_full and self.rng.random() < self.full_share):
+            self.failed_s = self.time.now_s
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            if call == DATABASE:  # there the job itself translates SQLite's errors
+                raise StoreUnavailable("DB: database or disk is full; nothing of the call was written") from error
+            raise error
+        return number
+
+    def after(self, number: int) -> None:
+        if self.faults.get(number) == "killed after":
+            self.process_is_dead = True
+            raise ProcessKilled
+
+    def sync(self, _fd: int) -> float:
+        """Replace a real sync; return how long it took."""
+        self.after(self.before("sync"))
+        return SLOW_SYNC_S * self.rng.random() if self.is_slow else QUICK_SYNC_S
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Make the objects' store sync to this disk."""
+        real = object_store._timed_sync
+        object_store._timed_sync = self.sync  # type: ignore[assignment]  # another name of its argument
+        try:
+            yield
+        finally:
+            object_store._timed_sync = real
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
     """The loop of one process. It has no selector: waiting means moving time."""
 
-    def __init__(self, time: SimulatedTime, rng: Random, storage: "StorageCalls") -> None:
+    def __init__(self, time: SimulatedTime, rng: Random, storage: Disk) -> None:
         super().__init__()
         self._time = time
         self._rng = rng
@@ -234,72 +280,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 def _kill() -> None:
     raise ProcessKilled
-
-
-@dataclass
-class Disk:
-    """Counts the storage calls and decides the outcome of each."""
-
-    time: SimulatedTime
-    rng: Random
-    calls: int = 0
-    faults: dict[int, CallFault] = field(default_factory=dict)  # by the number of the call
-    full_until_s: float = 0.0
-    full_share: float = 1.0
-    slow_until_s: float = 0.0
-    sync_fails: bool = False
-    process_is_dead: bool = False
-    failed_s: float = -1_000.0  # when a call last failed
-
-    @property
-    def is_full(self) -> bool:
-        return self.time.now_s < self.full_until_s
-
-    @property
-    def is_slow(self) -> bool:
-        return self.time.now_s < self.slow_until_s
-
-    def before(self, call: str) -> int:
-        """Raise if the call fails; return its number for `after`."""
-        if self.process_is_dead:
-            raise ProcessKilled
-        number, self.calls = self.calls, self.calls + 1
-        fault = self.faults.get(number)
-        if fault == "killed before":
-            self.process_is_dead = True
-            raise ProcessKilled
-        if call == "sync":
-            if fault == "fails" or self.sync_fails:
-                self.sync_fails, self.failed_s = False, self.time.now_s
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-        elif fault == "fails" or (self.is_full and self.rng.random() < self.full_share):
-            self.failed_s = self.time.now_s
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            if call == DATABASE:  # there the job itself translates SQLite's errors
-                raise StoreUnavailable("DB: database or disk is full; nothing of the call was written") from error
-            raise error
-        return number
-
-    def after(self, number: int) -> None:
-        if self.faults.get(number) == "killed after":
-            self.process_is_dead = True
-            raise ProcessKilled
-
-    def sync(self, _fd: int) -> float:
-        """Replace a real sync; return how long it took."""
-        self.after(self.before("sync"))
-        return SLOW_SYNC_S * self.rng.random() if self.is_slow else QUICK_SYNC_S
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Make the objects' store sync to this disk."""
-        real = object_store._timed_sync
-        object_store._timed_sync = self.sync  # type: ignore[assignment]  # another name of its argument
-        try:
-            yield
-        finally:
-            object_store._timed_sync = real
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 from simulation.answers import AlertReceiver, SpoiltAnswers
 from simulation.checks import CallChecks
 from simulation.jobs import SECRET
-from simulation.machine import SimulatedTime, TrueClock
+from simulation.machine import SimulatedTime
 from simulation.plan import Plan
 from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT
 from stacks_simulator.chain import Chain
@@ -148,7 +148,6 @@ class Outside:
     def __init__(self, plan: Plan, time: SimulatedTime) -> None:
         world = plan.world
         self.time = time
-        self.clock = TrueClock(time)
         chain = Chain(seed=plan.seed, start_ms=time.start_ms - LEAD_S * 1000, wallets=world.wallets)
         traffic = Traffic(
             swaps=world.swaps_per_hour,
@@ -164,10 +163,10 @@ class Outside:
         self.chain = chain
         self.accounts = UpstreamAccounts(world.hiro_month, world.tenero_month)
         self.simulator = Simulator(
-            chain, self.clock, hiro_rate_limit=self.accounts.hiro, tenero_rate_limit=self.accounts.tenero
+            chain, self.time, hiro_rate_limit=self.accounts.hiro, tenero_rate_limit=self.accounts.tenero
         )
         self.fetch = SimulatedFetch(self.simulator)
-        self.receiver = AlertReceiver(self.clock)
+        self.receiver = AlertReceiver(self.time)
         self.spoilt = SpoiltAnswers()
         self.rng = Random(f"{plan.seed}:outside")
         self.eligible = {wallet.address for wallet in chain.wallets if wallet.tier == "eligible"}
@@ -241,7 +240,7 @@ class Outside:
             return None
         chosen = rng.choice(others)
         self.eligible.add(chosen.address)
-        self._eligible_since[chosen.address] = self.time.now_ms // 1000
+        self._eligible_since[chosen.address] = self.time.now() // 1000
         btc_address = chosen.btc_address or f"bc1{chosen.address}"
         number = self._ids[chosen.address] = self._ids.get(chosen.address) or next(self._new_ids)
         return Wallet(chosen.address, "eligible", btc_address, erc8004_agent_id=number)
@@ -349,7 +348,7 @@ class Outside:
         simulator.hiro.set_network_list("served")
         self.omit(0.0)
         self.set_hook("streaming")
-        self.accounts.calm(self.clock.now())
+        self.accounts.calm(self.time.now())
         self.receiver.mode = "takes"
         self.spoilt.until_s = 0.0
         simulator.advance()

@@ -5,19 +5,18 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from holdfast.local.turns import output_gate
 from holdfast.types import JSON, Level, Levels
-from simulation.answers import RECEIVER_URL, AlertReceiver, SpoiltAnswers
-from simulation.jobs import SITE_URL, JobSite
-from simulation.machine import Disk, MachineClock, SimulatedLoop, SimulatedTime
-from support.simulated_fetch import HIRO_URL, TENERO_URL, SimulatedFetch
+from simulation.answers import RECEIVER_URL
+from simulation.jobs import SITE_URL
+from simulation.machine import SimulatedLoop
+from support.simulated_fetch import HIRO_URL, TENERO_URL
 from tocsin.app import Parts, tasks
 from tocsin.commands.files import load_migrations
 from tocsin.fetch import FetchResponse
@@ -28,24 +27,16 @@ from tocsin.scheduler.task import Task
 from tocsin.service import Machine, Service
 from tocsin.settings import Settings
 
+if TYPE_CHECKING:
+    from simulation.history import History
+
 BASE_URLS = {"hiro": HIRO_URL, "tenero": TENERO_URL}
 LATENCY_S = (0.02, 0.3)
 MIGRATIONS = load_migrations()
 
 
-class Observer(Protocol):
-    """Is notified of everything that the process does."""
-
-    def failed(self, error: BaseException) -> None: ...
-    def logged(self, event: str, fields: Mapping[str, JSON]) -> None: ...
-    def fetching(self, url: str) -> None: ...
-    def calling(self, url: str) -> None: ...
-    def fetched(self, url: str, status: int, headers: Mapping[str, str]) -> None: ...
-    def committing(self, connection: sqlite3.Connection) -> None: ...
-
-
 class ProcessLog(Levels):
-    """A `Logger` that notifies the observer as long as the process lives."""
+    """A `Logger` that notifies the history as long as the process lives."""
 
     def __init__(self, process: "SimulatedProcess", bound: Mapping[str, JSON]) -> None:
         self._process = process
@@ -57,9 +48,9 @@ class ProcessLog(Levels):
     def _line(self, _level: Level, event: str, fields: dict[str, JSON]) -> None:
         if not self._process.disk.process_is_dead:
             try:
-                self._process.observer.logged(event, {**self._bound, **fields})
+                self._process.history.logged(event, {**self._bound, **fields})
             except Exception as error:  # noqa: BLE001 - it must not reach the code that logs
-                self._process.observer.failed(error)
+                self._process.history.failed(error)
 
 
 class Outlet:
@@ -81,42 +72,24 @@ class Outlet:
 class SimulatedProcess(Service):
     """The service on a simulated machine. `lose` ends it as kill -9 does, `close` as SIGTERM does."""
 
-    def __init__(
-        self,
-        number: int,
-        directory: Path,
-        settings: Settings,
-        *,
-        seed: int,
-        time: SimulatedTime,
-        clock: MachineClock,
-        disk: Disk,
-        fetch: SimulatedFetch,
-        receiver: AlertReceiver,
-        site: JobSite,
-        spoilt: SpoiltAnswers,
-        observer: Observer,
-        rounds_every_s: float,
-    ) -> None:
-        self.rng = Random(f"{seed}:process:{number}")
-        self.number = number
-        self.clock = clock
-        self.disk = disk
-        self.observer = observer
+    def __init__(self, history: "History", number: int) -> None:
+        self.rng = Random(f"{history.plan.seed}:process:{number}")
+        self.history = history
+        self.clock = history.clock
+        self.disk = history.disk
         self.is_open = False
-        self._rounds_every_ms = int(rounds_every_s * 1000)
-        self._simulated_fetch = fetch
-        self._receiver = receiver
-        self._site = site
-        self._spoilt = spoilt
         self._connections: list[sqlite3.Connection] = []
         self._files: list[int] = []
         self._outlet = Outlet()
-        self.loop = SimulatedLoop(time, self.rng, disk)
+        self.loop = SimulatedLoop(history.time, self.rng, history.disk)
         machine = Machine(
-            clock=clock, fetch=self._fetch, logger=ProcessLog(self, {}), redact=Redactor(), random=self.rng.random
+            clock=history.clock,
+            fetch=self._fetch,
+            logger=ProcessLog(self, {}),
+            redact=Redactor(),
+            random=self.rng.random,
         )
-        settings = replace(settings, data_dir=str(directory))
+        settings = replace(history.settings, data_dir=str(history.directory))
         super().__init__(settings, machine, self._outlet, parts=Parts(self._tasks))
 
     @property
@@ -140,7 +113,7 @@ class SimulatedProcess(Service):
         def at_step(step: str, connection: sqlite3.Connection) -> None:
             if step == "before commit":
                 commits.append(self.disk.before("commit"))
-                self.observer.committing(connection)
+                self.history.committing(connection)
             elif step == "after commit":
                 self.disk.after(commits.pop())
 
@@ -150,7 +123,7 @@ class SimulatedProcess(Service):
 
     def _tasks(self, settings: Settings) -> tuple[Task, ...]:
         """Return the tasks of the settings. Rounds are checked less often, so that days are cheap to simulate."""
-        every_ms = self._rounds_every_ms
+        every_ms = int(self.history.plan.world.rounds_every_s * 1000)
         return tuple(replace(task, cadence_ms=every_ms) if task.name == "rounds" else task for task in tasks(settings))
 
     def instance(self, name: str) -> SchedulerClient:
@@ -172,22 +145,23 @@ class SimulatedProcess(Service):
     async def _fetch(self, url: str, **options: Any) -> FetchResponse:
         await output_gate()
         if url.startswith(RECEIVER_URL):
-            self.observer.calling(url)
-            return await self._receiver.receive(url, **options)
+            self.history.calling(url)
+            return await self.history.outside.receiver.receive(url, **options)
         if url.startswith(SITE_URL):
-            self.observer.calling(url)
-            return await self._site.receive(url, **options)
-        self.observer.fetching(url)
-        self._simulated_fetch.latency_s = self.rng.uniform(*LATENCY_S)
+            self.history.calling(url)
+            return await self.history.site.receive(url, **options)
+        self.history.fetching(url)
+        fetch = self.history.outside.fetch
+        fetch.latency_s = self.rng.uniform(*LATENCY_S)
         try:
-            answer = await self._simulated_fetch(url, **options)
+            answer = await fetch(url, **options)
         except Exception as error:
-            self.observer.fetched(f"{url} {type(error).__name__}", 0, {})
+            self.history.fetched(f"{url} {type(error).__name__}", 0, {})
             raise
-        spoilt = self._spoilt
+        spoilt = self.history.outside.spoilt
         if spoilt.until_s > self.loop.time() and url.startswith(BASE_URLS[spoilt.upstream]):
             answer = spoilt.spoil(answer, url, self.rng)
-        self.observer.fetched(url, answer.status, answer.headers)
+        self.history.fetched(url, answer.status, answer.headers)
         return answer
 
     async def close(self) -> None:

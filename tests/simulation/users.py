@@ -421,7 +421,7 @@ class Crowds(Followers):
 
     def _crowd(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
         outside, then = self._outside, event.values["then"]
-        now_ms = outside.clock.now()
+        now_ms = outside.time.now()
         outside.simulator.faults.add(
             SimulatedFault(
                 kind="limited",
