@@ -538,7 +538,7 @@ async def test_hours_on_the_starter_plan_refreshes_every_token(tmp_path: Path) -
     async with simulated_bench(tmp_path, STARTER) as (bench, simulator):
         simulator.tenero_rate_limit = TeneroRateLimit(TENERO_STARTER, TENERO_STARTER)
         await bench.traded(*PAIRS, *[(token.id, "stx") for token in FILLER_TOKENS[::6]])
-        ends = bench.wired.clock.now() + 8 * 3_600_000
+        ends = bench.wired.clock.now() + 4 * 3_600_000
         while bench.wired.clock.now() < ends:
             due_at = bench.wired.clock.now() + 300_000
             result = await bench.run(TASK)

@@ -11,6 +11,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -260,21 +261,25 @@ def finished(data: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+def continued(data: Path, moment: str, number: int) -> tuple[str, dict[str, list[dict[str, Any]]]]:
+    """Return the round's status after the kill, and what the next service has written."""
+    return killed(data, moment, number), finished(data)
+
+
 @pytest.mark.slow
 def test_killed_at_the_commits_of_a_closing(tmp_path: Path) -> None:
-    """Each start is killed one commit later; the last one writes the result of an undisturbed service."""
-    data, undisturbed, fresh = (tmp_path / name for name in ("data", "undisturbed", "fresh"))
-    make_data(data, [int(time.time()) + 3])  # another process: its time is real
-    shutil.copytree(data, undisturbed)
-    shutil.copytree(data, fresh)
+    """At one commit each; the next start writes the result of an undisturbed service."""
+    fresh = tmp_path / "fresh"
+    make_data(fresh, [int(time.time()) + 3])  # another process: its time is real
+    # Before the fourth commit, the parts of the file are there and the result is not.
+    kills = {("after", 1): "closed", ("after", 2): "finalizing", ("before", 4): "finalizing"}
+    copies = [shutil.copytree(fresh, tmp_path / f"copy-{number}") for number in range(len(kills))]
+    with ThreadPoolExecutor() as threads:
+        ends = [threads.submit(continued, copy, *kill) for copy, kill in zip(copies, kills, strict=True)]
+        expected = finished(shutil.copytree(fresh, tmp_path / "undisturbed"))
 
-    assert killed(data, "after", 1) == "closed"
-    assert killed(data, "after", 1) == "finalizing"
-    assert killed(data, "before", 2) == "finalizing"  # the parts of the file are there, the result is not
-
-    result, expected = finished(data), finished(undisturbed)
-    assert result == expected
-    assert len(result["competition_round_results"]) == 3
+    assert [end.result() for end in ends] == [(status, expected) for status in kills.values()]
+    assert len(expected["competition_round_results"]) == 3
     chance = Random(7)
     for number in range(int(os.environ.get("TOCSIN_KILLS", "0"))):
         copy = tmp_path / f"killed-{number}"
