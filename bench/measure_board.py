@@ -26,7 +26,6 @@ from holdfast.types import Database
 from stacks_simulator.addresses import address_of
 from stacks_simulator.tokens import TRADED_TOKENS
 from tocsin.board import board
-from tocsin.prices.price import Price
 from tocsin.stacks import ContractCall, MinedAt, Transaction
 from tocsin.swaps import COMPETITION_MIGRATIONS
 from tocsin.swaps import store as swap_store
@@ -39,7 +38,7 @@ AGENTS = 430
 PAIRS = 36
 RULES = Rules(AllowList({}), start_s=0)
 DIRECTIONS = [(a.id, b.id) for a in TRADED_TOKENS for b in TRADED_TOKENS if a != b][::4][:PAIRS]
-PRICES = {token.id: Price(token.base_price, token.decimals, 0, stale=False, source="tenero") for token in TRADED_TOKENS}
+UNITS = {token.id: token.base_price / 10**token.decimals for token in TRADED_TOKENS}
 BATCH = 20  # swaps per transaction, as the sweep writes them
 BULK = 2_000
 ACTIVE_TOKENS = "SELECT token FROM token_totals ORDER BY trades DESC, token LIMIT 50"
@@ -75,7 +74,7 @@ async def fill(db: Database, count: int, first: int, batch: int) -> float:
 
 async def view(db: Database) -> board.BoardPage:
     """The first page by profit, computed from the database."""
-    return board.page_of(await board.all_rows(db, PRICES), board.BoardQuery("pnl"))
+    return board.page_of(await board.all_rows(db, UNITS), board.BoardQuery("pnl"))
 
 
 async def timed(rounds: int, work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
@@ -146,7 +145,7 @@ async def main(sizes: list[int], rounds: int) -> None:
             await fill(db, size - stored - BULK, stored, BULK)
             rate = await fill(db, BULK, size - BULK, BATCH)
             stored = size
-            await board.all_rows(db, PRICES, follow_max=10 * size)  # the capital used, as the tasks keep it
+            await board.all_rows(db, UNITS, follow_max=10 * size)  # the capital used, as the tasks keep it
             board_ms, cpu_ms = await timed(rounds, lambda: view(db))
             trades_ms, _ = await timed(rounds, lambda: trades_of(db, agent(7)))
             tokens_ms, _ = await timed(rounds, lambda: db.prepare(ACTIVE_TOKENS).all())

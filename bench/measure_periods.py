@@ -34,8 +34,8 @@ from support.pages_rounds import round_row
 from support.pages_world import sample_row
 from support.round_world import SetClock
 from tocsin.app import Platform, Process, build
-from tocsin.board.board import BoardReader, PeriodRows, PublishedBoard, publish
-from tocsin.board.history import CURVES_KEY, PAST_KEY, curves_at, past_at, read_past, with_past
+from tocsin.board.board import BoardReader, PeriodRows, PublishedBoard, publish, read_published
+from tocsin.board.history import CURVES_KEY, PAST_KEY, BoardPast, curves_at, past_at, with_past
 from tocsin.board.publish import rows_now
 from tocsin.board.types import BoardRow
 from tocsin.fetch import FetchResponse
@@ -112,7 +112,7 @@ async def tasks_part(db: Database, kv: KV, rows: list[BoardRow]) -> None:
     await timed("publishing the curves, once an hour", lambda: publish(kv, curves, CURVES_KEY))
 
     async def compared() -> PublishedBoard:
-        known = await read_past(kv)
+        known = await read_published(kv, PAST_KEY, BoardPast)
         assert known is not None
         new, periods = with_past(rows, known)
         return PublishedBoard(new, NOW, None, final=False, periods=periods)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from holdfast.testing.virtual_time import run_virtual
 from holdfast.types import Database
-from support.competition import price_of
 from support.history_rows import PlainSwap, add_swaps, remove_swap, traders_in
 from tocsin.board import capital as outlays
 from tocsin.board.board import all_rows
@@ -171,11 +170,10 @@ async def test_two_runs_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
 
 async def test_churning_does_not_shrink_the_base(tmp_path: Path) -> None:
     """Trading 1 STX back and forth two hundred times uses a capital of 1 STX, and the return is on that."""
-    prices = {"stx": price_of(1.0, 0), "A.a::a": price_of(1.0, 0)}
     async with traders_in(tmp_path, (ONE, 7)) as db:
         turns = (("A.a::a", 100, "stx", 99), ("stx", 100, "A.a::a", 100))
         await add_swaps(db, [PlainSwap(n, ONE, *turns[n % 2]) for n in range(1, 201)])
-        (row,) = await all_rows(db, prices, follow_max=1_000)
+        (row,) = await all_rows(db, {"stx": 1.0, "A.a::a": 1.0}, follow_max=1_000)
 
     assert (row.volume_usd, row.pnl_usd) == (20_000.0, -100.0)
     assert row.capital_usd == 199.0

@@ -14,8 +14,8 @@ from support.local_store import open_competition
 from support.pages_world import sample_row
 from support.round_world import SetClock
 from tocsin.board import history as agent_days
-from tocsin.board.board import PeriodRows, PublishedBoard, publish
-from tocsin.board.history import PAST_KEY, BoardPast, curves_at, is_outdated, past_at, read_past, with_past
+from tocsin.board.board import PeriodRows, PublishedBoard, publish, read_published
+from tocsin.board.history import PAST_KEY, BoardPast, curves_at, is_outdated, past_at, with_past
 from tocsin.board.types import BoardPeriod, BoardRow
 
 HOUR_MS = 3_600_000
@@ -153,11 +153,11 @@ async def test_it_is_published_as_it_is(tmp_path: Path) -> None:
         await swapped(db, OLD, 900, 60)
         await point(db, 24, row(1, [OLD], pnl=1.5))
         past = await past_at(db, NOW, COUNTED)
-        missing = await read_past(kv)
+        missing = await read_published(kv, PAST_KEY, BoardPast)
         await publish(kv, past, PAST_KEY)
-        read = await read_past(kv)
+        read = await read_published(kv, PAST_KEY, BoardPast)
         await kv.put("board:past:v2", "{}")
-        broken = await read_past(kv)
+        broken = await read_published(kv, PAST_KEY, BoardPast)
 
     assert (missing, broken) == (None, None)
     assert read == past

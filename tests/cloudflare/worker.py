@@ -153,7 +153,7 @@ class Default(Entry):
         return called
 
     async def _recount(self, _env: Any, files: list[str]) -> list[str]:
-        read = [read_round_file(lines_of([file])).inputs for file in files]
+        read = [read_round_file(lines_of(file)).inputs for file in files]
         return ["".join(parts_of(file_lines(inputs, score(inputs)))) for inputs in read]
 
     async def _clock(self, _env: Any, at: int | None) -> None:

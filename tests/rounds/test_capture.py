@@ -131,7 +131,7 @@ async def test_an_excessive_swap_is_captured_and_has_no_value(tmp_path: Path) ->
         await world.swap(12, 2, ("stx", 1_000), (STSTX, 400))
         await world.finalized()
         results = await world.results("erc8004_agent_id, trade_count, priced_trade_count, pnl_usd")
-        read = read_round_file(lines_of(await world.file()))
+        read = read_round_file(lines_of("".join(await world.file())))
         flags = await world.column("SELECT flag_json FROM competition_round_flags WHERE kind = 'excess'")
 
     # Of the swaps of the world, the first two of 85 and 190 stSTX for 75 and 200 STX were excessive at that price too.
@@ -214,7 +214,7 @@ async def test_a_file_in_several_parts_is_the_result_of_every_swap(tmp_path: Pat
         await world.finalized()
         parts = await world.file()
     assert len(parts) == 3
-    report = recount(read_round_file(lines_of(parts)))  # which checks the digest, too
+    report = recount(read_round_file(lines_of("".join(parts))))  # which checks the digest, too
     assert (report.same, [result.trade_count for result in report.results]) == (True, [1_668, 1_667, 1_668])
 
 

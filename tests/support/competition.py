@@ -20,7 +20,7 @@ from stacks_simulator.wallets import Wallet
 from support.local_store import open_competition
 from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
-from tocsin.board.board import BoardPage, BoardQuery, all_rows, page_of
+from tocsin.board.board import BoardPage, BoardQuery, all_rows, page_of, unit_prices
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.prices.price import Price
 from tocsin.scheduler.task import Attempt, ContextBindings, TaskContext, TaskResult, WorkContext
@@ -294,7 +294,7 @@ def price_of(usd: float | None, decimals: int | None) -> Price:
 async def leaderboard(db: Database, prices: Mapping[str, Price], *, limit: int = 50, **order: Any) -> BoardPage:
     """A page of the board, computed from the database."""
     query = BoardQuery(limit=limit, **order)
-    return page_of(await all_rows(db, prices, follow_max=10_000), query)
+    return page_of(await all_rows(db, unit_prices(prices), follow_max=10_000), query)
 
 
 async def started(world: World) -> None:

@@ -14,12 +14,11 @@ changes and read as a whole; periods, pages and orders are derived from them.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from operator import attrgetter
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from holdfast.errors import UsageError
 from holdfast.types import KV, Database, Row
@@ -30,6 +29,8 @@ from tocsin.prices.price import Price
 from tocsin.shape import Shape
 from tocsin.sql import read_queries
 from tocsin.swaps import trades
+
+T = TypeVar("T", bound=Shape)
 
 SQL = read_queries(__file__)
 
@@ -124,14 +125,12 @@ def page_of(rows: Sequence[BoardRow], query: BoardQuery) -> BoardPage:
 
 
 async def all_rows(
-    db: Database, prices: Mapping[str, Price], thin: AbstractSet[str] = frozenset(), *, follow_max: int = 0
+    db: Database, units: Mapping[str, float], thin: Collection[str] = (), *, follow_max: int = 0
 ) -> list[BoardRow]:
-    """Return every agent with a trade, in the default order.
+    """Return every agent with a trade, in the default order. `units`: USD per smallest unit of tokens that count.
 
     With `follow_max` it first updates the capital used, which reads at most about that many swaps.
     """
-    priced = unit_prices(prices)
-    units = {token: usd for token, usd in priced.items() if token not in thin}
     agents, worth, uncounted, excess, *known = await db.batch(
         [
             db.prepare(SQL["agents"]),
@@ -153,7 +152,7 @@ async def all_rows(
     for line in lines:
         if line.given_usd is not None:
             line.capital_usd = _worth(used.get(line.agent_id), units)
-    rows = ranked([_row(line, traders[line.agent_id], priced) for line in lines], SORT_DEFAULT, "desc")
+    rows = ranked([_row(line, traders[line.agent_id], thin) for line in lines], SORT_DEFAULT, "desc")
     return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
 
 
@@ -246,7 +245,7 @@ async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut
     return left_out
 
 
-def _row(line: _Line, trader: Trader, priced: Collection[str]) -> BoardRow:
+def _row(line: _Line, trader: Trader, thin: Collection[str]) -> BoardRow:
     shown, pnl = line.wallets[0], line.pnl_usd
     return BoardRow(
         rank=0,  # not known yet
@@ -263,8 +262,8 @@ def _row(line: _Line, trader: Trader, priced: Collection[str]) -> BoardRow:
         pnl_percent=percent_of(pnl, line.capital_usd),
         pnl_at_trade_usd=line.gain_micros / 1e6 if line.valued else None,
         valued_trade_count=line.valued,
-        unpriced_tokens=[token for token in trader.left_out if token not in priced],
-        thin_tokens=[token for token in trader.left_out if token in priced],
+        unpriced_tokens=[token for token in trader.left_out if token not in thin],
+        thin_tokens=[token for token in trader.left_out if token in thin],
         wallets=[wallet["stx_address"] for wallet in line.wallets],
         uncounted_trade_count=line.uncounted,
         excess_trade_count=line.excess,
@@ -316,6 +315,19 @@ async def publish(kv: KV, published: Shape, key: str = KEY) -> None:
     await kv.put(key, json.dumps(published.to_json(), separators=(",", ":")))
 
 
+async def read_published(kv: KV, key: str, shape: type[T]) -> T | None:
+    """Return what was published under a key; None if there is nothing or it is unreadable."""
+    text = await kv.get(key)
+    return None if text is None else parsed(text, shape)
+
+
+def parsed(text: str, shape: type[T]) -> T | None:
+    """Return the shape; None for a text of another release, or a damaged one."""
+    with suppress(ValueError, MalformedShape):
+        return shape.from_json(json.loads(text))
+    return None
+
+
 class BoardReader:
     """Reads a published board, and parses it once for each publication."""
 
@@ -331,9 +343,7 @@ class BoardReader:
         if text is None:
             return None
         if text != self._text:
-            self._text, self._board = text, None
-            with suppress(ValueError, MalformedShape):
-                self._board = PublishedBoard.from_json(json.loads(text))
+            self._text, self._board = text, parsed(text, PublishedBoard)
         return self._board
 
 

@@ -27,7 +27,6 @@ from holdfast.types import KV, Database, Row
 from tocsin.board.board import BoardReader, PeriodFigures
 from tocsin.board.news import newest_id, trim_news
 from tocsin.board.types import AgentCurve, BoardRow, Curves, HistoryPoint
-from tocsin.errors import MalformedShape
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm, Shape
@@ -372,15 +371,6 @@ def _four_digits(usd: float | None) -> float | None:
     return None if usd is None else float(f"{usd:.4g}")
 
 
-async def read_past(kv: KV) -> BoardPast | None:
-    """The published past; None if there is none or it is unreadable."""
-    text = await kv.get(PAST_KEY)
-    try:
-        return None if text is None else BoardPast.from_json(json.loads(text))
-    except (ValueError, MalformedShape):
-        return None
-
-
 async def curves_at(db: Database, rows: Sequence[BoardRow], now: int) -> Curves:
     """The curves of the agents on the board, in its order. Today's point is the newest one so far."""
     first_day = now // DAY_MS - DAYS + 1
@@ -400,14 +390,5 @@ async def curves_at(db: Database, rows: Sequence[BoardRow], now: int) -> Curves:
 
 
 async def published_curves(kv: KV) -> str | None:
-    """The published text to send: JSON of `Curves`, if `are_curves`."""
+    """The published text to send: JSON of `Curves`, if it can be read."""
     return await kv.get(CURVES_KEY)
-
-
-def are_curves(text: str) -> bool:
-    """Whether a text from KV can be sent: it may be from another release, or damaged."""
-    try:
-        Curves.from_json(json.loads(text))
-    except (ValueError, MalformedShape):
-        return False
-    return True

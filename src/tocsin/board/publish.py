@@ -6,7 +6,7 @@ the rules of the round (see `rounds.score`); then they are those of its result.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.types import KV, Database, Row
@@ -17,10 +17,11 @@ from tocsin.board.board import (
     all_rows,
     percent_of,
     publish,
+    read_published,
     twelve_digits,
     unit_prices,
 )
-from tocsin.board.history import CURVES_KEY, HOUR_MS, PAST_KEY, curves_at, is_outdated, past_at, read_past, with_past
+from tocsin.board.history import CURVES_KEY, HOUR_MS, PAST_KEY, BoardPast, curves_at, is_outdated, past_at, with_past
 from tocsin.board.types import BoardRound, BoardRow
 from tocsin.prices.price import PoolFloors, Price, PriceSource
 from tocsin.prices.store import prices_of, tracked_tokens, traded_tokens
@@ -142,15 +143,10 @@ def _resulting(result: RoundResultRow, known: BoardRow | None) -> BoardRow:
 class _BoardPrices:
     """The prices of the board. `thin` tokens do not count."""
 
-    prices: Mapping[str, Price]
-    thin: frozenset[str]
+    units: Mapping[str, float]  # USD per smallest unit of the tokens that count
+    thin: Collection[str]
     as_of: int | None
-    final: bool = False
-
-    @property
-    def counted_units(self) -> dict[str, float]:
-        """USD per smallest unit, for the tokens that count."""
-        return {token: usd for token, usd in unit_prices(self.prices).items() if token not in self.thin}
+    final: bool
 
 
 async def board_at(db: Database, kv: KV, now: int, rules: Rules) -> PublishedBoard:
@@ -159,7 +155,7 @@ async def board_at(db: Database, kv: KV, now: int, rules: Rules) -> PublishedBoa
 
 
 async def _board(db: Database, now: int, valued: _BoardPrices, follow_max: int) -> PublishedBoard:
-    rows = await all_rows(db, valued.prices, valued.thin, follow_max=follow_max)
+    rows = await all_rows(db, valued.units, valued.thin, follow_max=follow_max)
     return PublishedBoard(rows, now, valued.as_of, valued.final)
 
 
@@ -173,12 +169,15 @@ async def _prices_at(db: Database, kv: KV, now: int, end_s: int | None, floors: 
     if not final:
         prices = await prices_of(kv, token_ids, now)
         as_of = max((price.fetched_at for price in prices.values() if price.fetched_at is not None), default=None)
+    priced = unit_prices(prices)
     thin = {
         token_id
         for token_id, price in prices.items()
-        if price.source != "peg" and floors.is_thin(token_id, price.liquidity_usd, price.volume_usd)
+        if token_id in priced
+        and price.source != "peg"
+        and floors.is_thin(token_id, price.liquidity_usd, price.volume_usd)
     }
-    return _BoardPrices(prices, frozenset(thin), as_of, final)
+    return _BoardPrices({token: usd for token, usd in priced.items() if token not in thin}, thin, as_of, final)
 
 
 def _price(closing: RoundPrice) -> Price:
@@ -220,7 +219,7 @@ async def publish_board(db: Database, kv: KV, now: int, rules: Rules) -> Publish
     """Publish the board and that of the round. New swaps are added to the capital used first."""
     valued = await _prices_at(db, kv, now, rules.end_s, rules.floors)
     board = await _board(db, now, valued, FOLLOW_MAX)
-    past, counted = await read_past(kv), valued.counted_units.keys()
+    past, counted = await read_published(kv, PAST_KEY, BoardPast), valued.units.keys()
     if past is None or now // HOUR_MS * HOUR_MS != past.hour_at or await is_outdated(db, past, counted):
         past = await past_at(db, now, counted)
         await publish(kv, past, PAST_KEY)
@@ -254,6 +253,6 @@ async def _publish_round(db: Database, kv: KV, board: PublishedBoard) -> None:
     if shown.final:
         rows = rows_of_result(await round_results(db, round_.round_id), board.rows)
     else:
-        rows = await rows_now(db, round_, board.rows, valued.counted_units)
+        rows = await rows_now(db, round_, board.rows, valued.units)
     published = PublishedBoard(rows, now, valued.as_of, final=False, round=shown, round_version=round_.version)
     await publish(kv, published, ROUND_KEY)

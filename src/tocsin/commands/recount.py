@@ -23,7 +23,7 @@ def recount_source(source: str) -> tuple[RoundFile, RecountReport]:
     is_url = source.startswith(("http://", "https://"))
     try:
         text = (_downloaded(source) if is_url else _read(Path(source))).decode()
-        file = read_round_file(lines_of([text]))
+        file = read_round_file(lines_of(text))
         return file, recount(file)
     except UnicodeDecodeError:
         raise UsageError("This is not a complete, unchanged file of a round: it is not UTF-8 text.") from None

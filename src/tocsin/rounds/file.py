@@ -9,7 +9,6 @@ here; `recount` computes the result again and compares.
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -44,7 +43,6 @@ Named: TypeAlias = dict[str, dict[str, JSON]]
 
 FORMAT = "tocsin-round/1"
 PART_BYTES = 500_000  # a row of D1 holds a little more
-LINE_MAX = 16_000_000  # characters; the longest lines are flags with their transactions
 
 NAME = r"[ !#-\[\]-~]+"  # printable ASCII that JSON does not escape
 DIGEST_LINE = re.compile(r'\["digest","sha256","([0-9a-f]{64})"\]')
@@ -133,21 +131,12 @@ def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
         yield "".join(part)
 
 
-def lines_of(parts: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a file in parts, wherever it was cut."""
-    begun: list[str] = []  # the pieces of a line that has not ended
-    for part in parts:
-        first, *others = part.split("\n")
-        begun.append(first)
-        if sum(map(len, begun)) > LINE_MAX:
-            raise RoundFileError(f"a line has more than {LINE_MAX:,} characters")
-        if others:
-            yield "".join(begun)
-            *whole, last = others
-            yield from whole
-            begun = [last]
-    if any(begun):
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a whole file."""
+    *lines, rest = text.split("\n")
+    if rest:
         raise RoundFileError("the last line does not end: the file was cut off")
+    return lines
 
 
 def stated_digest(parts: Sequence[str]) -> str:
@@ -399,19 +388,14 @@ def recount(file: RoundFile) -> RecountReport:
 
 
 def _named_values(outcome: RoundOutcome) -> Named:
-    """Return every result, reward and flag by a name."""
+    """Return every result, reward and flag by a name. Of a changed file, several flags may have the same one."""
     results = {f"result of agent {result.erc8004_agent_id}": result.to_json() for result in outcome.results}
-    rewards = {f"reward for {reward.category}": reward.to_json() for reward in outcome.rewards}
-    return {**results, **rewards, **dict(_named_flags(outcome.flags))}
-
-
-def _named_flags(flags: Iterable[AgentFlag]) -> Iterator[tuple[str, dict[str, JSON]]]:
-    seen: Counter[tuple[int, str]] = Counter()
-    for flag in sorted(flags, key=lambda flag: (flag.erc8004_agent_id, flag.kind, flag.reason, flag.txids)):
-        seen[flag.erc8004_agent_id, flag.kind] += 1
-        number = seen[flag.erc8004_agent_id, flag.kind]
+    named = results | {f"reward for {reward.category}": reward.to_json() for reward in outcome.rewards}
+    for flag in sorted(outcome.flags, key=KINDS["flag"].key):
         name = f"flag {flag.kind} of agent {flag.erc8004_agent_id}"
-        yield name if number == 1 else f"{name}, no. {number}", flag.to_json()
+        number = sum(each == name or each.startswith(f"{name}, no. ") for each in named)
+        named[f"{name}, no. {number + 1}" if number else name] = flag.to_json()
+    return named
 
 
 def _differences(in_file: Named, counted: Named) -> Iterator[RecountDifference]:

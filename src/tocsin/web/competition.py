@@ -13,7 +13,7 @@ from holdfast.errors import BindingMissing, StoreError
 from holdfast.types import JSON
 from tocsin.board import board
 from tocsin.board.board import PeriodRows, PublishedBoard
-from tocsin.board.history import DAY_MS, are_curves, history_of, published_curves
+from tocsin.board.history import DAY_MS, history_of, published_curves
 from tocsin.board.types import Board, BoardPeriod, Curves, HistoryView, Period
 from tocsin.prices.store import STATIC_TOKENS, TRADED_MAX, published_tokens
 from tocsin.rounds.round import AgentStatus
@@ -182,7 +182,7 @@ class CurvesRoute:
     async def show(self, _request: Request) -> ASGIApp:
         """The P&L of all agents at the end of each of the last 90 UTC days. Days without a point are null."""
         text = await published_curves(self._deps.kv)
-        if text is None or not (text == self._published or are_curves(text)):  # nothing that can be sent yet
+        if text is None or not (text == self._published or board.parsed(text, Curves)):  # nothing that can be sent yet
             now = self._deps.clock.now()
             text = json_bytes(Curves(now, now // DAY_MS * DAY_MS, 0, []).to_json()).decode()
         if self._prepared is None or text != self._published:
