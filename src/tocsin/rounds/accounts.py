@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import nlargest
-from itertools import accumulate, chain, islice
+from itertools import accumulate
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -138,35 +138,6 @@ class PairTrades:
         rest = received * left // given
         if rest:
             mine.append((at, left, rest, txid))
-
-
-@dataclass(frozen=True, slots=True)
-class ThereAndBack:
-    """The part of an agent's trades that went there and back, and some of the transactions."""
-
-    volume: int
-    gain: int
-    trades: int
-    txids: list[str]
-
-    def is_churn(self, volume: int) -> bool:
-        """Return whether it is half of the volume, often repeated, and earned nearly nothing."""
-        return (
-            self.trades >= thresholds.CHURN_TRADES_MIN
-            and self.volume * thresholds.CHURN_SHARE >= volume
-            and self.gain * thresholds.CHURN_GAIN < self.volume
-        )
-
-
-def there_and_back(pairs: Mapping[tuple[str, str], PairTrades]) -> ThereAndBack:
-    """Add up all pairs that an agent traded."""
-    in_order: Iterable[PairTrades] = [pairs[tokens] for tokens in sorted(pairs)]
-    return ThereAndBack(
-        sum(pair.volume for pair in in_order),
-        sum(pair.total_gain for pair in in_order),
-        sum(len(pair.txids) for pair in in_order),
-        list(islice(chain.from_iterable(pair.txids for pair in in_order), thresholds.EVIDENCE_MAX)),
-    )
 
 
 @dataclass(slots=True)

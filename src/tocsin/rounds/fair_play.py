@@ -18,10 +18,11 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterable,
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import chain, islice
 from typing import NamedTuple, TypeAlias, get_args
 
 from tocsin.rounds import thresholds
-from tocsin.rounds.accounts import AgentScore, ThereAndBack, Trade, TradingAccounts, there_and_back
+from tocsin.rounds.accounts import AgentScore, Trade, TradingAccounts
 from tocsin.rounds.round import (
     CATEGORIES,
     AgentFlag,
@@ -163,37 +164,43 @@ def _least(matches: Collection[_Match], key: Callable[[_Trade], Hashable]) -> in
 class SharedSource:
     """Agents that share a first funder, an owner or an address. `is_service`: too many to belong to one person."""
 
-    name: str
+    name: str  # what each of them has or is
     agents: tuple[int, ...]
-    is_service: bool = False
+    is_service: bool
 
 
-def shared_funders(agents: Iterable[RoundAgent]) -> list[SharedSource]:
+def shared_funders(agents: Sequence[RoundAgent]) -> list[SharedSource]:
     """Return agents whose first STX came from one wallet. If that wallet is an agent's, it belongs to the group."""
-    funded: dict[str, set[int]] = {}
-    for agent in agents:
-        if agent.first_funder is not None:
-            funded.setdefault(agent.first_funder, set()).add(agent.erc8004_agent_id)
-    for agent in agents:
-        if agent.stx_address in funded:
-            funded[agent.stx_address].add(agent.erc8004_agent_id)
-    return [
-        SharedSource(funder, tuple(sorted(members)), is_service=len(members) > thresholds.FUNDER_AGENTS_MAX)
-        for funder, members in sorted(funded.items())
-        if len(members) > 1
+    funders = {agent.first_funder for agent in agents}
+    named = [
+        (f"first funded by {wallet}", agent.erc8004_agent_id)
+        for agent in agents
+        for wallet in (agent.first_funder, agent.stx_address)
+        if wallet is not None and wallet in funders
     ]
+    return _shared(named, thresholds.FUNDER_AGENTS_MAX)
 
 
-def shared_owners(agents: Iterable[RoundAgent]) -> list[SharedSource]:
+def shared_owners(agents: Sequence[RoundAgent]) -> list[SharedSource]:
     """Return identities that share an owner, a Bitcoin address or a wallet."""
-    owned: dict[str, set[int]] = {}
+    named = []
     for agent in agents:
-        names = [f"the wallet {agent.stx_address}", f"the Bitcoin address {agent.btc_address}"]
+        names = [f"has the wallet {agent.stx_address}", f"has the Bitcoin address {agent.btc_address}"]
         if owner := (agent.owner or "").strip().removeprefix("@").casefold():
-            names.append(f"the owner {owner}")
-        for name in names:
-            owned.setdefault(name, set()).add(agent.erc8004_agent_id)
-    return [SharedSource(name, tuple(sorted(members))) for name, members in sorted(owned.items()) if len(members) > 1]
+            names.append(f"has the owner {owner}")
+        named += [(name, agent.erc8004_agent_id) for name in names]
+    return _shared(named, len(agents))
+
+
+def _shared(named: Iterable[tuple[str, int]], agents_max: int) -> list[SharedSource]:
+    members: defaultdict[str, set[int]] = defaultdict(set)
+    for name, agent in named:
+        members[name].add(agent)
+    return [
+        SharedSource(name, tuple(sorted(agents)), is_service=len(agents) > agents_max)
+        for name, agents in sorted(members.items())
+        if len(agents) > 1
+    ]
 
 
 def joined(links: Iterable[Iterable[int]]) -> list[list[int]]:
@@ -334,30 +341,28 @@ class Decisions:
 
 
 def _churn(score: AgentScore, accounts: TradingAccounts, rules: RoundRules) -> list[AgentFlag]:
-    volume = int(score.volume * accounts.dollar)
-    churned = there_and_back(accounts.by_agent[score.agent_id].pairs)
-    if churned.is_churn(volume):
+    """Return the flag for trades there and back, or for capital that was turned over, which earned nearly nothing."""
+    of_pairs = accounts.by_agent[score.agent_id].pairs
+    pairs = [of_pairs[tokens] for tokens in sorted(of_pairs)]
+    volume, churned = int(score.volume * accounts.dollar), sum(pair.volume for pair in pairs)
+    gain, trades = sum(pair.total_gain for pair in pairs), sum(len(pair.txids) for pair in pairs)
+    txids = list(islice(chain.from_iterable(pair.txids for pair in pairs), thresholds.EVIDENCE_MAX))
+    is_much = trades >= thresholds.CHURN_TRADES_MIN and churned * thresholds.CHURN_SHARE >= volume
+    if is_much and gain * thresholds.CHURN_GAIN < churned:
         reason = (
-            f"{churned.trades:,} of {score.priced:,} trades went there and back within an hour: "
-            f"{accounts.usd(churned.volume)} of {accounts.usd(volume)}, which earned nearly nothing"
+            f"{trades:,} of {score.priced:,} trades went there and back within an hour: "
+            f"{accounts.usd(churned)} of {accounts.usd(volume)}, which earned nearly nothing"
         )
-        excludes = _churn_excludes(churned, score, volume, accounts.dollar, rules)
-        return [AgentFlag(score.agent_id, "churn", reason, churned.txids, excludes)]
+        # Always from the prize for volume, and from that for return if its floors are reached only by churning.
+        too_little = Fraction(volume - churned, accounts.dollar) < Fraction(read_decimal(rules.min_volume_usd))
+        too_few = score.priced - score.dust - trades < rules.min_priced_trade_count
+        excludes: list[RewardCategory] = ["volume", "return"] if too_little or too_few else ["volume"]
+        return [AgentFlag(score.agent_id, "churn", reason, txids, excludes)]
     turned = score.volume / score.capital if score.capital else Fraction()
     if turned > thresholds.TURNOVER_MAX and score.pnl * thresholds.CHURN_GAIN < score.volume:
         reason = f"its capital was turned over {int(turned):,} times, which earned nearly nothing"
-        return [AgentFlag(score.agent_id, "churn", reason, churned.txids, ["volume"])]
+        return [AgentFlag(score.agent_id, "churn", reason, txids, ["volume"])]
     return []
-
-
-def _churn_excludes(
-    churned: ThereAndBack, score: AgentScore, volume: int, dollar: int, rules: RoundRules
-) -> list[RewardCategory]:
-    """Return the excluded prizes: always volume, and return if the floors are reached only by churning."""
-    least = Fraction(read_decimal(rules.min_volume_usd))
-    too_little = Fraction(volume - churned.volume, dollar) < least
-    too_few = score.priced - score.dust - churned.trades < rules.min_priced_trade_count
-    return ["volume", "return"] if too_little or too_few else ["volume"]
 
 
 def _dust(score: AgentScore, rules: RoundRules) -> list[AgentFlag]:
@@ -402,14 +407,13 @@ def _add_shared(found: _Found, kind: FlagKind, sources: Iterable[SharedSource], 
         members = tuple(agent for agent in source.agents if agent in traded)
         if len(members) < 2:
             continue
-        name = f"first funded by {source.name}" if kind == "shared_funder" else f"has {source.name}"
         if not source.is_service:
             found.links.append((kind, members))
         for agent in members:
             others = _listed([str(other) for other in members if other != agent])
             if source.is_service:
                 others += ": so many that it is probably a service, which has no effect"
-            reasons.setdefault(agent, []).append(f"{name}, like agent {others}")
+            reasons.setdefault(agent, []).append(f"{source.name}, like agent {others}")
     for agent, texts in sorted(reasons.items()):
         found.flags.append(AgentFlag(agent, kind, "; ".join(texts), [], []))
 
