@@ -429,22 +429,6 @@ async def test_prices_of_tokens_no_longer_traded_are_left_alone(tmp_path: Path) 
         assert OTHERS[5] not in json.loads(await bench.kv.get(MEMORY_KEY) or "")
 
 
-def test_before_the_first_refresh_nothing_is_counted() -> None:
-    """The status shows these until a run has ended."""
-    assert TASK.empty_result == {
-        "tokensAttempted": 0,
-        "succeeded": 0,
-        "failed": 0,
-        "withoutPrice": 0,
-        "heldBack": 0,
-        "unasked": 0,
-        "written": 0,
-        "calls": 0,
-        "rateLimitRemaining": {"minute": None, "month": None},
-        "unpricedTokens": [],
-    }
-
-
 async def test_the_log_says_whether_a_refresh_goes_on(tmp_path: Path) -> None:
     """After a token without an answer it does; after a 429 it does not."""
     lines = []

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -138,29 +138,22 @@ def test_four_trips_there_and_back_are_churn() -> None:
     assert winners(found) == {"overall_pnl": 1}
 
 
-def test_what_comes_back_in_parts_is_churn_too() -> None:
-    assert flags_of(churned(parts=3)) == [(1, "churn", ["volume", "return"])]
-
-
-def test_three_trips_slow_trips_and_trips_that_earn_are_not() -> None:
-    for trades in (churned(3), churned(minutes=61), churned(gain=1.01)):
-        assert flags_of(trades) == []
-
-
 @pytest.mark.parametrize(
-    ("minutes", "gain", "other_usd", "is_churn"),
+    ("trips", "other_usd", "is_churn"),
     [
-        (60, 1.0, 0, True),  # within an hour includes the hour
-        (60 + 1 / 60, 1.0, 0, False),
-        (20, 1.0, 800, True),  # half of the volume
-        (20, 1.0, 801, False),
-        (20, 1.00199, 0, True),
-        (20, 1.002, 0, False),  # 0.2 USD of 200 that went there and back: 0.1 %
+        ({"trips": 3}, 0, False),
+        ({"parts": 3}, 0, True),  # what comes back in parts
+        ({"minutes": 60, "gain": 1.0}, 0, True),  # within an hour includes the hour
+        ({"minutes": 60 + 1 / 60, "gain": 1.0}, 0, False),
+        ({"gain": 1.0}, 800, True),  # half of the volume
+        ({"gain": 1.0}, 801, False),
+        ({"gain": 1.00199}, 0, True),
+        ({"gain": 1.002}, 0, False),  # 0.2 USD of 200 that went there and back: 0.1 %
     ],
 )
-def test_the_bounds_of_churn(minutes: float, gain: float, other_usd: float, is_churn: bool) -> None:
+def test_the_bounds_of_churn(trips: dict[str, Any], other_usd: float, is_churn: bool) -> None:
     """Four trips with 100 USD there and 100 USD back, next to one trade of another pair."""
-    trades = churned(minutes=minutes, gain=gain)
+    trades = churned(**trips)
     if other_usd:
         trades.swap("SP1", STX, other_usd, BTC, other_usd, 5_000)
 
@@ -243,7 +236,7 @@ def test_capital_turned_over_more_than_twenty_times_for_nothing_is_churn() -> No
 def mirrored(trades: Trades, matches: int = 5, *, minutes: float = 30, off: float = 1.0) -> Trades:
     """One buys what the other sells; the first gains 5 %, the second loses as much."""
     for number in range(matches):
-        at, usd = number * 300, 100 + 17 * number
+        at, usd = number * 300 + 30, 100 + 17 * number
         trades.swap("SP1", STX, usd, BTC, usd * 1.05, at)
         trades.swap("SP2", BTC, usd * 1.05 * off, STX, usd * off, at + minutes)
     return trades
@@ -259,23 +252,15 @@ def test_mirrored_trades_win_nothing_for_either() -> None:
     assert winners(found) == {"overall_pnl": 3, "volume": 1, "return": 3}
 
 
-def test_the_one_who_came_first_does_not_matter() -> None:
-    """The window extends both ways."""
-    other_first = Trades()
-    for number in range(5):
-        at, usd = number * 300 + 30, 100 + 17 * number
-        other_first.swap("SP2", BTC, usd * 1.05, STX, usd, at - 30)
-        other_first.swap("SP1", STX, usd, BTC, usd * 1.05, at)
+@pytest.mark.parametrize(
+    ("matches", "minutes", "off", "is_ring"),
+    [(5, 30, 1.0, True), (5, -30, 1.0, True), (4, 30, 1.0, False), (5, 61, 1.0, False), (5, 30, 1.03, False)],
+)
+def test_few_distant_or_different_trades_are_no_ring(matches: int, minutes: float, off: float, is_ring: bool) -> None:
+    """Whoever came first: the window extends both ways."""
+    trades = mirrored(Trades(), matches, minutes=minutes, off=off)
 
-    for trades in (mirrored(Trades()), other_first):
-        assert set(kinds_of(trades, *TWO)) == {"ring"}
-
-
-def test_few_distant_or_different_trades_are_no_ring() -> None:
-    for matches, minutes, off in ((4, 30, 1.0), (5, 61, 1.0), (5, 30, 1.03)):
-        trades = mirrored(Trades(), matches, minutes=minutes, off=off)
-
-        assert flags_of(trades, *TWO) == []
+    assert kinds_of(trades, *TWO) == ["ring"] * 2 * is_ring
 
 
 def test_a_fifth_of_the_volume_must_match() -> None:

@@ -129,21 +129,6 @@ def test_what_is_written_is_read(inputs: RoundInputs) -> None:
     assert lines[-1] == f'["digest","sha256","{read.digest}"]'
 
 
-@pytest.mark.slow
-@given(round_inputs())
-def test_the_order_of_the_inputs_does_not_change_a_byte(inputs: RoundInputs) -> None:
-    """The file has an order of its own."""
-    backwards = replace(
-        inputs,
-        agents=inputs.agents[::-1],
-        prices=inputs.prices[::-1],
-        swaps=inputs.swaps[::-1],
-        refusals=inputs.refusals[::-1],
-        decisions=inputs.decisions[::-1],
-    )
-    assert [*file_lines(backwards, score(backwards))] == [*file_lines(inputs, score(inputs))]
-
-
 def with_digest(lines: list[str]) -> list[str]:
     """The lines with the right digest, so that only the error under test is left."""
     before = "".join(f"{line}\n" for line in lines[:-1]).encode()

@@ -189,7 +189,9 @@ def test_the_order_of_the_inputs_does_not_matter(inputs: RoundInputs, shuffled: 
         refusals=mixed(inputs.refusals),
         decisions=mixed(inputs.decisions),
     )
-    assert score(other) == score(inputs)
+    outcome = score(inputs)
+    assert score(other) == outcome
+    assert [*file_lines(other, outcome)] == [*file_lines(inputs, outcome)]
 
 
 def agent(address: str, agent_id: int) -> RoundAgent:
