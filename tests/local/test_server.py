@@ -21,7 +21,7 @@ from holdfast.errors import StartError
 from tocsin.local import server as http_protocol
 from tocsin.local.fetch import HttpFetch
 from tocsin.local.server import Connections, HttpServer, authority, connections_max, listen, raise_descriptor_limit
-from tocsin.web.limits import BUSY, STUCK, WAITING, Place, Use, client_network
+from tocsin.web.limits import BUSY, STUCK, WAITING, Place, Use
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 SLOW = GET.replace(b"/ ", b"/for/0.5 ", 1)
@@ -484,21 +484,6 @@ def test_there_are_never_too_many_connections(steps: list[tuple[int, str]], tota
 def test_descriptors_are_left_for_the_stores(descriptors: int, expected: int) -> None:
     """256 of them."""
     assert connections_max(descriptors) == expected
-
-
-@pytest.mark.parametrize(
-    ("host", "prefix", "expected"),
-    [
-        ("192.0.2.7", 64, "192.0.2.7"),
-        ("::ffff:192.0.2.7", 64, "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::/64"),
-        ("2001:db8:1:2:3:4:5:6", 48, "2001:db8:1::/48"),
-        ("unknown", 64, "unknown"),
-    ],
-)
-def test_a_client_is_an_address_or_a_network(host: str, prefix: int, expected: str) -> None:
-    """IPv4 written as IPv6 is the same client."""
-    assert client_network(host, prefix) == expected
 
 
 class Open:

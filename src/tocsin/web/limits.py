@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from math import ceil
 from typing import Final, Literal, TypeAlias
 
@@ -24,8 +24,7 @@ from starlette.types import Message, Receive, Scope
 from holdfast.types import Clock, Logger
 from tocsin.errors import RequestRefused
 
-IPV6_PREFIX = 64  # what a household usually has
-IPV6_SITE_PREFIX = 48  # what an organization usually has: 65,536 of them
+IPV6_PREFIXES = (64, 48)  # what a household usually has, and an organization: 65,536 of them
 HOSTS_MAX = 10_000  # whose networks are cached
 BODY_MAX = 64 * 1024
 BODY_WAIT_S = 30
@@ -44,30 +43,16 @@ BUSY: Final = 2
 SPARE: Final = (STUCK, WAITING)
 
 
-def client_network(host: str, ipv6_prefix: int = IPV6_PREFIX) -> str:
-    """The IPv4 address, even if it is written as IPv6; the network of an IPv6 address; any other text unchanged."""
-    address = _address(host)
-    if isinstance(address, IPv6Address):
-        bits = 128 - ipv6_prefix
-        return f"{IPv6Address(int(address) >> bits << bits)}/{ipv6_prefix}"
-    return host if address is None else str(address)
-
-
 @lru_cache(maxsize=HOSTS_MAX)
-def client_networks(host: str) -> tuple[str, ...]:
-    """What a request counts for: the client, and for IPv6 also its /48."""
-    network = client_network(host)
-    return (network, client_network(host, IPV6_SITE_PREFIX)) if network.endswith(f"/{IPV6_PREFIX}") else (network,)
-
-
-def _address(host: str) -> IPv4Address | IPv6Address | None:
+def client_networks(host: str) -> Networks:
+    """What a request counts for: an IPv4 address, even if it is written as IPv6, or an IPv6 /64 and its /48."""
     try:
         address = ip_address(host)
     except ValueError:
-        return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
+        return (host,)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return tuple(str(IPv6Network((int(address), prefix), strict=False)) for prefix in IPV6_PREFIXES)
+    return (str(getattr(address, "ipv4_mapped", address)),)
 
 
 class ClientRateLimit:
@@ -132,7 +117,6 @@ class ClientRateLimit:
 
 
 def networks_of(scope: Scope) -> Networks:
-    """The networks that a request counts for: an IPv4 address, or an IPv6 /64 and its /48."""
     client = scope.get("client")
     return client_networks(client[0]) if client else ("unknown",)
 
