@@ -46,7 +46,7 @@ def page_routes() -> list[BaseRoute]:
 def redirects() -> list[BaseRoute]:
     """From the bare host, and from a page with a trailing slash."""
     targets = {"/": "/leaderboard"} | {f"/{name}/": f"/{name}" for name in ("leaderboard", "rounds", *PAGES)}
-    return [Route(path, ReadOnly(_Redirect(target))) for path, target in targets.items()]
+    return [_redirect(path, target) for path, target in targets.items()]
 
 
 class ReadOnly:
@@ -68,36 +68,30 @@ def _file(path: Path) -> ASGIApp:
 
 
 def counted(path: str, handler: PageHandler, limits: ClientLimits, reads: int = 1) -> Route:
-    """The route of a page that the service renders. It counts as one read of its client, or as several."""
-    return Route(path, ReadOnly(_CountedPage(handler, limits, reads)))
+    """The route of a page that the service renders. It counts as one read of its client, or as several.
 
+    A `UsageError` is a page that was not found: what a visitor sees is always a page.
+    """
 
-class _CountedPage:
-    """A `UsageError` is a page that was not found: what a visitor sees is always a page."""
-
-    def __init__(self, handler: PageHandler, limits: ClientLimits, reads: int) -> None:
-        self._handler = handler
-        self._limits = limits
-        self._reads = reads
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._limits.before_read(scope, self._reads)
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        limits.before_read(scope, reads)
         try:
-            response = await self._handler(Request(scope, receive))
+            response = await handler(Request(scope, receive))
         except UsageError as error:
             response = not_found_page(str(error))
         await response(scope, receive, send)
 
+    return Route(path, ReadOnly(page))
 
-class _Redirect:
-    """Redirects to a path of ours with the same query, whatever the Host header is."""
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+def _redirect(path: str, target: str) -> Route:
+    """A redirect to a path of ours with the same query, whatever the Host header is."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def redirect(scope: Scope, receive: Receive, send: Send) -> None:
         query = scope["query_string"].decode("latin-1")
-        await RedirectResponse(f"{self._target}?{query}" if query else self._target)(scope, receive, send)
+        await RedirectResponse(f"{target}?{query}" if query else target)(scope, receive, send)
+
+    return Route(path, ReadOnly(redirect))
 
 
 @dataclass(frozen=True, slots=True)

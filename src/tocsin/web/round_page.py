@@ -144,7 +144,7 @@ def page_body(facts: RoundFacts) -> str:
 def _intro(facts: RoundFacts) -> str:
     round_ = facts.round
     if round_.status == "void":
-        state = f"This round is void: it has no result. {visible(round_.note)}"
+        state = escape(f"This round is void: it has no result. {visible(round_.note)}")
     elif facts.detail is not None:
         state = f"Final since {time_of(round_.grace_ends_at)}."
     elif facts.is_over:
@@ -153,8 +153,6 @@ def _intro(facts: RoundFacts) -> str:
         begins = round_.starts_at * 1000 > facts.now
         verb, at = ("Starts", round_.starts_at) if begins else ("Ends", round_.ends_at)
         state = f"{verb} {soon(at, facts.now)}. The standings use current prices and are not final."
-    if round_.status == "void":
-        state = escape(state)
     days = f"{time_of(round_.starts_at)} to {time_of(round_.ends_at)}"
     return (
         f'<div class="intro"><h1>{escape(facts.title)}</h1><p>{state}</p>'
