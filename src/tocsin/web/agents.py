@@ -5,7 +5,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
 from typing import Annotated
 
 from starlette.requests import Request
@@ -29,10 +28,11 @@ from tocsin.swaps.submit import VERDICT
 from tocsin.swaps.types import TradeVerdict, VerdictAnswer
 from tocsin.text import without_formulas
 from tocsin.web.cache import SharedResults
+from tocsin.web.competition import retry_after
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import ADDRESS, TXID
-from tocsin.web.response import RETRY_S, aged
+from tocsin.web.response import aged
 from tocsin.web.route import get
 
 AGE_S = 5
@@ -167,16 +167,11 @@ class AgentRoutes:
 
     def _refusal(self, answer: VerdictAnswer) -> RequestRefused:
         """Why there is no verdict."""
-        meaning, now = MEANINGS[Code(answer.code or "")], self._deps.clock.now()
-        wait_s = meaning.retry_s if answer.retry_at is None else ceil((answer.retry_at - now) / 1000)
-        headers = {"Retry-After": str(max(1, wait_s or RETRY_S))} if meaning.retryable else {}
+        code = Code(answer.code or "")
+        meaning = MEANINGS[code]
+        headers = retry_after(code, answer.retry_at, self._deps.clock.now()) if meaning.retryable else {}
         return RequestRefused(
-            meaning.status,
-            answer.code or "",
-            meaning.sentence,
-            retryable=meaning.retryable,
-            headers=headers,
-            reason=answer.reason,
+            meaning.status, code, meaning.sentence, retryable=meaning.retryable, headers=headers, reason=answer.reason
         )
 
 

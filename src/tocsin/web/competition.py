@@ -362,13 +362,16 @@ def _first_sweep(status: Status | None) -> SweepProgress | None:
     return None if running is None or not running.total else SweepProgress(running.done, running.total)
 
 
+def retry_after(code: str | None, retry_at: int | None, now: int) -> dict[str, str]:
+    """When to try again: at that time, or else after the usual time for the code."""
+    usual_s = MEANINGS[Code(code)].retry_s if code else RETRY_S
+    wait_s = usual_s if retry_at is None else ceil((retry_at - now) / 1000)
+    return {"Retry-After": str(max(1, wait_s))}
+
+
 def _submit_response(answer: SubmitAnswer, now: int) -> ASGIApp:
     """The object's answer as a response. For a new swap this is its row, as the site's clients expect."""
-    headers = dict(NO_STORE)
-    if answer.retryable:
-        usual_s = MEANINGS[Code(answer.code)].retry_s if answer.code else RETRY_S
-        wait_s = usual_s if answer.retry_at is None else ceil((answer.retry_at - now) / 1000)
-        headers["Retry-After"] = str(max(1, wait_s))
+    headers = NO_STORE | (retry_after(answer.code, answer.retry_at, now) if answer.retryable else {})
     if answer.code is None and answer.trade is not None:
         return json_response(answer.trade.to_json(), headers=headers)
     code = answer.code or ""
