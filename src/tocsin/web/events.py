@@ -9,7 +9,7 @@ of them, and another client comes.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -165,16 +165,12 @@ class NewsStreams:
         """
         if request.method == "HEAD":
             return Response(headers=HEADERS, media_type="text/event-stream")
+        newest = await newest_id(self._deps.db)
         place = self._open.open(networks_of(request.scope))
         if place is None:
             sentence = "Too many streams are open: close one, or ask for the board every few seconds instead."
             headers = {"Retry-After": "30"}
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True, headers=headers)
-        try:
-            newest = await newest_id(self._deps.db)
-        except BaseException:
-            self._open.closed(place)
-            raise
         after = newest if query.after is None else min(query.after, newest)
         stream = self._stream(query.address, after, newest, place)
         return EventResponse(stream, HEADERS, lambda: self._open.closed(place))
@@ -211,16 +207,15 @@ class NewsStreams:
 
     async def _look(self, after: int, *, catches_up: bool) -> _Look:
         """The news after this number; shared with a stream that has just looked from the same position."""
-        async with AsyncExitStack() as stack:
-            if self._deps.in_one_loop:
-                await stack.enter_async_context(self._catching_up if catches_up else self._looking)
+        one_loop, turn = self._deps.in_one_loop, self._catching_up if catches_up else self._looking
+        async with turn if one_loop else nullcontext():
             known, now_s = self._looks.get(after), self._deps.clock.monotonic()
             if known is not None and now_s - known.at_s < LOOK_EVERY_S / 2:
                 return known
             news, following = await read_news(self._deps.db, after)
             look = _Look(now_s, news, following, await self._deps.board.read())
             keep(self._looks, after, look, LOOKS_KEPT)
-            if catches_up and self._deps.in_one_loop:
+            if catches_up and one_loop:
                 await self._deps.clock.sleep(CATCH_UP_EVERY_S)
             return look
 
