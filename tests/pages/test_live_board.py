@@ -25,10 +25,10 @@ def test_a_trade_is_on_an_open_board_without_a_reload(browser: Browser, tmp_path
     """In the strip as soon as it is recorded, in the table as soon as the board is published."""
     with served_in_thread(tmp_path) as running:
         page = browser.new_page()
-        page.goto(f"http://127.0.0.1:{running.port}/leaderboard")
+        with page.expect_response("**/api/competition/events"):  # it reports only what happens after it
+            page.goto(f"http://127.0.0.1:{running.port}/leaderboard")
         expect(page.locator("#strip-trades li")).to_have_count(1)
         expect(page.locator("#rows tr")).to_have_count(1)
-        page.wait_for_timeout(1_500)  # the stream reports only what happens after it was opened
         deps = running.tocsin.deps
 
         async def trade() -> None:
