@@ -88,12 +88,20 @@ def unchecked(app: ASGIApp) -> ASGIApp:
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[int]:
-    """Serve the app; yield the port. The app's OpenAPI document, if any, must list every response."""
-    server, checked = HttpServer("127.0.0.1", 0), CheckedApp(app)
-    await server.start(checked)
+async def open_server(app: ASGIApp, *proxies: str) -> AsyncIterator[HttpServer]:
+    """Serve the app. Requests of the proxies name the address of their client."""
+    server = HttpServer("127.0.0.1", 0, proxies)
+    await server.start(app)
     try:
-        yield server.port
+        yield server
     finally:
         await server.stop()
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncIterator[int]:
+    """Serve the app; yield the port. The app's OpenAPI document, if any, must list every response."""
+    checked = CheckedApp(app)
+    async with open_server(checked) as server:
+        yield server.port
     assert checked.broken == []

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.errors import BindingMissing, StoreUnavailable, UsageError
 from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from holdfast_testing.captured_log import CapturedLog
-from support.asgi import Answer, ask
+from support.asgi import Answer, ask, open_server
 from support.web_thread import served_in_thread
 from support.world import ADMIN_KEY, CRON_SECRET, Tocsin, tocsin_in
 from tocsin.errors import RequestRefused
@@ -335,11 +335,9 @@ async def test_a_trusted_proxy_reports_the_client() -> None:
             client.request("GET", "/", headers={"X-Forwarded-For": "203.0.113.9"})
             client.getresponse().read()
 
-    for proxies in ([], ["10.0.0.0/8"], ["127.0.0.0/8"]):
-        server = HttpServer("127.0.0.1", 0, proxies)
-        await server.start(app)
-        await asyncio.to_thread(visit, server.port)
-        await server.stop()
+    for proxies in ((), ("10.0.0.0/8",), ("127.0.0.0/8",)):
+        async with open_server(app, *proxies) as server:
+            await asyncio.to_thread(visit, server.port)
 
     assert seen == ["127.0.0.1", "127.0.0.1", "203.0.113.9"]
 

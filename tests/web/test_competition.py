@@ -323,35 +323,48 @@ async def test_a_submission_that_meets_a_reset_of_the_object_may_try_again(tmp_p
     assert answer.headers["retry-after"] == "5"
 
 
-async def board_during(directory: Path, tasks: dict[str, TaskStatus], way: str = "network") -> Any:
-    """The board while the scheduler has these tasks, and the feed reads the chain in this way."""
-    status = scheduler_status(tasks=tasks)
+AN_HOUR_AGO = START_MS - 3_600_000
+DONE, EARLIER = task_status(last_success_at=START_MS), task_status(last_success_at=AN_HOUR_AGO)
+PARTIAL = replace(DONE, condition="partial")
+NEVER = task_status(last_success_at=None)
+RUNNING = Progress(START_MS, 29, 40, 3)
+
+
+@pytest.mark.parametrize(
+    ("feed", "way", "sweep", "swept_at", "is_complete"),
+    [
+        (None, "network", DONE, START_MS, True),
+        (None, "network", PARTIAL, START_MS, False),
+        (None, "network", replace(NEVER, running=RUNNING), None, False),
+        (None, "network", replace(DONE, running=RUNNING), START_MS, True),
+        (DONE, "network", EARLIER, START_MS, True),
+        (EARLIER, "network", DONE, START_MS, True),
+        (DONE, "wallets", EARLIER, AN_HOUR_AGO, True),
+        (NEVER, "network", EARLIER, AN_HOUR_AGO, True),
+        (DONE, "network", NEVER, None, False),
+        (PARTIAL, "network", DONE, START_MS, False),
+        (DONE, "network", PARTIAL, START_MS, False),
+    ],
+)
+async def test_the_board_says_until_when_it_has_all_swaps(
+    feed: TaskStatus | None, way: str, sweep: TaskStatus, swept_at: int | None, is_complete: bool, tmp_path: Path
+) -> None:
+    """By the newer of feed and sweep; a feed that does not follow the network's list shows nothing new.
+
+    Either may find what the other did not. Before the first complete sweep: how far it is.
+    """
+    status = scheduler_status(tasks={"sweep": sweep} if feed is None else {"feed": feed, "sweep": sweep})
     status = replace(status, last_result={**status.last_result, "feed": {"way": way}})
 
     async def health() -> HealthSnapshot:
         return replace(HEALTHY, status=status)
 
-    async with competition_site(directory) as made:
+    async with competition_site(tmp_path) as made:
         made.with_deps(health=health)
-        return (await made.get(BOARD)).json()
+        board = (await made.get(BOARD)).json()
 
-
-@pytest.mark.parametrize(
-    ("sweep", "complete", "first"),
-    [
-        ({"last_success_at": START_MS}, True, None),
-        ({"last_success_at": START_MS, "condition": "partial"}, False, None),
-        ({"last_success_at": None, "running": Progress(START_MS, 29, 40, 3)}, False, {"done": 29, "total": 40}),
-        ({"last_success_at": START_MS, "running": Progress(START_MS, 29, 40, 3)}, True, None),
-    ],
-)
-async def test_the_board_says_whether_all_swaps_are_on_it(
-    sweep: dict[str, Any], complete: bool, first: Any, tmp_path: Path
-) -> None:
-    """Before the first complete sweep: how far it is."""
-    board = await board_during(tmp_path, {"sweep": task_status(**sweep)})
-
-    assert (board["sweepComplete"], board["firstSweep"]) == (complete, first)
+    first = None if swept_at or not sweep.running else {"done": 29, "total": 40}
+    assert (board["sweptAt"], board["sweepComplete"], board["firstSweep"]) == (swept_at, is_complete, first)
 
 
 async def test_a_client_that_has_the_board_learns_that_the_service_is_not_ready(tmp_path: Path) -> None:
@@ -410,38 +423,6 @@ async def test_nothing_is_proven_while_the_database_does_not_answer(tmp_path: Pa
         assert kept == again == proven
         assert alone == Completeness(None, None, None, "the scheduler does not answer")
         assert failed == [Completeness(None, None, None, "the database does not answer")] * 2
-
-
-HOUR = 3_600_000
-
-
-@pytest.mark.parametrize(
-    ("feed", "way", "sweep", "swept_at"),
-    [
-        (START_MS, "network", START_MS - HOUR, START_MS),
-        (START_MS - HOUR, "network", START_MS, START_MS),
-        (START_MS, "wallets", START_MS - HOUR, START_MS - HOUR),
-        (None, "network", START_MS - HOUR, START_MS - HOUR),
-        (START_MS, "network", None, None),
-    ],
-)
-async def test_the_board_says_until_when_it_has_all_swaps(
-    feed: int | None, way: str, sweep: int | None, swept_at: int | None, tmp_path: Path
-) -> None:
-    """By the newer of feed and sweep; a feed that does not follow the network's list shows nothing new."""
-    tasks = {"feed": task_status(last_success_at=feed), "sweep": task_status(last_success_at=sweep)}
-    board = await board_during(tmp_path, tasks, way)
-
-    assert board["sweptAt"] == swept_at
-
-
-@pytest.mark.parametrize("task", ["feed", "sweep"])
-async def test_a_board_is_complete_only_if_both_readers_of_the_chain_are(task: str, tmp_path: Path) -> None:
-    """Either of them may find what the other did not."""
-    tasks = {name: task_status(condition="partial" if name == task else "ok") for name in ("feed", "sweep")}
-    board = await board_during(tmp_path, tasks)
-
-    assert board["sweepComplete"] is False
 
 
 async def test_a_retry_is_not_asked_for_too_early(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """What one client may do in a minute: reads, posts, wrong keys; a client is an address, an IPv6 /64, and its /48."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from starlette.types import ASGIApp
 
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from support.asgi import Answer, ask
-from support.world import ADMIN_KEY, KEY, Tocsin, named_keys, tocsin_in
+from support.asgi import Answer, ask, open_server
+from support.world import ADMIN_KEY, KEY, named_keys, tocsin_in
 from tocsin.app import Process
 from tocsin.errors import RequestRefused
-from tocsin.local.server import HttpServer
 from tocsin.settings import AccessKey
 from tocsin.web import limits as request_limits
 from tocsin.web.app import ErrorMiddleware
@@ -229,7 +227,7 @@ async def test_a_refusal_comes_after_a_second(path: str, allowed: int, tmp_path:
 
 async def test_a_refused_head_has_no_body(tmp_path: Path) -> None:
     """Over a real connection, which goes on afterwards."""
-    async with tocsin_in(tmp_path, reads_per_minute=1) as made, served(made) as server:
+    async with tocsin_in(tmp_path, reads_per_minute=1) as made, open_server(made.app) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n" * 12)
         heads = [await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) for _ in range(12)]
@@ -238,19 +236,12 @@ async def test_a_refused_head_has_no_body(tmp_path: Path) -> None:
         assert [head[9:12] for head in heads] == [b"404"] * 10 + [b"429"] * 2
 
 
-@asynccontextmanager
-async def served(made: Tocsin, *proxies: str, posts: int = 60) -> AsyncIterator[HttpServer]:
-    server = HttpServer("127.0.0.1", 0, proxies)
-    await server.start(made.with_deps(posts_per_minute_max=posts))
-    try:
-        yield server
-    finally:
-        await server.stop()
-
-
 async def test_a_client_behind_a_proxy_may_have_64_requests_under_way(tmp_path: Path) -> None:
     """A proxy has no limit of its own, but each client that it speaks for has; an end makes room."""
-    async with tocsin_in(tmp_path, process=Process()) as made, served(made, "127.0.0.1", posts=1_000) as server:
+    async with (
+        tocsin_in(tmp_path, process=Process()) as made,
+        open_server(made.with_deps(posts_per_minute_max=1_000), "127.0.0.1") as server,
+    ):
 
         async def begin(client: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             """Send a request whose body does not come."""

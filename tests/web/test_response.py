@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from support.asgi import Answer
+from support.asgi import Answer, open_server
 from support.world import tocsin_in
 from tocsin.app import Process
 from tocsin.local.server import HttpServer
@@ -152,11 +152,8 @@ async def test_it_is_sent_over_https_only(
                 found.append(response.headers["strict-transport-security"])
             return found
 
-    async with tocsin_in(tmp_path) as made:
-        server = HttpServer("127.0.0.1", 0, proxies)
-        await server.start(made.app)
+    async with tocsin_in(tmp_path) as made, open_server(made.app, *proxies) as server:
         found = await asyncio.to_thread(visit, server.port)
-        await server.stop()
 
     assert found == [expected] * len(PATHS)
 
@@ -190,12 +187,8 @@ async def served(directory: Path, *, offered: bool = True) -> AsyncIterator[tupl
                 scope["extensions"][SEND_COMPLETE] = noted
             await site(scope, receive, send)
 
-        server = HttpServer("127.0.0.1", 0)
-        await server.start(app)
-        try:
+        async with open_server(app) as server:
             yield server, at_once
-        finally:
-            await server.stop()
 
 
 async def exchange(server: HttpServer, *requests: bytes) -> bytes:
