@@ -36,7 +36,6 @@ from tocsin.commands.files import (
     KV_FILE,
     OBJECTS_FILE,
     chosen_directory,
-    environment_of,
     free_port,
     load_migrations,
     refuse_demo,
@@ -272,9 +271,9 @@ def serve(*, as_demo: bool, bad_times: bool, host: str | None, port: int | None,
     with ExitStack() as stack:
         if as_demo:
             demo_dir, port = stack.enter_context(chosen_directory(data_dir, port))
-            port = free_port(read(environment_of(host=host, port=None, data_dir=None))) if port is None else port
+            port = free_port(read(SettingsSource(host).environment())) if port is None else port
         source = SettingsSource(host, port, data_dir)
-        settings = read(environment_of(host=host, port=port, data_dir=data_dir))
+        settings = read(source.environment())
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop))
         serving = run(settings, stream=sys.stdout, demo_dir=demo_dir, source=source, bad_times=bad_times)
         code = runner.run(serving)

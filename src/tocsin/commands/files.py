@@ -60,17 +60,6 @@ def read_settings(data_dir: Path | None = None) -> Settings:
     return read({**SettingSources(os.environ, Path(".env"), demo).checked(), **given})
 
 
-def environment_of(*, host: str | None, port: int | None, data_dir: Path | None) -> dict[str, str]:
-    """What a service reads its settings from: `.env` in the working directory, environment, command line."""
-    options = {"TOCSIN_HOST": host, "TOCSIN_PORT": port, "TOCSIN_DATA_DIR": data_dir}
-    given = {name: str(value) for name, value in options.items() if value is not None}
-    return {**setting_sources().checked(), **given}
-
-
-def setting_sources() -> SettingSources:
-    return SettingSources(os.environ, Path(".env"))
-
-
 def command_logger(settings: Settings, level_min: Level = "WARN") -> Logger:
     """A logger to stderr: stdout is for the command's output."""
     return open_logger(sys.stderr, SystemClock(), Redactor(secret_values(settings)), level_min=level_min)

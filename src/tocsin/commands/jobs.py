@@ -10,7 +10,7 @@ import typer
 from holdfast.errors import UsageError
 from holdfast.types import JSON
 from tocsin.commands import render
-from tocsin.commands.options import ACT, WATCH, AsJson, Client, Reason, calls_service, print_answer
+from tocsin.commands.options import ACT, WATCH, AsJson, Client, Reason, calls_service, print_answer, with_options
 from tocsin.text import camel_case
 
 PATH = "/api/admin/jobs"
@@ -53,51 +53,40 @@ def show(client: Client, name: Name, as_json: AsJson = False) -> None:
     print_answer(view, as_json, render.job(view))
 
 
-def _defining(action: str, text: str) -> Callable[..., None]:
-    """The command that adds a job, or changes one: both have the same options."""
+def _fields(
+    name: Name,
+    to: Url = None,
+    every: Every = None,
+    cron: Cron = None,
+    zone: Zone = None,
+    limit: Limit = None,
+    upstream: Upstream = None,
+    calls_per_run: Calls = None,
+    overdue_after: OverdueAfter = None,
+    secret: Secret = None,
+    title: Title = None,
+) -> None:
+    """The options of the commands that add and change a job: its fields, with the names that the API has."""
 
-    def define(
-        client: Client,
-        name: Name,
-        to: Url = None,
-        every: Every = None,
-        cron: Cron = None,
-        zone: Zone = None,
-        limit: Limit = None,
-        upstream: Upstream = None,
-        calls_per_run: Calls = None,
-        overdue_after: OverdueAfter = None,
-        secret: Secret = None,
-        title: Title = None,
-        as_json: AsJson = False,
-        reason: Reason = None,
-    ) -> None:
-        fields: dict[str, JSON] = {
-            "url": to,
-            "every": every,
-            "cron": cron,
-            "zone": zone,
-            "limit": limit,
-            "upstream": upstream,
-            "callsPerRun": calls_per_run,
-            "overdueAfter": overdue_after,
-            "secret": secret,
-            "title": title,
-        }
-        given = {field: value for field, value in fields.items() if value is not None}
+
+def _defining(action: str) -> Callable[..., None]:
+    def run(client: Client, *, as_json: AsJson = False, reason: Reason = None, **given: JSON) -> None:
+        fields = {camel_case(name): value for name, value in given.items() if value is not None}
+        if "to" in fields:
+            fields["url"] = fields.pop("to")
         before: dict[str, JSON] = {}
         if action == "change":
             jobs = {each["job"]["name"]: each["job"] for each in client.get(PATH, keyed=True)["jobs"]}
-            before = jobs.get(name, {"url": to or "-"})
-            before |= {other: None for one, other in (("every", "cron"), ("cron", "every")) if one in given}
-        _send(client, as_json, reason, action=action, jobs=[{**before, "name": name, **given}])
+            before = jobs.get(fields["name"], {"url": "-"})
+            before |= {other: None for one, other in (("every", "cron"), ("cron", "every")) if one in fields}
+        _send(client, as_json, reason, action=action, jobs=[{**before, **fields}])
 
-    define.__doc__ = text
-    return calls_service(define)
+    return calls_service(with_options(run, _fields))
 
 
-job.command("add")(_defining("add", "Add a job: tocsin job add payouts --to https://site.example/pay --every 15m."))
-job.command("change")(_defining("change", "Change what is given, and keep the rest."))
+ADD = "Add a job: tocsin job add payouts --to https://site.example/pay --every 15m."
+job.command("add", help=ADD)(_defining("add"))
+job.command("change", help="Change what is given, and keep the rest.")(_defining("change"))
 
 
 @job.command()

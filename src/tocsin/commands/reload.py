@@ -4,13 +4,14 @@ Emits `settings.reloaded`, `settings.refused` and `settings.not_reloaded`.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, StartError, UsageError
 from tocsin.app import App
-from tocsin.commands.files import environment_of, setting_sources
+from tocsin.commands.client import SettingSources
 from tocsin.errors import RequestRefused
 from tocsin.logs import Redactor
 from tocsin.scheduler.audit import audited
@@ -37,7 +38,7 @@ class SettingsSource:
     def read(self) -> Settings:
         """Read the settings; raises with every problem of them and of the allow-list."""
         try:
-            environment = self._environment()
+            environment = self.environment()
         except OSError as error:
             raise SettingsError(f".env: cannot be read ({error.strerror})") from None
         problems: list[str] = []
@@ -55,13 +56,19 @@ class SettingsSource:
 
     def overridden(self) -> list[str]:
         """Settings whose value in `.env` is not used, because the environment or the command line has another."""
-        environment = self._environment()
+        environment, in_file = self.environment(), _sources().in_file
         known = {setting_of(setting).name for setting in fields(Settings)}
-        in_file = setting_sources().in_file
         return sorted(name for name in known & in_file.keys() if environment[name] != in_file[name])
 
-    def _environment(self) -> dict[str, str]:
-        return environment_of(host=self.host, port=self.port, data_dir=self.data_dir)
+    def environment(self) -> dict[str, str]:
+        """The texts of `.env` in the working directory, the environment and the command line; the last one wins."""
+        options = {"TOCSIN_HOST": self.host, "TOCSIN_PORT": self.port, "TOCSIN_DATA_DIR": self.data_dir}
+        given = {name: str(value) for name, value in options.items() if value is not None}
+        return {**_sources().checked(), **given}
+
+
+def _sources() -> SettingSources:
+    return SettingSources(os.environ, Path(".env"))
 
 
 @dataclass(frozen=True, slots=True)
