@@ -268,6 +268,8 @@ def test_a_new_transaction_is_unknown_for_a_while(simulator: Simulator) -> None:
         (f"{V1}/tx/multiple?tx_id=zz", 400, "must match pattern"),
         (f"{V3}/principals/{{w}}/transactions?limit=0", 400, "querystring/limit must be >= 1"),
         (f"{V3}/principals/{{w}}/transactions?cursor=x", 400, "querystring/cursor must match"),
+        (f"{V3}/transactions?limit=51", 400, "querystring/limit must be <= 50"),
+        (f"{V3}/transactions?cursor=1:2", 400, "querystring/cursor must match"),
         (f"{V3}/principals/{{w}}/balance-changes", 400, "must have required property 'tx_id'"),
         (f"{V1}/tx/multiple", 400, "must have required property 'tx_id'"),
         (f"{V3}/principals/{{w}}/balance-changes?tx_id={','.join(['0x' + 'ab' * 32] * 21)}", 400, "more than 20"),
