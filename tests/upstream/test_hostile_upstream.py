@@ -17,7 +17,7 @@ from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse
 from tocsin.upstream import hiro_parse
 from tocsin.upstream.answer import Answer, Failure, NotFound, Ok
-from tocsin.upstream.tenero import PriceAnswers
+from tocsin.upstream.tenero import ListedPrices
 
 ANSWERS: tuple[type, ...] = (Ok, NotFound, *get_args(Failure))
 HIRO_EXAMPLES = [
@@ -109,7 +109,7 @@ answers = st.builds(FetchResponse, statuses, headers, bodies)
 errors = st.sampled_from([FetchTimeout("t"), FetchFailed("\x1b" + KEY), FetchTooLarge("big")])
 
 
-async def ask_everything(wired: Wired) -> list[Answer[object] | PriceAnswers]:
+async def ask_everything(wired: Wired) -> list[Answer[object] | ListedPrices]:
     """Every method of both clients against this upstream."""
     hiro, tenero, log = wired.hiro, wired.tenero, wired.log
     return [
@@ -119,7 +119,7 @@ async def ask_everything(wired: Wired) -> list[Answer[object] | PriceAnswers]:
         await hiro.principal_transactions(WALLET, wired.request()),
         await hiro.balance_changes(WALLET, [TXID], wired.request()),
         await tenero.fetch_token_price_usd("stx", log),
-        await tenero.prices(["stx", SBTC], wired.request(), pages_max=2, singles_max=2),
+        await tenero.listed_prices(["stx", SBTC], wired.request(), 2),
     ]
 
 
@@ -142,8 +142,8 @@ def test_every_input_ends_as_an_answer(played: list[FetchResponse | Exception]) 
 
         wired = wired_hiro(serve)
         for result in await ask_everything(wired):
-            if isinstance(result, PriceAnswers):
-                assert len(result.prices) + len(result.failures) + len(result.unasked) == 2
+            if isinstance(result, ListedPrices):
+                assert len(result.prices) + len(result.missing) == 2
                 assert all(price.price_usd is None or price.price_usd > 0 for price in result.prices.values())
             else:
                 assert isinstance(result, ANSWERS)

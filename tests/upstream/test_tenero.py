@@ -1,4 +1,4 @@
-"""Tenero: the list first, single calls for tokens it lacks, and no price that is not one."""
+"""Tenero: the pages of its list, single tokens, and no price that is not one."""
 
 import json
 from collections.abc import Callable
@@ -18,22 +18,18 @@ from tocsin.errors import MalformedBody
 from tocsin.fetch import FetchResponse
 from tocsin.stacks import TokenPrice
 from tocsin.upstream import tenero
-from tocsin.upstream.answer import BadRequest, Limited, Malformed, NotFound, Ok, Unavailable
-from tocsin.upstream.tenero import token_address
+from tocsin.upstream.answer import BadRequest, Limited, Malformed, NotFound, Ok, Unauthorised, Unavailable
+from tocsin.upstream.tenero import ListedPrices, token_address
 
 SBTC_ID = f"{SBTC}::sbtc-token"
 STSTX_ID = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
 OTHERS = [f"{address_of('deployer')}.token-{n}::token" for n in range(5)]
-MANY = [f"{address_of('deployer')}.token-{n}::token" for n in range(20)]
 
 
 def listed(*pages: list[str]) -> Callable[[Request], FetchResponse]:
-    """A Tenero whose list has these addresses on its pages, and which has every other token too."""
+    """A Tenero whose list has these addresses on its pages."""
 
     def serve(request: Request) -> FetchResponse:
-        if "/tokens?" not in request.url:
-            address = request.url.rsplit("/", 1)[1]
-            return response({"data": {"address": address, "price_usd": "7", "decimals": 3}})
         page = int(request.url.split("cursor=")[1]) if "cursor=" in request.url else 0
         rows = [{"address": address, "price_usd": 1.5, "decimals": 6} for address in pages[page]]
         following = str(page + 1) if page + 1 < len(pages) else None
@@ -50,87 +46,44 @@ async def test_one_page_prices_everything_it_has() -> None:
     """When the first page has all that is wanted, it is the only call."""
     wired = wired_tenero(lambda _: example_response("tenero/tokens_list_page"))
 
-    result = await wired.tenero.prices(["stx", SBTC_ID], wired.task())
+    found = await wired.tenero.listed_prices(["stx", SBTC_ID], wired.task(), 3)
 
-    assert result.prices == {
+    assert found.prices == {
         "stx": TokenPrice("stx", 0.85, 6, 1.0, 1.0),
         SBTC_ID: TokenPrice(SBTC_ID, 103420.5, 8, 1.0, 1.0),
     }
-    assert (result.failures, result.unasked) == ({}, ())
+    assert found.seen_at == {"stx": START_MS, SBTC_ID: START_MS}
+    assert (found.missing, found.failure, found.pages) == ((), None, 1)
     assert paths(wired.fetch.requests) == ["/tokens?limit=100"]
 
 
-async def test_what_the_list_lacks_is_asked_for_one_by_one() -> None:
-    """Pages in order, then single tokens in the order given, both bounded."""
-    wired = wired_tenero(listed([token_address(OTHERS[0])], [token_address(OTHERS[1])], ["x"], ["y"]))
+@pytest.mark.parametrize(("pages_max", "pages"), [(0, 0), (1, 1), (2, 2), (9, 3)])
+async def test_pages_are_read_in_order_until_the_last_one(pages_max: int, pages: int) -> None:
+    """And no more of them than are allowed; nothing else is asked."""
+    wired = wired_tenero(listed([token_address(OTHERS[0])], ["x"], ["y"]))
 
-    result = await wired.tenero.prices(OTHERS, wired.task(), pages_max=3, singles_max=2)
+    found = await wired.tenero.listed_prices(OTHERS, wired.task(), pages_max)
 
-    assert list(result.prices) == OTHERS[:4]
-    assert result.prices[OTHERS[2]] == TokenPrice(OTHERS[2], 7.0, 3)
-    assert result.unasked == (OTHERS[4],)
-    assert paths(wired.fetch.requests) == [
-        "/tokens?limit=100",
-        "/tokens?limit=100&cursor=1",
-        "/tokens?limit=100&cursor=2",
-        *(f"/tokens/{token_address(token)}" for token in OTHERS[2:4]),
-    ]
+    assert list(found.prices) == OTHERS[: min(1, pages_max)]
+    assert found.missing == tuple(OTHERS[min(1, pages_max) :])
+    assert found.pages == pages
+    expected = ["/tokens?limit=100", "/tokens?limit=100&cursor=1", "/tokens?limit=100&cursor=2"]
+    assert paths(wired.fetch.requests) == expected[:pages]
 
 
-@pytest.mark.parametrize("status", [429, 500, 401, 404])
-async def test_a_failed_list_is_not_replaced_by_single_calls(status: int) -> None:
-    """That would multiply the load on a failing upstream; every token has the list's failure."""
-    wired = wired_tenero(lambda _: response({}, status=status))
-
-    result = await wired.tenero.prices(OTHERS, wired.task(retries_max=0))
-
-    assert result.prices == {}
-    assert sorted(result.failures) == OTHERS
-    assert len(wired.fetch.requests) == 1
-
-
-async def test_a_second_page_that_fails_keeps_what_the_first_gave() -> None:
-    """Found is found; the others have the failure."""
+@pytest.mark.parametrize(
+    ("status", "failure"), [(429, Limited), (500, Unavailable), (401, Unauthorised), (404, BadRequest)]
+)
+async def test_a_page_that_fails_keeps_what_was_found_before(status: int, failure: type) -> None:
+    """Of a list that has failed, nobody knows what else it has."""
     serve = listed([token_address(OTHERS[0])], ["x"])
-    wired = wired_tenero(lambda r: response({}, status=500) if "cursor" in r.url else serve(r))
+    wired = wired_tenero(lambda r: response({}, status=status) if "cursor" in r.url else serve(r))
 
-    result = await wired.tenero.prices(OTHERS, wired.task())
+    found = await wired.tenero.listed_prices(OTHERS, wired.task(retries_max=0), 3)
 
-    assert list(result.prices) == [OTHERS[0]]
-    assert {type(failure) for failure in result.failures.values()} == {Unavailable}
-
-
-async def test_a_limit_in_the_middle_ends_the_refresh() -> None:
-    """After a 429 no further token is requested, and none is forgotten."""
-    serve = listed(["x"])
-
-    def limited(request: Request) -> FetchResponse:
-        if token_address(OTHERS[1]) in request.url:
-            return example_response("tenero/month_429")
-        return serve(request)
-
-    wired = wired_tenero(limited)
-    result = await wired.tenero.prices(OTHERS, wired.task(retries_max=0))
-
-    assert list(result.prices) == OTHERS[:1]
-    assert sorted(result.failures) == OTHERS[1:]
-    assert {type(failure) for failure in result.failures.values()} == {Limited}
-    assert result.unasked == ()
-    assert wired.client.limits.month.remaining == 0
-
-
-async def test_one_broken_token_does_not_stop_the_others() -> None:
-    """A malformed single answer fails that token alone."""
-    serve = listed(["x"])
-
-    def broken(request: Request) -> FetchResponse:
-        return response("{}") if token_address(OTHERS[1]) in request.url else serve(request)
-
-    wired = wired_tenero(broken)
-    result = await wired.tenero.prices(OTHERS, wired.task())
-
-    assert [type(failure) for failure in result.failures.values()] == [Malformed]
-    assert len(result.prices) == 4
+    assert list(found.prices) == [OTHERS[0]]
+    assert (type(found.failure), found.missing, found.unlisted) == (failure, tuple(OTHERS[1:]), frozenset())
+    assert len(wired.fetch.requests) == 2
 
 
 async def test_bad_rows_of_the_list_are_logged() -> None:
@@ -138,7 +91,7 @@ async def test_bad_rows_of_the_list_are_logged() -> None:
     body = example("tenero/tokens_list_page")["body"]
     body["data"]["rows"][0]["price_usd"] = {}
     wired = wired_tenero(lambda _: response(body))
-    await wired.tenero.prices(["stx"], wired.task())
+    await wired.tenero.listed_prices(["stx"], wired.task(), 1)
 
     assert [line.fields["count"] for line in wired.log.of("upstream.rows_refused")] == [1]
 
@@ -188,9 +141,8 @@ def test_a_token_id_is_checked_before_it_becomes_a_path(wrong: str) -> None:
 async def test_without_tokens_no_call_is_made() -> None:
     """An empty set costs nothing."""
     wired = wired_tenero(lambda _: response(json.dumps({})))
-    result = await wired.tenero.prices([], wired.task())
 
-    assert (result.prices, result.failures, result.unasked) == ({}, {}, ())
+    assert await wired.tenero.listed_prices([], wired.task(), 3) == ListedPrices()
     assert wired.fetch.requests == []
 
 
@@ -206,9 +158,8 @@ async def test_a_token_counts_as_unlisted_only_when_the_list_was_read() -> None:
 
     async def unlisted(handler: Callable[[Request], FetchResponse], pages_max: int = 3) -> bool:
         wired = wired_tenero(handler)
-        session = wired.task(retries_max=0)
-        result = await wired.tenero.prices([wanted], session, pages_max=pages_max, singles_max=0)
-        return wanted in result.unlisted
+        found = await wired.tenero.listed_prices([wanted], wired.task(retries_max=0), pages_max)
+        return wanted in found.unlisted
 
     assert await unlisted(serve)
     assert await unlisted(with_row({"address": "y", "price_usd": {}, "decimals": 6}))
@@ -218,33 +169,6 @@ async def test_a_token_counts_as_unlisted_only_when_the_list_was_read() -> None:
     assert not await unlisted(lambda r: response({}, status=500) if "cursor" in r.url else two(r))
     assert not await unlisted(with_row(own_row))
     assert not await unlisted(with_row({"price_usd": 1}))
-
-
-async def test_pages_that_were_read_are_counted() -> None:
-    """And no more are read than were allowed, nor after the last one."""
-    for pages_max, expected in ((0, 0), (1, 1), (2, 2), (9, 3)):
-        wired = wired_tenero(listed(["x"], ["y"], ["z"]))
-        result = await wired.tenero.prices([OTHERS[0]], wired.task(), pages_max=pages_max, singles_max=0)
-        assert (result.pages, len(wired.fetch.requests)) == (expected, expected)
-        assert result.unasked == (OTHERS[0],)
-
-
-async def test_three_pages_and_ten_single_tokens_are_asked_for() -> None:
-    """If nobody says otherwise."""
-
-    def serve(request: Request) -> FetchResponse:
-        if "/tokens?" in request.url:
-            page = int(request.url.partition("cursor=")[2] or 0)
-            row = {"address": f"x{page}", "price_usd": 1, "decimals": 6}
-            return response({"data": {"rows": [row], "next": str(page + 1)}})
-        return response({"data": {"address": request.url.rpartition("/")[2], "price_usd": 7, "decimals": 3}})
-
-    wired = wired_tenero(serve)
-    result = await wired.tenero.prices(MANY, wired.task())
-
-    assert (result.pages, len(result.prices), len(result.unasked)) == (3, 10, 10)
-    assert len(wired.fetch.requests) == 13
-    assert result.seen_at == dict.fromkeys(MANY[:10], START_MS)
 
 
 @pytest.mark.parametrize(("value", "decimals"), [(0, 0), (38, 38), ("0", 0), ("38", 38), (None, None), ("06", 6)])

@@ -46,7 +46,7 @@ from tocsin.settings import Settings
 from tocsin.shape import FreeForm, Shape
 from tocsin.stacks import TokenPrice
 from tocsin.text import long_duration
-from tocsin.upstream.answer import BadRequest, Failure, Gone, Limited, Unauthorised
+from tocsin.upstream.answer import BadRequest, Failure, Gone, Limited, Ok, Unauthorised
 from tocsin.upstream.tenero import TeneroClient
 
 MINUTE_MS = 60_000
@@ -272,35 +272,39 @@ class _Refresh:
         if self.stopped or not token_ids:
             return ()
         self.context.checkpoint()
-        answers = await self.tenero.prices(token_ids, self.context.session, pages_max=PAGES_MAX, singles_max=0)
+        listed = await self.tenero.listed_prices(token_ids, self.context.session, PAGES_MAX)
         now = self.context.clock.now()
-        for token_id, price in answers.prices.items():
+        for token_id, price in listed.prices.items():
             memory = self._remembered(token_id)
             self.memory[token_id] = replace(memory, asked_at=now, missed_at=None, unlisted=False)
             if token_id not in self.asked_singly:
-                await self._take(price, answers.seen_at[token_id])
-        if answers.failures:
-            self.list_failure = next(iter(answers.failures.values()))
-            self._failed({key: value for key, value in answers.failures.items() if key not in self.asked_singly})
-        for token_id in (*answers.unasked, *(answers.failures if answers.pages else ())):
-            unlisted = token_id in answers.unlisted
-            self.memory[token_id] = replace(self._remembered(token_id), missed_at=now, unlisted=unlisted)
-        return answers.unasked
+                await self._take(price, listed.seen_at[token_id])
+        if listed.failure is not None:
+            self.list_failure = listed.failure
+            self._failed({key: listed.failure for key in listed.missing if key not in self.asked_singly})
+        if listed.pages:
+            for token_id in listed.missing:
+                unlisted = token_id in listed.unlisted
+                self.memory[token_id] = replace(self._remembered(token_id), missed_at=now, unlisted=unlisted)
+        return listed.missing if listed.failure is None else ()
 
     async def _ask_singly(self, token_ids: Sequence[str]) -> None:
         for token_id in token_ids[:SINGLES_MAX]:
             if self.stopped or self.context.time_left_s() < min(SINGLE_S, self.settings.tenero_slice / 2_000):
                 return
             self.context.checkpoint()
-            answers = await self.tenero.prices([token_id], self.context.session, pages_max=0, singles_max=1)
-            self._failed(answers.failures)
+            session = self.context.session
+            answer = await self.tenero.fetch_token_price_usd(token_id, session.logger, session)
+            seen_at = self.context.clock.now()
+            if not isinstance(answer, Ok):
+                self._failed({token_id: answer})
             if not self.stopped:
                 self.asked_singly.add(token_id)
                 memory, now = self._remembered(token_id), self.context.clock.now()
                 missed_at = memory.missed_at if memory.unlisted else None  # it now had its single call
                 self.memory[token_id] = replace(memory, asked_at=now, missed_at=missed_at)
-            for price in answers.prices.values():
-                await self._take(price, answers.seen_at[token_id])
+            if isinstance(answer, Ok):
+                await self._take(answer.value, seen_at)
 
     async def _take(self, seen: TokenPrice, seen_at: int) -> None:
         """Accept a price or hold it back, and write the result."""

@@ -1,8 +1,4 @@
-"""The Tenero API: token prices. Reads the list first, and single tokens only if the list lacks them.
-
-One page of the list has the prices of a hundred tokens and costs one call of the budget. If the list fails, it is not
-replaced by a call per token: that would multiply the load on an upstream that is already in trouble.
-"""
+"""The Tenero API: token prices. One page of the list has a hundred of them and costs one call of the budget."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +9,7 @@ from holdfast.errors import UsageError
 from holdfast.types import JSON, Logger
 from tocsin.errors import MalformedBody
 from tocsin.stacks import DECIMALS_MAX, POOL_USD_MAX, PRICE_USD_MAX, PRICE_USD_MIN, STX, TokenPrice, is_token_id
-from tocsin.upstream.answer import BadRequest, Failure, Gone, Limited, NotFound, Ok, Unauthorised
+from tocsin.upstream.answer import BadRequest, Failure, NotFound, Ok
 from tocsin.upstream.budget import LimitReading, Quota, WindowReading
 from tocsin.upstream.client import Upstream, UpstreamClient, header_number
 from tocsin.upstream.decode import JsonObject, as_record, optional_text, record, text
@@ -52,16 +48,16 @@ def read_tenero_limits(headers: Mapping[str, str]) -> LimitReading:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PriceAnswers:
-    """Prices by requested id. Every id is in exactly one of the first three fields."""
+@dataclass(slots=True)
+class ListedPrices:
+    """What the list has of the requested tokens, by id. After a `failure`, the rest of it is not known."""
 
-    prices: dict[str, TokenPrice]
-    failures: dict[str, Failure]
-    unasked: tuple[str, ...]  # not in the list, and no single calls were left for them
-    pages: int = 0  # of the list, read so far
-    unlisted: frozenset[str] = frozenset()  # known not to be in the list
+    prices: dict[str, TokenPrice] = field(default_factory=dict)
     seen_at: dict[str, int] = field(default_factory=dict)  # when each price arrived
+    missing: tuple[str, ...] = ()  # not found so far
+    unlisted: frozenset[str] = frozenset()  # known not to be in the list
+    pages: int = 0  # read so far
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,50 +67,39 @@ class _ListPage:
     refused: tuple[tuple[str | None, str], ...]  # of each row that was skipped: its address, if readable, and why
 
 
-@dataclass(slots=True)
-class _Listing:
-    """The part of the list that was read."""
-
-    pages: int = 0
-    refused: set[str | None] = field(default_factory=set)  # addresses
-    failure: Failure | None = None
-
-    def lacks(self, address: str) -> bool:
-        """Whether an address that was not found is certainly not in the list: an unreadable row may be its own."""
-        return self.failure is None and self.pages > 0 and not self.refused & {address, None}
-
-
 class TeneroClient:
-    """The calls that Tocsin makes to Tenero. Every method returns an `Answer`, or one per token."""
+    """The calls that Tocsin makes to Tenero."""
 
     def __init__(self, client: UpstreamClient) -> None:
         self.client = client
 
-    async def prices(
-        self, token_ids: Sequence[str], session: CallSession, *, pages_max: int = 3, singles_max: int = 10
-    ) -> PriceAnswers:
-        """Get the prices of these tokens: up to `pages_max` pages of the list, then up to `singles_max` calls."""
+    async def listed_prices(self, token_ids: Sequence[str], session: CallSession, pages_max: int) -> ListedPrices:
+        """Find the prices of these tokens in the list: in `pages_max` pages, or in fewer if nothing is missing."""
         missing = {token_id: token_address(token_id) for token_id in token_ids}
-        result = PriceAnswers({}, {}, ())
-        listing = await self._take_from_list(missing, result, session, pages_max)
-        failure = listing.failure
-        unlisted = frozenset(token_id for token_id, address in missing.items() if listing.lacks(address))
-        asked = list(missing)[:singles_max]
-        for token_id in asked:
-            if failure is not None:
+        found = ListedPrices()
+        refused: set[str | None] = set()  # the addresses of rows that cannot be read
+        cursor: str | None = ""
+        while missing and cursor is not None and found.pages < pages_max:
+            target = f"/v1/stacks/tokens?limit={PAGE}" + (f"&cursor={quote(cursor, safe='')}" if cursor else "")
+            answer = await self.client.get(target, list_page, session)
+            if isinstance(answer, NotFound):
+                found.failure = BadRequest("tenero has no token list here: check TENERO_API_URL", 404)
+            elif not isinstance(answer, Ok):
+                found.failure = answer
+            if not isinstance(answer, Ok):
                 break
-            answer = await self.fetch_token_price_usd(token_id, session.logger, session)
-            if isinstance(answer, Ok):
-                result.prices[token_id], result.seen_at[token_id] = answer.value, self.client.now()
-                continue
-            result.failures[token_id] = answer
-            if isinstance(answer, Limited | Unauthorised | Gone):
-                failure = answer
-        left = [token_id for token_id in missing if token_id not in result.prices | result.failures]
-        if failure is None:
-            return replace(result, unasked=tuple(left), pages=listing.pages, unlisted=unlisted)
-        failures = result.failures | dict.fromkeys(left, failure)
-        return replace(result, failures=failures, pages=listing.pages, unlisted=unlisted)
+            page = answer.value
+            found.pages += 1
+            self.client.rows_refused(target, [reason for _, reason in page.refused], session)
+            refused.update(address for address, _ in page.refused)
+            for token_id in [token_id for token_id, address in missing.items() if address in page.prices]:
+                found.prices[token_id] = replace(page.prices[missing.pop(token_id)], token_id=token_id)
+                found.seen_at[token_id] = self.client.now()
+            cursor = page.next_cursor
+        found.missing = tuple(missing)
+        if found.failure is None and found.pages and None not in refused:
+            found.unlisted = frozenset(token_id for token_id, address in missing.items() if address not in refused)
+        return found
 
     async def fetch_token_price_usd(
         self, asset_id: str, logger: Logger, session: CallSession | None = None
@@ -126,38 +111,6 @@ class TeneroClient:
             target, lambda body: token_price(body, asset_id, address), session or task_session(logger)
         )
         return Ok(TokenPrice(asset_id, None, None)) if isinstance(answer, NotFound) else answer
-
-    async def _take_from_list(
-        self, missing: dict[str, str], result: PriceAnswers, session: CallSession, pages_max: int
-    ) -> _Listing:
-        """Move the tokens that the list prices from `missing` to the result; stop when nothing is missing."""
-        cursor: str | None = None
-        listing = _Listing()
-        while missing and listing.pages < pages_max:
-            target = f"/v1/stacks/tokens?limit={PAGE}"
-            if cursor is not None:
-                target += f"&cursor={quote(cursor, safe='')}"
-            answer = await self.client.get(target, list_page, session)
-            match answer:
-                case Ok(value=page):
-                    self.client.rows_refused(target, [reason for _, reason in page.refused], session)
-                case NotFound():
-                    listing.failure = BadRequest("tenero has no token list here: check TENERO_API_URL", 404)
-                    return listing
-                case failure:
-                    listing.failure = failure
-                    return listing
-            listing.pages += 1
-            listing.refused.update(address for address, _ in page.refused)
-            for token_id, address in list(missing.items()):
-                if address in page.prices:
-                    result.prices[token_id] = replace(page.prices[address], token_id=token_id)
-                    result.seen_at[token_id] = self.client.now()
-                    del missing[token_id]
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        return listing
 
 
 def token_address(token_id: str) -> str:
