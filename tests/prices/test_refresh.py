@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -492,11 +491,11 @@ async def test_after_a_429_of_a_single_token_the_list_is_not_asked(tmp_path: Pat
 
 @asynccontextmanager
 async def simulated_bench(directory: Path, quota: Quota) -> AsyncIterator[tuple[TaskBench, Simulator]]:
-    clock, log, random = VirtualClock(), CapturedLog(), Random(3).random
+    clock, log = VirtualClock(), CapturedLog()
     simulator = quiet_simulator(clock)
     wired = Wired(tenero_upstream(TENERO_URL, None), always(response({})), quota, clock=clock, log=log)
     fetch = SimulatedFetch(simulator, latency_s=0.06)
-    wired.client = UpstreamClient(wired.upstream, fetch, wired.limiter, clock, random)
+    wired.client = UpstreamClient(wired.upstream, fetch, wired.limiter)
     async with open_competition(directory) as db, open_kv(directory, clock) as kv:
         yield TaskBench(db, kv, wired), simulator
 

@@ -398,7 +398,7 @@ class CommandUsers(RoundOperators):
         before, clock, log = self._is_true(transaction), process.clock, CapturedLog()
         upstream = upstreams(self._history.settings)["hiro"]
         limiter = BudgetLimiter("hiro", restored_budget(upstream.quota, None, clock), clock, rng.random, log, str)
-        client = upstream.connect(self._outside.fetch, limiter, clock, rng.random)
+        client = upstream.connect(self._outside.fetch, limiter)
         assert isinstance(client, HiroClient)
         try:
             explanation = await self._explained(client, transaction.tx_id, request_session(log, patience_s=20.0))

@@ -162,7 +162,7 @@ async def open_world(
     if isinstance(wire, SimulatedFetch):
         wire.latency_s = latency_s
     upstream = hiro_upstream(HIRO_URL, "key", plan)
-    client = UpstreamClient(upstream, wire, limiter, simulator.clock, Random(8).random)
+    client = UpstreamClient(upstream, wire, limiter)
     async with open_competition(directory) as db:
         await register(db, simulator.chain.wallets)
         rules = rules or Rules(built_in(), simulator.chain.campaign.start_s, simulator.chain.campaign.end_s)

@@ -61,7 +61,7 @@ class LaneWorld:
         limiter = BudgetLimiter("hiro", budget, self.clock, Random(7).random, log, lambda _: None)
         self.fetch = ScriptedFetch(hiro_knows_nothing, latency_s=0.2)
         upstream = hiro_upstream("https://hiro.test", "key", plan)
-        self.hiro = HiroClient(UpstreamClient(upstream, self.fetch, limiter, self.clock, Random(8).random))
+        self.hiro = HiroClient(UpstreamClient(upstream, self.fetch, limiter))
         self.lane = SubmissionLane()
         self.figures = LaneFigures()
         self._log = log

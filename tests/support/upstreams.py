@@ -14,7 +14,14 @@ from tocsin.upstream.answer import Answer, Ok
 from tocsin.upstream.budget import Budget, Quota
 from tocsin.upstream.client import Upstream, UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream
-from tocsin.upstream.limiter import BudgetLimiter, CallSession, request_session, restored_budget, task_session
+from tocsin.upstream.limiter import (
+    BudgetEvent,
+    BudgetLimiter,
+    CallSession,
+    request_session,
+    restored_budget,
+    task_session,
+)
 from tocsin.upstream.tenero import TeneroClient, tenero_upstream
 
 T = TypeVar("T")
@@ -48,7 +55,7 @@ class Wired:
     clock: VirtualClock = field(default_factory=VirtualClock)
     log: CapturedLog = field(default_factory=CapturedLog)
     saved: list[Budget] = field(default_factory=list)
-    keys_ignored: list[str] = field(default_factory=list)  # the reasons
+    events: list[BudgetEvent] = field(default_factory=list)
     fetch: ScriptedFetch = field(init=False)
     limiter: BudgetLimiter = field(init=False)
     client: UpstreamClient = field(init=False)
@@ -57,10 +64,10 @@ class Wired:
         random = Random(7).random
         self.fetch = ScriptedFetch(self.handler, self.latency_s)
         budget = restored_budget(self.quota, None, self.clock)
-        self.limiter = BudgetLimiter(self.upstream.name, budget, self.clock, random, self.log, self.saved.append)
-        self.client = UpstreamClient(
-            self.upstream, self.fetch, self.limiter, self.clock, random, on_key_ignored=self.keys_ignored.append
+        self.limiter = BudgetLimiter(
+            self.upstream.name, budget, self.clock, random, self.log, self.saved.append, self.events.append
         )
+        self.client = UpstreamClient(self.upstream, self.fetch, self.limiter)
 
     @property
     def hiro(self) -> HiroClient:

@@ -86,11 +86,7 @@ async def test_every_kind_of_call_of_the_simulator(kind: str) -> None:
     sent = [chain.swap(chain.wallets[0], kind) for _ in range(6)]
     chain.mine()
     wired = Wired(hiro_upstream(HIRO_URL, None), lambda _: pytest.fail("not scripted"))
-    client = HiroClient(
-        UpstreamClient(
-            hiro_upstream(HIRO_URL, None), SimulatedFetch(simulator), wired.limiter, wired.clock, lambda: 0.5
-        )
-    )
+    client = HiroClient(UpstreamClient(hiro_upstream(HIRO_URL, None), SimulatedFetch(simulator), wired.limiter))
     session = task_session(wired.log)
     for tx in sent:
         answer = await client.transactions_with_events([tx.tx_id], session)

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from random import Random
 
 import pytest
 
@@ -26,7 +25,7 @@ async def wired_to(simulator: Simulator, url: str = "") -> AsyncIterator[Wired]:
     fetch = local_fetch.HttpFetch()
     async with serving(simulator) as address:
         wired = Wired(hiro_upstream(url or address.hiro, "s3cret"), lambda _: pytest.fail("not scripted"))
-        wired.client = UpstreamClient(wired.upstream, fetch, wired.limiter, wired.clock, Random(1).random)
+        wired.client = UpstreamClient(wired.upstream, fetch, wired.limiter)
         try:
             yield wired
         finally:

@@ -29,8 +29,7 @@ class UpstreamSet:
         self._cadences_key: tuple[object, ...] | None = None
         self._limiters = {name: self._limiter(name, storage, on_change) for name in env.upstreams}
         self.clients: dict[str, object] = {
-            name: source.connect(env.fetch, self._limiters[name], env.clock, env.random, _key_ignored(name, on_change))
-            for name, source in env.upstreams.items()
+            name: source.connect(env.fetch, self._limiters[name]) for name, source in env.upstreams.items()
         }
 
     def closed_until(self, upstream: str | None) -> int | None:
@@ -83,7 +82,7 @@ class UpstreamSet:
 
         def on_event(event: BudgetEvent) -> None:
             fields = {camel_case(name): value for name, value in event.fields.items()}
-            on_change(upstream, event.event.removeprefix("budget."), fields)
+            on_change(upstream, event.event.partition(".")[2], fields)
 
         budget = restored_budget(env.upstreams[upstream].quota, self._state.budgets.get(upstream), env.clock)
         return BudgetLimiter(upstream, budget, env.clock, env.random, env.logger, save, on_event)
@@ -96,7 +95,3 @@ def demands_on(upstream: str, tasks: Mapping[str, Task]) -> dict[str, Demand]:
         for name, task in tasks.items()
         if task.upstream == upstream and task.enabled
     }
-
-
-def _key_ignored(upstream: str, on_change: OnBudgetChange) -> Callable[[str], None]:
-    return lambda reason: on_change(upstream, "key_ignored", {"reason": reason})

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from holdfast.errors import UsageError
-from holdfast.types import JSON, Clock
+from holdfast.types import JSON
 from tocsin import __version__
 from tocsin.errors import FetchError, FetchTooLarge, MalformedBody
 from tocsin.fetch import Fetch, FetchResponse
@@ -42,7 +42,7 @@ from tocsin.upstream.answer import (
 )
 from tocsin.upstream.budget import Denial, LimitReading, Quota
 from tocsin.upstream.decode import decode, printable
-from tocsin.upstream.limiter import BudgetLimiter, CallSession
+from tocsin.upstream.limiter import BudgetEvent, BudgetLimiter, CallSession
 from tocsin.upstream.windows import DAY_MS, Lane
 
 T = TypeVar("T")
@@ -171,41 +171,24 @@ class Upstream:
         if self.key is not None and (not self.key or not self.key.isascii() or not self.key.isprintable()):
             raise UsageError(f"{self.key_setting} must be printable ASCII, or not be set at all.")
 
-    def connect(
-        self,
-        fetch: Fetch,
-        limiter: BudgetLimiter,
-        clock: Clock,
-        random: Callable[[], float],
-        on_key_ignored: Callable[[str], object] = lambda _: None,
-    ) -> object:
+    def connect(self, fetch: Fetch, limiter: BudgetLimiter) -> object:
         """The client that tasks get by this upstream's name."""
-        return self.wrap(UpstreamClient(self, fetch, limiter, clock, random, on_key_ignored=on_key_ignored))
+        return self.wrap(UpstreamClient(self, fetch, limiter))
 
 
 class UpstreamClient:
     """Makes the calls to one upstream. It raises no errors of its own: every call ends as an `Answer`."""
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        fetch: Fetch,
-        limiter: BudgetLimiter,
-        clock: Clock,
-        random: Callable[[], float],
-        on_key_ignored: Callable[[str], object] = lambda _: None,
-    ) -> None:
-        """`on_key_ignored` is called if a key is configured but the upstream treats us as anonymous."""
+    def __init__(self, upstream: Upstream, fetch: Fetch, limiter: BudgetLimiter) -> None:
         self._upstream = upstream
         self._fetch = fetch
         self._limiter = limiter
-        self._clock = clock
-        self._random = random
+        self._clock = limiter.clock
+        self._random = limiter.random
         self._base = upstream.base_url.rstrip("/")
         self._headers = {"accept": "application/json", "user-agent": f"tocsin/{__version__}"}
         if upstream.key is not None:
             self._headers[upstream.key_header] = upstream.key
-        self._on_key_ignored = on_key_ignored
         self.limits = LimitReading()  # from the newest answer's headers
 
     def now(self) -> int:
@@ -447,7 +430,7 @@ class UpstreamClient:
             call.session.logger.error(
                 "upstream.key_ignored", **self._where(call), minute_limit=reading.minute.limit, reason=reason
             )
-            self._on_key_ignored(reason)
+            self._limiter.on_event(BudgetEvent("ERROR", "upstream.key_ignored", {"reason": reason}))
 
     def _note_deprecation(self, call: Call[T], warning: str) -> None:
         if not warning.startswith("299"):

@@ -6,11 +6,12 @@ that is not deprecated; it also returns many transactions in one call.
 Emits `upstream.amounts_ignored`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
 from holdfast.errors import UsageError
+from holdfast.types import JSON
 from tocsin.stacks import (
     BalanceChange,
     EventPage,
@@ -151,16 +152,15 @@ class HiroClient:
     async def _with_events(
         self, target: str, asked: Sequence[str], session: CallSession
     ) -> Answer[dict[str, TransactionWithEvents | None]]:
-        latest_s = self._latest_s()
-        answer = await self.client.get(
-            target, lambda body: hiro_parse.transactions_with_events_v1(body, asked, latest_s), session
+        answer = await self._readable(
+            target, lambda body, latest_s: hiro_parse.transactions_with_events_v1(body, asked, latest_s), session
         )
         if isinstance(answer, NotFound):  # it reports unknown transactions one by one
             return self.client.contract_broken(target, "tx/multiple itself was not found", session)
         if isinstance(answer, Ok):
-            pages = (found.page for found in answer.value.value.values() if found and found.page)
+            pages = (found.page for found in answer.value.values() if found and found.page)
             _report_unread_amounts((event for page in pages for event in page.transfers), target, session)
-        return self._readable(answer, target, session)
+        return answer
 
     async def principal_transactions(
         self, principal: str, session: CallSession, cursor: str | None = None
@@ -170,14 +170,10 @@ class HiroClient:
         A cursor points at a row and includes it, so pages may overlap by one row but skip none. Unreadable rows are
         reported by their ids.
         """
-        target = f"/extended/v3/principals/{quote(principal, safe='')}/transactions?limit={LIST_PAGE}"
-        if cursor is not None:
-            target += f"&cursor={quote(cursor, safe='')}"
-        latest_s = self._latest_s()
-        answer = await self.client.get(
-            target, lambda body: hiro_parse.principal_page_v3(body, latest_s, principal), session
+        target = f"/extended/v3/principals/{quote(principal, safe='')}/transactions?limit={LIST_PAGE}{_at(cursor)}"
+        return await self._readable(
+            target, lambda body, latest_s: hiro_parse.principal_page_v3(body, latest_s, principal), session
         )
-        return self._readable(answer, target, session)
 
     async def network_transactions(self, session: CallSession, cursor: str | None = None) -> Answer[Page[Transaction]]:
         """Get a page of all canonical transactions, newest first: like `principal_transactions`, but of everybody.
@@ -185,12 +181,8 @@ class HiroClient:
         No ETag is sent. A 304 costs the same call, and a wrong one would hide everything. Besides, a block comes every
         few seconds, so the list has nearly always changed.
         """
-        target = f"/extended/v3/transactions?limit={LIST_PAGE}"
-        if cursor is not None:
-            target += f"&cursor={quote(cursor, safe='')}"
-        latest_s = self._latest_s()
-        answer = await self.client.get(target, lambda body: hiro_parse.network_page_v3(body, latest_s), session)
-        return self._readable(answer, target, session)
+        target = f"/extended/v3/transactions?limit={LIST_PAGE}{_at(cursor)}"
+        return await self._readable(target, hiro_parse.network_page_v3, session)
 
     async def balance_changes(
         self, principal: str, txids: Sequence[str], session: CallSession
@@ -203,19 +195,19 @@ class HiroClient:
         )
         changes: list[BalanceChange] = []
         rows = 0
-        suffix = ""
+        cursor: str | None = None
         for _ in range(PAGES_MAX):
             answer = await self.client.get(
-                target + suffix, lambda body: hiro_parse.balance_changes_v3(body, asked), session
+                target + _at(cursor), lambda body: hiro_parse.balance_changes_v3(body, asked), session
             )
             if not isinstance(answer, Ok):
                 return answer
             page = answer.value
             changes += page.changes
             rows += page.rows
-            if page.next_cursor is None:
+            cursor = page.next_cursor
+            if cursor is None:
                 return self._checked(changes, rows, page.total, target, session)
-            suffix = f"&cursor={quote(page.next_cursor, safe='')}"
         return self.client.contract_broken(target, f"a list that does not end after {PAGES_MAX} pages", session)
 
     def _checked(
@@ -235,18 +227,19 @@ class HiroClient:
     async def enable_hook(self, path: str, session: CallSession) -> Answer[None]:
         return await self.client.patch(f"{path}/enabled", {"enabled": True}, session)
 
-    def _latest_s(self) -> int:
-        return self.client.now() // 1000 + AHEAD_MAX_S
-
-    def _readable(self, answer: Answer[Parsed[T]], target: str, session: CallSession) -> Answer[T]:
-        """The readable part of an answer; the rest is logged."""
+    async def _readable(self, target: str, parse: Callable[[JSON, int], Parsed[T]], session: CallSession) -> Answer[T]:
+        """Get the readable part of an answer; the rest is logged. `parse` gets the latest time of a block."""
+        latest_s = self.client.now() // 1000 + AHEAD_MAX_S
+        answer = await self.client.get(target, lambda body: parse(body, latest_s), session)
         if not isinstance(answer, Ok):
             return answer
-        parsed = answer.value
-        if parsed.refused:
-            reasons = [f"{tx_id}: {reason}" for tx_id, reason in parsed.refused.items()]
-            self.client.rows_refused(target, reasons, session)
-        return Ok(parsed.value)
+        reasons = [f"{tx_id}: {reason}" for tx_id, reason in answer.value.refused.items()]
+        self.client.rows_refused(target, reasons, session)
+        return Ok(answer.value.value)
+
+
+def _at(cursor: str | None) -> str:
+    return "" if cursor is None else f"&cursor={quote(cursor, safe='')}"
 
 
 def _report_unread_amounts(events: Iterable[TransferEvent], target: str, session: CallSession) -> None:

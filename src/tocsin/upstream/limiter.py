@@ -185,7 +185,7 @@ class _Ticket:
 
 
 class BudgetLimiter:
-    """One upstream's limiter, for every caller of this process."""
+    """One upstream's limiter, for every caller of this process. `on_event` also gets what the client notes."""
 
     def __init__(
         self,
@@ -198,11 +198,11 @@ class BudgetLimiter:
         on_event: Callable[[BudgetEvent], object] = lambda _: None,
     ) -> None:
         self._upstream = upstream
-        self._clock = clock
-        self._random = random
+        self.clock = clock
+        self.random = random
         self._logger = logger
         self._save = save
-        self._on_event = on_event
+        self.on_event = on_event
         self._numbers = count()
         self._queues: dict[Lane, deque[_Ticket]] = {lane: deque() for lane in Lane}
         self._timer: asyncio.Task[None] | None = None
@@ -217,8 +217,8 @@ class BudgetLimiter:
             return denial
         if len(queue) >= WAITING_MAX:
             reason = f"{WAITING_MAX} callers are already waiting"
-            return Denial(1_000, self._clock.now() + 1_000, reason)
-        deadline = self._clock.monotonic() + patience_s
+            return Denial(1_000, self.clock.now() + 1_000, reason)
+        deadline = self.clock.monotonic() + patience_s
         ticket = _Ticket(lane, cost, next(self._numbers), deadline, asyncio.get_running_loop().create_future())
         queue.append(ticket)
         self._serve()
@@ -256,12 +256,12 @@ class BudgetLimiter:
             limited=limited,
             retry_after_ms=retry_after_ms,
             now=now,
-            jitter=self._random(),
+            jitter=self.random(),
             probing=probing,
         )
         for event in events:
             write_log(self._logger, event.level, event.event, {"upstream": self._upstream, **event.fields})
-            self._on_event(event)
+            self.on_event(event)
         if events:
             self._save(self.budget)
         self._serve()
@@ -288,7 +288,7 @@ class BudgetLimiter:
         if step_ms:
             self.budget = self.budget.moved(step_ms)
             self._save(self.budget)
-        return self._clock.now()
+        return self.clock.now()
 
     def _serve(self) -> None:
         """Serve every caller that can be served, then set the timer for the next check."""
@@ -308,7 +308,7 @@ class BudgetLimiter:
                 self._save(self.budget)
                 ticket.outcome.set_result(None)
                 return None
-            next_look = self._clock.monotonic() + denial.wait_ms / 1000
+            next_look = self.clock.monotonic() + denial.wait_ms / 1000
             too_late = [ticket for ticket in queue if ticket.deadline < next_look]
             if too_late:
                 for ticket in too_late:
@@ -345,7 +345,7 @@ class BudgetLimiter:
             self._timer = asyncio.get_running_loop().create_task(self._wait_and_serve(in_ms))
 
     async def _wait_and_serve(self, in_ms: int) -> None:
-        await self._clock.sleep(in_ms / 1000)
+        await self.clock.sleep(in_ms / 1000)
         self._timer = None
         self._serve()
 
