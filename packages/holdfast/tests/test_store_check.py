@@ -235,6 +235,16 @@ def test_the_index_of_the_log_does_not_matter(crashed: Path, left: bytes | None)
     assert rows(crashed) == ROWS
 
 
+def test_a_log_of_a_header_alone_is_empty(crashed: Path) -> None:
+    """A power cut may come before its first page: the database is checked without it, and at once."""
+    (crashed / LOG).write_bytes((crashed / LOG).read_bytes()[:32])
+    unchecked = store_check.examine(crashed / "kv.sqlite", load(KV_MIGRATIONS))
+
+    assert unchecked is None
+    open_dir(crashed).close()
+    assert rows(crashed) == 0
+
+
 def test_damage_in_the_log_is_found(crashed: Path) -> None:
     """Pages of another database, in a log that SQLite accepts. Nobody is told to remove the log."""
     with closing(sqlite3.connect(crashed / "kv.sqlite")) as connection:

@@ -194,7 +194,7 @@ def _pages_in(log: Path, page_bytes: int) -> tuple[set[int], int]:
 @contextmanager
 def _view(path: Path, log: Path) -> Iterator[sqlite3.Connection]:
     """A connection to the content of the file and its log. It leaves no files."""
-    if not _size(log):
+    if _size(log) <= _LOG_HEADER_BYTES:  # with a header alone, SQLite would wait for the index for ten seconds
         with closing(_open(path, "immutable=1")) as connection:
             yield connection
         return
