@@ -68,7 +68,7 @@ class Table(Register):
         """A transaction larger than SQLite's cache, rolled back, and then a small one."""
 
         def work() -> None:
-            self.sql.exec("WITH RECURSIVE n (i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n LIMIT 6000) "
+            self.sql.exec("WITH RECURSIVE n (i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n LIMIT 600) "
                           "INSERT INTO t (text) SELECT hex(randomblob(400)) FROM n")  # fmt: skip
             raise ValueError
 
@@ -297,8 +297,19 @@ async def test_without_room_for_the_copy_the_tables_are_unavailable(tmp_path: Pa
         assert await made.stub().add("kept") == 1
 
 
+@pytest.fixture
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 50 KB, so that a transaction of 600 rows is too large for it."""
+    pragmas = [
+        f"cache_size = -{object_sql.CACHE_KB // 10}" if "cache" in each else each for each in object_sql._PRAGMAS
+    ]
+    monkeypatch.setattr(object_sql, "_PRAGMAS", pragmas)
+
+
+@pytest.mark.usefixtures("small_cache")
 async def test_a_long_log_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that a transaction made long which was rolled back: each commit would read all of it."""
+    monkeypatch.setattr(object_sql, "LOG_BYTES_MAX", 400_000)
     async with objects(tmp_path, Table) as made:
         await made.stub().add("a")
         assert await made.stub().big_and_small() == 2
@@ -319,7 +330,7 @@ async def contents(directory: Path) -> tuple[list[str], list[Any]]:
         return rows[0][0], rows[1:]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("small_cache")
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_shared_file_gets_every_changed_page(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
