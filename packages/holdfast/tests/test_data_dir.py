@@ -26,7 +26,7 @@ from holdfast.local.migrations import Migration
 from holdfast.testing.virtual_time import START_MS
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.linux import mount_namespace, only_linux, open_files
-from holdfast_testing.stores import open_dir
+from holdfast_testing.stores import open_dir, with_an_index_that_lacks_a_row
 
 TESTS = Path(__file__).parent
 HOLD = [sys.executable, "-m", "holdfast_testing.processes", "hold"]
@@ -215,19 +215,6 @@ def with_a_garbled_log(path: Path) -> None:
 def cut_within_a_page(path: Path) -> None:
     """The checksum of the last migration is at the end of the file."""
     path.write_bytes(path.read_bytes()[:-7])
-
-
-def with_an_index_that_lacks_a_row(path: Path) -> None:
-    condition = " AND key <> 'c'"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO entries VALUES ('a', '1', 5), ('b', '2', 6)")
-        connection.execute("PRAGMA writable_schema = ON")
-        name = "entries_by_expiry"
-        connection.execute("UPDATE sqlite_schema SET sql = sql || ? WHERE name = ?", (condition, name))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO entries VALUES ('c', '3', 7)")
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ?, '')", (condition,))
 
 
 @pytest.mark.parametrize(
@@ -471,21 +458,30 @@ def start_in(namespace: list[str], data: Path, mounts: str) -> tuple[str, str, s
     return before, output, after
 
 
-def test_a_read_only_disk_is_refused(namespace: list[str], data: Path) -> None:
-    """A directory with data on a file system that is mounted read-only."""
-    mounts = 'mount --bind "$D" "$D"; mount -o remount,bind,ro "$D"'
+@pytest.mark.parametrize(
+    ("mounts", "sentence"),
+    [
+        ('mount --bind "$D" "$D"; mount -o remount,bind,ro "$D"', " is on a read-only file system. Mount it writable"),
+        (
+            'mount --bind "$D/kv.sqlite" "$D/kv.sqlite"; mount -o remount,bind,ro "$D/kv.sqlite"',
+            "/kv.sqlite is on a read-only file system.",
+        ),
+        (
+            """cp -a "$D" "$D.copy"; mount -t tmpfs -o size=2m none "$D"; cp -a "$D.copy/." "$D"
+            (dd if=/dev/zero of="$D/filler" bs=4k 2>&1 || true) >/dev/null""",
+            " is on a full disk.",
+        ),
+    ],
+    ids=["read-only disk", "read-only file", "disk that became full"],
+)
+def test_a_disk_that_cannot_be_written_is_refused_with_its_data_untouched(
+    namespace: list[str], data: Path, mounts: str, sentence: str
+) -> None:
+    """The directory, or the one file that cannot be written, is named."""
     before, output, after = start_in(namespace, data, mounts)
 
-    assert output.startswith(f"StoreUnusable: {data} is on a read-only file system. Mount it writable")
-    assert before == after
-
-
-def test_a_read_only_file_is_refused(namespace: list[str], data: Path) -> None:
-    """One database file that cannot be written, in a directory that can."""
-    mounts = 'mount --bind "$D/kv.sqlite" "$D/kv.sqlite"; mount -o remount,bind,ro "$D/kv.sqlite"'
-    before, output, after = start_in(namespace, data, mounts)
-
-    assert output.startswith(f"StoreUnusable: {data}/kv.sqlite is on a read-only file system.")
+    assert output.startswith(f"StoreUnusable: {data}{sentence}")
+    assert "kv.sqlite" in before
     assert before == after
 
 
@@ -495,17 +491,6 @@ def test_a_full_disk_is_refused_before_anything_is_made(namespace: list[str], tm
 
     assert output.startswith(f"StoreUnusable: {tmp_path} is on a full disk.")
     assert before == after == ""
-
-
-def test_a_disk_that_became_full_is_refused_with_its_data_untouched(namespace: list[str], data: Path) -> None:
-    """A directory with data on a disk that was filled later."""
-    mounts = """cp -a "$D" "$D.copy"; mount -t tmpfs -o size=2m none "$D"; cp -a "$D.copy/." "$D"
-        (dd if=/dev/zero of="$D/filler" bs=4k 2>&1 || true) >/dev/null"""
-    before, output, after = start_in(namespace, data, mounts)
-
-    assert output.startswith(f"StoreUnusable: {data} is on a full disk.")
-    assert "kv.sqlite" in before
-    assert before == after
 
 
 def test_the_same_disk_with_space_is_taken(namespace: list[str], data: Path) -> None:

@@ -281,13 +281,6 @@ async def test_each_connection_has_the_settings_that_durability_needs(tmp_path: 
             assert settings == ["wal", 2, 1, query_only]
 
 
-async def test_a_batch_takes_only_its_own_statements(tmp_path: Path) -> None:
-    """Plain SQL text in a batch is refused."""
-    async with open_database(tmp_path) as database:
-        with pytest.raises(UsageError, match="prepared"):
-            await database.batch(["SELECT 1"])
-
-
 @only_linux
 async def test_a_closed_database_leaves_no_file_open(tmp_path: Path) -> None:
     """Neither the reader's nor the writer's; an error names eighty characters of its statement."""

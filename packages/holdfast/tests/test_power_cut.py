@@ -1,4 +1,4 @@
-"""A power cut at any system call: unsynced data is gone, but no acknowledged data is.
+"""kill -9, and a power cut at any system call: unsynced data is gone, but no acknowledged data is.
 
 The process is real and is killed. A library between it and the kernel has recorded every write and every sync, in
 order, so a power cut can be tried at each moment of its life.
@@ -41,8 +41,8 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compiled("syscall_recorder.c", tmp_path_factory.mktemp("recorder"))
 
 
-def record(recorder: str, directory: Path, log: Path, sync_ms: int) -> list[Record]:
-    """Let the process write until it has acknowledged enough, kill it, and return what it did."""
+def record(recorder: str, directory: Path, log: Path, sync_ms: int) -> tuple[list[Record], dict[str, int]]:
+    """Let the process write until it has acknowledged enough, kill it. Return what it did, and what it acknowledged."""
     with subprocess.Popen(
         [sys.executable, "-m", "holdfast_testing.power_cut", "write", directory],
         cwd=TESTS,
@@ -59,13 +59,15 @@ def record(recorder: str, directory: Path, log: Path, sync_ms: int) -> list[Reco
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(ACKNOWLEDGED)]
         process.kill()
-    assert all(lines), "the process ended by itself"
-    return list(read_log(log.read_bytes()))
+        assert all(lines), "the process ended by itself"
+        lines += process.stdout.readlines()
+    acknowledged = {name: int(number) for name, number in (line.split() for line in lines if line.endswith("\n"))}
+    return list(read_log(log.read_bytes())), acknowledged
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a power cut left, and what had been acknowledged by then."""
+    """What a power cut, or the kill, left, and what had been acknowledged by then."""
 
     directory: Path
     acknowledged: dict[str, int]
@@ -97,8 +99,9 @@ def test_after_a_power_cut_everything_acknowledged_is_there(recorder: str, sync_
     directory, home = tmp_path.resolve() / "data", tmp_path / "cuts"
     directory.mkdir()
     home.mkdir()
-    records = record(recorder, directory, tmp_path / "log", sync_ms)
+    records, acknowledged_at_kill = record(recorder, directory, tmp_path / "log", sync_ms)
     made = list(cuts(records, directory.stat().st_ino, home, Random(sync_ms)))
+    made.append(Cut(directory, acknowledged_at_kill))
 
     read = subprocess.run(
         [sys.executable, "-m", "holdfast_testing.power_cut", "read", *(cut.directory for cut in made)],

@@ -272,9 +272,6 @@ class Notes(DurableObject):
         self.ctx.storage.put(key, 1)
         return await self.env.TEST.get_by_name("other").read("x")
 
-    async def bad_put(self) -> None:
-        await self.ctx.storage.put({"good": 1, "bad": {1}})  # type: ignore[dict-item]  # what is tested
-
     async def nested(self) -> Any:
         async def outer(txn: Any) -> Any:
             await txn.put("a", 1)
@@ -334,15 +331,6 @@ async def test_a_call_to_another_object_leaves_after_the_writes_are_durable(tmp_
 
         assert made.runtime.metrics.calls == 1
         assert "other" not in [live.owner.name for live in made.runtime._live.values()]
-
-
-async def test_with_one_bad_value_nothing_of_the_call_is_written(tmp_path: Path) -> None:
-    """A put of several entries is checked as a whole, and the refusal has the key."""
-    async with opened(tmp_path, Notes) as made:
-        with pytest.raises(ValueRefused, match="the value of 'bad' is of type set"):
-            await made.stub().bad_put()
-
-        assert await made.stub().read("good", "bad") == {}
 
 
 async def test_a_transaction_inside_another_rolls_back_alone(objects: VirtualObjects) -> None:

@@ -18,7 +18,7 @@ from holdfast.local.migrations import load
 from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.linux import compiled, mount_namespace
-from holdfast_testing.stores import open_dir
+from holdfast_testing.stores import open_dir, with_an_index_that_lacks_a_row
 
 FILL = """
 WITH RECURSIVE counter (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counter WHERE n < 500)
@@ -76,15 +76,7 @@ def test_a_page_that_a_crash_has_cut_is_taken_from_the_log(data: Path) -> None:
 def test_the_indexes_of_a_large_database_are_not_compared(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take too long. Its pages are still checked."""
     monkeypatch.setattr(store_check, "INTEGRITY_BYTES_MAX", 0)
-    condition = " AND key <> 'c'"
-    with closing(sqlite3.connect(data / "kv.sqlite")) as connection, connection:
-        connection.execute("PRAGMA writable_schema = ON")
-        sql = "UPDATE sqlite_schema SET sql = sql || ? WHERE name = 'entries_by_expiry'"
-        connection.execute(sql, (condition,))
-    with closing(sqlite3.connect(data / "kv.sqlite")) as connection, connection:
-        connection.execute("INSERT INTO entries VALUES ('c', '3', 7)")
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ?, '')", (condition,))
+    with_an_index_that_lacks_a_row(data / "kv.sqlite")
     open_dir(data).close()
 
     (data / "kv.sqlite").write_bytes((data / "kv.sqlite").read_bytes()[:4096])

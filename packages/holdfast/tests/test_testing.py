@@ -56,17 +56,6 @@ class Pair(DurableObject):
         return list(await self.ctx.storage.list())
 
 
-class Rows(DurableObject):
-    """Keeps rows, and an entry with their count."""
-
-    async def add(self) -> list[int]:
-        sql = self.ctx.storage.sql
-        sql.exec("CREATE TABLE IF NOT EXISTS t (a)")
-        sql.exec("INSERT INTO t VALUES (1)")
-        self.ctx.storage.kv.put("count", (self.ctx.storage.kv.get("count") or 0) + 1)
-        return [sql.exec("SELECT count(*) AS n FROM t").one().n, self.ctx.storage.kv.get("count")]
-
-
 async def test_a_day_of_alarms(objects: VirtualObjects) -> None:
     """288 rings, each at its time; how long that took is printed."""
     await objects.get(Clockwork, "a").begin()
@@ -301,16 +290,3 @@ def test_the_pages_show_the_examples_that_run(page: str, program: str, count: in
     assert len(blocks) == count
     for block in blocks:
         assert block in examples, block
-
-
-@pytest.mark.parametrize("written", [False, True])
-async def test_tables_survive_eviction_restart_and_a_crash(objects: VirtualObjects, written: bool) -> None:
-    """As entries do, and together with them."""
-    assert await objects.get(Rows, "a").add() == [1, 1]
-    await objects.evict(objects.get(Rows, "a"))
-    assert await objects.get(Rows, "a").add() == [2, 2]
-    await objects.restart()
-    async with objects.crash_at(commit=1, written=written) as crash:
-        await objects.get(Rows, "a").add()
-    assert crash
-    assert await objects.get(Rows, "a").add() == [3 + written, 3 + written]

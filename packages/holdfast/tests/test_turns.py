@@ -194,29 +194,6 @@ class Alarmed(DurableObject):
         await self.ctx.storage.put("rings", [*await self.rings(), self.env.now()])
 
 
-async def test_each_object_rings_at_its_own_time(objects: VirtualObjects) -> None:
-    """A later alarm of another object does not take the place of the earlier one."""
-    began_at = objects.now()
-    await objects.get(Alarmed, "early").arm(10_000)
-    await objects.get(Alarmed, "late").arm(60_000)
-    await asyncio.sleep(61)
-    rings = [await objects.get(Alarmed, name).rings() for name in ("early", "late")]
-
-    assert rings == [[began_at + 10_000], [began_at + 60_000]]
-
-
-async def test_a_replaced_alarm_does_not_ring_at_its_old_time(objects: VirtualObjects) -> None:
-    """Armed for 5 s, then for 20 s: silent after 10 s, and one ring at 20 s."""
-    began_at = objects.now()
-    await objects.get(Alarmed, "x").arm(5_000)
-    await objects.get(Alarmed, "x").arm(20_000)
-    await asyncio.sleep(10)
-    assert await objects.get(Alarmed, "x").rings() == []
-    await asyncio.sleep(20)
-
-    assert await objects.get(Alarmed, "x").rings() == [began_at + 20_000]
-
-
 async def test_a_ring_that_ended_resets_nothing_later(objects: VirtualObjects) -> None:
     """The limit of 15 minutes for alarm() ends with it: an object that stays busy is not reset."""
     await objects.get(Alarmed, "x").arm(1_000)

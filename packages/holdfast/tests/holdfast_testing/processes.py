@@ -2,13 +2,10 @@
 
 python -m holdfast_testing.processes hold DIRECTORY [MIGRATIONS...]
     opens a data directory, prints "open", and holds it until its input ends; MIGRATIONS is `file.sqlite=directory`
-python -m holdfast_testing.processes write DIRECTORY
-    writes to DB and KV, and prints each write that returned
 python -m holdfast_testing.processes count FILE...
     writes a counter to one SQLite file after the other, again and again
 """
 
-import asyncio
 import sys
 from itertools import count
 from pathlib import Path
@@ -16,8 +13,6 @@ from pathlib import Path
 from holdfast.errors import StartError
 from holdfast.local.clock import SystemClock
 from holdfast.local.data_dir import DataDir
-from holdfast.local.database import SqliteDatabase
-from holdfast.local.kv import SqliteKV
 from holdfast.local.migrations import load
 from holdfast.local.sqlite_file import connect
 from holdfast_testing.captured_log import CapturedLog
@@ -34,17 +29,6 @@ def hold(directory: str, *pairs: str) -> int:
     sys.stdin.read()
     data.close()
     return 0
-
-
-async def write(directory: Path) -> None:
-    database = SqliteDatabase(directory / "db.sqlite")
-    kv = SqliteKV(directory / "kv.sqlite", SystemClock())
-    insert = database.prepare("INSERT INTO pairs (n, half) VALUES (?, ?)")
-    for number in count(1):
-        await database.batch([insert.bind(number, "left"), insert.bind(number, "right")])
-        print(f"db {number}")
-        await kv.put(f"k{number}", "v")
-        print(f"kv {number}", flush=True)
 
 
 def write_counter(*paths: str) -> None:
@@ -66,7 +50,5 @@ if __name__ == "__main__":
     match command:
         case "hold":
             sys.exit(hold(*arguments))
-        case "write":
-            asyncio.run(write(Path(arguments[0])))
         case "count":
             write_counter(*arguments)

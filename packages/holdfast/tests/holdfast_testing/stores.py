@@ -1,6 +1,7 @@
 """Databases and data directories, made in a test's own directory."""
 
 import functools
+import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
@@ -37,6 +38,17 @@ def make_file(path: Path, *statements: str) -> Path:
         for statement in statements:
             connection.execute(statement)
     return path
+
+
+def with_an_index_that_lacks_a_row(path: Path) -> None:
+    """Damage a file of KV: an index has fewer rows than its table."""
+    condition = " AND key <> 'c'"
+    change = "UPDATE sqlite_schema SET sql = {} WHERE name = 'entries_by_expiry'"
+    for sql, key in (("sql || ?", "a"), ("replace(sql, ?, '')", "c")):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("INSERT INTO entries VALUES (?, '1', 5)", (key,))
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute(change.format(sql), (condition,))
 
 
 @asynccontextmanager
