@@ -16,14 +16,14 @@
  * One action in the audit log. While it is `begun`, its outcome is not known: it may have been done.
  *
  * @typedef {{
- *   id: string,
- *   at: number,
  *   key: string,
  *   role: "operator" | "cron",
  *   client: string,
  *   action: string,
- *   target: string | null,
- *   reason: string | null,
+ *   target?: string | null,
+ *   reason?: string | null,
+ *   id: string,
+ *   at: number,
  *   outcome?: "begun" | "done" | "refused" | "failed",
  *   endedAt?: number | null,
  *   detail?: string | null,
@@ -247,9 +247,9 @@
  * The error of a task's last failed run, as in its record: its `class` and `message`; a complete run clears it.
  *
  * @typedef {{
- *   at: number,
  *   class: string,
  *   message: string,
+ *   at: number,
  * }} LastError
  */
 
