@@ -35,10 +35,18 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """What a real service exports after its first runs."""
     directory = tmp_path_factory.mktemp("data")
     with running_simulator() as upstreams, running(ServiceProcess(directory, **upstreams)) as service:
+
+        def scrape() -> str:
+            with urllib.request.urlopen(f"{service.url}/metrics", timeout=PATIENCE_S) as answer:
+                return str(answer.read().decode())
+
+        def seen() -> bool:  # metrics are up to a second older than the status
+            return all(f'tocsin_run_duration_seconds_count{{task="{task}"' in scrape() for task in ("feed", "tenero"))
+
         until(lambda: service.status()["lastFeedResult"] and service.status()["lastTeneroResult"])
         ask(f"{service.url}/healthz")
-        with urllib.request.urlopen(f"{service.url}/metrics", timeout=PATIENCE_S) as answer:
-            yield answer.read().decode()
+        until(seen)
+        yield scrape()
 
 
 def labels_by_name(text: str) -> dict[str, set[str]]:

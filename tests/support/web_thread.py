@@ -32,9 +32,10 @@ _AGENT = "INSERT INTO agents (btc_address, stx_address, display_name, erc8004_ag
 _CLAIM = "INSERT INTO claims (btc_address, status) VALUES ('bc1', 'verified')"
 SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
-  burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
-VALUES ('0x' || hex(zeroblob(32)), ?, 'SP.pool', 'swap', 'stx', '1452352941', ?, '1', 1778700600, 1, '0xb',
-  0, 'agent', 'v', 0)"""
+  burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at, raw_event_json)
+VALUES ('0x' || hex(zeroblob(32)), ?1, 'SP.pool', 'swap', 'stx', '1452352941', ?2, '1', 1778700600, 1, '0xb',
+  0, 'agent', 'v', 0, json_object('legsOut', json_array(json_object('asset_id', 'stx', 'amount', '1452352941')),
+    'legsIn', json_array(json_object('asset_id', ?2, 'amount', '1'))))"""
 
 
 @dataclass

@@ -66,6 +66,7 @@ EXPECTED_CODES = {
     "no_events": "incomplete_events",
 }
 MINUTE = 60_000
+SIDES = (("legsOut", "in"), ("legsIn", "out"))
 TALLY = Tally(1, 2, 3, 4, 5, Counter({Code.TX_FAILED: 2, Code.INCOMPLETE_EVENTS: 1}))
 COMING_TO_THE_SITE = """
 SELECT txid, sender, contract_id, function_name, token_in, token_out, amount_in, amount_out, burn_block_time,
@@ -111,10 +112,12 @@ class Failing:
 
 
 async def store(db: Database, row: dict[str, Any]) -> None:
-    """As another writer would have stored it: the same block."""
+    """As another writer would have stored it: the same block, with its legs."""
+    legs = {name: [{"asset_id": row[f"token_{side}"], "amount": str(row[f"amount_{side}"])}] for name, side in SIDES}
     kept = {name: row[name] for name in row if name not in {"tx_status", "scored_value", "scored_at"}}
     kept |= {"amount_in": str(row["amount_in"]), "amount_out": str(row["amount_out"]), "tx_index": 3}
     kept |= {"block_height": 7_929_497, "block_hash": "0x" + "a1" * 32, "allowlist_version": "v", "recorded_at": 0}
+    kept["raw_event_json"] = json.dumps(legs)
     sql = f"INSERT INTO swaps ({','.join(kept)}) VALUES ({','.join('?' * len(kept))})"
     await db.prepare(sql).bind(*kept.values()).run()
 
