@@ -214,7 +214,7 @@ def simulate(
 def main() -> None:
     """Run the command; every error becomes a sentence and an exit code."""
     try:
-        app()
+        app(prog_name="tocsin")
     except RequestRefused as refusal:
         _fail(str(refusal), 2 if refusal.status == 400 else 1)
     except UsageError as error:

@@ -48,7 +48,7 @@ def test_status_shows_tasks_and_budgets(running: Running) -> None:
     done = tocsin_process("status", port=running.port)
 
     assert (done.returncode, done.stderr) == (0, "")
-    parts = ("Next alarm:", "tenero", "hiro said 503", "135,000")
+    parts = ("Next alarm:", "tenero", "hiro said 503", "15,000")
     assert [part for part in parts if part not in done.stdout] == []
 
 

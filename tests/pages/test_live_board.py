@@ -16,9 +16,9 @@ LOOK_MS = 90_000  # for a slow machine; the stream itself checks once a second
 
 async def another_trade(db: Database, number: int) -> None:
     """Add another trade of the same agent, in a later block."""
-    row = SWAP.replace("'0x' || hex(zeroblob(32))", "?").replace("1778700600, 1,", "1778700700, ?,")
+    row = SWAP.replace("'0x' || hex(zeroblob(32))", "?3").replace("1778700600, 1,", "1778700700, ?4,")
     txid = f"0x{number:064x}"
-    await db.prepare(row).bind(txid, address_of("deployer"), next(iter(PEGS)), number).run()
+    await db.prepare(row).bind(address_of("deployer"), next(iter(PEGS)), txid, number).run()
 
 
 def test_a_trade_is_on_an_open_board_without_a_reload(browser: Browser, tmp_path: Path) -> None:
