@@ -33,6 +33,7 @@ from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import CADENCE_MAX_MS, SLICE_MAX_MS
 from tocsin.shape import FreeForm, Shape
 from tocsin.text import camel_case, long_duration, parse_duration
+from tocsin.upstream.answer import Limited
 from tocsin.upstream.client import read_retry_after
 
 JOBS_MAX = 100
@@ -335,9 +336,7 @@ def judged(response: FetchResponse, now: int) -> TaskResult:
     status, wait_ms = response.status, read_retry_after(response.headers, now)
     if status == 429 or (status >= 400 and wait_ms is not None):
         until = now + (LIMITED_MS if wait_ms is None else wait_ms)
-        return TaskResult(
-            {}, incomplete=f"the URL answered {status}: {_start(response)}", limited_until=until, progressed=False
-        )
+        return TaskResult.of(Limited(until, f"the URL answered {status}: {_start(response)}"), {})
     if 300 <= status < 400:
         return TaskResult({}, f"the URL answered {status}: redirects are not followed", error_kind="Redirected")
     if not 200 <= status < 300:

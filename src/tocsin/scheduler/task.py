@@ -22,6 +22,7 @@ from tocsin.errors import RunStopped
 from tocsin.scheduler.types import Trigger
 from tocsin.settings import SLICE_MAX_MS
 from tocsin.shape import FreeForm
+from tocsin.upstream.answer import Failure, Limited
 from tocsin.upstream.limiter import CallSession
 
 T = TypeVar("T")
@@ -195,6 +196,14 @@ class TaskResult:
     by_budget: bool = False
     progressed: bool = True
     wake_at: int | None = None
+
+    @classmethod
+    def of(cls, failure: Failure, counters: FreeForm) -> "TaskResult":
+        """The result of a run whose only call had no answer."""
+        if isinstance(failure, Limited):
+            until, reason, by_budget = failure.until, failure.reason, failure.by_budget
+            return cls(counters, limited_until=until, incomplete=reason, by_budget=by_budget, progressed=False)
+        return cls(counters, error=failure.reason, error_kind=type(failure).__name__)
 
 
 @dataclass(frozen=True, slots=True)

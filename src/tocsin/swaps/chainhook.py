@@ -35,7 +35,7 @@ from tocsin.swaps import store as swap_store
 from tocsin.swaps.rules import Rules, Tier, tiers
 from tocsin.swaps.store import PUSHED, Candidate
 from tocsin.swaps.types import PushCounts
-from tocsin.upstream.answer import BadRequest, Failure, Limited, NotFound
+from tocsin.upstream.answer import BadRequest, Failure, NotFound
 from tocsin.upstream.decode import value_count
 from tocsin.upstream.hiro import HiroClient
 
@@ -275,7 +275,7 @@ async def watch_hook(context: TaskContext, paths: list[str], *, reenable: bool) 
         reason = "Hiro has no such hook for our key: check TOCSIN_CHAINHOOK_ID and HIRO_API_KEY"
         return TaskResult(EMPTY_RESULT, error=reason, error_kind="NotFound")
     if isinstance(asked, Failure):
-        return _without_answer(EMPTY_RESULT, asked)
+        return TaskResult.of(asked, EMPTY_RESULT)
     hook = asked.value
     counters = {
         **EMPTY_RESULT,
@@ -299,21 +299,9 @@ async def _reenabled(context: TaskContext, hiro: HiroClient, path: str, counters
         reason = "Hiro has no hook to enable at this path: check TOCSIN_CHAINHOOK_ID"
         return TaskResult(counters, error=reason, error_kind="NotFound")
     if isinstance(changed, Failure):
-        return _without_answer(counters, changed)
+        return TaskResult.of(changed, counters)
     context.logger.warning("chainhook.reenabled", last_block=counters["lastBlock"])
     return TaskResult({**counters, "reenabled": True})
-
-
-def _without_answer(counters: FreeForm, failure: Failure) -> TaskResult:
-    if isinstance(failure, Limited):
-        return TaskResult(
-            counters,
-            limited_until=failure.until,
-            incomplete=failure.reason,
-            by_budget=failure.by_budget,
-            progressed=False,
-        )
-    return TaskResult(counters, error=failure.reason, error_kind=type(failure).__name__)
 
 
 def watch_chainhook_tasks(settings: Settings) -> tuple[Task, ...]:
