@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stacks_simulator.faults import SimulatedFault
+from stacks_simulator.hiro_api import NetworkListState
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.traffic import Traffic, start_traffic
 from support.competition import chain_of
@@ -171,7 +172,7 @@ async def test_a_gap_that_cannot_be_filled_does_not_hide_behind_looks_at_the_hea
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["absent", "gone"])
 async def test_without_the_list_the_contracts_lists_are_read_and_the_service_is_ready(
-    tmp_path: Path, state: str
+    tmp_path: Path, state: NetworkListState
 ) -> None:
     """An older server, or one that has switched it off: the status says which way is used, and why."""
     simulator = busy()
@@ -179,14 +180,14 @@ async def test_without_the_list_the_contracts_lists_are_read_and_the_service_is_
     states: Counter[str] = Counter()
     async with service(tmp_path, simulator, fetch=fetch) as made:
         await asyncio.sleep(BEGUN_S)
-        simulator.hiro.set_network_list(state)
+        simulator.hiro.network_list = state
         absent_at = simulator.clock.now()
         for _ in range(2 * 60):
             await asyncio.sleep(MINUTE_S)
             states[(await made.health()).state] += 1
         result, late = await feed_result(made), await lateness(made)
         asked = [at for at, url in fetch.calls if f"{THE_LIST}?" in url and at > absent_at]
-        simulator.hiro.set_network_list("served")
+        simulator.hiro.network_list = "served"
         await asyncio.sleep(2 * ASK_AGAIN_MS / 1000 + MINUTE_S)  # one to measure the traffic from
         back = await feed_result(made)
 
@@ -203,7 +204,7 @@ async def test_a_list_that_fails_while_the_other_way_is_used_makes_nothing_late(
     simulator = busy()
     fetch = Spy(SimulatedFetch(simulator), clock_of(simulator))
     async with service(tmp_path, simulator, fetch=fetch) as made:
-        simulator.hiro.set_network_list("absent")
+        simulator.hiro.network_list = "absent"
         await asyncio.sleep(5 * MINUTE_S)
         simulator.faults.add(SimulatedFault(kind="status", status=500, path=THE_LIST))
         failed_at = simulator.clock.now()

@@ -101,7 +101,7 @@ class Actions(CommandUsers):
             case "market":
                 outside.move_market(values["what"], rng)
             case "network_list":
-                outside.simulator.hiro.set_network_list(values["mode"])
+                outside.simulator.hiro.network_list = values["mode"]
             case "stuck_etag" | "stopped_list" | "wrong_page":
                 outside.break_list(event.kind, values, rng)
             case kind:

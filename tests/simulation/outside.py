@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from simulation.answers import AlertReceiver, SpoiltAnswers
 from simulation.checks import CallChecks
@@ -20,7 +20,7 @@ from stacks_simulator.calls import LISTED_CALLS, OFF_LIST_CONTRACT
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction
 from stacks_simulator.faults import SimulatedFault
-from stacks_simulator.hiro_hooks import HOOK_UUID
+from stacks_simulator.hiro_hooks import HOOK_UUID, HookState
 from stacks_simulator.http_messages import UpstreamName
 from stacks_simulator.rate_limits import (
     HIRO_ANONYMOUS,
@@ -325,7 +325,7 @@ class Outside:
         """Set a state of Hiro's, or `disabled` by hand, or `deleted`: Hiro no longer knows its id."""
         hooks = self.simulator.hiro.hooks
         hooks.uuid = ANOTHER_HOOK if state == "deleted" else HOOK_UUID
-        hooks.set_state("streaming" if state in {"deleted", "disabled"} else state)
+        hooks.state = "streaming" if state in {"deleted", "disabled"} else cast("HookState", state)
         hooks.enabled = hooks.enabled and state != "disabled"
         self._hook_changed_s = self.time.now_s
 
@@ -345,7 +345,7 @@ class Outside:
         simulator.faults.clear()
         simulator.hiro.index_lag_ms = simulator.hiro.list_lag_ms = 0
         simulator.hiro.etag_stuck, simulator.hiro.list_stopped_ms = False, None
-        simulator.hiro.set_network_list("served")
+        simulator.hiro.network_list = "served"
         self.omit(0.0)
         self.set_hook("streaming")
         self.accounts.calm(self.time.now())

@@ -81,7 +81,7 @@ async def test_an_interrupted_hook_is_reported_and_left_alone(tmp_path: Path) ->
     """By default: a warning and a run that is not complete; after two hours the service is not ready."""
     async with watching(tmp_path) as (made, simulator):
         await asyncio.sleep(60)
-        simulator.hiro.hooks.set_state("interrupted")
+        simulator.hiro.hooks.state = "interrupted"
         await asyncio.sleep(HOUR_S)
         soon = (await made.client().status()).tasks["chainhook"]
         await asyncio.sleep(2 * HOUR_S)
@@ -99,7 +99,7 @@ async def test_an_interrupted_hook_is_enabled_again_when_that_is_wanted(tmp_path
     """One more call; the next look finds it streaming."""
     async with watching(tmp_path, chainhook_reenable=True) as (made, simulator):
         await asyncio.sleep(60)
-        simulator.hiro.hooks.set_state("interrupted")
+        simulator.hiro.hooks.state = "interrupted"
         await asyncio.sleep(HOUR_S)
         status = await made.client().status()
         assert (status.last_result["chainhook"] or {})["reenabled"] is True

@@ -193,14 +193,14 @@ class FeedHistory(History):
         hiro = self._world.simulator.hiro
         hiro.list_lag_ms = self._rng.choice((0, 0, 20_000, 200_000))
         if self._list_goes:
-            hiro.set_network_list(self._rng.choice(("served", "absent", "gone")))
+            hiro.network_list = self._rng.choice(("served", "absent", "gone"))
 
 
 def calmed(simulator: Simulator) -> None:
     """End all faults and stop the chain."""
     simulator.faults.clear()
     simulator.hiro.index_lag_ms = simulator.hiro.list_lag_ms = 0
-    simulator.hiro.set_network_list("served")
+    simulator.hiro.network_list = "served"
     frozen(simulator)
 
 

@@ -118,7 +118,7 @@ async def test_without_the_networks_list_nothing_is_claimed(tmp_path: Path) -> N
     async with followed(tmp_path, 3) as (world, _):
         await looked(world)
         off = await completeness(world.db, world.rules, feed_runs=False)
-        world.simulator.hiro.set_network_list("gone")
+        world.simulator.hiro.network_list = "gone"
         await looked(world)
         gone = await claim(world)
 

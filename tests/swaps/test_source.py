@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from stacks_simulator.hiro_api import NetworkListState
 from support.competition import World, as_rows, feed, followed, number, sweep
 from tocsin.fetch import FetchResponse
 from tocsin.swaps.position import FeedState, Gap, MeasuredTraffic, Position, load_state, measured, save_state
@@ -27,10 +28,10 @@ async def trade(world: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["absent", "gone"])
-async def test_without_the_list_the_contracts_lists_are_read(state: str, tmp_path: Path) -> None:
+async def test_without_the_list_the_contracts_lists_are_read(state: NetworkListState, tmp_path: Path) -> None:
     """The result has the reason; the list is asked for every hour, and followed when it is there again."""
     async with followed(tmp_path, 2) as (world, _):
-        world.simulator.hiro.set_network_list(state)
+        world.simulator.hiro.network_list = state
         left = await feed(world)
         await trade(world)
         swept = await sweep(world)
@@ -45,7 +46,7 @@ async def test_without_the_list_the_contracts_lists_are_read(state: str, tmp_pat
         await world.clock.sleep(180)
         still = await feed(world)
         asked = world.calls() - before
-        world.simulator.hiro.set_network_list("served")
+        world.simulator.hiro.network_list = "served"
         await world.clock.sleep(HOUR_S)
         back = await feed(world)
         await trade(world)
@@ -71,7 +72,7 @@ async def test_without_the_list_the_contracts_lists_are_read(state: str, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["absent", "gone"])
-async def test_a_list_that_goes_away_while_much_is_unread(state: str, tmp_path: Path) -> None:
+async def test_a_list_that_goes_away_while_much_is_unread(state: NetworkListState, tmp_path: Path) -> None:
     """However many gaps there are, the way changes within a few runs, and nothing is lost."""
     async with followed(tmp_path, 2) as (world, _):
         kept = await load_state(world.db)
@@ -81,7 +82,7 @@ async def test_a_list_that_goes_away_while_much_is_unread(state: str, tmp_path: 
         anchors = (*(replace(anchor, height=gap.bottom[0], tx_index=2) for gap in gaps), anchor)
         await save_state(world.db, replace(kept, position=Position(anchors, gaps)), now).run()
         await trade(world)
-        world.simulator.hiro.set_network_list(state)
+        world.simulator.hiro.network_list = state
         for _ in range(4):
             await feed(world)
             await world.clock.sleep(60)

@@ -97,7 +97,6 @@ class Chain:
         start_ms: int,
         wallets: int = 3,
         campaign: Campaign | None = None,
-        allowlist: Mapping[str, Collection[str]] = LISTED_CALLS,
         market: Market = price_usd,
         is_irregular: bool = False,
     ) -> None:
@@ -107,7 +106,6 @@ class Chain:
         self.start_ms = start_ms
         self.now_ms = start_ms
         self.campaign = campaign or Campaign()
-        self.allowlist = allowlist
         self.wallets = registered_wallets(seed, wallets)
         self.strangers = strangers(seed, STRANGER_COUNT)
         self.transactions: dict[str, ChainTransaction] = {}
@@ -190,10 +188,10 @@ class Chain:
         event = AssetEvent("stx", "transfer", source, target, amount)
         return self.broadcast(source, TokenTransfer(target, amount), (event,), fee=180, wait_ms=wait_ms)
 
-    def dust(self, wallet: Wallet | str, count: int, *, wait_ms: int | None = 0) -> list[ChainTransaction]:
+    def dust(self, wallet: Wallet | str, count: int) -> list[ChainTransaction]:
         """Have strangers send `count` tiny transfers to a wallet; they push its own transactions down in every list."""
         senders = self.strangers
-        return [self.transfer(senders[n % len(senders)], wallet, 1, wait_ms=wait_ms) for n in range(count)]
+        return [self.transfer(senders[n % len(senders)], wallet, 1) for n in range(count)]
 
     def burst(self, wallet: Wallet | str, count: int, kind: str = "simple") -> list[ChainTransaction]:
         """Broadcast `count` calls of one wallet at the same time."""
@@ -237,14 +235,14 @@ class Chain:
         if wait_ms is not None:
             self._mine_later(tx, wait_ms)
 
-    def drop(self, tx: ChainTransaction, status: str = DROP_STATUSES[0], replaced_by: str | None = None) -> None:
+    def drop(self, tx: ChainTransaction, status: str = DROP_STATUSES[0]) -> None:
         """Remove a waiting transaction from the mempool."""
         if tx.state != "mempool":
             raise UsageError(f"{tx.tx_id} is {tx.state}; only a waiting transaction can be dropped")
         if status not in DROP_STATUSES:
             raise UsageError(f"unknown drop status {status!r}; they are {', '.join(DROP_STATUSES)}")
         if status == DROP_STATUSES[0]:
-            tx.replaced_by = replaced_by or digest(f"{tx.tx_id}:replacement")
+            tx.replaced_by = digest(f"{tx.tx_id}:replacement")
         tx.set_state("dropped", status)
 
     def mine(self, *chosen: ChainTransaction) -> Block:
@@ -282,16 +280,13 @@ class Chain:
         self,
         *,
         senders: Collection[str] | None = None,
-        allowlist: Mapping[str, Collection[str]] | None = None,
+        allowlist: Mapping[str, Collection[str]] = LISTED_CALLS,
         campaign: Campaign | None = None,
     ) -> list[TrueSwap]:
         """The swaps that a perfect sweep would have found by now, by default for the eligible wallets."""
         eligible = {wallet.address for wallet in self.wallets if wallet.tier == "eligible"}
         return true_swaps(
-            self.transactions.values(),
-            eligible if senders is None else senders,
-            self.allowlist if allowlist is None else allowlist,
-            campaign or self.campaign,
+            self.transactions.values(), eligible if senders is None else senders, allowlist, campaign or self.campaign
         )
 
     # Blocks

@@ -14,9 +14,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
-from holdfast.errors import UsageError
 from stacks_simulator import hiro_pages as pages
 from stacks_simulator import hiro_rows
 from stacks_simulator.chain import Chain
@@ -76,13 +75,6 @@ class HiroApi:
             _route("/extended/v1/address/{principal}/balances", self.lookups.balances, deprecated=True),
             _route("/extended", self.status),
         )
-
-    def set_network_list(self, state: str) -> None:
-        for known in get_args(NetworkListState):
-            if state == known:
-                self.network_list = known
-                return
-        raise UsageError(f"network_list must be one of {', '.join(get_args(NetworkListState))}")
 
     def reply(self, request: SimulatedRequest) -> SimulatedReply:
         """The reply to a request, without limits and faults."""

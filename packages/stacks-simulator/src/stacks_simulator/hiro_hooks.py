@@ -5,9 +5,8 @@ Assumed, because it is not documented: enabling an interrupted hook makes it str
 
 import json
 import re
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
-from holdfast.errors import UsageError
 from stacks_simulator.chain import Chain
 from stacks_simulator.hiro_pages import HiroHttpError
 from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
@@ -23,17 +22,17 @@ class HookApi:
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self.uuid = HOOK_UUID  # of the registered hook
-        self.state: HookState = "streaming"
-        self.enabled = True
+        self.state = "streaming"
         self.served = "/"  # the only paths that exist begin with it
 
-    def set_state(self, state: str) -> None:
-        for known in get_args(HookState):
-            if state == known:
-                self.state = known
-                self.enabled = state not in {"expired", "interrupted"}
-                return
-        raise UsageError(f"hook must be one of {', '.join(get_args(HookState))}")
+    @property
+    def state(self) -> HookState:
+        return self._state
+
+    @state.setter
+    def state(self, state: HookState) -> None:
+        self._state = state
+        self.enabled = state not in {"expired", "interrupted"}
 
     def reply(self, request: SimulatedRequest) -> SimulatedReply:
         """The reply to a request below /chainhooks."""

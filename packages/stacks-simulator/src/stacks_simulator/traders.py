@@ -12,6 +12,7 @@ from random import Random
 from stacks_simulator.addresses import address_of
 from stacks_simulator.calls import AMOUNT_MIN
 from stacks_simulator.chain import Chain
+from stacks_simulator.chain_records import IntendedSwap
 from stacks_simulator.tokens import AEUSDC, ALEX, B42, DIKO, DUST, SBTC, STSTX, STX, USDCX, VELAR, WELSH, SimulatedToken
 from stacks_simulator.wallets import Wallet
 
@@ -50,16 +51,6 @@ RING_LOSER = Style(3.0, 420, 0.8, -0.045, (-0.01, 0.03))
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A trade that a wallet wants to make, by the ids of the tokens. None: any."""
-
-    token_in: str | None = None
-    token_out: str | None = None
-    amount_in: int | None = None
-    amount_out: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Position:
     paid_with: SimulatedToken
     token: SimulatedToken
@@ -89,13 +80,13 @@ class Traders:
             funder = f"{self._chain.seed}:funder:{RING[0] if number in RING else number}"
             self._chain.transfer(address_of(funder), wallet, FUNDED_STX)
 
-    def next(self) -> tuple[Wallet, Order]:
+    def next(self) -> tuple[Wallet, IntendedSwap]:
         """Who trades next, and what."""
         wallets = self._chain.wallets
         (number,) = self._rng.choices(range(len(wallets)), self._activity)
         return wallets[number], self._sell(number) or self._buy(number)
 
-    def _sell(self, number: int) -> Order | None:
+    def _sell(self, number: int) -> IntendedSwap | None:
         style, positions = self._styles[number], self._open[number]
         least, most = style.gain
         for_sale = [
@@ -111,9 +102,9 @@ class Traders:
         position = self._rng.choice(for_sale)
         positions.remove(position)
         received = self._amount(position.token, position.paid_with, position.amount, style.edge)
-        return Order(position.token.id, position.paid_with.id, position.amount, received)
+        return IntendedSwap(position.token.id, position.amount, position.paid_with.id, received)
 
-    def _buy(self, number: int) -> Order:
+    def _buy(self, number: int) -> IntendedSwap:
         style = self._styles[number]
         pair = self._newest if style.copies and self._rng.random() < 0.7 else self._draw(PAIRS)
         self._newest = pair
@@ -123,7 +114,7 @@ class Traders:
         bought = self._amount(paid_with, token, amount, style.edge)
         position = _Position(paid_with, token, bought, self._rate(paid_with, token), self._chain.now_ms)
         self._open[number].append(position)
-        return Order(paid_with.id, token.id, amount, bought)
+        return IntendedSwap(paid_with.id, amount, token.id, bought)
 
     def _amount(self, sold: SimulatedToken, bought: SimulatedToken, amount: int, edge: float) -> int:
         """What a wallet gets for this amount."""

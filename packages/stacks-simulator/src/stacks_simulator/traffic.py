@@ -7,13 +7,13 @@ The rest of the network has a stream of its own, so other traffic is the same wi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from random import Random
 
 from stacks_simulator.addresses import address_of
 from stacks_simulator.chain import BURN_BLOCK_S, DROP_STATUSES, Chain
-from stacks_simulator.chain_records import ChainTransaction, ContractLogEvent, SimulatedCall, TenureChange
-from stacks_simulator.traders import Order, Traders
+from stacks_simulator.chain_records import ChainTransaction, ContractLogEvent, IntendedSwap, SimulatedCall, TenureChange
+from stacks_simulator.traders import Traders
 from stacks_simulator.wallets import Wallet
 
 HOUR_MS = 3_600_000
@@ -36,7 +36,6 @@ CALLS = tuple(
     )
 )
 
-ANY_TRADE = Order()
 WAIT_MS_MAX = 40_000  # the longest wait in the mempool
 DROP_SHARE = 0.03
 RETURN_SHARE = 0.25  # of the dropped transactions: broadcast again later
@@ -179,20 +178,12 @@ class _TrafficGenerator:
     def _stranger(self) -> None:
         self._trade(self._rng.choice(self._chain.strangers))
 
-    def _trade(self, wallet: Wallet, order: Order = ANY_TRADE) -> None:
+    def _trade(self, wallet: Wallet, swap: IntendedSwap | None = None) -> None:
         (kind,) = self._rng.choices(self._kinds, self._weights)
         dropped = self._rng.random() < DROP_SHARE
         wait_ms = None if dropped else self._rng.randrange(WAIT_MS_MAX)
-        tx = self._chain.swap(
-            wallet,
-            kind,
-            wait_ms=wait_ms,
-            rng=self._rng,
-            token_in=order.token_in,
-            token_out=order.token_out,
-            amount_in=order.amount_in,
-            amount_out=order.amount_out,
-        )
+        wanted = {} if swap is None else asdict(swap)
+        tx = self._chain.swap(wallet, kind, wait_ms=wait_ms, rng=self._rng, **wanted)
         if dropped:
             self._drop_later(tx)
 

@@ -65,10 +65,7 @@ def _row(
         tx.sender,
         call.contract,
         call.function,
-        swap.token_in,
-        swap.amount_in,
-        swap.token_out,
-        swap.amount_out,
-        block.burn_time_s,
-        block.height,
+        burn_block_time=block.burn_time_s,
+        block_height=block.height,
+        **asdict(swap),
     )
