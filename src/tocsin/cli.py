@@ -178,37 +178,17 @@ def serve(
 app.command(rich_help_panel=SERVICE)(operator_commands.reload)
 
 
-@app.command(cls=LocalCommand, rich_help_panel=SERVICE)
-def simulate(
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free port.")] = 8790,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same chain.")] = 1,
-    speed: Annotated[float, typer.Option(min=0, max=10_000, help="Speed of the chain; 1 is real time.")] = 1.0,
-    wallets: Annotated[int, typer.Option(min=1, help="How many agents are registered.")] = 430,
-    history_hours: Annotated[float, typer.Option(min=0, help="Hours of traffic before the start.")] = 6.0,
-    campaign_start_s: Annotated[int | None, typer.Option(help="Unix time; the real start by default.")] = None,
-    limits: Annotated[bool, typer.Option(help="Apply the rate limits of the real upstreams.")] = True,
-    bad_times: Annotated[bool, typer.Option(help="Inject faults on a seeded schedule.")] = False,
-) -> None:
+@app.command(
+    cls=LocalCommand,
+    rich_help_panel=SERVICE,
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+)
+def simulate(options: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]...")] = None) -> None:
     """Run only the simulator: a Hiro and a Tenero on loopback."""
     require_simulator()
-    import asyncio
+    from stacks_simulator.__main__ import main as run_simulator
 
-    from holdfast.local.clock import SystemClock
-    from stacks_simulator.serve import SimulatorOptions, run_simulator
-
-    options = SimulatorOptions(
-        host=host,
-        port=port,
-        seed=seed,
-        speed=speed,
-        wallets=wallets,
-        history_hours=history_hours,
-        campaign_start_s=campaign_start_s,
-        limits=limits,
-        bad_times=bad_times,
-    )
-    asyncio.run(run_simulator(options, SystemClock()))
+    run_simulator(options or [], "tocsin simulate")
 
 
 def main() -> None:

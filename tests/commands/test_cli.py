@@ -9,7 +9,6 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Mapping
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from typer.testing import CliRunner
 
 from holdfast.errors import ObjectError
 from stacks_simulator.faults import SimulatedFault
-from stacks_simulator.serve import SimulatorOptions
 from support.patience import PATIENCE_S
 from support.processes import ADMIN_KEY as SERVICE_KEY
 from support.processes import ServiceProcess, running_simulator
@@ -32,7 +30,7 @@ from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
 from support.web_thread import NAME, THREE_RUNS, Running, now_ms, served_in_thread
 from support.world import ADMIN_KEY, FailingStub
 from tocsin import __version__
-from tocsin.cli import app, simulate
+from tocsin.cli import app
 from tocsin.commands.client import ServiceAddress, client_of
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.types import RunError, Status
@@ -347,12 +345,12 @@ def test_simulate_passes_its_options_on() -> None:
     assert set(urls) == {"HIRO_API_URL", "TENERO_API_URL", "control", "truth", "agents"}
 
 
-def test_simulate_has_the_simulators_defaults() -> None:
-    """`tocsin simulate` without options runs what `SimulatorOptions()` describes."""
-    defaults = {name: option.default for name, option in signature(simulate).parameters.items()}
-    options = SimulatorOptions()
+def test_simulate_refuses_numbers_out_of_range() -> None:
+    """The simulator parses its own options, and names the command that was given."""
+    done = tocsin_here("simulate", "--port", "70000", environment={})
 
-    assert defaults == {name: getattr(options, name) for name in defaults}
+    assert done.returncode == 2
+    assert "tocsin simulate: error: argument --port: 70000 is not a number from 0 to 65535" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["simulate"], ["serve", "--demo"], ["serve", "--bad-times"]])

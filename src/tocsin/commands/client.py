@@ -307,7 +307,7 @@ class ServiceClient:
             return value
         if status == 401:
             wrong = f"The service at {self.address} does not accept this key: set ADMIN_KEY to the service's key."
-            raise RequestRefused(status, "unauthorized", wrong)
+            raise RequestRefused(status, "unauthorised", wrong)
         body_fields = value if isinstance(value, dict) else {}
         sentence = str(body_fields.get("message") or body_fields.get("error", f"the service answered {status}"))
         raise RequestRefused(status, str(body_fields.get("code", "")), sentence)
