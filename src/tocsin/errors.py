@@ -75,7 +75,13 @@ class FetchTimeout(FetchError):
 
 
 class FetchTooLarge(FetchError):
-    """The body is larger than the caller allowed; it was not read further."""
+    """The body is larger than the caller allowed; it was not read further. `start` is what was read."""
+
+    def __init__(self, message: str, status: int, headers: Mapping[str, str], start: bytes) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+        self.start = start
 
 
 class FetchFailed(FetchError):

@@ -109,6 +109,31 @@ async def test_a_body_within_the_limit_is_whole_and_one_byte_more_is_refused() -
             await fetch(f"{server.url}/big?key=secret", body_max=999)
 
 
+async def test_a_body_that_is_too_large_leaves_status_headers_and_its_start() -> None:
+    """So that an error whose page is large is still known as what it is."""
+    async with serving(responding(http(429, b"busy" * 1000, "Retry-After: 7"))) as server, fetching() as fetch:
+        with pytest.raises(FetchTooLarge) as refused:
+            await fetch(server.url, body_max=999)
+
+    assert (refused.value.status, refused.value.headers["retry-after"]) == (429, "7")
+    assert refused.value.start.startswith(b"busybusy")
+
+
+async def test_calls_that_hang_do_not_keep_another_from_leaving() -> None:
+    """However many, and to the same host: a hundred jobs may hang."""
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        await (responding(http(200)) if request.line.startswith("GET /quick") else hang)(request, writer)
+
+    async with serving(answer) as server, fetching() as fetch:
+        hanging = [asyncio.create_task(fetch(f"{server.url}/hang", timeout_s=60)) for _ in range(100)]
+        await asyncio.sleep(1)
+        assert (await fetch(f"{server.url}/quick", timeout_s=5)).status == 200
+        ended = await asyncio.gather(*hanging, return_exceptions=True)
+
+    assert (len(server.requests), {type(each) for each in ended}) == (101, {FetchTimeout})
+
+
 async def test_an_endless_body_is_not_read_to_its_end() -> None:
     """Reading stops at the limit."""
 

@@ -317,6 +317,25 @@ async def test_a_limited_run_is_repeated_when_the_wait_is_over_with_the_same_key
     assert runs[0].started_at == EIGHT + 120_000
 
 
+@pytest.mark.parametrize(
+    ("answer", "outcome", "words"),
+    [
+        (response("busy" * 20_000, status=429, headers={"retry-after": "7"}), "limited", "the URL answered 429: busy"),
+        (response("<p>oh" * 20_000, status=500), "failed", "the URL answered 500: <p>oh"),
+        (response("x" * 70_000), "failed", "the body is larger than 65536 bytes"),
+    ],
+)
+async def test_a_large_body_hides_no_status(tmp_path: Path, answer: FetchResponse, outcome: str, words: str) -> None:
+    """A server's page of an error may be larger than a result may be."""
+    async with with_jobs(tmp_path, always(answer)) as made:
+        await add(made, PAYOUTS)
+        await asyncio.sleep(1)
+        (run,) = await made.runs("payouts")
+
+    assert run.outcome == outcome
+    assert (run.reason or (run.error and run.error.message) or "").startswith(words)
+
+
 async def test_a_url_that_hangs_fails_within_its_limit_and_holds_up_nobody(tmp_path: Path) -> None:
     """The time limit is the client's; other tasks keep their slots."""
 

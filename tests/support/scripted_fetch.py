@@ -65,7 +65,8 @@ class ScriptedFetch:
         if not isinstance(answer, FetchResponse):
             answer = await answer
         if len(answer.body) > body_max:
-            raise FetchTooLarge(f"the body is larger than {body_max} bytes")
+            message = f"the body is larger than {body_max} bytes"
+            raise FetchTooLarge(message, answer.status, answer.headers, answer.body)
         return answer
 
 

@@ -63,7 +63,8 @@ class SimulatedFetch:
         if delivery.cut_after is not None and delivery.cut_after <= body_max:
             raise FetchFailed("the connection was cut")
         if delivery.size > body_max:
-            raise FetchTooLarge(f"the body is larger than {body_max} bytes")
+            reply, message = delivery.reply, f"the body is larger than {body_max} bytes"
+            raise FetchTooLarge(message, reply.status, reply.headers, reply.body)
 
     @staticmethod
     def _duration_s(delivery: Delivery, body_max: int) -> float:

@@ -72,7 +72,7 @@ async def test_every_answer_has_its_class(answer: FetchResponse, expected: type)
     [
         (FetchTimeout("no complete answer within 8 s"), Unavailable),
         (FetchFailed("cut"), Unavailable),
-        (FetchTooLarge(), Malformed),
+        (FetchTooLarge("more than 8 MB", 200, {}, b"{"), Malformed),
     ],
 )
 async def test_a_missing_answer_has_its_class(error: Exception, expected: type) -> None:

@@ -106,7 +106,9 @@ def _spoiled(name: str, places: list[tuple[list[int], Any]]) -> Any:
 
 
 answers = st.builds(FetchResponse, statuses, headers, bodies)
-errors = st.sampled_from([FetchTimeout("t"), FetchFailed("\x1b" + KEY), FetchTooLarge("big")])
+errors = st.sampled_from(
+    [FetchTimeout("t"), FetchFailed("\x1b" + KEY), FetchTooLarge("big", 429, {"retry-after": KEY}, KEY.encode())]
+)
 
 
 async def ask_everything(wired: Wired) -> list[Answer[object] | ListedPrices]:

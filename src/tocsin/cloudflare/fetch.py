@@ -46,9 +46,7 @@ class CloudflareFetch:
         try:
             async with asyncio.timeout(timeout_s), self._connections:
                 response = await javascript.js.fetch(url, request)
-                content = await _read(response, body_max, where)
-                received = javascript.to_json(javascript.js.Array.from_(response.headers))
-                return FetchResponse(int(response.status), lower_case(received), content)
+                return await _read(response, body_max, where)
         except TimeoutError as error:
             raise FetchTimeout(f"{where}: no complete response within {timeout_s:g} s") from error
         except JsException as error:
@@ -57,13 +55,15 @@ class CloudflareFetch:
             controller.abort()  # ends an exchange that is not complete
 
 
-async def _read(response: Any, body_max: int, where: str) -> bytes:
+async def _read(response: Any, body_max: int, where: str) -> FetchResponse:
+    status, body = int(response.status), bytearray()
+    headers = lower_case(javascript.to_json(javascript.js.Array.from_(response.headers)))
     if javascript.kind(response.body) == "missing":
-        return b""
-    body = bytearray()
+        return FetchResponse(status, headers, b"")
     reader = response.body.getReader()
     while not (piece := await reader.read()).done:
         body += piece.value.to_bytes()
         if len(body) > body_max:
-            raise FetchTooLarge(f"{where}: the body is larger than {body_max} bytes")
-    return bytes(body)
+            message = f"{where}: the body is larger than {body_max} bytes"
+            raise FetchTooLarge(message, status, headers, bytes(body))
+    return FetchResponse(status, headers, bytes(body))

@@ -61,8 +61,7 @@ class HttpFetch:
                     method, URL(url, encoded=True), headers=headers, data=body, allow_redirects=False
                 ) as response,
             ):
-                content = await _read(response, body_max, where)
-                return FetchResponse(response.status, lower_case(response.headers.items()), content)
+                return await _read(response, body_max, where)
         except TimeoutError as error:
             raise FetchTimeout(f"{where}: no complete response within {timeout_s:g} s") from error
         except (ClientError, OSError, ValueError) as error:
@@ -101,14 +100,15 @@ async def _send_once(request: ClientRequest, handler: ClientHandlerType) -> Clie
         raise FetchFailed(f"{where}: {_reason(error)}") from error
 
 
-async def _read(response: ClientResponse, body_max: int, where: str) -> bytes:
-    body = bytearray()
+async def _read(response: ClientResponse, body_max: int, where: str) -> FetchResponse:
+    headers, body = lower_case(response.headers.items()), bytearray()
     async for chunk in response.content.iter_chunked(CHUNK_BYTES):
         body += chunk
         if len(body) > body_max:
             response.close()
-            raise FetchTooLarge(f"{where}: the body is larger than {body_max} bytes")
-    return bytes(body)
+            message = f"{where}: the body is larger than {body_max} bytes"
+            raise FetchTooLarge(message, response.status, headers, bytes(body))
+    return FetchResponse(response.status, headers, bytes(body))
 
 
 def _reason(error: Exception) -> str:

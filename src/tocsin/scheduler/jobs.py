@@ -27,7 +27,7 @@ from holdfast.schedule import Cron, Every
 from holdfast.types import JSON
 from holdfast.values import encode
 from tocsin import __version__
-from tocsin.errors import FetchError
+from tocsin.errors import FetchError, FetchTooLarge
 from tocsin.fetch import Fetch, FetchResponse, check_request, without_secrets
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import CADENCE_MAX_MS, SLICE_MAX_MS
@@ -317,7 +317,9 @@ async def call(job: Job, context: TaskContext, fetch: Fetch, secret: str | None,
             job.url, method="POST", headers=headers, body=body, timeout_s=limit_s, body_max=RESULT_BYTES_MAX
         )
     except FetchError as error:
-        return TaskResult({}, f"{error}", error_kind=type(error).__name__)
+        if not isinstance(error, FetchTooLarge) or error.status < 300:
+            return TaskResult({}, f"{error}", error_kind=type(error).__name__)
+        response = FetchResponse(error.status, error.headers, error.start)  # of an error, the start is enough
     return judged(response, context.clock.now())
 
 
