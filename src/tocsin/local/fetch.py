@@ -28,8 +28,6 @@ from tocsin import __version__
 from tocsin.errors import FetchFailed, FetchTimeout, FetchTooLarge
 from tocsin.fetch import FetchResponse, check_request, lower_case, without_secrets
 
-CONNECTIONS_MAX = 64
-CONNECTIONS_PER_HOST_MAX = 16
 KEEP_ALIVE_S = 15.0  # shorter than that of most servers, so that we seldom use a connection that they have closed
 CHUNK_BYTES = 64 * 1024
 
@@ -72,9 +70,8 @@ class HttpFetch:
             raise FetchFailed("fetch is closed: the process is stopping")
         if self._session is None:
             self._session = ClientSession(
-                connector=TCPConnector(
-                    limit=CONNECTIONS_MAX, limit_per_host=CONNECTIONS_PER_HOST_MAX, keepalive_timeout=KEEP_ALIVE_S
-                ),
+                # No limit: jobs and budgets have their own, and a URL that hangs must not keep other calls waiting.
+                connector=TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
                 headers={"User-Agent": f"tocsin/{__version__}", "Accept-Encoding": "gzip, deflate"},
                 cookie_jar=DummyCookieJar(),  # no exchange affects the next
                 timeout=ClientTimeout(total=None, sock_connect=None),  # the caller's timeout is the only one
