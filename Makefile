@@ -41,7 +41,7 @@ $(DEV): requirements-dev.txt $(RUNTIME)
 .venv: $(DEV) ## set up the virtual environment only
 
 demo: $(RUNTIME) ## run the whole service against the bundled simulator: no key, no network [BAD_TIMES=1]
-	@$(BIN)/tocsin serve --demo --data-dir demo-data $(if $(BAD_TIMES),--bad-times)
+	@$(BIN)/tocsin serve --demo $(if $(BAD_TIMES),--bad-times)
 
 serve: $(RUNTIME) ## run the service against the real upstreams; settings from the environment or .env
 	@$(BIN)/tocsin serve

@@ -12,6 +12,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from urllib.parse import urlsplit
@@ -71,8 +72,9 @@ def is_complete(answer: bytes) -> bool:
 
 
 def main() -> int:
+    directory = tempfile.TemporaryDirectory()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tocsin", "serve", "--demo", "--port", "0"],
+        [sys.executable, "-m", "tocsin", "serve", "--demo", "--port=0", f"--data-dir={directory.name}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -97,6 +99,7 @@ def main() -> int:
     finally:
         process.kill()
         process.wait()
+        directory.cleanup()
     table = Table("status() over HTTP, 1 connection", "p50 ms", "p99 ms", "goal")
     for name, durations_ms in (("while nothing runs", quiet), (f"while sweeps run ({sweeps} of them)", busy)):
         p50, p99 = statistics.median(durations_ms), sorted(durations_ms)[int(CALLS * 0.99)]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
@@ -36,13 +37,16 @@ LOOKS: dict[str, tuple[ViewportSize, str]] = {
 @contextmanager
 def demo(key: str) -> Iterator[str]:
     """Run a demo and yield its URL once a round has its result and all prices are known."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tocsin", "serve", "--demo", "--port", "0"],
-        env={**os.environ, "ADMIN_KEY": key},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
+    with (
+        TemporaryDirectory() as directory,
+        subprocess.Popen(
+            [sys.executable, "-m", "tocsin", "serve", "--demo", "--port=0", f"--data-dir={directory}"],
+            env={**os.environ, "ADMIN_KEY": key},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process,
+    ):
         assert process.stdout is not None
         url, ended, is_final = "", 0, False
         for line in process.stdout:

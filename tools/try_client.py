@@ -25,7 +25,7 @@ METHODS = {"get", "post"}
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as directory, demo() as (url, key):
+    with tempfile.TemporaryDirectory() as directory, demo(directory) as (url, key):
         document = httpx.get(f"{url}/openapi.json").raise_for_status()
         validate(document.json())
         operations = [
@@ -93,9 +93,9 @@ def use(api: dict[str, ModuleType], url: str, key: str) -> None:
 
 
 @contextmanager
-def demo() -> Iterator[tuple[str, str]]:
-    """The address and the admin key of a demo on a free port."""
-    command = [str(ROOT / ".venv" / "bin" / "tocsin"), "serve", "--demo", "--port", "0"]
+def demo(directory: str) -> Iterator[tuple[str, str]]:
+    """The address and the admin key of a demo on a free port, with its data in this directory."""
+    command = [str(ROOT / ".venv" / "bin" / "tocsin"), "serve", "--demo", "--port=0", f"--data-dir={directory}/demo"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     said: dict[str, str] = {}

@@ -159,7 +159,7 @@ app.registered_commands += data_commands.app.registered_commands
 
 @app.command(cls=LocalCommand, rich_help_panel=SERVICE)
 def serve(
-    demo: Annotated[bool, typer.Option("--demo", help="Use the bundled simulator.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Use the bundled simulator, and demo-data.")] = False,
     bad_times: Annotated[
         bool, typer.Option("--bad-times", help="Run the demo with upstreams that fail every minute.")
     ] = False,

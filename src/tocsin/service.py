@@ -13,7 +13,7 @@ import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -31,15 +31,8 @@ from holdfast.local.runtime import Runtime, Stub
 from holdfast.types import Logger
 from tocsin import __version__
 from tocsin.app import Parts, Platform, Process, build
-from tocsin.commands.files import (
-    DB_FILE,
-    KV_FILE,
-    OBJECTS_FILE,
-    chosen_directory,
-    free_port,
-    load_migrations,
-    refuse_demo,
-)
+from tocsin.commands.client import DEMO_DIR
+from tocsin.commands.files import DB_FILE, KV_FILE, OBJECTS_FILE, free_port, load_migrations, refuse_demo
 from tocsin.commands.reload import Reloader, SettingsSource
 from tocsin.fetch import Fetch
 from tocsin.local.fetch import HttpFetch
@@ -267,16 +260,13 @@ class Service:
 
 def serve(*, as_demo: bool, bad_times: bool, host: str | None, port: int | None, data_dir: Path | None) -> None:
     """Run the service for the command; exits the process with its exit code."""
-    demo_dir = None
-    with ExitStack() as stack:
-        if as_demo:
-            demo_dir, port = stack.enter_context(chosen_directory(data_dir, port))
-            port = free_port(read(SettingsSource(host).environment())) if port is None else port
-        source = SettingsSource(host, port, data_dir)
-        settings = read(source.environment())
-        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop))
-        serving = run(settings, stream=sys.stdout, demo_dir=demo_dir, source=source, bad_times=bad_times)
-        code = runner.run(serving)
+    demo_dir = str(data_dir or DEMO_DIR) if as_demo else None
+    if as_demo and port is None:
+        port = free_port(read(SettingsSource(host).environment()))
+    source = SettingsSource(host, port, data_dir)
+    settings = read(source.environment())
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        code = runner.run(run(settings, stream=sys.stdout, demo_dir=demo_dir, source=source, bad_times=bad_times))
     if code:
         raise SystemExit(code)
 

@@ -33,7 +33,7 @@ from stacks_simulator.tokens import TOKENS_BY_ID, TRADED_TOKENS, walk
 from stacks_simulator.traffic import EVERYDAY_KINDS, Traffic
 from stacks_simulator.truth import TrueSwap
 from stacks_simulator.wallets import import_lines
-from tocsin.commands.files import AGAIN, command_logger, opened_demo, tell_commands
+from tocsin.commands.files import command_logger, opened_demo, tell_commands
 from tocsin.commands.rows import import_rows
 from tocsin.prices.price import floors_of
 from tocsin.prices.store import peg_of
@@ -87,7 +87,7 @@ def prepare(settings: Settings, url: str, port: int, data_dir: str, *, bad_times
             register_agents(connection, simulator)
             add_past(connection, settings, simulator, begun.began_at)
     tell_commands(Path(data_dir), port, settings)
-    kill = crash_route(settings.admin_key, lambda: crash(data_dir, port))
+    kill = crash_route(settings.admin_key, lambda: crash(port))
     routes = [kill, mount(simulator, settings.admin_key)]
     return Demo(settings, lambda changed: demo_settings(changed, url, data_dir, begun.key), routes)
 
@@ -145,10 +145,9 @@ def register_agents(connection: sqlite3.Connection, simulator: Simulator) -> Non
     assert not report.refused, report.refused
 
 
-def crash(directory: str, port: int) -> None:
-    """Replace this process with a new one. Does not return."""
-    environment = {**os.environ, AGAIN: json.dumps({"directory": directory, "port": str(port)})}
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command again
+def crash(port: int) -> None:
+    """Replace this process with a new one on the same port. Does not return."""
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], f"--port={port}"])  # noqa: S606 - our own command
 
 
 def is_one_of(keys: Sequence[AccessKey], sent: str) -> bool:

@@ -7,11 +7,9 @@ directory that holds a store without that file is somebody's real data.
 import json
 import os
 import secrets
-import shutil
 import socket
 import sqlite3
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -35,7 +33,6 @@ OBJECTS_FILE = "objects.sqlite"
 DB_FILE = "db.sqlite"
 KV_FILE = "kv.sqlite"
 
-AGAIN = "DEMO_AGAIN"  # in the environment of a process that replaced another: its temporary directory and its port
 DEMO_FILE = "demo.json"
 PORTS_TRIED = 20
 AGE_MAX_MS = 6 * 3_600_000  # an older demo starts over: its chain would take too long to catch up
@@ -72,21 +69,6 @@ class DemoBeginning:
     began_at: int
     key: str
     is_new: bool
-
-
-@contextmanager
-def chosen_directory(chosen: Path | None, port: int | None) -> Iterator[tuple[str, int | None]]:
-    """The chosen directory, or one that is removed after the demo, and the port; after a crash, the same as before."""
-    again: dict[str, str] = json.loads(os.environ.pop(AGAIN, "{}"))
-    port = int(again["port"]) if again else port
-    if chosen is not None:
-        yield str(chosen), port
-        return
-    made = again.get("directory") or tempfile.mkdtemp(prefix="tocsin-demo-")
-    try:
-        yield made, port
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def free_port(settings: Settings) -> int:
@@ -160,8 +142,7 @@ def _refuse_real_data(directory: Path) -> None:
     if any(os.path.lexists(file) for file in _store_files(directory)):
         raise StoreUnusable(
             f"{directory} holds the data of a service, and a demo would write invented data into it. "
-            "Choose a new directory with --data-dir, or leave --data-dir out: "
-            "the demo then uses one that is removed when it ends"
+            "Choose a new directory with --data-dir"
         )
 
 
