@@ -195,6 +195,29 @@ def test_the_next_time_does_not_depend_on_when_it_is_asked(expression: Expressio
 
 
 @pytest.mark.parametrize(
+    ("text", "zone", "expected"),
+    [
+        ("0 0 29 2 *", "UTC", "02-29 00:00"),
+        ("0 0 29 2 *", "Europe/Berlin", "02-28 23:00"),
+        ("0 12 24 12 *", "America/Sao_Paulo", "12-24 15:00"),
+    ],
+)
+def test_a_rare_time_is_found_in_few_steps(text: str, zone: str, expected: str) -> None:
+    """Months that do not match are skipped as a whole: hundreds of schedules must not block a loop."""
+
+    class Counted(Cron):
+        steps = 0
+
+        def _runs_at(self, moment: int, local: datetime) -> bool:
+            self.steps += 1
+            return super()._runs_at(moment, local)
+
+    cron = Counted(text, zone)
+    assert times(cron, "2026-05-13T21:15Z", 1) == [expected]
+    assert cron.steps < 100
+
+
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("61 * * * *", "minute 61: use 0 to 59"),

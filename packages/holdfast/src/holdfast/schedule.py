@@ -80,6 +80,12 @@ class Cron:
 
     def _step(self, moment: int, local: datetime) -> int:
         """Seconds to the next minute that may match. Where the clock changes, every minute is looked at."""
+        if local.month not in self._months:
+            ahead = min((month - local.month) % 12 for month in self._months)
+            year, month = divmod(local.year * 12 + local.month - 1 + ahead, 12)
+            eve = datetime(year, month + 1, 1, tzinfo=self._zone) - timedelta(days=1)
+            if int(eve.timestamp()) > moment:
+                return int(eve.timestamp()) - moment
         hour_end = 60 - local.minute
         steps = [hour_end]
         if not self._matches_day(local):
