@@ -455,9 +455,29 @@ async def test_a_secret_that_is_gone_is_a_failure_that_names_it(tmp_path: Path) 
 
 
 def test_a_task_of_a_cron_job_knows_how_far_its_runs_are_apart() -> None:
-    """On workdays: three days over the weekend."""
-    job = replace(PAYOUTS, every=None, cron="30 8 * * mon-fri")
-    assert job_task(job, posts(always(OK)), SECRETS, EIGHT).cadence_ms == 3 * 86_400_000
+    """On average, for the budget: 132 runs a day, eleven minutes apart."""
+    job = replace(PAYOUTS, every=None, cron="*/5 8-18 * * *")
+    assert job_task(job, posts(always(OK)), SECRETS).cadence_ms == 86_400_000 // 132
+
+
+@pytest.mark.parametrize("loaded_at", [at(9, 2), at(18, 32)])
+async def test_a_cron_job_is_overdue_by_its_times_whenever_it_was_loaded(tmp_path: Path, loaded_at: int) -> None:
+    """After two of its times without a complete run, at night and in the day; `overdue_after` may be longer."""
+    answers = [OK]
+    job = replace(PAYOUTS, every=None, cron="*/5 8-18 * * *")
+    async with with_jobs(tmp_path, lambda _: answers[0], clock=VirtualClock(at(7))) as made:
+        await add(made, job, replace(job, name="patient", overdue_after="1h"))
+        await asyncio.sleep((loaded_at - at(7)) / 1000)
+        await made.stub().reload()
+        await asyncio.sleep((at(9, 57, day=3) - loaded_at) / 1000)
+        calm = {name: task.overdue for name, task in (await made.status()).tasks.items()}
+        answers[0] = response({}, status=500)
+        await asyncio.sleep(9 * 60)
+        late = {name: task.overdue for name, task in (await made.status()).tasks.items()}
+        night = (await made.runs("payouts", 1))[0].started_at
+
+    assert calm == {"patient": False, "payouts": False}
+    assert (late, night) == ({"patient": False, "payouts": True}, at(10, 5, day=3))
 
 
 # Steps that are not repeated

@@ -218,6 +218,21 @@ def test_a_rare_time_is_found_in_few_steps(text: str, zone: str, expected: str) 
 
 
 @pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("*/15 * * * *", 15),
+        ("30 8 * * *", 1_440),
+        ("0 0 29 2 *", 366 * 1_440),
+        ("*/5 8-18 * * *", 5 * 24 / 11),
+        ("30 8 * * mon-fri", 366 / 262 * 1_440),
+    ],
+)
+def test_the_mean_of_a_year(text: str, minutes: float) -> None:
+    """How far times are apart on average does not depend on when it is asked."""
+    assert Cron(text).mean_ms() == int(minutes * MINUTE)
+
+
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("61 * * * *", "minute 61: use 0 to 59"),

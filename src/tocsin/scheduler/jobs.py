@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from ipaddress import ip_address
-from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
@@ -42,7 +41,6 @@ RESULT_BYTES_MAX = 64 * 1024
 SHOWN_MAX = 200  # characters of an answer that is a failure
 LIMITED_MS = 60_000  # how long to wait after a 429 without Retry-After
 NEXT_SHOWN = 5
-GAPS = 10  # times of a cron expression that tell how far they are apart
 
 JobAction: TypeAlias = Literal["add", "change", "remove", "pause", "resume", "apply"]
 BY_NAME: tuple[JobAction, ...] = ("remove", "pause", "resume")  # these need only names
@@ -270,22 +268,16 @@ def _times(schedule: Every | Cron, now: int, count: int) -> list[int]:
     return times
 
 
-def job_task(job: Job, fetch: Fetch, secrets: Mapping[str, str], now: int) -> Task:
+def job_task(job: Job, fetch: Fetch, secrets: Mapping[str, str]) -> Task:
     """The task that runs a job."""
-    schedule = schedule_of(job)
-    if isinstance(schedule, Every):
-        cadence_ms, cron = schedule.period_ms, None
-    else:
-        gaps = pairwise(_times(schedule, now, GAPS))
-        cadence_ms, cron = max(later - earlier for earlier, later in gaps), schedule
-    limit_ms = _duration(job, "limit")
+    schedule, limit_ms = schedule_of(job), _duration(job, "limit")
 
     async def run(context: TaskContext) -> TaskResult:
         return await call(job, context, fetch, secrets.get(job.secret), limit_ms / 1000)
 
     return Task(
         job.name,
-        cadence_ms,
+        schedule.period_ms if isinstance(schedule, Every) else schedule.mean_ms(),
         # The call ends before the slice does, so that its failure says what happened.
         min(SLICE_MAX_MS, limit_ms + 5_000),
         run,
@@ -295,7 +287,7 @@ def job_task(job: Job, fetch: Fetch, secrets: Mapping[str, str], now: int) -> Ta
         enabled=job.enabled,
         why=f"a job: {words_of(job)}",
         title=job.title,
-        cron=cron,
+        cron=schedule if isinstance(schedule, Cron) else None,
     )
 
 

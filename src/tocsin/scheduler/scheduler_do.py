@@ -280,7 +280,7 @@ class SchedulerDO(DurableObject):
 
     def _all_tasks(self) -> dict[str, Task]:
         """The environment's tasks, and one for each job. A stored job that this release cannot run is left out."""
-        env, now = self.env, self.env.clock.now()
+        env = self.env
         tasks = {task.name: task for task in env.tasks}
         for job in self._jobs.values():
             if job.name in tasks:
@@ -288,7 +288,7 @@ class SchedulerDO(DurableObject):
                 continue
             try:
                 upstream = job.upstream if job.upstream in env.upstreams else None
-                tasks[job.name] = job_task(replace(job, upstream=upstream), env.fetch, env.job_secrets, now)
+                tasks[job.name] = job_task(replace(job, upstream=upstream), env.fetch, env.job_secrets)
             except UsageError as error:
                 env.logger.warning("job.unusable", job=job.name, reason=str(error))
         return tasks
@@ -319,7 +319,7 @@ class SchedulerDO(DurableObject):
                     if name == "all" or any(task.name == name for task in self.env.tasks):
                         raise UsageError(f"{name} is a task of Tocsin itself: give the job another name.")
                     check_job(job, self.env.upstreams, self.env.job_secrets)
-                    job_task(job, self.env.fetch, self.env.job_secrets, self.env.clock.now())  # it refuses a bad name
+                    job_task(job, self.env.fetch, self.env.job_secrets)  # it refuses a bad name
             changed.extend(lines)
             if wanted.dry_run:
                 return ""
@@ -626,23 +626,23 @@ class SchedulerDO(DurableObject):
 
         def task_facts(task: Task) -> TaskFacts:
             state = self._state.tasks[task.name]
-            since, overdue_after_ms = state.watched_since or self._state.own.armed_at, task.overdue_after_ms
+            since, cadence_ms = state.watched_since or self._state.own.armed_at, cadences[task.name].effective_ms
             success = state.last_success_at if (state.last_success_at or 0) > (state.watched_since or 0) else None
-            if task.cron is not None:  # its times may be further apart now and then, such as over a weekend
+            if task.cron is not None:  # two of its times, which may be further apart now and then, as over a weekend
                 last = success or since or now
-                overdue_after_ms = max(overdue_after_ms, task.cron.after(task.cron.after(last)) - last)
+                cadence_ms = (task.cron.after(task.cron.after(last)) - last) // 2
             return TaskFacts(
                 task.name,
                 task.title or task.name.replace("_", " ").capitalize(),
                 task.enabled,
-                cadences[task.name].effective_ms,
+                cadence_ms,
                 ago(success),
                 ago(since),
                 state.consecutive_failures,
                 state.last_outcome,
                 state.last_reason,
                 self._state.paused_until(task.name),
-                overdue_after_ms,
+                task.overdue_after_ms,
                 due_at(schedules[task.name], now=now, paused_until=paused_until),
             )
 

@@ -66,6 +66,11 @@ class Cron:
             moment += self._step(moment, local)
         return moment * 1000
 
+    def mean_ms(self) -> int:
+        """How far its times are apart on average, in a leap year."""
+        days = sum(self._matches_day(datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days)) for days in range(366))
+        return 366 * 1_440 * MINUTE_MS // max(1, days * len(self._hours) * len(self._minutes))
+
     def _runs_at(self, moment: int, local: datetime) -> bool:
         if self._follows_real_time:
             return self._matches(local)
