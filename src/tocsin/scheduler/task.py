@@ -214,9 +214,9 @@ class Task:
     calls of a run. With `calls_per_run_max`, the cadence follows the calls that the newest runs actually made, up to
     that number. Without a complete run for two cadences, or for `overdue_after_ms` if that is longer, the service is
     not ready. `empty_result` is the result of a run that was cut off before it reported any progress. `why` explains
-    the cadence to the operator. With `cron`, runs are at its times, and `cadence_ms` is how far they are apart on average.
-    `title` is what the console calls it; without one, its name. `woken_by` tells whether
-    a run of another task, with these counters, asks for a run.
+    the cadence to the operator. With `cron`, runs are at its times, and `cadence_ms` is how far they are apart on
+    average. `title` is what the console calls it; without one, its name. `woken_by` tells whether a run of another
+    task, with these counters, asks for a run.
     """
 
     name: str
