@@ -295,6 +295,27 @@ async def test_nothing_leaves_before_the_output_gate_opens() -> None:
         assert server.requests == []
 
 
+async def test_calls_that_hang_keep_no_other_waiting() -> None:
+    """Seventy to the same host are under way when another is answered: the pool has no bound of its own."""
+    release = asyncio.Event()
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        if "/hangs" in request.line:
+            await release.wait()
+        writer.write(http(200))
+        await writer.drain()
+
+    async with serving(answer) as server, fetching() as fetch:
+        hanging = [asyncio.create_task(fetch(f"{server.url}/hangs")) for _ in range(70)]
+        while len(server.requests) < 70:
+            await asyncio.sleep(0)
+        response = await fetch(f"{server.url}/answers")
+        release.set()
+        await asyncio.gather(*hanging)
+
+    assert response.status == 200
+
+
 async def test_a_closed_fetch_raises() -> None:
     """After close a call raises FetchFailed, like any other exchange without a response."""
     async with serving(responding(http(200))) as server:

@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.errors import StartError
 from tocsin.local import server as http_protocol
-from tocsin.local.fetch import HttpFetch
 from tocsin.local.server import Connections, HttpServer, authority, connections_max, listen, raise_descriptor_limit
 from tocsin.web.limits import BUSY, STUCK, WAITING, Place, Use
 
@@ -652,16 +651,6 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_is_needed(
 
     assert raise_descriptor_limit() == expected
     assert changed == ([] if raised_to is None else [(raised_to, hard)])
-
-
-async def test_so_many_connections_go_out_at_once() -> None:
-    """64 in all and 16 to one host: a slow upstream does not take the connections of the others."""
-    fetch = HttpFetch()
-    connector = fetch._open_session().connector
-    await fetch.close()
-
-    assert connector is not None
-    assert (connector.limit, connector.limit_per_host, connector._keepalive_timeout) == (64, 16, 15)
 
 
 def test_an_inherited_socket_says_where_it_listens() -> None:
