@@ -81,14 +81,6 @@ def _usd(value: Decimal) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
-    price_usd: Decimal | None
-    decimals: int | None
-    liquidity_usd: str | None
-    thin: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _SideValue:
     """The value of one side, and what the token's pools held. None: it will never be known."""
 
@@ -158,22 +150,12 @@ def _side(row: Row, side: Literal["in", "out"], now: int, floors: PoolFloors) ->
     peg = peg_of(token_id)
     if peg is not None:
         return _SideValue(usd_value(amount, decimal_of_float(peg.price_usd), peg.decimals))
-    point = _point(token_id, row[f"{side}_before"], floors)
-    if point is None or point.price_usd is None:
-        point = _point(token_id, row[f"{side}_after"], floors)
-    if point is None:
-        return "later" if now <= row["at"] + AFTER_MS else _SideValue()
-    if point.price_usd is None or point.decimals is None:
+    points = [json.loads(row[name]) for name in (f"{side}_before", f"{side}_after") if row[name] is not None]
+    price, decimals, liquidity, volume = next((point for point in points if point[0] is not None), (None,) * 4)
+    if price is None and now <= row["at"] + AFTER_MS:
+        return "later"
+    if price is None or decimals is None:
         return _SideValue()
-    return _SideValue(usd_value(amount, point.price_usd, point.decimals), point.liquidity_usd, thin=point.thin)
-
-
-def _point(token_id: str, text: str | None, floors: PoolFloors) -> _Point | None:
-    if text is None:
-        return None
-    price, decimals, liquidity, volume = json.loads(text)
-    is_thin = floors.is_thin(
-        token_id, None if liquidity is None else float(liquidity), None if volume is None else float(volume)
-    )
+    figures = (None if text is None else float(text) for text in (liquidity, volume))
     held = None if liquidity is None or len(liquidity) > TEXT_MAX else liquidity
-    return _Point(None if price is None else read_decimal(price), decimals, held, is_thin)
+    return _SideValue(usd_value(amount, read_decimal(price), decimals), held, floors.is_thin(token_id, *figures))
