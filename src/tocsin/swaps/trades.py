@@ -63,23 +63,7 @@ async def refused_since(db: Database, since_ms: int) -> dict[str, int]:
 
 def trade_of(row: Row) -> Trade:
     """Return a row of `swaps` as the routes show it. A swap that was just recorded has no `excess_json` yet."""
-    return Trade(
-        txid=row["txid"],
-        sender=row["sender"],
-        contract_id=row["contract_id"],
-        function_name=row["function_name"],
-        token_in=row["token_in"],
-        amount_in=row["amount_in"],
-        token_out=row["token_out"],
-        amount_out=row["amount_out"],
-        burn_block_time=row["burn_block_time"],
-        block_height=row["block_height"],
-        tx_status="success",
-        source=row["source"],
-        provider=row["provider"],
-        excess=stored_excess(row.get("excess_json")),
-        block_time=row["block_time"],
-    )
+    return Trade.from_json({**row, "tx_status": "success", "excess": stored_excess(row.get("excess_json"))})
 
 
 async def trades_of(db: Database, address: str, *, limit: int = PAGE_DEFAULT, after: str | None = None) -> TradePage:
