@@ -414,8 +414,8 @@ class CommandUsers(RoundOperators):
             return None
         rules, sender = rules_of(self._history.settings), found.transaction.sender
         with self._history.reader.at_one_instant() as live:
-            row = live.execute(RULES_SQL["tier"], (sender,)).fetchone()
-        tier: Tier = "not_registered" if row is None else row[0]
+            row = live.execute(RULES_SQL["tiers_of"], (json.dumps([sender]),)).fetchone()
+        tier: Tier = "not_registered" if row is None else row[1]
         moves = await moves_if_needed(client, session, found, tier, rules)
         return explain(found.transaction, moves, tier, rules)
 

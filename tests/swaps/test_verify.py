@@ -110,6 +110,8 @@ class Failing:
     async def first(self) -> None:
         raise StoreUnavailable("the disk is full")
 
+    all = first
+
 
 async def store(db: Database, row: dict[str, Any]) -> None:
     """As another writer would have stored it: the same block, with its legs."""

@@ -47,16 +47,12 @@ WHERE code = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DE
 SELECT * FROM refusals INDEXED BY refusals_by_sender
 WHERE sender = ? AND (refused_at, txid) < (?, ?) ORDER BY refused_at DESC, txid DESC LIMIT ?;
 
--- name: tier
--- What keeps a wallet's swaps from counting, if anything; no row: it is not registered.
-SELECT tier FROM agent_tiers WHERE stx_address = ?;
-
 -- name: tiers
 -- The tiers of all registered wallets.
 SELECT stx_address, tier FROM agent_tiers;
 
 -- name: tiers_of
--- The tiers of these wallets.
+-- What keeps the swaps of these wallets from counting, if anything. A wallet without a row is not registered.
 SELECT stx_address, tier FROM agent_tiers WHERE stx_address IN (SELECT value FROM json_each(?));
 
 -- name: recorded_blocks

@@ -285,8 +285,7 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 async def tier_of(db: Database, address: str) -> Tier:
-    row = await db.prepare(SQL["tier"]).bind(address).first()
-    return "not_registered" if row is None else row["tier"]
+    return (await tiers_of(db, [address])).get(address, "not_registered")
 
 
 async def tiers_of(db: Database, addresses: Iterable[str]) -> dict[str, Tier]:
