@@ -19,7 +19,7 @@ from holdfast.types import JSON
 from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import WorkContext
 from tocsin.shape import FreeForm
-from tocsin.stacks import Transaction, TransactionWithEvents, TransferEvent
+from tocsin.stacks import Transaction, TransactionWithEvents
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.rules import MEANINGS, Check, Code, Rules, Tier, judge, tiers_of
 from tocsin.swaps.store import PUSHED, WAIT_MAX_MS, Candidate, NewSwap, Refusal
@@ -248,19 +248,10 @@ async def moves_of_each(
             if net is None or (may_have_fees(net) and (route.transaction.event_count or 0) <= EVENTS_MAX):
                 unclear.append(route)
     if unclear:
-        moved |= dict.fromkeys(route.transaction.tx_id for route in unclear)
-        moved |= _moves(value_or_raise(await hiro.all_events(unclear, session)) or {}, unclear)
-    return moved
-
-
-def _moves(
-    events: Mapping[str, tuple[TransferEvent, ...] | None], routes: Sequence[TransactionWithEvents]
-) -> dict[str, Moves | None]:
-    """Return the moves of the routes whose events are all known; None if a route was reorged in the meantime."""
-    moved: dict[str, Moves | None] = {}
-    for transaction in (route.transaction for route in routes if route.transaction.tx_id in events):
-        known = events[transaction.tx_id]
-        moved[transaction.tx_id] = None if known is None else moves_of_events(transaction.sender, known)
+        events = value_or_raise(await hiro.all_events(unclear, session)) or {}
+        for transaction in (route.transaction for route in unclear):
+            whole = events.get(transaction.tx_id)  # None: unreadable, or the route was reorged in the meantime
+            moved[transaction.tx_id] = None if whole is None else moves_of_events(transaction.sender, whole)
     return moved
 
 
