@@ -117,7 +117,7 @@ async def test_a_transaction_that_cannot_be_read_is_asked_for_less_and_less_ofte
         for attempts in (1, 2, 3):
             made = Sweep(world.run(), world.rules, cadence_ms=SWEEP_MS)
             with world.changing("/tx/multiple", unreadable):
-                await made.verify_queued()
+                await made.queue.verify_queued()
             [row] = await world.all("SELECT attempts, due_at FROM candidates WHERE txid = ?", tx.tx_id)
             assert (row["attempts"], made.counts.tally.failed) == (attempts, 1)
             waits.append((row["due_at"] - world.clock.now()) / MINUTE_MS)
@@ -144,7 +144,7 @@ async def test_a_group_without_an_answer_is_asked_for_again(
         seen = []
         for _ in range(3):
             made = Sweep(world.run(), world.rules, cadence_ms=SWEEP_MS)
-            await made.verify_queued()
+            await made.queue.verify_queued()
             [row] = await world.all("SELECT attempts, due_at FROM candidates")
             seen.append((row["attempts"], (row["due_at"] - world.clock.now()) / MINUTE_MS))
             await world.clock.sleep((row["due_at"] - world.clock.now()) / 1000)

@@ -122,12 +122,12 @@ async def test_contracts_alone_find_the_swaps_of_everybody(tmp_path: Path) -> No
         chain.mine()
         first = await prepared(world)
         await first.read_lists(world.rules.allowlist.contracts, ())
-        await first.verify_queued()
+        await first.queue.verify_queued()
         asked = world.calls("tx/multiple")
         before = world.calls()
         second = await prepared(world)
         await second.read_lists(world.rules.allowlist.contracts, ())
-        await second.verify_queued()
+        await second.queue.verify_queued()
         rows = await world.rows()
 
     assert rows == as_rows(chain.truth())
@@ -162,7 +162,7 @@ async def fresh_database_by_wallets(world: World) -> list[dict[str, Any]]:
     for _ in range(3):
         walk = await prepared(world)
         await walk.read_lists((), walk.visits())
-        await walk.verify_queued()
+        await walk.queue.verify_queued()
     return await world.rows()
 
 
@@ -957,7 +957,7 @@ async def test_every_code_is_counted_where_it_belongs(
 
             monkeypatch.setattr(Verifier, "verify", broken)
         run = await prepared(world, rules)
-        await run.verify_queued()  # the queue alone: the lists would find it too
+        await run.queue.verify_queued()  # the queue alone: the lists would find it too
         counters = run.counters()
 
     counter = COUNTERS.get(code, "rejected")

@@ -120,12 +120,12 @@ class Feed:
         self._rules = rules
         self._block_age_max_ms = block_age_max_ms
         self._pool = UnitPool(context)
-        self._queue = QueueVerifier(context, rules, self._pool)
         self._pages = PageQueue(context, rules)
         self.state = state
-        self.counts = FeedCounts(tally=self._queue.tally)
+        self.counts = FeedCounts()
+        self._queue = QueueVerifier(context, rules, self._pool, self.counts)
 
-    async def run(self) -> None:
+    async def run(self) -> TaskResult:
         """Do the run.
 
         Candidates left by an earlier run come first. Those that became due since are verified with what this run finds.
@@ -141,11 +141,7 @@ class Feed:
         if self._pool.stop is not None and self._pool.stop.limited_until is not None:
             await self._save(replace(self.state, limited_at=self._context.clock.now()))
         self._report()
-
-    def result(self) -> TaskResult:
-        pool = self._pool
-        self.counts.unverified = self._queue.unverified
-        return self.counts.result(self._counters(), self.state, pool.stop, pool.first_failure)
+        return self.counts.result(self._counters(), self.state, self._pool.stop, self._pool.first_failure)
 
     def _counters(self) -> FreeForm:
         return self.counts.counters(self.state, self._pool.threw)
@@ -353,9 +349,7 @@ def follow_network_tasks(settings: Settings, rules: Rules | None = None) -> tupl
 
     async def run(context: TaskContext) -> TaskResult:
         state = await load_state(context.db)
-        feed = Feed(context, in_force, state, block_age_max_ms=settings.block_age_max)
-        await feed.run()
-        return feed.result()
+        return await Feed(context, in_force, state, block_age_max_ms=settings.block_age_max).run()
 
     task = Task(
         name="feed",

@@ -57,6 +57,8 @@ class ReadCounts:
     queued: int = 0
     unverified: int = 0  # transactions that could not be verified, except those that never can be
     refused: set[str] = field(default_factory=set)
+    done: int = 0  # lists, and groups of queued transactions
+    total: int = 0
 
     def count(self, read: PageRead) -> None:
         self.found += read.found

@@ -22,6 +22,7 @@ from tocsin.errors import NoAnswer, RunStopped
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.shape import FreeForm
 from tocsin.swaps import store as swap_store
+from tocsin.swaps.lists import ReadCounts
 from tocsin.swaps.rules import Rules
 from tocsin.swaps.store import PUSHED, Candidate
 from tocsin.swaps.verify import ALONE_AFTER, Tally, Verifier, retry_ms
@@ -150,29 +151,23 @@ def _label(unit: object) -> str:
 
 
 class QueueVerifier:
-    """Verifies the queue for one run. `unverified` counts failed candidates, except those that can never succeed.
-
-    `plan` is called with the number of groups, `group_done` after each group.
-    """
+    """Verifies the queue for one run, and counts what became of it. `report` is called after each group."""
 
     def __init__(
         self,
         context: TaskContext,
         rules: Rules,
         pool: UnitPool,
-        *,
-        plan: Callable[[int], None] = lambda _: None,
-        group_done: Callable[[], None] = lambda: None,
+        counts: ReadCounts,
+        report: Callable[[], None] = lambda: None,
     ) -> None:
         self._context = context
         self._verifier = Verifier(context, rules)
         self._pool = pool
-        self._plan = plan
-        self._group_done = group_done
+        self._counts = counts
+        self._report = report
         self._verified: set[str] = set()
         self._pushed_left = PUSHED_PER_RUN
-        self.tally = Tally()
-        self.unverified = 0
 
     async def verify_queued(self, due_by: int | None = None) -> None:
         """Verify until nothing due by `due_by` (default: now) is left, or the pool stops."""
@@ -191,27 +186,26 @@ class QueueVerifier:
             self._verified |= txids
             self._pushed_left -= sum(candidate.rank == PUSHED for candidate in candidates)
             in_progress |= txids
+            groups = _groups(candidates)
+            self._counts.total += len(groups)
             try:
-                await self._verify(candidates)
+                await self._pool.run(groups, self._verifier.verify, self._ended)
             finally:
                 in_progress -= txids
 
-    async def _verify(self, candidates: Sequence[Candidate]) -> None:
-        groups = _groups(candidates)
-        self._plan(len(groups))
-        await self._pool.run(groups, self._verifier.verify, self._ended)
-
     async def _ended(self, result: UnitResult[Sequence[Candidate], Tally]) -> None:
+        counts = self._counts
         if result.value is not None:
-            self.tally.add(result.value)
+            counts.tally.add(result.value)
             if result.value.unanswered is not None:
                 self._pool.note(result.unit, result.value.unanswered)
         elif self._pool.stop is None:  # a run that must end leaves the queue unchanged
-            self.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
-            self.tally.failed += len(result.unit)
+            counts.unverified += sum(each.attempts < ALONE_AFTER for each in result.unit)
+            counts.tally.failed += len(result.unit)
             db, now = self._context.db, self._context.clock.now()
             await db.batch(swap_store.postpone(db, result.unit, now, retry_ms, attempts=int(result.end == "broken")))
-        self._group_done()
+        counts.done += 1
+        self._report()
 
 
 def _groups(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:

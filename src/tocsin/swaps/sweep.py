@@ -141,8 +141,6 @@ class SweepCounts(ReadCounts):
     unread_wallets: int = 0
     found_by_wallets: int = 0
     cursor: str | None = None  # the wallet that was visited last
-    done: int = 0
-    total: int = 0
 
     def counters(self, contracts: int, threw: int) -> FreeForm:
         return {
@@ -183,19 +181,11 @@ class SweepCounts(ReadCounts):
 EMPTY_RESULT: FreeForm = {"way": "contracts", **SweepCounts().counters(0, 0)}
 
 
-async def sweep(context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None) -> TaskResult:
-    """Do a whole sweep and return its result. `feed_ms` is the cadence of the task `feed`, if there is one."""
-    made = Sweep(context, rules, cadence_ms=cadence_ms, feed_ms=feed_ms)
-    await made.run()
-    result = made.result()
-    if result.error is not None or result.incomplete is not None:
-        return result
-    await made.keep_swept_at()
-    return replace(result, wake_at=await made.needed_again_at())
-
-
 class Sweep:
-    """One sweep. `run` does all of it; its parts are public so that they can be measured separately."""
+    """One sweep. `run` does all of it; its parts are public so that they can be measured separately.
+
+    `feed_ms` is the cadence of the task `feed`, if there is one.
+    """
 
     def __init__(self, context: TaskContext, rules: Rules, *, cadence_ms: int, feed_ms: int | None = None) -> None:
         self._context = context
@@ -211,23 +201,24 @@ class Sweep:
         self._due: Sequence[str] = ()
         self._unread: list[str] = []
         self._is_first = False  # no sweep has been complete
-        self._queue = QueueVerifier(context, rules, self._pool, plan=self._plan, group_done=self._unit_done)
-        self.counts = SweepCounts(tally=self._queue.tally)
+        self.counts = SweepCounts()
+        self.queue = QueueVerifier(context, rules, self._pool, self.counts, self._report)
 
-    async def run(self) -> None:
+    async def run(self) -> TaskResult:
         """Do the sweep. The queue comes first: however few calls there are, a swap that was found is recorded.
 
         While the feed finds the swaps, the feed verifies the queue together with its own findings.
         """
         await self.prepare()
         if self._followed_since is None:
-            await self.verify_queued()
+            await self.queue.verify_queued()
         await self.read_lists(self._due, self.visits())
-
-    def result(self) -> TaskResult:
-        pool, contracts = self._pool, len(self._due)
-        self.counts.unverified = self._queue.unverified
-        return self.counts.result(self.counters(), contracts, pool.stop, pool.first_failure)
+        pool = self._pool
+        result = self.counts.result(self.counters(), len(self._due), pool.stop, pool.first_failure)
+        if result.error is not None or result.incomplete is not None:
+            return result
+        await self.keep_swept_at()
+        return replace(result, wake_at=await self.needed_again_at())
 
     def counters(self) -> FreeForm:
         """Return the counters as `status()` shows them."""
@@ -279,7 +270,7 @@ class Sweep:
             part, self._unread = self._unread[:LISTS_AT_ONCE], self._unread[LISTS_AT_ONCE:]
             await self._pool.run(part, self._read_list, self._list_ended)
             if self._followed_since is None or self.counts.queued:
-                await self.verify_queued()
+                await self.queue.verify_queued()
 
     def _goes_on(self, principal: str) -> bool:
         """Return whether a list has more pages and may have another turn in this sweep."""
@@ -291,7 +282,8 @@ class Sweep:
         if not failed and self._goes_on(principal):
             self._unread.append(principal)
             return
-        self._unit_done()
+        self.counts.done += 1
+        self._report()
         if failed and self._pool.stop is not None:  # not a failure of this list
             return
         if not is_contract(principal):
@@ -306,11 +298,6 @@ class Sweep:
             db, now = self._context.db, self._context.clock.now()
             await count_failure(db, principal, self._rules, now).run()
 
-    async def verify_queued(self) -> None:
-        await self._queue.verify_queued()
-
-    # Units of work
-
     async def _read_list(self, principal: str) -> None:
         counts, of_contract = self.counts, is_contract(principal)
         (counts.contracts if of_contract else counts.wallets).add(principal)
@@ -321,11 +308,7 @@ class Sweep:
             if not of_contract:
                 counts.found_by_wallets += len(page.candidates)
 
-    def _plan(self, units: int) -> None:
-        self.counts.total += units
-
-    def _unit_done(self) -> None:
-        self.counts.done += 1
+    def _report(self) -> None:
         self._context.progress(self.counts.done, self.counts.total, **self.counters())
 
     # What is stored
@@ -335,8 +318,8 @@ class Sweep:
         db, now = self._context.db, self._context.clock.now()
         rows = (await db.prepare(SQL["refusals_of_eligible_senders"]).all()).results
         doubtful = await self._doubtful(now)
-        changed = await self._state(RULES) != self._rules.version
-        swept_at = await self._state(SWEPT_AT)
+        changed = await get_value(db, RULES) != self._rules.version
+        swept_at = await get_value(db, SWEPT_AT)
         self._is_first = swept_at is None
         retracted: list[Refusal] = []
         if changed:
@@ -390,14 +373,12 @@ class Sweep:
 
     async def _doubtful(self, now: int) -> list[Row]:
         """Return, once a day, refusals of the last days that may rest on a wrong answer."""
-        last = await self._state(RECHECKED)
+        db = self._context.db
+        last = await get_value(db, RECHECKED)
         if last is not None and now - int(last) < DAY_MS:
             return []
         since_s = (now - RECHECK_DAYS * DAY_MS) // 1000
-        return (await self._context.db.prepare(SQL["doubtful_refusals"]).bind(since_s, QUEUE_PART).all()).results
-
-    async def _state(self, key: str) -> str | None:
-        return await get_value(self._context.db, key)
+        return (await db.prepare(SQL["doubtful_refusals"]).bind(since_s, QUEUE_PART).all()).results
 
 
 def is_contract(principal: str) -> bool:
@@ -411,7 +392,7 @@ def sweep_task(settings: Settings, rules: Rules | None = None) -> Task:
     feed_ms = settings.feed_cadence if settings.feed_enabled else None
 
     async def run(context: TaskContext) -> TaskResult:
-        return await sweep(context, in_force, cadence_ms=cadence_ms, feed_ms=feed_ms)
+        return await Sweep(context, in_force, cadence_ms=cadence_ms, feed_ms=feed_ms).run()
 
     return Task(
         name="sweep",
