@@ -113,7 +113,7 @@ class LaneWorld:
         for at_s in moments:
             await asyncio.sleep(max(0.0, at_s - self.clock.monotonic()))
             figures = self.figures
-            figures.left_min = min(figures.left_min, self.hiro.client.calls_left(Lane.REQUEST))
+            figures.left_min = min(figures.left_min, self.hiro.client.limiter.calls_left(Lane.REQUEST))
             figures.honest += 1
             try:
                 await self.submit(f"198.51.100.{random.randrange(HONEST_CLIENTS)}")

@@ -310,7 +310,7 @@ async def test_many_at_once_cannot_all_pass_before_the_first_is_counted() -> Non
     """A burst of sixty has the same share as sixty in a row."""
     world = LaneWorld()
     results = await asyncio.gather(*[world.submit("192.0.2.1") for _ in range(60)], return_exceptions=True)
-    share = world.hiro.client.calls_left(Lane.REQUEST) / 20
+    share = world.hiro.client.limiter.calls_left(Lane.REQUEST) / 20
 
     assert sum(isinstance(result, ShareUsed) for result in results) == pytest.approx(60 - share, abs=2)
 

@@ -35,7 +35,7 @@ class UpstreamSet:
     def closed_until(self, upstream: str | None) -> int | None:
         """Until when an upstream is left alone after a 429 (unix ms)."""
         limiter = None if upstream is None else self._limiters.get(upstream)
-        return None if limiter is None else limiter.closed_until()
+        return None if limiter is None else limiter.status().closed_until
 
     def status(self) -> dict[str, BudgetStatus]:
         return {name: limiter.status() for name, limiter in self._limiters.items()}

@@ -97,7 +97,7 @@ class SubmissionLane:
 
     def check(self, context: WorkContext, client: Sequence[str]) -> None:
         """Refuse a client that has used up its share. Raises `ShareUsed`."""
-        calls_left = context.upstream("hiro", HiroClient).client.calls_left(Lane.REQUEST)
+        calls_left = context.upstream("hiro", HiroClient).client.limiter.calls_left(Lane.REQUEST)
         wait_s = self._shares.wait_s(client, calls_left, context.clock.monotonic())
         if wait_s > 0:
             raise ShareUsed(ceil(wait_s))

@@ -43,7 +43,7 @@ from tocsin.upstream.answer import (
 from tocsin.upstream.budget import Denial, LimitReading, Quota
 from tocsin.upstream.decode import decode, printable
 from tocsin.upstream.limiter import BudgetEvent, BudgetLimiter, CallSession
-from tocsin.upstream.windows import DAY_MS, Lane
+from tocsin.upstream.windows import DAY_MS
 
 T = TypeVar("T")
 
@@ -182,7 +182,7 @@ class UpstreamClient:
     def __init__(self, upstream: Upstream, fetch: Fetch, limiter: BudgetLimiter) -> None:
         self._upstream = upstream
         self._fetch = fetch
-        self._limiter = limiter
+        self.limiter = limiter
         self._clock = limiter.clock
         self._random = limiter.random
         self._base = upstream.base_url.rstrip("/")
@@ -194,10 +194,6 @@ class UpstreamClient:
     def now(self) -> int:
         """The current time in ms, to validate times in answers."""
         return self._clock.now()
-
-    def calls_left(self, lane: Lane) -> float:
-        """How many calls this lane has left now; see `BudgetLimiter`."""
-        return self._limiter.calls_left(lane)
 
     async def get(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
         """Ask for `target` (path and query)."""
@@ -276,11 +272,11 @@ class UpstreamClient:
 
     async def _permit(self, call: Call[T]) -> Denial | None:
         """Get a permit, or why there is none. An operator's run may send one call through a closed limiter."""
-        call.probing = call.session.may_probe and self._limiter.probe(call.session.lane)
+        call.probing = call.session.may_probe and self.limiter.probe(call.session.lane)
         call.session.may_probe = False
         if call.probing:
             return None
-        return await self._limiter.acquire(call.session.lane, max(0.0, self._patience_left(call)), call.cost)
+        return await self.limiter.acquire(call.session.lane, max(0.0, self._patience_left(call)), call.cost)
 
     def _withheld(self, denial: Denial) -> Limited:
         again = f"next call {utc_clock(denial.until, self._clock.now())}"
@@ -306,7 +302,7 @@ class UpstreamClient:
             )
             reading = self._upstream.read_limits(response.headers)
             if reading.cost > call.cost:
-                self._limiter.charge(call.session.lane, reading.cost - call.cost)
+                self.limiter.charge(call.session.lane, reading.cost - call.cost)
                 call.session.calls += reading.cost - call.cost
             retry_after_ms = read_retry_after(response.headers, self._clock.now())
         except FetchTooLarge:
@@ -317,7 +313,7 @@ class UpstreamClient:
         finally:
             call.retry_after_s = (retry_after_ms or 0) / 1000
             limited = response is not None and response.status == 429
-            closed_until = self._limiter.release(
+            closed_until = self.limiter.release(
                 reading, limited=limited, retry_after_ms=retry_after_ms, probing=call.probing
             )
         if response is None or reading is None:
@@ -430,7 +426,7 @@ class UpstreamClient:
             call.session.logger.error(
                 "upstream.key_ignored", **self._where(call), minute_limit=reading.minute.limit, reason=reason
             )
-            self._limiter.on_event(BudgetEvent("ERROR", "upstream.key_ignored", {"reason": reason}))
+            self.limiter.on_event(BudgetEvent("ERROR", "upstream.key_ignored", {"reason": reason}))
 
     def _note_deprecation(self, call: Call[T], warning: str) -> None:
         if not warning.startswith("299"):

@@ -273,10 +273,6 @@ class BudgetLimiter:
         self.budget = replace(self.budget.granted(lane, now, calls), in_flight=self.budget.in_flight)
         self._save(self.budget)
 
-    def closed_until(self) -> int | None:
-        """Until when no call is granted after a 429 (unix ms); None while the limiter is open."""
-        return self.status().closed_until
-
     def status(self) -> BudgetStatus:
         """The status of the budget and of the waiting callers."""
         waiting = WaitingCallers(len(self._queues[Lane.TASK]), len(self._queues[Lane.REQUEST]))

@@ -157,7 +157,7 @@ class LookUps:
         share = asked.share
         if _may_be_stale(known, now_s):  # the more is used, the older an answer must be: no question is left behind
             share *= (1 + (known.age_s(now_s) - known.fresh_s) / STALE_MAX_S) / 2
-        return ceil(self._shares.wait_s([asked.key], client.calls_left(Lane.REQUEST), now_s, [share]))
+        return ceil(self._shares.wait_s([asked.key], client.limiter.calls_left(Lane.REQUEST), now_s, [share]))
 
     async def _ask(
         self, client: UpstreamClient, asked: Lookup, known: Kept | None, session: CallSession, clock: Clock
