@@ -29,7 +29,7 @@ from tocsin.shape import FreeForm
 from tocsin.stacks import MinedAt, Transaction
 from tocsin.swaps.feed import follow_network_tasks
 from tocsin.swaps.rules import AllowList, Code, Rules, built_in
-from tocsin.swaps.store import amount
+from tocsin.swaps.store import amount, drift
 from tocsin.swaps.submit import SubmissionLane, submit
 from tocsin.swaps.sweep import sweep_task
 from tocsin.swaps.types import SubmitAnswer
@@ -125,6 +125,13 @@ class World:
         """The recorded swaps as the simulator's truth writes them."""
         swaps = (await self.db.prepare(_SWAPS).all()).results
         return [{**row, "amount_in": int(row["amount_in"]), "amount_out": int(row["amount_out"])} for row in swaps]
+
+    async def check(self, count: int | None = None, **options: Any) -> None:
+        """Check that exactly the true swaps are recorded, how many they are, and that the totals are their sums."""
+        rows = await self.rows()
+        assert rows == as_rows(self.simulator.chain.truth(**options))
+        assert count is None or len(rows) == count
+        assert await drift(self.db) == {}
 
     async def all(self, sql: str, *values: str | int | None) -> list[dict[str, Any]]:
         return (await self.db.prepare(sql).bind(*values).all()).results
@@ -236,15 +243,23 @@ def as_rows(truth: Iterable[TrueSwap]) -> list[dict[str, Any]]:
     return [{name: getattr(swap, name) for name in TrueSwap.__dataclass_fields__} for swap in truth]
 
 
-async def sweep(world: World, context: TaskContext | None = None, rules: Rules | None = None) -> TaskResult:
-    """One run of the task."""
+async def sweep(
+    world: World, context: TaskContext | None = None, rules: Rules | None = None, after_s: float = 0
+) -> TaskResult:
+    """One run of the task, some seconds later."""
+    await world.clock.sleep(after_s)
     return await sweep_task(Settings(), rules or world.rules).run(context or world.run())
 
 
 async def feed(
-    world: World, context: TaskContext | None = None, rules: Rules | None = None, settings: Settings | None = None
+    world: World,
+    context: TaskContext | None = None,
+    rules: Rules | None = None,
+    settings: Settings | None = None,
+    after_s: float = 0,
 ) -> TaskResult:
-    """One run of the task that follows the network's list."""
+    """One run of the task that follows the network's list, some seconds later."""
+    await world.clock.sleep(after_s)
     (task,) = follow_network_tasks(settings or Settings(), rules or world.rules)
     return await task.run(context or world.run(slice_s=task.slice_ms / 1000))
 

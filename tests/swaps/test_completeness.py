@@ -223,10 +223,8 @@ async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: P
         for _ in range(HOURS * 4):
             await history.slot()
         calmed(simulator)
-        await world.clock.sleep(SLOT_S)
-        await sweep(world)
-        await world.clock.sleep(SLOT_S)
-        clean = await sweep(world)
+        await sweep(world, after_s=SLOT_S)
+        clean = await sweep(world, after_s=SLOT_S)
         rows = await world.rows()
         truth = simulator.chain.truth(senders=history.eligible)
         drift = await store.drift(world.db)
@@ -244,8 +242,7 @@ async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: P
 async def after_a_pass(world: World) -> list[dict[str, Any]]:
     """What is recorded when every wallet's own list has been read as well."""
     for _ in range(WALLETS):
-        await world.clock.sleep(SLOT_S)
-        await sweep(world)
+        await sweep(world, after_s=SLOT_S)
     return await world.rows()
 
 
@@ -285,8 +282,7 @@ async def test_after_the_faults_the_feed_has_recorded_the_truth(seed: int, tmp_p
 async def days_of_turns(world: World) -> None:
     """Every contract's list has its turn."""
     for _ in range(2 * 96):
-        await world.clock.sleep(SLOT_S)
-        await feed(world, settings=STANDING_STILL)
+        await feed(world, settings=STANDING_STILL, after_s=SLOT_S)
         await sweep(world)
 
 

@@ -43,7 +43,6 @@ from tocsin.fetch import FetchResponse
 from tocsin.scheduler.types import Completeness
 from tocsin.settings import Settings
 from tocsin.swaps import proof as nonces
-from tocsin.swaps import store
 from tocsin.swaps.feed import EMPTY_RESULT, FeedCounts
 from tocsin.swaps.lists import PageRead
 from tocsin.swaps.pool import StopReason
@@ -86,8 +85,7 @@ async def test_the_first_look_begins_at_the_head(tmp_path: Path) -> None:
         paths, found = world.paths(), await world.rows()
         swept = await sweep(world)
         rows = await world.rows()
-        await world.clock.sleep(900)
-        again = await sweep(world)
+        again = await sweep(world, after_s=900)
         second = await feed(world)
 
     truth = as_rows(chain.truth())
@@ -111,15 +109,13 @@ async def test_a_second_look_costs_one_call_and_finds_a_swap_of_the_last_minute(
         chain.mine(chain.swap(chain.wallets[0], "multihop"))
         before = world.calls()
         found = await feed(world)
-        rows = await world.rows()
+        await world.check(1)
 
     assert paths == [NETWORK_LIST]
     assert (quiet.counters["pages"], quiet.counters["transactions"], quiet.counters["found"]) == (1, 30, 0)
     assert world.paths(before) == [NETWORK_LIST, MULTIPLE]
     assert (found.counters["found"], found.counters["inserted"]) == (1, 1)
     assert (found.error, found.incomplete) == (None, None)
-    assert rows == as_rows(chain.truth())
-    assert len(rows) == 1
 
 
 async def test_an_unchanged_list_changes_nothing(tmp_path: Path) -> None:
@@ -190,20 +186,14 @@ async def test_refusals_of_the_feed_are_reopened(tmp_path: Path) -> None:
         sent = chain.swap(chain.wallets[0], "off_list_contract")
         chain.mine()
         await feed(world)
-        before = await world.rows()
+        assert await world.rows() == []
         await register(world.db, [Wallet(half.address, "eligible", half.btc_address, erc8004_agent_id=99)])
-        await world.clock.sleep(900)
-        await sweep(world)
-        promoted = await world.rows()
+        eligible = {wallet.address for wallet in chain.wallets if wallet.tier == "eligible"} | {half.address}
+        await sweep(world, after_s=900)
+        await world.check(senders=eligible)
         grown = listing(world, sent)
         await sweep(world, rules=grown)
-        rows = await world.rows()
-
-    eligible = {wallet.address for wallet in chain.wallets if wallet.tier == "eligible"} | {half.address}
-    assert before == []
-    assert promoted == as_rows(chain.truth(senders=eligible))
-    assert rows == as_rows(chain.truth(senders=eligible, allowlist=grown.allowlist.contracts))
-    assert len(rows) == 2
+        await world.check(2, senders=eligible, allowlist=grown.allowlist.contracts)
 
 
 @pytest.mark.slow
@@ -215,11 +205,9 @@ async def test_nothing_is_called_complete_before_new_rules_were_applied(new: str
         await started(world)
         before = await feed(world)
         grown = listing(world, sent)
-        await world.clock.sleep(120)
-        unread = await feed(world, rules=grown)
+        unread = await feed(world, rules=grown, after_s=120)
         await sweep(world, rules=grown)
-        await world.clock.sleep(120)
-        read = await feed(world, rules=grown)
+        read = await feed(world, rules=grown, after_s=120)
         rows = await world.rows()
 
     assert before.counters["completeUntilBlock"] is not None
@@ -235,18 +223,13 @@ async def test_a_wallet_that_registers_later_is_read_by_the_sweep(tmp_path: Path
         chain.burst(stranger, 3)
         chain.mine()
         await feed(world)
-        before = await world.rows()
+        assert await world.rows() == []
         await register(world.db, [Wallet(stranger.address, "eligible", "bc1qnew", erc8004_agent_id=9)])
-        await world.clock.sleep(120)
-        unread = await feed(world)
+        unread = await feed(world, after_s=120)
         await sweep(world)
-        rows = await world.rows()
-        await world.clock.sleep(120)
-        read = await feed(world)
+        await world.check(3, senders={stranger.address})
+        read = await feed(world, after_s=120)
 
-    assert before == []
-    assert rows == as_rows(chain.truth(senders={stranger.address}))
-    assert len(rows) == 3
     assert unread.counters["completeUntilBlock"] is None
     assert read.counters["completeUntilBlock"] is not None
 
@@ -263,13 +246,11 @@ async def test_what_a_wallet_sponsors_uses_its_nonces_too(tmp_path: Path) -> Non
             chain.mine()
         result = await feed(world)
         ranges = await world.all("SELECT ranges_json FROM nonces WHERE wallet = ?", SPONSOR)
-        rows = await world.rows()
+        await world.check(5)
 
     height = chain.blocks[-1].height
     assert (result.counters["missingNonces"], result.counters["visited"]) == (0, 0)
     assert ranges == [{"ranges_json": f"[[0, 4, {height}]]"}]
-    assert rows == as_rows(chain.truth())
-    assert len(rows) == 5
 
 
 @pytest.mark.slow
@@ -281,10 +262,8 @@ async def test_runs_of_feed_and_sweep_verify_a_swap_once(tmp_path: Path) -> None
                 chain.swap(wallet)
             chain.mine()
             await follow(world, 15)
-        rows = await world.rows()
+        await world.check(20)
 
-    assert rows == as_rows(chain.truth())
-    assert len(rows) == 20
     assert world.calls(MULTIPLE) == 4
 
 
@@ -299,13 +278,11 @@ async def test_feed_and_sweep_at_the_same_time_do_not_verify_the_same(tmp_path: 
         chain.mine()
         before = len(world.simulator.requests)
         both = await asyncio.gather(feed(world), sweep(world, world.run(by_hand=True)))
-        asked = [request.query for request in list(world.simulator.requests)[before:]]
-        rows = await world.rows()
+        asked = "".join(request.query for request in list(world.simulator.requests)[before:])
+        await world.check()
 
-    asked_ids = "".join(asked)
-    assert all(asked_ids.count(row["txid"]) == 1 for row in rows)
+    assert all(asked.count(swap.txid) == 1 for swap in chain.truth())
     assert sum(number(result.counters, "inserted") for result in both) == 60
-    assert rows == as_rows(chain.truth())
 
 
 @pytest.mark.slow
@@ -330,18 +307,13 @@ async def test_a_list_counts_as_read_from_when_its_walk_began(tmp_path: Path, mo
         monkeypatch.setattr(world.hiro, "principal_transactions", beginning)
         await sweep(world)
         early = len(await world.rows())
-        await world.clock.sleep(120)
-        unproven = await feed(world)
-        await world.clock.sleep(780)
-        await sweep(world)
-        rows = await world.rows()
-        await world.clock.sleep(120)
-        proven = await feed(world)
+        unproven = await feed(world, after_s=120)
+        await sweep(world, after_s=780)
+        await world.check(121)
+        proven = await feed(world, after_s=120)
 
     assert early == 120
     assert unproven.counters["completeUntilBlock"] is None
-    assert rows == as_rows(chain.truth())
-    assert len(rows) == 121
     assert proven.counters["completeUntilBlock"] == chain.blocks[-1].height
 
 
@@ -351,8 +323,7 @@ async def test_a_sweep_asks_for_another_if_the_first_look_came_later(tmp_path: P
         now = world.clock.now
         without_look = [(await sweep(world)).wake_at, now() + 60_000]
         second = (await sweep(world)).wake_at
-        await world.clock.sleep(1)
-        await feed(world)
+        await feed(world, after_s=1)
         made = Sweep(world.run(), world.rules, cadence_ms=900_000, feed_ms=60_000)
         await made.prepare()
         needed = [await made.needed_again_at(), now() + 60_000]
@@ -412,7 +383,7 @@ async def test_twenty_thousand_transactions_after_a_downtime(tmp_path: Path) -> 
                 break
             many(world, 20)
             await world.clock.sleep(60)
-        rows = await world.rows()
+        await world.check()
 
     behind = [number(result.counters, "blocksBehind") for result in results]
     claims = [number(result.counters, "completeUntilBlock") for result in results]
@@ -421,7 +392,6 @@ async def test_twenty_thousand_transactions_after_a_downtime(tmp_path: Path) -> 
     assert 10 <= len(results) <= 13
     assert found[0] == [late.tx_id]
     assert found[-1] == [early.tx_id, late.tx_id]
-    assert rows == as_rows(chain.truth())
     assert all(result.incomplete and "blocks behind" in result.incomplete for result in results[:-1])
     assert len(set(claims[:-1])) == 1  # nothing above the old head is called complete before all of it was read
     assert claims[-1] == chain.blocks[-1].height
@@ -449,8 +419,7 @@ async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
         start_traffic(chain, traffic)
         reached, claims, delays, counts, sizes = [], [], [], [], []
         for _ in range(180):
-            await world.clock.sleep(60)
-            result = await feed(world)
+            result = await feed(world, after_s=60)
             claims.append(number(result.counters, "completeUntilBlock"))
             reached.append((await load_state(world.db)).position.complete_block or 0)
             counts.append(len(await world.rows()))
@@ -461,13 +430,11 @@ async def test_one_call_a_minute_for_hours(tmp_path: Path) -> None:
         frozen(world.simulator)
         recorded = len(await world.rows())
         throttle.calls = 10_000
-        await world.clock.sleep(120)
-        last = await feed(world)
+        last = await feed(world, after_s=120)
         for _ in range(20):
             if last.incomplete is None:
                 break
-            await world.clock.sleep(60)
-            last = await feed(world)
+            last = await feed(world, after_s=60)
         rows = await world.rows()
 
     truth = chain.truth()
@@ -490,8 +457,7 @@ async def test_one_call_a_minute_is_enough_for_a_calm_network(tmp_path: Path) ->
         traffic = Traffic(swaps=6, strangers=10, transfers=10, floods=0, reorgs=0, network=300)
         start_traffic(chain, traffic)
         for _ in range(120):
-            await world.clock.sleep(60)
-            result = await feed(world)
+            result = await feed(world, after_s=60)
             assert number(result.counters, "blocksBehind") <= 60
         old = [swap.txid for swap in chain.truth() if swap.block_height < chain.tip_height - 60]
         found = {row["txid"] for row in await world.rows()}
@@ -534,12 +500,10 @@ async def test_a_run_that_is_cut_off_goes_on_where_it_stopped(tmp_path: Path) ->
                 stops += 1
             await world.clock.sleep(60)
         reads = world.paths(before).count(NETWORK_LIST)
-        rows = await world.rows()
+        await world.check(1)
 
     assert stops >= 3
     assert reads <= 11 + 20
-    assert rows == as_rows(chain.truth())
-    assert len(rows) == 1
 
 
 # Transactions that the list does not show
@@ -631,8 +595,7 @@ async def test_nothing_is_called_complete_above_a_missing_nonce(tmp_path: Path) 
             await world.clock.sleep(60)
         tries = sum(wallet.address in path for path in world.paths())
         world.simulator.faults.clear()
-        await world.clock.sleep(3_600)
-        last = await feed(world)
+        last = await feed(world, after_s=3_600)
         rows = await world.rows()
 
     block = chain.transactions[hidden].block
@@ -689,12 +652,10 @@ async def test_a_wallets_list_that_does_not_show_it_either_is_read_once(tmp_path
         visited = await visits(world, 10)
         early = await recorded(world)
         await sweep(world, world.run(by_hand=True))
-        rows = await world.rows()
+        await world.check(2)
 
     assert visited == [1] + [0] * 9
     assert early == {shown}
-    assert rows == as_rows(world.simulator.chain.truth())
-    assert len(rows) == 2
 
 
 async def test_a_wallets_list_that_lags_is_read_five_times_and_then_rarely(tmp_path: Path) -> None:
@@ -704,12 +665,10 @@ async def test_a_wallets_list_that_lags_is_read_five_times_and_then_rarely(tmp_p
         visited = await visits(world, 10)
         hiding.clear()
         later = await visits(world, 70)
-        rows = await world.rows()
+        await world.check(2)
 
     assert visited == [1] * 5 + [0] * 5
     assert sum(later) == 1
-    assert rows == as_rows(world.simulator.chain.truth())
-    assert len(rows) == 2
 
 
 async def test_lists_that_lag_take_no_visit_from_other_wallets(tmp_path: Path) -> None:
@@ -747,11 +706,9 @@ async def test_many_wallets_are_visited_a_few_in_each_run(tmp_path: Path) -> Non
         chain.mine()
         hide(world, *hidden)
         visited = await visits(world, 4)
-        rows = await world.rows()
+        await world.check(24)
 
     assert visited == [5, 5, 2, 0]
-    assert rows == as_rows(chain.truth())
-    assert len(rows) == 24
     assert len(world.log.of("wallet.nonce_missing")) == 12
 
 
@@ -782,21 +739,16 @@ async def test_the_feed_alone_withdraws_a_swap_that_a_reorg_removed(fate: Any, t
         before = await world.rows()
         chain.reorg(3, fate)
         many(world, 3)
-        await world.clock.sleep(60)
-        result = await feed(world)
-        after, drift = await world.rows(), await store.drift(world.db)
+        result = await feed(world, after_s=60)
+        await world.check(0)
         for tx in sent:
             chain.rebroadcast(tx)
         chain.mine()
-        await world.clock.sleep(120)
-        await feed(world)
-        back = await world.rows()
+        await feed(world, after_s=120)
+        await world.check(2)
 
     assert len(before) == 2
-    assert (after, drift) == ([], {})
     assert result.counters["withdrawn"] == 2
-    assert back == as_rows(chain.truth())
-    assert len(back) == 2
 
 
 @pytest.mark.slow
@@ -814,12 +766,11 @@ async def test_a_swap_that_is_mined_in_another_block_is_moved(kind: str, tmp_pat
         second = chain.mine()
         result = await feed(world)
         blocks = await world.all("SELECT block_height, block_hash FROM swaps")
-        rows, drift = await world.rows(), await store.drift(world.db)
+        await world.check()
 
     assert first.hash != second.hash
     assert blocks == [{"block_height": second.height, "block_hash": second.hash}]
-    assert rows == as_rows(chain.truth())
-    assert (drift, result.counters["missingNonces"]) == ({}, 0)
+    assert result.counters["missingNonces"] == 0
 
 
 async def test_a_reorg_deeper_than_everything_read_restarts_the_feed(tmp_path: Path) -> None:
@@ -842,17 +793,14 @@ async def test_a_reorg_deeper_than_everything_read_restarts_the_feed(tmp_path: P
         first = await feed(world)
         forgotten = await world.all("SELECT wallet FROM nonces")
         swept = await sweep(world)
-        rows, drift = await world.rows(), await store.drift(world.db)
-        await world.clock.sleep(60)
-        second = await feed(world)
+        await world.check(1)
+        second = await feed(world, after_s=60)
 
     assert len(gone) == 3
     assert (len(known), forgotten) == (3, [])  # those seen before the unread stretch prove nothing
     assert len(world.log.of("feed.restarted")) == 1
     assert (first.counters["pages"], first.counters["completeUntilBlock"]) == (3, None)
     assert swept.counters["contractsScanned"] == CONTRACTS
-    assert (rows, drift) == (as_rows(chain.truth()), {})
-    assert len(rows) == 1
     assert second.counters["completeUntilBlock"] == chain.blocks[-1].height
 
 
@@ -867,16 +815,13 @@ async def test_a_cursor_that_is_not_accepted_is_given_up(status: int, tmp_path: 
         with world.answering(lambda url: refusal if NETWORK_LIST in url and "cursor" in url else None):
             first = await feed(world)
         early = await world.rows()
-        await world.clock.sleep(60)
-        second = await feed(world)
-        rows = await world.rows()
+        second = await feed(world, after_s=60)
+        await world.check(1)
 
     assert early == []
     assert first.incomplete is not None
     assert "does not accept its own cursor" in first.incomplete
     assert (first.error, second.error, second.incomplete) == (None, None, None)
-    assert rows == as_rows(chain.truth())
-    assert len(rows) == 1
 
 
 def poison_cursor(_: str, body: dict[str, Any]) -> None:
@@ -902,7 +847,7 @@ async def test_one_wrong_page_does_not_stop_the_feed(wrong: Any, tmp_path: Path)
         await world.clock.sleep(60)
         chain.mine(chain.swap(chain.wallets[1]))
         second = await feed(world)
-        rows = await world.rows()
+        await world.check()
 
     assert first.incomplete is not None
     assert first.incomplete.endswith("the list is read from its head again")
@@ -910,7 +855,6 @@ async def test_one_wrong_page_does_not_stop_the_feed(wrong: Any, tmp_path: Path)
     (line,) = world.log.of("feed.gap_dropped")
     assert line.fields["block"] == chain.blocks[-2].height
     assert (second.incomplete, second.counters["inserted"]) == (None, 2)
-    assert rows == as_rows(chain.truth())
 
 
 @pytest.mark.parametrize("wrong", ["fails", "repeats the head", "is empty"])
@@ -938,8 +882,7 @@ async def test_a_gap_that_cannot_be_read_does_not_prevent_the_look(wrong: str, t
             chain.mine()
             failed = await feed(world)
         early = await world.rows()
-        await world.clock.sleep(60)
-        healed = await feed(world)
+        healed = await feed(world, after_s=60)
         rows, state = await world.rows(), await load_state(world.db)
 
     assert len(left) == 1
@@ -1003,13 +946,12 @@ async def test_a_list_that_ends_early_is_refused(wrong: Any, tmp_path: Path) -> 
             first = await feed(world)
         made = world.calls() - before
         second = await feed(world, world.run(by_hand=True))
-        rows = await world.rows()
+        await world.check()
 
     assert made == 1
     assert first.incomplete is not None
     assert "the list of all transactions ends too early" in first.incomplete
     assert (second.incomplete, second.counters["withdrawn"]) == (None, 0)
-    assert rows == as_rows(chain.truth())
 
 
 @pytest.mark.slow
@@ -1026,11 +968,9 @@ async def test_a_row_that_cannot_be_read_is_looked_up(tmp_path: Path) -> None:
 
         with world.changing(NETWORK_LIST + "?", spoilt):
             result = await feed(world)
-        rows = await world.rows()
+        await world.check(3)
 
     assert result.incomplete is None
-    assert rows == as_rows(chain.truth())
-    assert len(rows) == 3
 
 
 @pytest.mark.slow
@@ -1054,9 +994,8 @@ async def test_a_list_that_cannot_be_read_says_why_and_loses_nothing(
         world.simulator.faults.add(fault)
         first = await feed(world)
         world.simulator.faults.clear()
-        await world.clock.sleep(900)
-        second = await feed(world)
-        rows = await world.rows()
+        second = await feed(world, after_s=900)
+        await world.check()
 
     assert (first.limited_until is not None) == (fault.kind == "limited")
     assert first.incomplete is not None
@@ -1064,7 +1003,6 @@ async def test_a_list_that_cannot_be_read_says_why_and_loses_nothing(
     assert (first.counters["pages"], first.counters["way"]) == (0, "network")
     assert (second.error, second.incomplete) == (None, None)
     assert number(second.counters, "inserted") == 1
-    assert rows == as_rows(chain.truth())
 
 
 async def test_a_refused_key_is_a_failure(tmp_path: Path) -> None:
@@ -1082,15 +1020,14 @@ async def test_an_old_block_makes_a_run_incomplete(tmp_path: Path) -> None:
         block = chain.mine(chain.swap(chain.wallets[0]))
         ended = []
         for age_s in (1_800, 1_801, 2_820):
-            await world.clock.sleep(block.time_s + age_s - world.clock.now() / 1000)
-            result = await feed(world)
+            result = await feed(world, after_s=block.time_s + age_s - world.clock.now() / 1000)
             proof = await completeness(world.db, world.rules, feed_runs=True)
             ended.append((result.incomplete, proof.as_of, proof.obstacle))
         longer = await feed(world, settings=Settings(block_age_max=3_600_000))
         begun_again = chain.mine(chain.swap(chain.wallets[1]))
         healed = await feed(world)
         proof = await completeness(world.db, world.rules, feed_runs=True)
-        rows = await world.rows()
+        await world.check()
 
     complete_at = (block.time_s + 1_800) * 1000
     old = f"the newest block that Hiro lists is of {utc_time(block.time_s * 1000)}"
@@ -1101,7 +1038,6 @@ async def test_an_old_block_makes_a_run_incomplete(tmp_path: Path) -> None:
     ]
     assert (longer.incomplete, healed.incomplete) == (None, None)
     assert (proof.until_block, proof.obstacle) == (begun_again.height, None)
-    assert rows == as_rows(chain.truth())
 
 
 async def test_a_list_whose_etag_is_stuck_hides_nothing(tmp_path: Path) -> None:

@@ -30,8 +30,7 @@ async def looked(world: World) -> int:
     chain = world.simulator.chain
     chain.transfer(chain.strangers[0], chain.strangers[1], 1)
     chain.mine()
-    await world.clock.sleep(120)
-    await feed(world)
+    await feed(world, after_s=120)
     return chain.blocks[-1].height
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast.errors import ConstraintViolated, StoreError
 from holdfast.testing.virtual_time import run_virtual
 from holdfast.types import Database
-from support.competition import World, as_rows, feed, open_world, sweep, trading
+from support.competition import World, feed, open_world, sweep, trading
 from support.competition_site import competition_site, push_2
 from support.local_store import open_competition, query_plan
 from tocsin.errors import RunStopped
@@ -276,7 +276,7 @@ async def test_a_flood_of_pushes_neither_fills_the_database_nor_delays_a_swap(tm
         assert [answer["refused"] for answer in answers] == [10_000] + [20_000] * 9
         assert len(await candidates(world)) == 10_000
         assert sum(line["count"] for line in world.log.named("queue.filled")) == 190_000
-        assert await world.rows() == as_rows(world.simulator.truth())
+        await world.check()
         assert world.calls("tx/multiple") - calls <= 3
 
 
@@ -293,7 +293,7 @@ async def test_what_a_push_named_first_has_the_place_that_the_list_gives_it(tmp_
         await world.db.batch(store.enqueue(world.db, [pushed_again], world.clock.now()))
         await sweep(world)
 
-        assert await world.rows() == as_rows(world.simulator.truth())
+        await world.check()
         assert (await world.all("SELECT source FROM swaps"))[0]["source"] == "chainhook"
 
 
@@ -372,7 +372,7 @@ async def test_agents_have_a_bounded_queue_too(tmp_path: Path, monkeypatch: pyte
         assert (first["accepted"], second["accepted"]) == (True, False)
         assert "the queue of submitted trades is full" in second["note"]
         assert [line["source"] for line in made.world.log.named("queue.filled")] == ["agent"]
-        assert await made.world.rows() == as_rows(made.world.simulator.truth())
+        await made.world.check()
 
 
 async def test_pushes_use_a_share_of_the_request_lane(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ async def test_a_push_is_answered_with_what_was_refused(tmp_path: Path, monkeypa
         assert answer.status == 200
         nothing = {"alreadyKnown": 0, "ignored": 0, "rolledBack": 0}
         assert answer.json() == {"queued": 1, **nothing, "refused": 2, "tooLarge": False}
-        assert await made.world.rows() == as_rows(made.world.simulator.truth())
+        await made.world.check()
 
 
 def test_who_names_a_candidate_decides_when_it_is_verified() -> None:
