@@ -23,7 +23,7 @@ Emits `alert.sent`, `alert.send_failed`, `alert.abandoned`, `heartbeat.failed`, 
 import asyncio
 import json
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -209,27 +209,23 @@ async def exchange(
     return None if 200 <= response.status < 300 else f"the receiver answered {response.status}"
 
 
+@dataclass(eq=False)
 class AlertSender:
     """Sends the alerts of one record, one at a time. `save` stores the record.
 
     `on_sent` is called when the attempts that were due have ended.
     """
 
-    def __init__(
-        self,
-        env: SchedulerEnv,
-        own: SchedulerRecord,
-        spawn: Background,
-        save: Callable[[], None] = lambda: None,
-        on_sent: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.env = env
-        self.own = own
-        self.spawn = spawn
-        self.save = save
-        self.sending = False
-        self._on_sent = on_sent
-        self._url = env.settings.alert_url  # None: no alerts
+    env: SchedulerEnv
+    own: SchedulerRecord
+    spawn: Background
+    save: Callable[[], None] = lambda: None
+    on_sent: Callable[[], None] = lambda: None
+    sending: bool = field(default=False, init=False)
+    url: str | None = field(init=False)  # None: no alerts
+
+    def __post_init__(self) -> None:
+        self.url = self.env.settings.alert_url
 
     def observe(self, health: Health) -> None:
         masked = replace(health, reasons=[self.env.mask(reason) for reason in health.reasons])
@@ -237,9 +233,9 @@ class AlertSender:
 
     def send(self) -> None:
         """Send the alert that is due, in the background."""
-        if self._url is not None and not self.sending and due(self.own.alert, self.env.clock.now()) is not None:
+        if self.url is not None and not self.sending and due(self.own.alert, self.env.clock.now()) is not None:
             self.sending = True
-            self.spawn(self._send_all(self._url))
+            self.spawn(self._send_all(self.url))
 
     async def _send_all(self, url: str) -> None:
         try:
@@ -247,7 +243,7 @@ class AlertSender:
                 await self._send(url, alert)
         finally:
             self.sending = False
-        self._on_sent()
+        self.on_sent()
 
     async def _send(self, url: str, alert: Alert) -> None:
         logger = self.env.logger
@@ -271,47 +267,36 @@ class AlertSender:
             self.save()
 
 
+@dataclass(eq=False)
 class TaskAlerts(AlertSender):
     """The alerts about the tasks of one scheduler, and its heartbeats. `running` has the tasks that are running now."""
 
-    def __init__(
-        self,
-        env: SchedulerEnv,
-        own: SchedulerRecord,
-        spawn: Background,
-        save: Callable[[], None],
-        on_sent: Callable[[], None],
-        *,
-        facts: Callable[[], Mapping[str, TaskFacts]],
-        running: Collection[str],
-    ) -> None:
-        super().__init__(env, own, spawn, save, on_sent)
-        self._facts = facts
-        self._running = running
+    facts: Callable[[], Mapping[str, TaskFacts]] = field(kw_only=True)
+    running: Collection[str] = field(kw_only=True)
 
     def check(self) -> None:
         """Check the health of the tasks, and send the alert that is due."""
-        if self._url is None:
+        if self.url is None:
             return
         tasks = self._tasks()
-        if not is_undecided(self.own.alert, tasks, self._running):
+        if not is_undecided(self.own.alert, tasks, self.running):
             self.observe(tasks_health(tasks.values()))  # `ProcessAlerts` reports problems of the process itself
         self.send()
 
     def ring_at(self) -> int | None:
         """When the alarm must ring for an alert; None if it need not."""
-        if self._url is None:
+        if self.url is None:
             return None
         state, now = self.own.alert, self.env.clock.now()
         if self.sending and state.pending is not None:  # it waits for the attempt under way
             try_at = max(state.pending.try_at, now + ATTEMPT_MAX_MS)
             state = replace(state, pending=replace(state.pending, try_at=try_at))
-        return ring_at(state, self._facts().values(), now)
+        return ring_at(state, self.facts().values(), now)
 
     def _tasks(self) -> dict[str, TaskCondition]:
         """The health of each task, and the problems that request jobs reported."""
         now = self.env.clock.now()
-        tasks = {name: task_health(facts, now) for name, facts in self._facts().items()}
+        tasks = {name: task_health(facts, now) for name, facts in self.facts().items()}
         return tasks | {sentence: found_problem(sentence) for sentence in self.own.problems_at(now)}
 
     def send_heartbeat(self) -> None:
@@ -347,7 +332,7 @@ class ProcessAlerts(AlertSender):
 
     def check(self, snapshot: HealthSnapshot) -> None:
         """Check the health of the process, and send the alert that is due."""
-        health = None if self._url is None else self._health(snapshot)
+        health = None if self.url is None else self._health(snapshot)
         if health is None:
             return
         if health.ready or health.state == "broken":  # the object reports problems of tasks

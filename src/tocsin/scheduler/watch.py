@@ -7,6 +7,7 @@ It is also set if there is none.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from holdfast.errors import HoldfastError, StoreError
@@ -53,22 +54,15 @@ class HealthWatch:
         self._on_check = on_check
         self._checked_at = clock.monotonic()
         self._wrote_at: float | None = None
-        self._store_error: str | None = None
-        self._status: Status | None = None
-        self._measures: Measures | None = None
-        self._scheduler_error: str | None = "the scheduler has not been checked yet"
+        self._seen = HealthSnapshot(None, None, None, "the scheduler has not been checked yet")
         self._must_arm = False  # because the store could not be written
-        self._file_problem: str | None = None
 
     async def snapshot(self) -> HealthSnapshot:
         """The results of the last check, without waiting."""
         return self.seen()
 
     def seen(self) -> HealthSnapshot:
-        age_s = self._clock.monotonic() - self._checked_at
-        return HealthSnapshot(
-            age_s, self._store_error, self._status, self._scheduler_error, self._file_problem, self._measures
-        )
+        return replace(self._seen, loop_tick_age_s=self._clock.monotonic() - self._checked_at)
 
     async def watch(self) -> None:
         while True:
@@ -77,33 +71,33 @@ class HealthWatch:
 
     async def check(self) -> None:
         problem = self._check_files()
-        self._file_problem = None
         if problem is not None and problem.loses_writes:
             # Writes would be lost, so do not ask the scheduler: it would only return another error.
-            self._store_error, self._must_arm = problem.sentence, True
-            self._status = self._measures = self._scheduler_error = None
+            self._seen, self._must_arm = HealthSnapshot(None, problem.sentence, None), True
         else:
-            self._file_problem = None if problem is None else problem.sentence
-            await self._try_to_write()
-            self._status, self._measures, self._scheduler_error = await ask_scheduler(self._scheduler)
-            if self._status is not None and self._status.active and self._status.next_alarm_at is None:
+            store_error = await self._try_to_write()
+            status, measures, error = await ask_scheduler(self._scheduler)
+            if status is not None and status.active and status.next_alarm_at is None:
                 await self._arm()  # its storage was wiped: `/readyz` reports it until the next check
+            file_problem = None if problem is None else problem.sentence
+            self._seen = HealthSnapshot(None, store_error, status, error, file_problem, measures)
         self._checked_at = self._clock.monotonic()
         self._on_check(self.seen())
 
-    async def _try_to_write(self) -> None:
+    async def _try_to_write(self) -> str | None:
+        """Write to the store every few seconds; return why it cannot be written."""
         now = self._clock.monotonic()
-        if self._wrote_at is not None and now - self._wrote_at < WRITE_EVERY_S and self._store_error is None:
-            return
+        if self._wrote_at is not None and now - self._wrote_at < WRITE_EVERY_S and self._seen.store_error is None:
+            return None
         try:
             await self._kv.put(WRITE_KEY, str(self._clock.now()))
         except StoreError as error:
-            cause, _, _advice = str(error).partition("; ")
-            self._store_error, self._must_arm = cause, True
-            return
-        self._store_error, self._wrote_at = None, now
+            self._must_arm = True
+            return str(error).partition("; ")[0]  # without the advice
+        self._wrote_at = now
         if self._must_arm:
             await self._arm()
+        return None
 
     async def _arm(self) -> None:
         """Set the alarm for the next due task. If that fails, the next successful write tries again."""
