@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.storage import Storage
 from holdfast.types import JSON, Logger
@@ -25,6 +25,9 @@ from tocsin.errors import MalformedShape
 from tocsin.scheduler.types import DayTotals, EventBatch, RunFilter, RunLines, RunRecord, SchedulerEvent, TaskTotals
 from tocsin.shape import FreeForm
 from tocsin.upstream.windows import DAY_MS, HOUR_MS
+
+if TYPE_CHECKING:
+    from tocsin.scheduler.state import SchedulerState
 
 T = TypeVar("T")
 
@@ -50,7 +53,7 @@ class EntryReader:
     """Reads entries. `put_aside` has the keys of those that could not be read."""
 
     def __init__(self, storage: Storage, logger: Logger) -> None:
-        self._storage = storage
+        self.storage = storage
         self._logger = logger
         self.put_aside: set[str] = set()
 
@@ -61,8 +64,8 @@ class EntryReader:
         try:
             return parse(value)
         except (MalformedShape, TypeError, ValueError, OverflowError) as error:
-            self._storage.put(f"{UNREADABLE}{key}", value)
-            self._storage.delete(key)
+            self.storage.put(f"{UNREADABLE}{key}", value)
+            self.storage.delete(key)
             self.put_aside.add(key)
             self._logger.exception(
                 "state.entry_unreadable",
@@ -106,21 +109,13 @@ def counted(day: DayTotals, record: RunRecord, items: int = 0) -> DayTotals:
     return replace(day, tasks={**day.tasks, record.task: added})
 
 
-class HistoryState(Protocol):
-    """The part of the scheduler's state that belongs to the history."""
-
-    run_seq: int
-    days: dict[str, DayTotals]
-    oldest_run: tuple[int, int] | None
-
-
-def read_runs(reader: EntryReader, stored: Mapping[str, JSON]) -> dict[int, RunRecord]:
-    records = [reader.read(key, value, RunRecord.from_json, None) for key, value in stored.items()]
+def read_runs(entries: EntryReader, stored: Mapping[str, JSON]) -> dict[int, RunRecord]:
+    records = [entries.read(key, value, RunRecord.from_json, None) for key, value in stored.items()]
     return {record.id: record for record in records if record is not None}
 
 
 async def find_runs(
-    state: HistoryState, storage: Storage, logger: Logger, query: RunFilter
+    state: "SchedulerState", entries: EntryReader, query: RunFilter
 ) -> tuple[list[RunRecord], int | None]:
     """The newest matching runs, and where to continue if there may be more."""
     found: list[RunRecord] = []
@@ -128,8 +123,8 @@ async def find_runs(
     below = read_to = state.run_seq + 1 if query.before is None else query.before
     limit = max(1, query.limit)
     page_size = min(limit, PAGE_RUNS)  # enough if every run matches
-    while stored := await storage.list(prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=page_size):
-        for number, run in read_runs(EntryReader(storage, logger), stored).items():
+    while stored := await entries.storage.list(prefix=RUN_PREFIX, end=run_key(read_to), reverse=True, limit=page_size):
+        for number, run in read_runs(entries, stored).items():
             if query.since is not None and run.started_at < query.since:
                 return found, None
             below, scanned = min(below, number), scanned + 1
@@ -143,11 +138,10 @@ async def find_runs(
     return found, None
 
 
-async def find_run(storage: Storage, logger: Logger, number: int) -> RunRecord | None:
+async def find_run(entries: EntryReader, number: int) -> RunRecord | None:
     """One run by its number."""
     key = run_key(number)
-    value = await storage.get(key)
-    return read_runs(EntryReader(storage, logger), {key: value}).get(number)
+    return read_runs(entries, {key: await entries.storage.get(key)}).get(number)
 
 
 def store_lines(storage: Storage, number: int, lines: RunLines) -> None:
@@ -156,38 +150,36 @@ def store_lines(storage: Storage, number: int, lines: RunLines) -> None:
         storage.put(log_key(number), lines.to_json())
 
 
-async def read_lines(storage: Storage, logger: Logger, number: int) -> RunLines:
+async def read_lines(entries: EntryReader, number: int) -> RunLines:
     key = log_key(number)
-    return EntryReader(storage, logger).read(key, await storage.get(key), RunLines.from_json, RunLines())
+    return entries.read(key, await entries.storage.get(key), RunLines.from_json, RunLines())
 
 
-async def prepare_history(state: HistoryState, storage: Storage, logger: Logger, now: int) -> None:
+async def prepare_history(state: "SchedulerState", entries: EntryReader, now: int) -> None:
     """Prepare the history for a new run: load today's totals, and remove old runs."""
-    await load_day(state, storage, logger, now)
-    await _remove_old(state, storage, now)
+    await load_day(state, entries, now)
+    await _remove_old(state, entries.storage, now)
 
 
-async def load_day(state: HistoryState, storage: Storage, logger: Logger, at_ms: int) -> None:
+async def load_day(state: "SchedulerState", entries: EntryReader, at_ms: int) -> None:
     """Load the totals of this day into memory, so that a run can be added to them."""
     day = day_of(at_ms)
     if day in state.days:
         return
     key = f"{DAY_PREFIX}{day}"
-    value = await storage.get(key)
-    state.days[day] = EntryReader(storage, logger).read(key, value, DayTotals.from_json, DayTotals(day))
+    state.days[day] = entries.read(key, await entries.storage.get(key), DayTotals.from_json, DayTotals(day))
     for old in sorted(state.days)[:-3]:
         del state.days[old]
 
 
-async def read_days(storage: Storage, logger: Logger, limit: int) -> list[DayTotals]:
+async def read_days(entries: EntryReader, limit: int) -> list[DayTotals]:
     """The newest days first."""
-    stored = await storage.list(prefix=DAY_PREFIX, reverse=True, limit=limit)
-    reader = EntryReader(storage, logger)
-    days = [reader.read(key, value, DayTotals.from_json, None) for key, value in stored.items()]
+    stored = await entries.storage.list(prefix=DAY_PREFIX, reverse=True, limit=limit)
+    days = [entries.read(key, value, DayTotals.from_json, None) for key, value in stored.items()]
     return [day for day in days if day is not None]
 
 
-async def _remove_old(state: HistoryState, storage: Storage, now: int) -> None:
+async def _remove_old(state: "SchedulerState", storage: Storage, now: int) -> None:
     """Remove expired runs and days, about once an hour and a limited number at a time."""
     if state.oldest_run is None:
         state.oldest_run = _first(await storage.list(prefix=RUN_PREFIX, limit=1))

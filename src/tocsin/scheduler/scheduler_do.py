@@ -92,13 +92,13 @@ class SchedulerDO(DurableObject):
 
     async def _load(self) -> None:
         storage, env = self.ctx.storage, self.env
-        stored = EntryReader(storage, env.logger)
+        self._entries = EntryReader(storage, env.logger)
         for key, value in (await storage.list(prefix=JOB_PREFIX)).items():
-            job = stored.read(key, value, Job.from_json, None)
+            job = self._entries.read(key, value, Job.from_json, None)
             if job is not None:
                 self._jobs[job.name] = job
         self._tasks = self._all_tasks()
-        self._state = await load_state(storage, self._tasks, env.upstreams, env.logger, env.clock.now())
+        self._state = await load_state(self._entries, self._tasks, env.upstreams, env.logger, env.clock.now())
         now = self._now()
         self._end_holds()
         self._upstreams = UpstreamSet(env, storage, self._state, self._budget_changed)
@@ -225,23 +225,23 @@ class SchedulerDO(DurableObject):
         asked = RunFilter.from_json(query or {})
         if asked.task is not None:
             self._check_known(asked.task)
-        found = await find_runs(self._state, self.ctx.storage, self.env.logger, asked)
+        found = await find_runs(self._state, self._entries, asked)
         return RunList(self.ctx.id.name, *found).to_json()
 
     async def run(self, number: int) -> FreeForm:
         """One run, with its log lines."""
-        found = await find_run(self.ctx.storage, self.env.logger, number)
+        found = await find_run(self._entries, number)
         if found is None:
             raise UsageError(f"there is no run {number}: it never began, or it is too old to be kept")
         live = next((each for each in self._running.values() if each.record.id == number), None)
         if live is not None:
             return RunDetail(self.ctx.id.name, found, live.progress(), live.kept.lines()).to_json()
-        lines = await read_lines(self.ctx.storage, self.env.logger, number)
+        lines = await read_lines(self._entries, number)
         return RunDetail(self.ctx.id.name, found, None, lines).to_json()
 
     async def days(self, limit: int = 30) -> FreeForm:
         """The totals of each day, newest first."""
-        days = await read_days(self.ctx.storage, self.env.logger, max(1, limit))
+        days = await read_days(self._entries, max(1, limit))
         return DayList(self.ctx.id.name, days).to_json()
 
     async def audit_begin(self, entry: FreeForm) -> str:
@@ -384,7 +384,7 @@ class SchedulerDO(DurableObject):
             return
         if info is not None and not info.is_retry:
             self._state.measures.alarm_rang(self.env.clock.now() - info.scheduled_time)
-        await prepare_history(self._state, self.ctx.storage, self.env.logger, self.env.clock.now())
+        await prepare_history(self._state, self._entries, self.env.clock.now())
         decision = self._decide()
         started = [
             self._begin(name, "rerun" if self._state.tasks[name].rerun else "alarm", slot)
@@ -490,7 +490,7 @@ class SchedulerDO(DurableObject):
         self._set_alarm(self._decide())
 
     async def _refresh(self, name: str) -> RefreshResult:
-        await prepare_history(self._state, self.ctx.storage, self.env.logger, self.env.clock.now())
+        await prepare_history(self._state, self._entries, self.env.clock.now())
         run = self._running.get(name)
         joined = run is not None
         if run is None:

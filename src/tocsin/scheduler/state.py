@@ -285,10 +285,10 @@ def _past(at: int | None, now: int) -> int | None:
 
 
 async def load_state(
-    storage: Storage, tasks: Collection[str], upstreams: Iterable[str], logger: Logger, now: int
+    reader: EntryReader, tasks: Collection[str], upstreams: Iterable[str], logger: Logger, now: int
 ) -> SchedulerState:
     """Load the stored state."""
-    reader = EntryReader(storage, logger)
+    storage = reader.storage
     budgets = {upstream: budget_key(upstream) for upstream in upstreams}
     single: dict[str, JSON] = await storage.get([SCHEDULER_KEY, MEASURES_KEY, *budgets.values()])
     stored: dict[str, JSON] = await storage.list(prefix=TASK_PREFIX)
@@ -317,5 +317,5 @@ async def load_state(
     is_open = [key for key, run in runs.items() if isinstance(run, dict) and run.get("outcome") == "running"]
     state.open_runs = dict(sorted(read_runs(reader, {key: runs[key] for key in is_open}).items()))
     for at in {now, *(run.started_at for run in state.open_runs.values())}:
-        await load_day(state, storage, logger, at)
+        await load_day(state, reader, at)
     return state
