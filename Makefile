@@ -130,9 +130,8 @@ mutation: .venv-mutation ## check whether the tests would notice a bug: PACKAGE=
 soak: $(DEV) ## send traffic, abuse and faults while the scheduler runs; prints resource use [MINUTES=10]
 	@$(TESTING) $(BIN)/python bench/soak.py $(if $(MINUTES),--minutes $(MINUTES))
 
-# With COVERAGE, it uses the environment of `make mutation`, which has coverage.py.
-sim: $(DEV) $(if $(COVERAGE),.venv-mutation) ## simulate bad days of the whole service in virtual time: one history by its seed, or many [SEED=7 LONG=1 DAYS=1000 FIRST=1 JOBS=1 EVERY_CALL=1 COVERAGE=1]
-	@cd tests && $(TESTING) ../$(if $(COVERAGE),.venv-mutation/bin/python -m simulation.branch_coverage,$(BIN)/python -m simulation) \
+sim: $(DEV) ## simulate bad days of the whole service in virtual time: one history by its seed, or many [SEED=7 LONG=1 DAYS=1000 FIRST=1 JOBS=1 EVERY_CALL=1]
+	@cd tests && $(TESTING) ../$(BIN)/python -m simulation \
 	  $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(FIRST),--first $(FIRST)) $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(LONG),--long) $(if $(EVERY_CALL),--every-call $(EVERY_CALL))
 

@@ -5,7 +5,6 @@ make sim SEED=7            the history of this seed; if it breaks a promise: the
 make sim SEED=7 LONG=1     its long history: weeks with fewer faults
 make sim DAYS=1000         histories that once broke a promise, then both histories of each seed from 1 on, until that
                            many days are simulated [JOBS=2]
-make sim DAYS=60 COVERAGE=1  the branches that no day reached, with `branch_coverage`
 make sim EVERY_CALL=1      a short history, once for every storage call and every fault of a call; with 6, for every
                            sixth call [JOBS=2]
 """
@@ -25,7 +24,6 @@ from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import TypeAlias
 
 from simulation.history import Report, run_history
 from simulation.plan import Plan, draw_long_plan, draw_plan
@@ -59,9 +57,6 @@ class Named:
         return f"SEED={self.seed}{' LONG=1' if self.long else ''}"
 
 
-Reports: TypeAlias = Generator[tuple[Named, Report], None, None]
-
-
 def names(first: int) -> Iterator[Named]:
     """Yield names without end."""
     yield from map(Named, ONCE_BROKEN)
@@ -71,7 +66,7 @@ def names(first: int) -> Iterator[Named]:
         yield Named(seed, long=True)
 
 
-def reports(first: int, jobs: int) -> Reports:
+def reports(first: int, jobs: int) -> Generator[tuple[Named, Report], None, None]:
     """Yield reports of the histories as they end, indefinitely. Each runs in a process of its own."""
     left, running = names(first), dict[Connection, BaseProcess]()
     try:
@@ -91,23 +86,17 @@ def reports(first: int, jobs: int) -> Reports:
             process.join()
 
 
-def reports_here(first: int) -> Reports:
-    """The same reports, one after the other, in this process: only here does coverage.py see the histories."""
-    for name in names(first):
-        yield name, run_history(name.plan())
-
-
 def _report(name: Named, end: Connection) -> None:
     """Run one history in its own process, whose end makes garbage collection unnecessary."""
     gc.disable()
     end.send((name, run_history(name.plan(), collect=False)))
 
 
-def run_many(days: float, reported: Reports) -> int:
+def run_many(days: float, first: int, jobs: int) -> int:
     began, cpu_began = time.monotonic(), sum(os.times()[:4])
     simulated, histories, happened, broken = 0.0, 0, Counter[str](), list[Named]()
     missing: dict[str, tuple[float, str]] = {}
-    with closing(reported):  # which ends the histories that still run: their time counts
+    with closing(reports(first, jobs)) as reported:  # which ends the histories that still run: their time counts
         for name, report in reported:
             simulated += report.days
             histories += 1
@@ -184,7 +173,7 @@ def main() -> int:
         return run_every_call(given.every_call, given.jobs)
     if given.seed is not None:
         return run_one(Named(given.seed, given.long), given.days)
-    return run_many(given.days or 100.0, reports(given.first, given.jobs))
+    return run_many(given.days or 100.0, given.first, given.jobs)
 
 
 if __name__ == "__main__":

@@ -128,14 +128,14 @@ class Plan:
         return replace(self, events=tuple(event for event in self.events if event not in events))
 
 
-def draw_plan(seed: int, days: float, *, usual_cadences: bool = False) -> Plan:
-    """Draw the history of this seed. Cadences are drawn, or the default ones."""
+def draw_plan(seed: int, days: float) -> Plan:
+    """Draw the history of this seed."""
     rng = Random(f"{seed}:plan")
     world = World(
         wallets=rng.randrange(3, 8),
         swaps_per_hour=rng.choice((0.3, 1.0, 3.0)),
         network_per_hour=rng.choice((0.0, 2.0, 10.0)),
-        settings=Settings() if usual_cadences else drawn_settings(rng, Settings()),
+        settings=drawn_settings(rng, Settings()),
         look_every_s=rng.choice((900.0, 3_600.0)),
         calm_s=30 * 3_600.0,
     )
