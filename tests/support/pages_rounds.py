@@ -1,12 +1,7 @@
 """Rounds for the pages: one that runs, one that waits, and one with a result."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
-
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from typing import Any
 
 from tocsin.rounds.round import (
     CurrentRounds,
@@ -49,30 +44,6 @@ def round_row(number: int, starts_at: int) -> RoundRow:
         note=None,
         rules=rules,
     )
-
-
-class HasRounds(Protocol):
-    """The part of the pages' world that is about rounds."""
-
-    current_rounds: Json
-    rounds: Json
-
-
-def round_routes(world: Callable[[], HasRounds]) -> list[Route]:
-    async def current(_request: Request) -> Response:
-        return JSONResponse(CurrentRounds.from_json(world().current_rounds).to_json())
-
-    async def listed(_request: Request) -> Response:
-        return JSONResponse(RoundList.from_json(world().rounds).to_json())
-
-    async def guide(_request: Request) -> Response:
-        return PlainTextResponse("# A guide\n\n1. Register the wallet.\n2. Swap <b>one</b> token.\n\n## Routes\n")
-
-    return [
-        Route("/llms.txt", guide),
-        Route("/api/competition/rounds/current", current),
-        Route("/api/admin/competition/finalize", listed),
-    ]
 
 
 def no_rounds() -> Json:

@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -18,12 +18,12 @@ from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast_testing.captured_log import CapturedLog
-from support.pages_rounds import no_rounds, round_routes, sample_rounds
+from support.pages_rounds import no_rounds, sample_rounds
 from support.pages_world import (
     Json,
     prices_result,
@@ -43,7 +43,7 @@ from support.statuses import refresh_result, run_record
 from tocsin.board.types import Board
 from tocsin.local.server import HttpServer
 from tocsin.prices.price import PriceHistory, PriceList
-from tocsin.rounds.round import CurrentRounds
+from tocsin.rounds.round import CurrentRounds, RoundList
 from tocsin.scheduler.audit import EVENT_FIELDS
 from tocsin.scheduler.health import HealthSnapshot, TaskFacts, health_of, task_health
 from tocsin.scheduler.history import counted, day_of
@@ -235,11 +235,20 @@ class ScriptedApi:
             Route("/leaderboard", self.board_page),
             Route("/api/competition/leaderboard", self.leaderboard),
             Route("/api/competition/trades", self.trades),
-            *round_routes(lambda: self.world),
+            Route("/llms.txt", self.guide),
+            Route("/api/competition/rounds/current", self.current_rounds),
+            Route("/api/admin/competition/finalize", self.rounds),
             Route("/api/prices", self.prices),
             Route("/api/admin/scheduler", self.scheduler, methods=["GET"]),
             Route("/api/admin/scheduler", self.act, methods=["POST"]),
-            *ConsoleApi(lambda: self.world).routes(),
+            Route("/api/admin/scheduler/runs", self.runs),
+            Route("/api/admin/scheduler/runs/{number}", self.run),
+            Route("/api/admin/scheduler/days", self.days),
+            Route("/api/admin/scheduler/audit", self.audit),
+            Route("/api/admin/competition/refusals", self.refusals),
+            Route("/api/admin/prices/history", self.history),
+            Route("/simulator/_control", self.control),
+            Route("/simulator/_control/{command}", self.control, methods=["POST"]),
             Route("/api/admin/scheduler/events", self.events),
         ]
         around = [Middleware(ErrorMiddleware, logger=CapturedLog()), Middleware(Script, server=self._server)]
@@ -332,6 +341,77 @@ class ScriptedApi:
         result = refresh_result(record, paused_until=self.world.status["pausedUntil"]).to_json()
         return dict.fromkeys(names, result) if task == "all" else result
 
+    async def guide(self, _request: Request) -> Response:
+        return PlainTextResponse("# A guide\n\n1. Register the wallet.\n2. Swap <b>one</b> token.\n\n## Routes\n")
+
+    async def current_rounds(self, _request: Request) -> Response:
+        return JSONResponse(shaped(CurrentRounds, self.world.current_rounds))
+
+    async def rounds(self, _request: Request) -> Response:
+        return JSONResponse(shaped(RoundList, self.world.rounds))
+
+    async def runs(self, request: Request) -> Response:
+        query, limit = request.query_params, int(request.query_params.get("limit", "50"))
+        if limit > RUNS_MAX:
+            return refused_with(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
+        found = [run for run in self.world.runs if _fits(run, query)]
+        more = found[limit - 1]["id"] if len(found) > limit else None
+        return JSONResponse(shaped(RunList, {"name": "v1", "runs": found[:limit], "next": more}))
+
+    async def run(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        found = next((run for run in self.world.runs if str(run["id"]) == number), None)
+        if found is None:
+            return refused_with(404, "unknown_run", f"there is no run {number[:20]}")
+        record = RunRecord.from_json(found)
+        failed = RunLine(record.started_at + 80, "WARN", "sweep.unit_unanswered", "unit=<b>SP.one</b> reason=HTTP 503")
+        done = RunLine(record.started_at + 90, "INFO", "prices.refreshed", "succeeded=13 failed=0")
+        lines = RunLines([failed, done], 4)
+        return JSONResponse(shaped(RunDetail, RunDetail("v1", record, None, lines).to_json()))
+
+    async def days(self, _request: Request) -> Response:
+        days: dict[str, DayTotals] = {}
+        for run in map(RunRecord.from_json, self.world.runs):
+            day = day_of(run.started_at)
+            days[day] = counted(days.get(day, DayTotals(day)), run)
+        return JSONResponse(shaped(DayList, DayList("v1", list(days.values())).to_json()))
+
+    async def audit(self, _request: Request) -> Response:
+        return JSONResponse(shaped(AuditList, {"name": "v1", "records": self.world.audit}))
+
+    async def refusals(self, request: Request) -> Response:
+        query = request.query_params
+        start, limit = int(query.get("cursor", "0")), int(query.get("limit", "50"))
+        found = [
+            each
+            for each in self.world.refused
+            if query.get("code", each["code"]) == each["code"] and query.get("sender", each["sender"]) == each["sender"]
+        ]
+        more = str(start + limit) if start + limit < len(found) else None
+        return JSONResponse(shaped(RefusalPage, {"refusals": found[start : start + limit], "next": more}))
+
+    async def history(self, request: Request) -> Response:
+        points, query = self.world.price_history, request.query_params
+        body = {"token": query["token"], "period": query["period"], "asOf": points[-1]["at"] if points else 1}
+        return JSONResponse(shaped(PriceHistory, {**body, "points": points}))
+
+    async def control(self, request: Request) -> Response:
+        simulator = self.world.simulator
+        assert simulator is not None
+        if request.method == "POST":
+            command = request.path_params["command"]
+            simulator.setdefault("commands", []).append(command)
+            values = await request.json()
+            if command not in {"calm", "fault", "limits"}:
+                return JSONResponse({})
+            if command == "calm":
+                simulator["faults"], simulator["otherPlans"] = [], []
+            elif command == "limits":
+                simulator["otherPlans"] = [values["upstream"]]
+            else:
+                simulator["faults"].insert(0, {"kind": values["kind"], "upstream": values["upstream"]})
+        return JSONResponse({**simulator})
+
     async def events(self, request: Request) -> Response:
         return StreamingResponse(
             self._stream(int(request.headers.get("last-event-id", "0"))),
@@ -402,87 +482,6 @@ def board_body(query: QueryParams, world: World, health: Json, now: int) -> Json
         "since": round_["startsAt"] if round_ else since,
         "round": round_,
     }
-
-
-class ConsoleApi:
-    """The routes. Each responds with the current data."""
-
-    def __init__(self, world: Callable[[], World]) -> None:
-        self._world = world
-
-    async def runs(self, request: Request) -> Response:
-        query, limit = request.query_params, int(request.query_params.get("limit", "50"))
-        if limit > RUNS_MAX:
-            return refused_with(400, "bad_limit", f"limit is 1 to {RUNS_MAX}.")
-        found = [run for run in self._world().runs if _fits(run, query)]
-        more = found[limit - 1]["id"] if len(found) > limit else None
-        return JSONResponse(shaped(RunList, {"name": "v1", "runs": found[:limit], "next": more}))
-
-    async def run(self, request: Request) -> Response:
-        number = request.path_params["number"]
-        found = next((run for run in self._world().runs if str(run["id"]) == number), None)
-        if found is None:
-            return refused_with(404, "unknown_run", f"there is no run {number[:20]}")
-        record = RunRecord.from_json(found)
-        failed = RunLine(record.started_at + 80, "WARN", "sweep.unit_unanswered", "unit=<b>SP.one</b> reason=HTTP 503")
-        done = RunLine(record.started_at + 90, "INFO", "prices.refreshed", "succeeded=13 failed=0")
-        lines = RunLines([failed, done], 4)
-        return JSONResponse(shaped(RunDetail, RunDetail("v1", record, None, lines).to_json()))
-
-    async def days(self, _request: Request) -> Response:
-        days: dict[str, DayTotals] = {}
-        for run in map(RunRecord.from_json, self._world().runs):
-            day = day_of(run.started_at)
-            days[day] = counted(days.get(day, DayTotals(day)), run)
-        return JSONResponse(shaped(DayList, DayList("v1", list(days.values())).to_json()))
-
-    async def audit(self, _request: Request) -> Response:
-        return JSONResponse(shaped(AuditList, {"name": "v1", "records": self._world().audit}))
-
-    async def refusals(self, request: Request) -> Response:
-        query = request.query_params
-        start, limit = int(query.get("cursor", "0")), int(query.get("limit", "50"))
-        found = [
-            each
-            for each in self._world().refused
-            if query.get("code", each["code"]) == each["code"] and query.get("sender", each["sender"]) == each["sender"]
-        ]
-        more = str(start + limit) if start + limit < len(found) else None
-        return JSONResponse(shaped(RefusalPage, {"refusals": found[start : start + limit], "next": more}))
-
-    async def history(self, request: Request) -> Response:
-        points, query = self._world().price_history, request.query_params
-        body = {"token": query["token"], "period": query["period"], "asOf": points[-1]["at"] if points else 1}
-        return JSONResponse(shaped(PriceHistory, {**body, "points": points}))
-
-    async def control(self, request: Request) -> Response:
-        simulator = self._world().simulator
-        assert simulator is not None
-        if request.method == "POST":
-            command = request.path_params["command"]
-            simulator.setdefault("commands", []).append(command)
-            values = await request.json()
-            if command not in {"calm", "fault", "limits"}:
-                return JSONResponse({})
-            if command == "calm":
-                simulator["faults"], simulator["otherPlans"] = [], []
-            elif command == "limits":
-                simulator["otherPlans"] = [values["upstream"]]
-            else:
-                simulator["faults"].insert(0, {"kind": values["kind"], "upstream": values["upstream"]})
-        return JSONResponse({**simulator})
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/admin/scheduler/runs", self.runs),
-            Route("/api/admin/scheduler/runs/{number}", self.run),
-            Route("/api/admin/scheduler/days", self.days),
-            Route("/api/admin/scheduler/audit", self.audit),
-            Route("/api/admin/competition/refusals", self.refusals),
-            Route("/api/admin/prices/history", self.history),
-            Route("/simulator/_control", self.control),
-            Route("/simulator/_control/{command}", self.control, methods=["POST"]),
-        ]
 
 
 def _fits(run: Json, query: Any) -> bool:
