@@ -7,6 +7,7 @@ that makes a request checks the document too: the status is listed, and the body
 import asyncio
 import gzip
 import json
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -27,12 +28,13 @@ _documents: dict[str, Any] = {}  # the same for every app: only the version may 
 class CheckedApp:
     """An app that raises AssertionError after a response that its document does not describe.
 
-    `broken` keeps the messages, for servers that only log what an app raises. An app without a document is not
-    checked.
+    `read_document` asks the app for it; an app without one is not checked. `broken` keeps the messages, for servers
+    that only log what an app raises.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, read_document: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self.app = app
+        self._read_document = read_document
         self.broken: list[str] = []
         routes = app.routes if isinstance(app, WebApp) else []
         self._documented = any(isinstance(route, Route) and route.path == DOCUMENT for route in routes)
@@ -63,29 +65,8 @@ class CheckedApp:
         """Ask for the document once, in a loop of its own: a simulated history must not depend on earlier ones."""
         if DOCUMENT not in _documents:
             with ThreadPoolExecutor(1) as thread:
-                _documents[DOCUMENT] = json.loads(thread.submit(asyncio.run, self._asked()).result())
+                _documents[DOCUMENT] = thread.submit(asyncio.run, self._read_document()).result()
         return _documents[DOCUMENT]
-
-    async def _asked(self) -> bytes:
-        body = b""
-
-        async def keep(message: Message) -> None:
-            nonlocal body
-            body += message.get("body", b"")
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        scope: Scope = {
-            "type": "http",
-            "method": "GET",
-            "path": DOCUMENT,
-            "query_string": b"",
-            "headers": [],
-            "client": None,
-        }
-        await self.app(scope, receive, keep)
-        return body
 
 
 @cache

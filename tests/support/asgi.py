@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from support.api_contract import CheckedApp
+from support.api_contract import DOCUMENT, CheckedApp
 from tocsin.local.server import HttpServer
 
 
@@ -71,11 +71,18 @@ async def ask(
     async def send(message: Any) -> None:
         messages.append(message)
 
-    await CheckedApp(app)(scope, receive, send)
+    await checked(app)(scope, receive, send)
     start, *rest = messages
     received = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
     assert len(received) == len(start["headers"]), "a header was sent twice"
     return Answer(start["status"], received, b"".join(message.get("body", b"") for message in rest))
+
+
+def checked(app: ASGIApp) -> CheckedApp:
+    async def read_document() -> Any:
+        return (await ask(unchecked(app), DOCUMENT)).json()
+
+    return CheckedApp(app, read_document)
 
 
 def unchecked(app: ASGIApp) -> ASGIApp:
@@ -101,7 +108,7 @@ async def open_server(app: ASGIApp, *proxies: str) -> AsyncIterator[HttpServer]:
 @asynccontextmanager
 async def serving(app: ASGIApp) -> AsyncIterator[int]:
     """Serve the app; yield the port. The app's OpenAPI document, if any, must list every response."""
-    checked = CheckedApp(app)
-    async with open_server(checked) as server:
+    with_check = checked(app)
+    async with open_server(with_check) as server:
         yield server.port
-    assert checked.broken == []
+    assert with_check.broken == []
