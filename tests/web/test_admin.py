@@ -69,36 +69,34 @@ async def test_the_status_is_passed_on(tmp_path: Path) -> None:
         assert answer.headers["x-robots-tag"] == "noindex"
 
 
-async def test_refusals_of_the_last_day_are_counted_by_code(tmp_path: Path) -> None:
+async def test_refusals_of_the_last_day_are_counted_by_code(made: Tocsin) -> None:
     """Of every source. What was refused more than a day ago is left out."""
-    async with tocsin_in(tmp_path) as made:
-        insert = made.db.prepare(
-            "INSERT INTO refusals SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 'SP1',"
-            " NULL, NULL, 1, 1, '', NULL, json_extract(value, '$[2]'), '1', json_extract(value, '$[3]')"
-            " FROM json_each(?)"
-        )
-        rows = [
-            ("0x1", "tx_failed", "agent", START_MS),
-            ("0x2", "contract_not_allowlisted", "cron", START_MS - 1),
-            ("0x3", "contract_not_allowlisted", "chainhook", START_MS - 86_400_000),
-            ("0x4", "contract_not_allowlisted", "cron", START_MS - 86_400_001),
-        ]
-        await insert.bind(json.dumps(rows)).run()
-        answer = await made.ask(PATH, headers=KEY)
+    insert = made.db.prepare(
+        "INSERT INTO refusals SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 'SP1',"
+        " NULL, NULL, 1, 1, '', NULL, json_extract(value, '$[2]'), '1', json_extract(value, '$[3]')"
+        " FROM json_each(?)"
+    )
+    rows = [
+        ("0x1", "tx_failed", "agent", START_MS),
+        ("0x2", "contract_not_allowlisted", "cron", START_MS - 1),
+        ("0x3", "contract_not_allowlisted", "chainhook", START_MS - 86_400_000),
+        ("0x4", "contract_not_allowlisted", "cron", START_MS - 86_400_001),
+    ]
+    await insert.bind(json.dumps(rows)).run()
+    answer = await made.ask(PATH, headers=KEY)
 
-        refusals = list(answer.json()["refusals"].items())
-        assert refusals == [("contract_not_allowlisted", 2), ("tx_failed", 1)]
+    refusals = list(answer.json()["refusals"].items())
+    assert refusals == [("contract_not_allowlisted", 2), ("tx_failed", 1)]
 
 
-async def test_the_status_shows_without_the_database(tmp_path: Path) -> None:
+async def test_the_status_shows_without_the_database(made: Tocsin) -> None:
     """An operator needs it most at such a time; the log has what is missing."""
-    async with tocsin_in(tmp_path) as made:
-        await made.db.close()  # type: ignore[attr-defined]
-        answer = await made.ask(PATH, headers=KEY)
+    await made.db.close()  # type: ignore[attr-defined]
+    answer = await made.ask(PATH, headers=KEY)
 
-        assert (answer.status, answer.json()["refusals"]) == (200, None)
-        assert answer.json()["status"] == (await made.client().status()).to_json()
-        assert len(made.log.named("refusals.not_counted")) == 1
+    assert (answer.status, answer.json()["refusals"]) == (200, None)
+    assert answer.json()["status"] == (await made.client().status()).to_json()
+    assert len(made.log.named("refusals.not_counted")) == 1
 
 
 @pytest.mark.parametrize("key", ["", "wrong", ADMIN_KEY[:-1], f"{ADMIN_KEY}x", ADMIN_KEY.upper(), "schl\xfcssel"])
@@ -112,10 +110,9 @@ async def test_the_status_shows_without_the_database(tmp_path: Path) -> None:
         ("GET", f"{PATH}/events"),
     ],
 )
-async def test_without_the_key_nothing_is_shown_or_done(tmp_path: Path, method: str, path: str, key: str) -> None:
+async def test_without_the_key_nothing_is_shown_or_done(failing: Tocsin, method: str, path: str, key: str) -> None:
     """401 in the shape of all errors, without the key in it."""
-    async with tocsin_in(tmp_path, stub=FAILING) as made:
-        answer = await made.ask(path, method=method, headers={"X-Admin-Key": key})
+    answer = await failing.ask(path, method=method, headers={"X-Admin-Key": key})
 
     assert (answer.status, answer.json()["code"]) == (401, "unauthorised")
     assert ADMIN_KEY.encode() not in answer.body
@@ -140,17 +137,16 @@ def test_keys_are_not_shown() -> None:
     assert "s3cret" not in repr(KEYS)
 
 
-async def test_pause_and_resume(tmp_path: Path) -> None:
+async def test_pause_and_resume(made: Tocsin) -> None:
     """Until a time in unix milliseconds, and back."""
-    async with tocsin_in(tmp_path) as made:
-        until = START_MS + 7_200_000
-        paused = await made.act(f"action=pause&until={until}")
-        paused_until = (await made.client().status()).paused_until
-        resumed = await made.act("action=resume")
+    until = START_MS + 7_200_000
+    paused = await made.act(f"action=pause&until={until}")
+    paused_until = (await made.client().status()).paused_until
+    resumed = await made.act("action=resume")
 
-        assert paused.json() == {"name": "v1", "pausedUntil": until}
-        assert resumed.json() == {"name": "v1", "resumed": True}
-        assert (paused_until, (await made.client().status()).paused_until) == (until, None)
+    assert paused.json() == {"name": "v1", "pausedUntil": until}
+    assert resumed.json() == {"name": "v1", "resumed": True}
+    assert (paused_until, (await made.client().status()).paused_until) == (until, None)
 
 
 @pytest.mark.parametrize(
@@ -164,19 +160,18 @@ async def test_pause_and_resume(tmp_path: Path) -> None:
         ("", "tenero"),
     ],
 )
-async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, query: str, task: str) -> None:
+async def test_refresh_runs_a_task_and_returns_its_result(made: Tocsin, query: str, task: str) -> None:
     """Each task, or all of them; the site's name for the sweep, and the site's default."""
-    async with tocsin_in(tmp_path) as made:
-        await made.client().pause_until(made.clock.now() + 600_000)  # the tasks run by hand only
-        answer = await made.act(f"action=refresh{query}")
+    await made.client().pause_until(made.clock.now() + 600_000)  # the tasks run by hand only
+    answer = await made.act(f"action=refresh{query}")
 
-        body, status = answer.json(), await made.client().status()
-        results = body["result"] if task == "all" else {task: body["result"]}
-        assert (body["name"], body["task"]) == ("v1", task)
-        assert set(results) == (set(status.tasks) if task == "all" else {task})
-        for name, result in results.items():
-            assert result.pop("run")["outcome"] == "ok"
-            assert result == status.last_result[name]
+    body, status = answer.json(), await made.client().status()
+    results = body["result"] if task == "all" else {task: body["result"]}
+    assert (body["name"], body["task"]) == ("v1", task)
+    assert set(results) == (set(status.tasks) if task == "all" else {task})
+    for name, result in results.items():
+        assert result.pop("run")["outcome"] == "ok"
+        assert result == status.last_result[name]
 
 
 @pytest.mark.parametrize(
@@ -231,29 +226,27 @@ async def test_refresh_runs_a_task_and_returns_its_result(tmp_path: Path, query:
     ],
 )
 async def test_a_wrong_action_is_refused_with_what_is_accepted(
-    tmp_path: Path, query: str, code: str, sentence: str
+    made: Tocsin, query: str, code: str, sentence: str
 ) -> None:
     """Refusals of the object itself are passed on as well; so is a parameter of another action."""
-    async with tocsin_in(tmp_path) as made:
-        answer = await made.act(query)
+    answer = await made.act(query)
 
-        assert (answer.status, answer.json()["code"]) == (400, code)
-        assert sentence in answer.json()["error"]
+    assert (answer.status, answer.json()["code"]) == (400, code)
+    assert sentence in answer.json()["error"]
 
 
 PAUSES = {"90s": 90_000, "15m": 900_000, "2h": 7_200_000, "1d": DAY, "250ms": 250, "7d": 7 * DAY}
 
 
 @pytest.mark.parametrize(("duration", "ms"), PAUSES.items())
-async def test_a_pause_for_a_duration_ends_by_the_clock_of_the_service(tmp_path: Path, duration: str, ms: int) -> None:
+async def test_a_pause_for_a_duration_ends_by_the_clock_of_the_service(made: Tocsin, duration: str, ms: int) -> None:
     """The service adds the duration to its own time; the answer is the object's."""
-    async with tocsin_in(tmp_path) as made:
-        await made.clock.sleep(86.4)
-        until = START_MS + 86_400 + ms
-        answer = await made.act(f"action=pause&for={duration}")
+    await made.clock.sleep(86.4)
+    until = START_MS + 86_400 + ms
+    answer = await made.act(f"action=pause&for={duration}")
 
-        assert (await made.client().status()).paused_until == until
-        assert (answer.status, answer.json()) == (200, {"name": "v1", "pausedUntil": until})
+    assert (await made.client().status()).paused_until == until
+    assert (answer.status, answer.json()) == (200, {"name": "v1", "pausedUntil": until})
 
 
 class Shorter:
@@ -271,28 +264,27 @@ async def test_the_end_of_a_pause_is_what_the_object_returns(tmp_path: Path) -> 
     assert answer.json() == {"name": "v2", "pausedUntil": START_MS + 7_199_999}
 
 
-async def test_one_task_is_paused_and_resumed(tmp_path: Path) -> None:
+async def test_one_task_is_paused_and_resumed(made: Tocsin) -> None:
     """The answer, the status and the audit log name it; an unknown one is refused."""
-    async with tocsin_in(tmp_path) as made:
-        paused = await made.act("action=pause&for=2h&task=competition")  # the site's name of the sweep
-        tasks = (await made.client().status()).tasks
-        resumed = await made.act("action=resume&task=sweep")
-        unknown = [await made.act(f"action={action}&task=nothing") for action in ("resume", "pause&for=2h")]
-        ended = (await made.client().status()).tasks
+    paused = await made.act("action=pause&for=2h&task=competition")  # the site's name of the sweep
+    tasks = (await made.client().status()).tasks
+    resumed = await made.act("action=resume&task=sweep")
+    unknown = [await made.act(f"action={action}&task=nothing") for action in ("resume", "pause&for=2h")]
+    ended = (await made.client().status()).tasks
 
-        assert paused.json() == {"name": "v1", "pausedUntil": START_MS + 7_200_000, "task": "sweep"}
-        assert {name: task.paused_until for name, task in tasks.items() if task.paused_until} == {
-            "sweep": START_MS + 7_200_000
-        }
-        assert resumed.json() == {"name": "v1", "resumed": True, "task": "sweep"}
-        assert ended["sweep"].paused_until is None
-        assert [(answer.status, answer.json()["code"]) for answer in unknown] == [(400, "bad_task")] * 2
-        assert {(record.action, record.target, record.outcome) for record in await records(made)} == {
-            ("pause", "sweep", "done"),
-            ("resume", "sweep", "done"),
-            ("resume", "nothing", "refused"),
-            ("pause", "nothing", "refused"),
-        }
+    assert paused.json() == {"name": "v1", "pausedUntil": START_MS + 7_200_000, "task": "sweep"}
+    assert {name: task.paused_until for name, task in tasks.items() if task.paused_until} == {
+        "sweep": START_MS + 7_200_000
+    }
+    assert resumed.json() == {"name": "v1", "resumed": True, "task": "sweep"}
+    assert ended["sweep"].paused_until is None
+    assert [(answer.status, answer.json()["code"]) for answer in unknown] == [(400, "bad_task")] * 2
+    assert {(record.action, record.target, record.outcome) for record in await records(made)} == {
+        ("pause", "sweep", "done"),
+        ("resume", "sweep", "done"),
+        ("resume", "nothing", "refused"),
+        ("pause", "nothing", "refused"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -310,42 +302,38 @@ async def test_a_scheduler_that_does_not_answer_is_a_503(tmp_path: Path, error: 
         assert str(error) in made.log.named("request.failed")[0]["error"]
 
 
-async def test_the_cron_route_describes_itself(tmp_path: Path) -> None:
+async def test_the_cron_route_describes_itself(failing: Tocsin) -> None:
     """Without a secret, and without doing anything."""
-    async with tocsin_in(tmp_path, stub=FAILING) as made:
-        answer = await made.ask("/api/competition/cron")
+    answer = await failing.ask("/api/competition/cron")
 
     assert answer.status == 200
     assert "X-Cron-Secret" in answer.json()["does"]
 
 
-async def test_the_cron_route_has_a_retry_after(tmp_path: Path) -> None:
+async def test_the_cron_route_has_a_retry_after(failing: Tocsin) -> None:
     """503 when the scheduler does not answer."""
-    async with tocsin_in(tmp_path, stub=FAILING) as made:
-        answer = await made.ask("/api/competition/cron", method="POST", headers={"X-Cron-Secret": CRON_SECRET})
+    answer = await failing.ask("/api/competition/cron", method="POST", headers={"X-Cron-Secret": CRON_SECRET})
 
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
 
 
-async def test_old_counts_are_not_shown_when_the_database_stops_answering(tmp_path: Path) -> None:
+async def test_old_counts_are_not_shown_when_the_database_stops_answering(made: Tocsin) -> None:
     """Unknown is not what it was a while ago."""
-    async with tocsin_in(tmp_path) as made:
-        before = (await made.ask(PATH, headers=KEY)).json()["refusals"]
-        await made.db.close()  # type: ignore[attr-defined]
-        await asyncio.sleep(3)
-        after = (await made.ask(PATH, headers=KEY)).json()["refusals"]
+    before = (await made.ask(PATH, headers=KEY)).json()["refusals"]
+    await made.db.close()  # type: ignore[attr-defined]
+    await asyncio.sleep(3)
+    after = (await made.ask(PATH, headers=KEY)).json()["refusals"]
 
     assert (before, after) == ({}, None)
 
 
 @pytest.mark.parametrize("action", ["recheck&txid=", "refresh&task="])
-async def test_a_long_target_is_cut_in_the_audit_log(tmp_path: Path, action: str) -> None:
+async def test_a_long_target_is_cut_in_the_audit_log(made: Tocsin, action: str) -> None:
     """It is a caller's text, and may be anything."""
-    async with tocsin_in(tmp_path) as made:
-        await made.act(f"action={action}{'x' * 500}")
+    await made.act(f"action={action}{'x' * 500}")
 
-        [record] = await records(made)
-        assert record.target == "x" * 80
+    [record] = await records(made)
+    assert record.target == "x" * 80
 
 
 async def test_the_running_runs_can_be_listed(tmp_path: Path) -> None:
@@ -376,29 +364,27 @@ async def records(made: Tocsin) -> list[AuditRecord]:
     return [*reversed((await made.client().audit(50)).records)]
 
 
-async def test_a_viewer_may_look(tmp_path: Path) -> None:
+async def test_a_viewer_may_look(made: Tocsin) -> None:
     """At everything; the overview says whose key it was."""
-    async with tocsin_in(tmp_path) as made:
-        answers = [await made.ask(path, headers=VIEWER) for path in VIEWS]
+    answers = [await made.ask(path, headers=VIEWER) for path in VIEWS]
 
-        assert [answer.status for answer in answers] == [200, 200, 200]
-        assert answers[0].json()["caller"] == {"name": "carol", "role": "viewer"}
+    assert [answer.status for answer in answers] == [200, 200, 200]
+    assert answers[0].json()["caller"] == {"name": "carol", "role": "viewer"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", ACTIONS)
-async def test_a_viewer_may_not_act(tmp_path: Path, query: str) -> None:
+async def test_a_viewer_may_not_act(made: Tocsin, query: str) -> None:
     """403 with a sentence, a line in the log, and nothing done; the wrong-key limit is not for them."""
-    async with tocsin_in(tmp_path) as made:
-        answers = [await made.act(query, VIEWER_KEY) for _ in range(12)]
+    answers = [await made.act(query, VIEWER_KEY) for _ in range(12)]
 
-        assert {answer.status for answer in answers} == {403}
-        body = answers[0].json()
-        assert body["code"] == "read_only_key"
-        assert body["error"] == "The key carol is read-only: this action needs a key from ADMIN_KEY."
-        assert await records(made) == []
-        assert made.log.named("auth.forbidden")[0]["key"] == "carol"
-        assert (await made.ask(PATH, headers=VIEWER)).status == 200
+    assert {answer.status for answer in answers} == {403}
+    body = answers[0].json()
+    assert body["code"] == "read_only_key"
+    assert body["error"] == "The key carol is read-only: this action needs a key from ADMIN_KEY."
+    assert await records(made) == []
+    assert made.log.named("auth.forbidden")[0]["key"] == "carol"
+    assert (await made.ask(PATH, headers=VIEWER)).status == 200
 
 
 async def test_every_key_of_the_setting_opens(tmp_path: Path) -> None:
@@ -413,70 +399,61 @@ async def test_every_key_of_the_setting_opens(tmp_path: Path) -> None:
         assert after == [401, 200, 200]
 
 
-async def test_an_action_is_recorded_with_who_what_why_and_how_it_ended(tmp_path: Path) -> None:
+async def test_an_action_is_recorded_with_who_what_why_and_how_it_ended(made: Tocsin) -> None:
     """The name of the key, never the key."""
-    async with tocsin_in(tmp_path) as made:
-        await made.act("action=pause&for=2h&reason=Hiro%20moves%20house")
-        await made.act("action=refresh&task=all")
-        answer = await made.ask(f"{PATH}/audit?limit=1", headers=KEY)
+    await made.act("action=pause&for=2h&reason=Hiro%20moves%20house")
+    await made.act("action=refresh&task=all")
+    answer = await made.ask(f"{PATH}/audit?limit=1", headers=KEY)
 
-        pause, refresh = await records(made)
-        assert pause == AuditRecord(
-            "alice", "operator", "192.0.2.1", "pause", None, "Hiro moves house", id="operator-1", at=START_MS,
-            outcome="done", ended_at=START_MS, detail="until 2026-05-13 21:30 UTC",
-        )  # fmt: skip
-        assert (refresh.target, refresh.reason) == ("all", None)
-        assert refresh.detail is not None
-        assert "of tenero: ok" in refresh.detail
-        assert answer.json() == {"name": "v1", "records": [refresh.to_json()]}
-        assert ADMIN_KEY.encode() not in answer.body
+    pause, refresh = await records(made)
+    assert pause == AuditRecord(
+        "alice", "operator", "192.0.2.1", "pause", None, "Hiro moves house", id="operator-1", at=START_MS,
+        outcome="done", ended_at=START_MS, detail="until 2026-05-13 21:30 UTC",
+    )  # fmt: skip
+    assert (refresh.target, refresh.reason) == ("all", None)
+    assert refresh.detail is not None
+    assert "of tenero: ok" in refresh.detail
+    assert answer.json() == {"name": "v1", "records": [refresh.to_json()]}
+    assert ADMIN_KEY.encode() not in answer.body
 
 
-async def test_what_the_object_refuses_is_recorded_as_refused(tmp_path: Path) -> None:
+async def test_what_the_object_refuses_is_recorded_as_refused(made: Tocsin) -> None:
     """And what the request does not say clearly is not an action."""
-    async with tocsin_in(tmp_path) as made:
-        assert (await made.act("action=refresh&task=nothing")).status == 400
-        assert (await made.act("action=pause&until=1")).status == 400
-        before = await records(made)
-        assert (await made.act("action=pause")).status == 400
-        assert (await made.act("action=dance")).status == 400
+    assert (await made.act("action=refresh&task=nothing")).status == 400
+    assert (await made.act("action=pause&until=1")).status == 400
+    before = await records(made)
+    assert (await made.act("action=pause")).status == 400
+    assert (await made.act("action=dance")).status == 400
 
-        assert [record.outcome for record in before] == ["refused", "refused"]
-        known = "tenero, feed, sweep, board, snapshot, rounds, all"
-        assert before[0].detail == f"there is no task 'nothing': give one of {known}"
-        assert await records(made) == before
+    assert [record.outcome for record in before] == ["refused", "refused"]
+    known = "tenero, feed, sweep, board, snapshot, rounds, all"
+    assert before[0].detail == f"there is no task 'nothing': give one of {known}"
+    assert await records(made) == before
 
 
-async def test_an_action_that_cannot_be_recorded_is_not_done(tmp_path: Path) -> None:
+async def test_an_action_that_cannot_be_recorded_is_not_done(made: Tocsin) -> None:
     """The audit log is in the same store as the scheduler: without it nothing can be done at all."""
-    async with tocsin_in(tmp_path) as made:
-        made.scheduler.runtime.refuse_writes("the disk is full")
-        answer = await made.act("action=refresh")
-        made.scheduler.runtime.refuse_writes(None)
+    made.scheduler.runtime.refuse_writes("the disk is full")
+    answer = await made.act("action=refresh")
+    made.scheduler.runtime.refuse_writes(None)
 
-        assert (answer.status, answer.json()["code"]) == (503, "scheduler_unavailable")
-        assert (await records(made), (await made.client().runs(RunFilter(None, 9))).runs) == ([], [])
+    assert (answer.status, answer.json()["code"]) == (503, "scheduler_unavailable")
+    assert (await records(made), (await made.client().runs(RunFilter(None, 9))).runs) == ([], [])
 
 
-async def test_an_action_whose_end_cannot_be_recorded_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_action_whose_end_cannot_be_recorded_was_done(made: Tocsin, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller gets its answer, the record stays `begun`, and the log has the outcome."""
 
     async def lost(*_arguments: object) -> None:
         raise ObjectReset("the disk is full")
 
     monkeypatch.setattr(SchedulerDO, "audit_end", lost)
-    async with tocsin_in(tmp_path) as made:
-        answer = await made.act("action=refresh")
+    answer = await made.act("action=refresh")
 
-        assert answer.status == 200
-        assert [record.outcome for record in await records(made)] == ["begun"]
-        line = made.log.named("audit.end_failed")[0]
-        assert (line["record"], line["action"], line["key"], line["outcome"]) == (
-            "operator-1",
-            "refresh",
-            "alice",
-            "done",
-        )
+    assert answer.status == 200
+    assert [record.outcome for record in await records(made)] == ["begun"]
+    line = made.log.named("audit.end_failed")[0]
+    assert (line["record"], line["action"], line["key"], line["outcome"]) == ("operator-1", "refresh", "alice", "done")
 
 
 async def test_a_failed_action_is_recorded_as_failed(tmp_path: Path) -> None:
@@ -498,13 +475,12 @@ async def test_a_failed_action_is_recorded_as_failed(tmp_path: Path) -> None:
     ("reason", "kept"),
     [("x" * 201, None), ("two%0Alines", None), ("%1B[2J", None), (f"%3Cb%3E{'x' * 197}", f"<b>{'x' * 197}")],
 )
-async def test_a_reason_is_one_short_line(tmp_path: Path, reason: str, kept: str | None) -> None:
+async def test_a_reason_is_one_short_line(made: Tocsin, reason: str, kept: str | None) -> None:
     """It is shown in terminals and pages; of that length, it is kept as it is."""
-    async with tocsin_in(tmp_path) as made:
-        answer = await made.act(f"action=resume&reason={reason}")
+    answer = await made.act(f"action=resume&reason={reason}")
 
-        assert answer.json().get("code") == (None if kept else "bad_reason")
-        assert [record.reason for record in await records(made)] == ([kept] if kept else [])
+    assert answer.json().get("code") == (None if kept else "bad_reason")
+    assert [record.reason for record in await records(made)] == ([kept] if kept else [])
 
 
 async def test_the_cron_route_runs_the_sweep_and_is_in_the_audit_log(tmp_path: Path) -> None:
@@ -551,85 +527,80 @@ async def test_a_reload_answers_with_what_changed(tmp_path: Path) -> None:
         ]
 
 
-async def test_where_a_reload_is_a_deployment_the_answer_says_so(tmp_path: Path) -> None:
+async def test_where_a_reload_is_a_deployment_the_answer_says_so(made: Tocsin) -> None:
     """On Cloudflare."""
-    async with tocsin_in(tmp_path) as made:
-        answer = await made.act("action=reload")
+    answer = await made.act("action=reload")
 
-        assert (answer.status, answer.json()["code"]) == (409, "reload_is_a_deployment")
-        assert "wrangler secret put" in answer.json()["error"]
+    assert (answer.status, answer.json()["code"]) == (409, "reload_is_a_deployment")
+    assert "wrangler secret put" in answer.json()["error"]
 
 
-async def test_the_run_history(tmp_path: Path) -> None:
+async def test_the_run_history(made: Tocsin) -> None:
     """Of all tasks or one, the newest first."""
-    async with tocsin_in(tmp_path) as made:
-        await made.act("action=refresh&task=tenero")
-        await made.act("action=refresh&task=sweep")
+    await made.act("action=refresh&task=tenero")
+    await made.act("action=refresh&task=sweep")
 
-        everything = await made.ask(f"{PATH}/runs", headers=KEY)
-        one = await made.ask(f"{PATH}/runs?task=tenero&limit=1", headers=KEY)
+    everything = await made.ask(f"{PATH}/runs", headers=KEY)
+    one = await made.ask(f"{PATH}/runs?task=tenero&limit=1", headers=KEY)
 
-        assert everything.json() == (await made.client().runs(RunFilter(None, 50))).to_json()
-        runs = everything.json()["runs"]
-        assert {"sweep", "tenero"} <= {run["task"] for run in runs}
-        assert (everything.json()["name"], everything.json()["next"]) == ("v1", None)
-        assert one.json()["runs"] == [run for run in runs if run["task"] == "tenero"][:1]
+    assert everything.json() == (await made.client().runs(RunFilter(None, 50))).to_json()
+    runs = everything.json()["runs"]
+    assert {"sweep", "tenero"} <= {run["task"] for run in runs}
+    assert (everything.json()["name"], everything.json()["next"]) == ("v1", None)
+    assert one.json()["runs"] == [run for run in runs if run["task"] == "tenero"][:1]
 
 
-async def test_a_page_of_the_run_history_has_50_runs(tmp_path: Path) -> None:
+async def test_a_page_of_the_run_history_has_50_runs(made: Tocsin) -> None:
     """Unless another limit is given."""
-    async with tocsin_in(tmp_path) as made:
-        for _ in range(51):
-            await made.client().refresh("rounds")
-        answer = await made.ask(f"{PATH}/runs", headers=KEY)
+    for _ in range(51):
+        await made.client().refresh("rounds")
+    answer = await made.ask(f"{PATH}/runs", headers=KEY)
 
-        newest = answer.json()["runs"][0]["id"]
-        assert newest >= 51
-        assert [run["id"] for run in answer.json()["runs"]] == [*range(newest, newest - 50, -1)]
+    newest = answer.json()["runs"][0]["id"]
+    assert newest >= 51
+    assert [run["id"] for run in answer.json()["runs"]] == [*range(newest, newest - 50, -1)]
 
 
-async def test_the_run_history_is_filtered_and_paged(tmp_path: Path) -> None:
+async def test_the_run_history_is_filtered_and_paged(made: Tocsin) -> None:
     """`next` of a page is the `cursor` of the following one."""
-    async with tocsin_in(tmp_path) as made:
-        for _ in range(5):
-            await made.clock.sleep(1)
-            await made.client().refresh("rounds")
-        made.simulator.faults.add(SimulatedFault(kind="status", upstream="tenero"))
-        await made.client().refresh("tenero")
+    for _ in range(5):
+        await made.clock.sleep(1)
+        await made.client().refresh("rounds")
+    made.simulator.faults.add(SimulatedFault(kind="status", upstream="tenero"))
+    await made.client().refresh("tenero")
 
-        async def seconds(query: str) -> tuple[list[int], int | None]:
-            page = (await made.ask(f"{PATH}/runs?trigger=refresh&{query}", headers=KEY)).json()
-            return [(run["startedAt"] - START_MS) // 1000 for run in page["runs"]], page["next"]
+    async def seconds(query: str) -> tuple[list[int], int | None]:
+        page = (await made.ask(f"{PATH}/runs?trigger=refresh&{query}", headers=KEY)).json()
+        return [(run["startedAt"] - START_MS) // 1000 for run in page["runs"]], page["next"]
 
-        first, after = await seconds(f"limit=2&outcome=ok&until={START_MS + 3_000}")
+    first, after = await seconds(f"limit=2&outcome=ok&until={START_MS + 3_000}")
 
-        assert first == [3, 2]
-        assert await seconds(f"limit=2&cursor={after}") == ([1], None)
-        assert await seconds(f"since={START_MS + 5_000}&outcome=ok") == ([5], None)
-        assert (await seconds("outcome=failed"))[1] is None
-        assert (await made.ask(f"{PATH}/runs?outcome=failed", headers=KEY)).json()["runs"][0]["task"] == "tenero"
+    assert first == [3, 2]
+    assert await seconds(f"limit=2&cursor={after}") == ([1], None)
+    assert await seconds(f"since={START_MS + 5_000}&outcome=ok") == ([5], None)
+    assert (await seconds("outcome=failed"))[1] is None
+    assert (await made.ask(f"{PATH}/runs?outcome=failed", headers=KEY)).json()["runs"][0]["task"] == "tenero"
 
 
-async def test_one_run(tmp_path: Path) -> None:
+async def test_one_run(made: Tocsin) -> None:
     """With its log lines; a number that no run has is not found."""
-    async with tocsin_in(tmp_path) as made:
-        made.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
-        await made.act("action=refresh&task=sweep")
-        [run] = (await made.client().runs(RunFilter("sweep", 9, trigger="refresh"))).runs
+    made.simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
+    await made.act("action=refresh&task=sweep")
+    [run] = (await made.client().runs(RunFilter("sweep", 9, trigger="refresh"))).runs
 
-        found = await made.ask(f"{PATH}/runs/{run.id}", headers=KEY)
-        unknown = await made.ask(f"{PATH}/runs/800", headers=KEY)
-        malformed = await made.ask(f"{PATH}/runs/7x", headers=KEY)
-        without_key = await made.ask(f"{PATH}/runs/1")
+    found = await made.ask(f"{PATH}/runs/{run.id}", headers=KEY)
+    unknown = await made.ask(f"{PATH}/runs/800", headers=KEY)
+    malformed = await made.ask(f"{PATH}/runs/7x", headers=KEY)
+    without_key = await made.ask(f"{PATH}/runs/1")
 
-        assert found.json() == (await made.client().run(run.id)).to_json()
-        assert found.json()["run"] == run.to_json()
-        assert found.json()["progress"] is None
-        assert "sweep.unit_unanswered" in [line["event"] for line in found.json()["log"]["lines"]]
-        assert set(found.json()["log"]) == {"lines", "leftOut"}
-        assert (unknown.status, unknown.json()["code"]) == (404, "unknown_run")
-        assert (malformed.status, malformed.json()["code"]) == (400, "bad_number")
-        assert without_key.status == 401
+    assert found.json() == (await made.client().run(run.id)).to_json()
+    assert found.json()["run"] == run.to_json()
+    assert found.json()["progress"] is None
+    assert "sweep.unit_unanswered" in [line["event"] for line in found.json()["log"]["lines"]]
+    assert set(found.json()["log"]) == {"lines", "leftOut"}
+    assert (unknown.status, unknown.json()["code"]) == (404, "unknown_run")
+    assert (malformed.status, malformed.json()["code"]) == (400, "bad_number")
+    assert without_key.status == 401
 
 
 async def test_the_totals_of_each_day(tmp_path: Path) -> None:
@@ -666,19 +637,17 @@ async def test_the_totals_of_each_day(tmp_path: Path) -> None:
         ("task=all", "bad_task", "tenero, feed, sweep, board, snapshot, rounds"),
     ],
 )
-async def test_a_bad_history_query_is_refused(tmp_path: Path, query: str, code: str, sentence: str) -> None:
+async def test_a_bad_history_query_is_refused(made: Tocsin, query: str, code: str, sentence: str) -> None:
     """A number within the bound, and the name of a task that exists; the examples work."""
-    async with tocsin_in(tmp_path) as made:
-        answer = await made.ask(f"{PATH}/runs?{query}", headers=KEY)
+    answer = await made.ask(f"{PATH}/runs?{query}", headers=KEY)
 
-        assert (answer.status, answer.json()["code"]) == (400, code)
-        assert sentence in answer.json()["error"]
+    assert (answer.status, answer.json()["code"]) == (400, code)
+    assert sentence in answer.json()["error"]
 
 
-async def test_a_live_process_is_healthy(tmp_path: Path) -> None:
+async def test_a_live_process_is_healthy(failing: Tocsin) -> None:
     """Nothing else is checked: not even a broken scheduler matters."""
-    async with tocsin_in(tmp_path, stub=FAILING) as made:
-        answer = await made.ask("/healthz")
+    answer = await failing.ask("/healthz")
 
     assert (answer.status, answer.json()) == (200, {"ok": True, "version": __version__})
 
@@ -712,16 +681,15 @@ async def test_a_healthy_service_is_ready(tmp_path: Path) -> None:
     ],
 )
 async def test_each_problem_is_a_503_with_its_reason(
-    tmp_path: Path, snapshot: dict[str, Any], shown: dict[str, Any], state: str, reason: str
+    made: Tocsin, snapshot: dict[str, Any], shown: dict[str, Any], state: str, reason: str
 ) -> None:
     """In the shape of all errors, so that an operator reads a sentence."""
 
     async def seen() -> HealthSnapshot:
         return replace(HEALTHY, status=scheduler_status(**shown), **snapshot)
 
-    async with tocsin_in(tmp_path) as made:
-        made.with_deps(health=seen)
-        answer = await made.ask("/readyz")
+    made.with_deps(health=seen)
+    answer = await made.ask("/readyz")
 
     assert answer.status == 503
     assert answer.json() == {

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from stacks_simulator.addresses import address_of
 from stacks_simulator.wallets import Wallet
 from support.asgi import ask
-from support.competition_site import CompetitionSite, competition_site
+from support.competition_site import CompetitionSite
 from support.pages_driver import MINUS
 from support.pages_world import sample_row
 from tocsin.board import history as agent_days
@@ -164,35 +163,33 @@ async def traded(made: CompetitionSite) -> Wallet:
     return wallet
 
 
-async def test_an_agents_page_says_everything_without_a_script(tmp_path: Path) -> None:
+async def test_an_agents_page_says_everything_without_a_script(contest: CompetitionSite) -> None:
     """Name, rank, trades with links, the refusal with its reason, and the curve, broken where nothing is known."""
-    async with competition_site(tmp_path) as made:
-        wallet = await traded(made)
-        page = await made.get(f"/agents/{wallet.address}")
-        by_number = await made.get(f"/agents/{wallet.erc8004_agent_id}")
-        text = page.body.decode()
+    wallet = await traded(contest)
+    page = await contest.get(f"/agents/{wallet.address}")
+    by_number = await contest.get(f"/agents/{wallet.erc8004_agent_id}")
+    text = page.body.decode()
 
-        assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        assert by_number.body == page.body
-        assert text.count("https://explorer.hiro.so/txid/0x") == 4  # three trades and the refusal
-        assert "it was mined and failed" in text
-        assert "1 of 1" in text
-        (curve,) = re.findall('none" width="100%" height="100%"><path d="([^"]*)"', text)
-        assert curve.count("M") == 2
-        assert re.search(r'<meta name="description" content="Rank 1 of 1, P&amp;L [^"]*, 3 trades\.">', text)
-        assert "<style" not in text
-        assert "<script>" not in text
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert by_number.body == page.body
+    assert text.count("https://explorer.hiro.so/txid/0x") == 4  # three trades and the refusal
+    assert "it was mined and failed" in text
+    assert "1 of 1" in text
+    (curve,) = re.findall('none" width="100%" height="100%"><path d="([^"]*)"', text)
+    assert curve.count("M") == 2
+    assert re.search(r'<meta name="description" content="Rank 1 of 1, P&amp;L [^"]*, 3 trades\.">', text)
+    assert "<style" not in text
+    assert "<script>" not in text
 
 
-async def test_a_preview_names_the_public_address_and_never_the_host_of_a_request(tmp_path: Path) -> None:
+async def test_a_preview_names_the_public_address_and_never_the_host_of_a_request(contest: CompetitionSite) -> None:
     """The page may be cached, and the one who fills the cache chooses the `Host`."""
-    async with competition_site(tmp_path) as made:
-        address = made.chain.wallets[0].address
-        without = await made.get(f"/agents/{address}", host="evil.example")
-        public = made.with_deps(public_url="https://board.example")
-        page, card = [
-            await ask(public, f"/agents/{address}{path}", headers={"host": "evil.example"}) for path in ("", "/card")
-        ]
+    address = contest.chain.wallets[0].address
+    without = await contest.get(f"/agents/{address}", host="evil.example")
+    public = contest.with_deps(public_url="https://board.example")
+    page, card = [
+        await ask(public, f"/agents/{address}{path}", headers={"host": "evil.example"}) for path in ("", "/card")
+    ]
 
     assert without.status == 200
     assert b"og:title" in without.body
@@ -205,101 +202,96 @@ async def test_a_preview_names_the_public_address_and_never_the_host_of_a_reques
     assert b"evil.example" not in without.body + page.body + card.body
 
 
-async def test_an_agent_with_two_wallets_has_one_page(tmp_path: Path) -> None:
+async def test_an_agent_with_two_wallets_has_one_page(contest: CompetitionSite) -> None:
     """Tiles, trades, closed trades and refusals are all of the identity, whichever wallet is asked for."""
-    async with competition_site(tmp_path) as made:
-        chain, db = made.chain, made.world.db
-        first, second = chain.wallets[:2]
-        merged = "UPDATE agents SET erc8004_agent_id = ? WHERE stx_address = ?"
-        await db.prepare(merged).bind(first.erc8004_agent_id, second.address).run()
-        for wallet, kind, gave, got in (
-            (first, "simple", "stx", SBTC),
-            (second, "simple", SBTC, "stx"),
-            (first, "abort_by_response", "stx", SBTC),
-            (second, "abort_by_response", "stx", SBTC),
-        ):
-            await made.trade(wallet, kind, token_in=gave, token_out=got)
-        pages = [(await made.get(f"/agents/{each.address}")).body.decode() for each in (first, second)]
+    chain, db = contest.chain, contest.world.db
+    first, second = chain.wallets[:2]
+    merged = "UPDATE agents SET erc8004_agent_id = ? WHERE stx_address = ?"
+    await db.prepare(merged).bind(first.erc8004_agent_id, second.address).run()
+    for wallet, kind, gave, got in (
+        (first, "simple", "stx", SBTC),
+        (second, "simple", SBTC, "stx"),
+        (first, "abort_by_response", "stx", SBTC),
+        (second, "abort_by_response", "stx", SBTC),
+    ):
+        await contest.trade(wallet, kind, token_in=gave, token_out=got)
+    pages = [(await contest.get(f"/agents/{each.address}")).body.decode() for each in (first, second)]
 
-        for page in pages:
-            assert "<dt>Trades</dt><dd>2</dd>" in page
-            assert page.count("https://explorer.hiro.so/txid/0x") == 4  # two trades and two refusals
-            assert page.count("it was mined and failed") == 2
-            assert re.search(r"<dt>Mean holding time</dt><dd>[0-9]", page)
+    for page in pages:
+        assert "<dt>Trades</dt><dd>2</dd>" in page
+        assert page.count("https://explorer.hiro.so/txid/0x") == 4  # two trades and two refusals
+        assert page.count("it was mined and failed") == 2
+        assert re.search(r"<dt>Mean holding time</dt><dd>[0-9]", page)
 
 
-async def test_a_name_is_text_whatever_it_contains(tmp_path: Path) -> None:
+async def test_a_name_is_text_whatever_it_contains(contest: CompetitionSite) -> None:
     """On the page, in the card and in the picture."""
-    async with competition_site(tmp_path) as made:
-        wallet = await traded(made)
-        name = '"><script>alert(1)</script>漢'
-        await made.world.db.prepare("UPDATE agents SET display_name = ?").bind(name).run()
-        for target in ("", "/card"):
-            text = (await made.get(f"/agents/{wallet.address}{target}")).body.decode()
-            assert "<script>alert" not in text
-            assert "&lt;script&gt;alert(1)&lt;/script&gt;漢" in text
-        assert (await made.get(f"/agents/{wallet.address}/card.png")).status == 200
+    wallet = await traded(contest)
+    name = '"><script>alert(1)</script>漢'
+    await contest.world.db.prepare("UPDATE agents SET display_name = ?").bind(name).run()
+    for target in ("", "/card"):
+        text = (await contest.get(f"/agents/{wallet.address}{target}")).body.decode()
+        assert "<script>alert" not in text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;漢" in text
+    assert (await contest.get(f"/agents/{wallet.address}/card.png")).status == 200
 
 
-async def test_only_the_card_may_be_framed(tmp_path: Path) -> None:
+async def test_only_the_card_may_be_framed(contest: CompetitionSite) -> None:
     """And it has no script."""
-    async with competition_site(tmp_path) as made:
-        wallet = await traded(made)
-        page = await made.get(f"/agents/{wallet.address}")
-        card = await made.get(f"/agents/{wallet.address}/card")
+    wallet = await traded(contest)
+    page = await contest.get(f"/agents/{wallet.address}")
+    card = await contest.get(f"/agents/{wallet.address}/card")
 
-        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
-        assert page.headers["x-frame-options"] == "DENY"
-        assert "frame-ancestors *" in card.headers["content-security-policy"]
-        assert "x-frame-options" not in card.headers
-        assert b"<script" not in card.body
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    assert page.headers["x-frame-options"] == "DENY"
+    assert "frame-ancestors *" in card.headers["content-security-policy"]
+    assert "x-frame-options" not in card.headers
+    assert b"<script" not in card.body
 
 
-async def test_the_picture_is_a_png_of_the_usual_size(tmp_path: Path) -> None:
+async def test_the_picture_is_a_png_of_the_usual_size(contest: CompetitionSite) -> None:
     """1200 by 630, small, and another one for another agent."""
-    async with competition_site(tmp_path) as made:
-        wallet = await traded(made)
-        shown = await made.get(f"/agents/{wallet.address}/card.png")
-        other = await made.get(f"/agents/{made.chain.wallets[1].address}/card.png")
+    wallet = await traded(contest)
+    shown = await contest.get(f"/agents/{wallet.address}/card.png")
+    other = await contest.get(f"/agents/{contest.chain.wallets[1].address}/card.png")
 
-        assert (shown.status, shown.headers["content-type"]) == (200, "image/png")
-        assert shown.body[:8] == b"\x89PNG\r\n\x1a\n"
-        assert (int.from_bytes(shown.body[16:20]), int.from_bytes(shown.body[20:24])) == (1200, 630)
-        assert len(shown.body) < 40_000
-        assert shown.body != other.body
+    assert (shown.status, shown.headers["content-type"]) == (200, "image/png")
+    assert shown.body[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (int.from_bytes(shown.body[16:20]), int.from_bytes(shown.body[20:24])) == (1200, 630)
+    assert len(shown.body) < 40_000
+    assert shown.body != other.body
 
 
-async def test_a_picture_is_drawn_again_only_when_it_changes(tmp_path: Path) -> None:
+async def test_a_picture_is_drawn_again_only_when_it_changes(contest: CompetitionSite) -> None:
     """Not for another address of the same agent, for HEAD or for a new board; one that is not registered is 404."""
     drawn.cache_clear()
 
     def count() -> int:
         return drawn.cache_info().misses
 
-    async with competition_site(tmp_path) as made:
-        wallet, deps = await traded(made), made.deps
-        path = f"/agents/{wallet.address}/card.png"
-        for who in (wallet.address, str(wallet.erc8004_agent_id)):
-            for method in ("GET", "HEAD"):
-                await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
-                await deps.clock.sleep(60)
-                answer = await ask(made.app, f"/agents/{who}/card.png", method=method)
-                assert answer.status == 200
-        missing = await made.get(f"/agents/{address_of('somebody')}/card.png")
-        unchanged, before = count(), await made.get(path)
-        swap = made.chain.swap(wallet, "simple")
-        made.chain.mine()
-        await made.submit(swap.tx_id)
-        await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
-        await deps.clock.sleep(60)
-        after = await made.get(path)
+    wallet, deps = await traded(contest), contest.deps
+    path = f"/agents/{wallet.address}/card.png"
+    for who in (wallet.address, str(wallet.erc8004_agent_id)):
+        for method in ("GET", "HEAD"):
+            await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
+            await deps.clock.sleep(60)
+            answer = await ask(contest.app, f"/agents/{who}/card.png", method=method)
+            assert answer.status == 200
+    missing = await contest.get(f"/agents/{address_of('somebody')}/card.png")
+    unchanged, before = count(), await contest.get(path)
+    swap = contest.chain.swap(wallet, "simple")
+    contest.chain.mine()
+    await contest.submit(swap.tx_id)
+    await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
+    await deps.clock.sleep(60)
+    after = await contest.get(path)
 
-        assert missing.status == 404
-        assert unchanged == 1
-        assert (before.body != after.body, count()) == (True, 2)
+    assert missing.status == 404
+    assert unchanged == 1
+    assert (before.body != after.body, count()) == (True, 2)
 
 
-async def test_pictures_are_drawn_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pictures_are_drawn_one_at_a_time(contest: CompetitionSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others are served between two of them: each is drawn in another round of the loop."""
     drawn_in: list[int] = []
     rounds = 0
@@ -314,42 +306,39 @@ async def test_pictures_are_drawn_one_at_a_time(tmp_path: Path, monkeypatch: pyt
         return b"a picture"
 
     monkeypatch.setattr(picture, "drawn", draw)
-    async with competition_site(tmp_path) as made:
-        app = made.with_deps(in_one_loop=True)
-        wallets = made.chain.wallets
-        count()
-        await asyncio.gather(*(ask(app, f"/agents/{each.address}/card.png") for each in wallets[:3] * 4))
+    app = contest.with_deps(in_one_loop=True)
+    wallets = contest.chain.wallets
+    count()
+    await asyncio.gather(*(ask(app, f"/agents/{each.address}/card.png") for each in wallets[:3] * 4))
 
     assert len(drawn_in) == 12
     assert len(set(drawn_in)) == 12
 
 
-async def test_a_picture_counts_as_ten_reads(tmp_path: Path) -> None:
+async def test_a_picture_counts_as_ten_reads(contest: CompetitionSite) -> None:
     """The page and the card count as one; where fewer reads are allowed, a picture takes all of them."""
-    async with competition_site(tmp_path) as made:
-        page = f"/agents/{made.chain.wallets[0].address}"
-        app = made.with_deps(reads_per_minute_max=21)
-        few = made.with_deps(reads_per_minute_max=3)
-        asked = [(await ask(app, page + suffix)).status for suffix in ("", "/card.png", "/card.png", "")]
-        asked_few = [(await ask(few, page + suffix)).status for suffix in ("/card.png", "")]
-        refused = await ask(few, f"{page}/card.png")
+    page = f"/agents/{contest.chain.wallets[0].address}"
+    app = contest.with_deps(reads_per_minute_max=21)
+    few = contest.with_deps(reads_per_minute_max=3)
+    asked = [(await ask(app, page + suffix)).status for suffix in ("", "/card.png", "/card.png", "")]
+    asked_few = [(await ask(few, page + suffix)).status for suffix in ("/card.png", "")]
+    refused = await ask(few, f"{page}/card.png")
 
-        assert (asked, asked_few) == ([200, 200, 200, 429], [200, 429])
-        assert refused.headers["retry-after"] == "60"
+    assert (asked, asked_few) == ([200, 200, 200, 429], [200, 429])
+    assert refused.headers["retry-after"] == "60"
 
 
-async def test_an_address_that_is_not_registered_has_no_page(tmp_path: Path) -> None:
+async def test_an_address_that_is_not_registered_has_no_page(contest: CompetitionSite) -> None:
     """A 404 for people; a registered agent without a trade has one, which says so."""
-    async with competition_site(tmp_path) as made:
-        quiet = made.chain.wallets[2]
-        for who in (address_of("somebody"), "999999", "SP1", "%3Cscript%3E"):
-            missing = await made.get(f"/agents/{who}")
-            assert (missing.status, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
-            assert b"<script>" not in missing.body
-        page = await made.get(f"/agents/{quiet.address}")
-        assert page.status == 200
-        assert b"This agent has no trade that counts yet." in page.body
-        assert (await made.post(f"/agents/{quiet.address}", {})).status == 405
+    quiet = contest.chain.wallets[2]
+    for who in (address_of("somebody"), "999999", "SP1", "%3Cscript%3E"):
+        missing = await contest.get(f"/agents/{who}")
+        assert (missing.status, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert b"<script>" not in missing.body
+    page = await contest.get(f"/agents/{quiet.address}")
+    assert page.status == 200
+    assert b"This agent has no trade that counts yet." in page.body
+    assert (await contest.post(f"/agents/{quiet.address}", {})).status == 405
 
 
 def test_a_token_has_the_same_name_on_every_page() -> None:

@@ -46,13 +46,12 @@ def assert_error_shape(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/api", "/api/prices/", "/api/nothing", "//api/prices", "/healthz/x"])
-async def test_an_unknown_route_is_a_404(tmp_path: Path, path: str) -> None:
+async def test_an_unknown_route_is_a_404(made: Tocsin, path: str) -> None:
     """Even with one slash too many: nothing redirects."""
-    async with tocsin_in(tmp_path) as made:
-        answer = await ask(made.built.web(), path)  # without the pages
+    answer = await ask(made.built.web(), path)  # without the pages
 
-        assert (answer.status, answer.json()["code"]) == (404, "not_found")
-        assert_error_shape(answer)
+    assert (answer.status, answer.json()["code"]) == (404, "not_found")
+    assert_error_shape(answer)
 
 
 @pytest.mark.parametrize(
@@ -65,37 +64,34 @@ async def test_an_unknown_route_is_a_404(tmp_path: Path, path: str) -> None:
     ],
 )
 async def test_a_wrong_method_is_a_405_that_names_the_right_ones(
-    tmp_path: Path, method: str, path: str, allow: str
+    made: Tocsin, method: str, path: str, allow: str
 ) -> None:
     """All methods of the path are in `Allow`."""
-    async with tocsin_in(tmp_path) as made:
-        answer = await made.ask(path, method=method)
+    answer = await made.ask(path, method=method)
 
-        assert (answer.status, answer.json()["code"]) == (405, "method_not_allowed")
-        assert answer.headers["allow"] == allow
-        assert_error_shape(answer)
+    assert (answer.status, answer.json()["code"]) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == allow
+    assert_error_shape(answer)
 
 
-async def test_head_is_a_get(tmp_path: Path) -> None:
+async def test_head_is_a_get(made: Tocsin) -> None:
     """Same status and headers; the server leaves the body out."""
-    async with tocsin_in(tmp_path) as made:
-        got, head = await made.ask("/healthz"), await made.ask("/healthz", method="HEAD")
+    got, head = await made.ask("/healthz"), await made.ask("/healthz", method="HEAD")
 
-        assert (head.status, head.headers) == (200, got.headers)
-        assert (await made.ask("/api/prices", method="HEAD")).status == 200
+    assert (head.status, head.headers) == (200, got.headers)
+    assert (await made.ask("/api/prices", method="HEAD")).status == 200
 
 
-async def test_a_closed_store_is_a_503(tmp_path: Path) -> None:
+async def test_a_closed_store_is_a_503(made: Tocsin) -> None:
     """For every route that reads prices, and without the name of the file."""
-    async with tocsin_in(tmp_path) as made:
-        await made.kv.close()
-        for path in ("/api/prices", "/api/prices?token=stx", "/metrics"):
-            answer = await made.ask(path)
+    await made.kv.close()
+    for path in ("/api/prices", "/api/prices?token=stx", "/metrics"):
+        answer = await made.ask(path)
 
-            assert (answer.status, answer.json()["code"]) == (503, "store_unavailable")
-            assert answer.json()["retryable"] is True
-            assert b"sqlite" not in answer.body.lower()
-            assert_error_shape(answer)
+        assert (answer.status, answer.json()["code"]) == (503, "store_unavailable")
+        assert answer.json()["retryable"] is True
+        assert b"sqlite" not in answer.body.lower()
+        assert_error_shape(answer)
 
 
 PATHS = [
@@ -368,11 +364,10 @@ CLOSED = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PUBLIC)
-async def test_any_site_may_read_what_is_public(path: str, tmp_path: Path) -> None:
+async def test_any_site_may_read_what_is_public(path: str, made: Tocsin) -> None:
     """Twice: the second answer comes from the cache. Cookies are never allowed."""
-    async with tocsin_in(tmp_path) as made:
-        answers = [await made.ask(path, headers=ELSEWHERE) for _ in range(2)]
-        preflight = await made.ask(path, method="OPTIONS", headers={**ELSEWHERE, **PREFLIGHT})
+    answers = [await made.ask(path, headers=ELSEWHERE) for _ in range(2)]
+    preflight = await made.ask(path, method="OPTIONS", headers={**ELSEWHERE, **PREFLIGHT})
 
     for answer in answers:
         assert answer.headers["access-control-allow-origin"] == "*"
@@ -384,26 +379,24 @@ async def test_any_site_may_read_what_is_public(path: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("path", CLOSED)
-async def test_everything_else_is_closed(path: str, tmp_path: Path) -> None:
+async def test_everything_else_is_closed(path: str, made: Tocsin) -> None:
     """Even for somebody who has the key: a page of another site must not use it."""
-    async with tocsin_in(tmp_path) as made:
-        headers = {**ELSEWHERE, "X-Admin-Key": ADMIN_KEY}
-        answer = await made.ask(path, headers=headers)
-        preflight = await made.ask(path, method="OPTIONS", headers={**ELSEWHERE, **PREFLIGHT})
+    headers = {**ELSEWHERE, "X-Admin-Key": ADMIN_KEY}
+    answer = await made.ask(path, headers=headers)
+    preflight = await made.ask(path, method="OPTIONS", headers={**ELSEWHERE, **PREFLIGHT})
 
     assert preflight.status in {404, 405}
     for each in (answer, preflight):
         assert not [name for name in each.headers if name.startswith("access-control")]
 
 
-async def test_a_page_of_another_site_may_not_submit(tmp_path: Path) -> None:
+async def test_a_page_of_another_site_may_not_submit(made: Tocsin) -> None:
     """The browser asks first, because of the content type, and gets no yes. Without that type it is refused."""
-    async with tocsin_in(tmp_path) as made:
-        path = "/api/competition/trades"
-        headers = {**ELSEWHERE, "access-control-request-method": "POST"}
-        preflight = await made.ask(path, method="OPTIONS", headers=headers)
-        simple = {**ELSEWHERE, "content-type": "text/plain"}
-        posted = await made.ask(path, method="POST", headers=simple, body=b"{}")
+    path = "/api/competition/trades"
+    headers = {**ELSEWHERE, "access-control-request-method": "POST"}
+    preflight = await made.ask(path, method="OPTIONS", headers=headers)
+    simple = {**ELSEWHERE, "content-type": "text/plain"}
+    posted = await made.ask(path, method="POST", headers=simple, body=b"{}")
 
     assert (preflight.status, posted.status) == (405, 415)
     for answer in (preflight, posted):

@@ -2,13 +2,12 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from support.asgi import ask
-from support.competition_site import competition_site
+from support.competition_site import CompetitionSite
 from support.pages_driver import MINUS
 from support.pages_world import sample_row
 from tocsin.board.board import ROUND_KEY, PublishedBoard, publish
@@ -88,24 +87,23 @@ def test_a_small_curve_keeps_its_gaps() -> None:
     assert curve([None, 4.0]).endswith('aria-hidden="true"><path/></svg>')
 
 
-async def test_the_page_is_prepared_once_for_each_board(tmp_path: Path) -> None:
+async def test_the_page_is_prepared_once_for_each_board(contest: CompetitionSite) -> None:
     """It has the round while one runs; a client that has the page gets 304."""
-    async with competition_site(tmp_path) as made:
-        deps = made.deps
-        empty = await made.get("/leaderboard")
-        await made.trade(made.chain.wallets[0], "simple")
-        await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
-        await deps.clock.sleep(2)
-        first = await made.get("/leaderboard")
-        await deps.clock.sleep(2)
-        again = await ask(made.app, "/leaderboard", headers={"if-none-match": first.headers["etag"]})
-        now = deps.clock.now()
-        of_round = replace(ROUND, starts_at=now - 1, ends_at=now + 60_000)
-        await publish(deps.kv, PublishedBoard(ROWS, now, now, final=False, round=of_round), ROUND_KEY)
-        await deps.clock.sleep(2)
-        running = (await made.get("/leaderboard")).body.decode()
-        await deps.clock.sleep(60)
-        over = (await made.get("/leaderboard")).body.decode()
+    deps = contest.deps
+    empty = await contest.get("/leaderboard")
+    await contest.trade(contest.chain.wallets[0], "simple")
+    await publish(deps.kv, await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules))
+    await deps.clock.sleep(2)
+    first = await contest.get("/leaderboard")
+    await deps.clock.sleep(2)
+    again = await ask(contest.app, "/leaderboard", headers={"if-none-match": first.headers["etag"]})
+    now = deps.clock.now()
+    of_round = replace(ROUND, starts_at=now - 1, ends_at=now + 60_000)
+    await publish(deps.kv, PublishedBoard(ROWS, now, now, final=False, round=of_round), ROUND_KEY)
+    await deps.clock.sleep(2)
+    running = (await contest.get("/leaderboard")).body.decode()
+    await deps.clock.sleep(60)
+    over = (await contest.get("/leaderboard")).body.decode()
 
     assert b'data-phase="loading"' in empty.body
     assert first.headers["cache-control"] == "no-cache"

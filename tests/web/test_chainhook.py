@@ -16,7 +16,7 @@ from stacks_simulator.faults import SimulatedFault
 from stacks_simulator.simulator import Simulator
 from support.asgi import Answer
 from support.competition import as_rows, sweep
-from support.competition_site import BEARER, CHAINHOOK, competition_site, push_1, push_2
+from support.competition_site import BEARER, CHAINHOOK, CompetitionSite, push_1, push_2
 from support.simulated_fetch import SimulatedFetch
 from support.whole_service import ALERT_URL, Webhook
 from support.world import CHAINHOOK_SECRET, FAILING, JSON_TYPE, OLD_CHAINHOOK_SECRET, Tocsin, tocsin_in
@@ -41,71 +41,67 @@ def sample(name: str) -> Any:
 
 
 @pytest.mark.parametrize("push", [push_1, push_2])
-async def test_a_push_is_stored_and_verified(push: Any, tmp_path: Path) -> None:
+async def test_a_push_is_stored_and_verified(push: Any, contest: CompetitionSite) -> None:
     """Both shapes: the swap is there when the work behind the response is done, from the source chainhook."""
-    async with competition_site(tmp_path) as made:
-        chain = made.chain
-        own, stranger = chain.swap(chain.wallets[0]), chain.swap(chain.strangers[0])
-        transfer = chain.transfer(chain.wallets[0], chain.wallets[1], 5)
-        chain.mine()
-        answer = await made.push(push(apply=[own, stranger, transfer]))
+    chain = contest.chain
+    own, stranger = chain.swap(chain.wallets[0]), chain.swap(chain.strangers[0])
+    transfer = chain.transfer(chain.wallets[0], chain.wallets[1], 5)
+    chain.mine()
+    answer = await contest.push(push(apply=[own, stranger, transfer]))
 
-        assert answer.status == 200
-        assert answer.json()["ignored"] >= 1
-        assert [job for job, _ in made.asked] == [RECEIVE, VERIFY_QUEUED]
-        assert await made.world.rows() == as_rows(made.simulator.truth())
-        assert [row["source"] for row in await made.world.all("SELECT source FROM swaps")] == ["chainhook"]
+    assert answer.status == 200
+    assert answer.json()["ignored"] >= 1
+    assert [job for job, _ in contest.asked] == [RECEIVE, VERIFY_QUEUED]
+    assert await contest.world.rows() == as_rows(contest.simulator.truth())
+    assert [row["source"] for row in await contest.world.all("SELECT source FROM swaps")] == ["chainhook"]
 
 
-async def test_it_is_durable_before_the_response_even_while_hiro_is_down(tmp_path: Path) -> None:
+async def test_it_is_durable_before_the_response_even_while_hiro_is_down(contest: CompetitionSite) -> None:
     """The status is 200, the transaction waits in the queue, and the next sweep verifies it."""
-    async with competition_site(tmp_path) as made:
-        simulator = made.world.simulator
-        tx = simulator.chain.swap(simulator.chain.wallets[0])
-        simulator.chain.mine()
-        simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
-        answer = await made.push(push_2(apply=[tx]))
-        stored = await made.stored()
-        simulator.faults.clear()
-        await made.world.clock.sleep(900)
-        await sweep(made.world)
+    simulator = contest.world.simulator
+    tx = simulator.chain.swap(simulator.chain.wallets[0])
+    simulator.chain.mine()
+    simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
+    answer = await contest.push(push_2(apply=[tx]))
+    stored = await contest.stored()
+    simulator.faults.clear()
+    await contest.world.clock.sleep(900)
+    await sweep(contest.world)
 
-        assert (answer.status, answer.json()["queued"]) == (200, 1)
-        assert stored == {"swaps": 0, "refusals": 0, "candidates": 1}
-        assert made.world.log.of("queue.verify_failed")
-        assert await made.world.rows() == as_rows(simulator.truth())
+    assert (answer.status, answer.json()["queued"]) == (200, 1)
+    assert stored == {"swaps": 0, "refusals": 0, "candidates": 1}
+    assert contest.world.log.of("queue.verify_failed")
+    assert await contest.world.rows() == as_rows(simulator.truth())
 
 
-async def test_the_same_push_again_changes_nothing(tmp_path: Path) -> None:
+async def test_the_same_push_again_changes_nothing(contest: CompetitionSite) -> None:
     """Delivery is at least once: the second is reported as known, and costs no call."""
-    async with competition_site(tmp_path) as made:
-        chain = made.chain
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
-        await made.push(push_2(apply=[tx]))
-        calls = made.world.calls()
-        again = (await made.push(push_2(apply=[tx]))).json()
+    chain = contest.chain
+    tx = chain.swap(chain.wallets[0])
+    chain.mine()
+    await contest.push(push_2(apply=[tx]))
+    calls = contest.world.calls()
+    again = (await contest.push(push_2(apply=[tx]))).json()
 
-        assert again == {**NO_COUNTS, "alreadyKnown": 1, "tooLarge": False}
-        assert made.world.calls() == calls
-        assert (await made.stored())["swaps"] == 1
+    assert again == {**NO_COUNTS, "alreadyKnown": 1, "tooLarge": False}
+    assert contest.world.calls() == calls
+    assert (await contest.stored())["swaps"] == 1
 
 
 @pytest.mark.parametrize("fate", ["remined", "pending", "dropped", "forked", "vanished"])
-async def test_a_rollback_is_verified_again(fate: Any, tmp_path: Path) -> None:
+async def test_a_rollback_is_verified_again(fate: Any, contest: CompetitionSite) -> None:
     """A swap that left the chain leaves the totals; one that was mined again stays, in its new block."""
-    async with competition_site(tmp_path) as made:
-        chain = made.chain
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
-        await made.push(push_2(apply=[tx]))
-        taken = chain.reorg(1, fate)
-        answer = await made.push(push_2(rollback=taken, apply=[t for t in taken if t.block is not None]))
+    chain = contest.chain
+    tx = chain.swap(chain.wallets[0])
+    chain.mine()
+    await contest.push(push_2(apply=[tx]))
+    taken = chain.reorg(1, fate)
+    answer = await contest.push(push_2(rollback=taken, apply=[t for t in taken if t.block is not None]))
 
-        assert answer.json()["rolledBack"] == 1
-        assert await made.world.rows() == as_rows(made.simulator.truth())
-        (totals,) = await made.world.all("SELECT coalesce(sum(trades), 0) AS n FROM sender_totals")
-        assert totals["n"] == len(made.simulator.truth())
+    assert answer.json()["rolledBack"] == 1
+    assert await contest.world.rows() == as_rows(contest.simulator.truth())
+    (totals,) = await contest.world.all("SELECT coalesce(sum(trades), 0) AS n FROM sender_totals")
+    assert totals["n"] == len(contest.simulator.truth())
 
 
 @pytest.mark.parametrize(
@@ -116,12 +112,13 @@ async def test_a_rollback_is_verified_again(fate: Any, tmp_path: Path) -> None:
         {"x-chainhook-consumer-secret": OLD_CHAINHOOK_SECRET},
     ],
 )
-async def test_both_secrets_are_valid_while_one_replaces_the_other(headers: dict[str, str], tmp_path: Path) -> None:
+async def test_both_secrets_are_valid_while_one_replaces_the_other(
+    headers: dict[str, str], contest: CompetitionSite
+) -> None:
     """In either of the headers that Hiro's pages name."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.post(CHAINHOOK, push_2(), {**JSON_TYPE, **headers})
+    answer = await contest.post(CHAINHOOK, push_2(), {**JSON_TYPE, **headers})
 
-        assert answer.json() == {**NO_COUNTS, "tooLarge": False}
+    assert answer.json() == {**NO_COUNTS, "tooLarge": False}
 
 
 @pytest.mark.parametrize(
@@ -137,17 +134,16 @@ async def test_both_secrets_are_valid_while_one_replaces_the_other(headers: dict
         {"authorization": "Bearer \xff"},
     ],
 )
-async def test_without_a_secret_nothing_is_stored(headers: dict[str, str], tmp_path: Path) -> None:
+async def test_without_a_secret_nothing_is_stored(headers: dict[str, str], contest: CompetitionSite) -> None:
     """401, and nothing of the secret in the response or the log."""
-    async with competition_site(tmp_path) as made:
-        chain = made.chain
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
-        answer = await made.post(CHAINHOOK, push_2(apply=[tx]), {**JSON_TYPE, **headers})
+    chain = contest.chain
+    tx = chain.swap(chain.wallets[0])
+    chain.mine()
+    answer = await contest.post(CHAINHOOK, push_2(apply=[tx]), {**JSON_TYPE, **headers})
 
-        assert (answer.status, answer.json()["code"]) == (401, "unauthorised")
-        assert await made.stored() == NOTHING
-        assert CHAINHOOK_SECRET not in answer.body.decode() + repr(made.world.log.lines)
+    assert (answer.status, answer.json()["code"]) == (401, "unauthorised")
+    assert await contest.stored() == NOTHING
+    assert CHAINHOOK_SECRET not in answer.body.decode() + repr(contest.world.log.lines)
 
 
 async def test_without_a_configured_secret_it_refuses(tmp_path: Path) -> None:
@@ -192,13 +188,14 @@ async def test_without_a_configured_secret_it_refuses(tmp_path: Path) -> None:
         pytest.param(b" " * 5_000_000 + b"{}", 422, "malformed_push", id="large_and_no_push"),
     ],
 )
-async def test_a_body_that_is_not_a_push_is_explained(body: bytes, status: int, code: str, tmp_path: Path) -> None:
+async def test_a_body_that_is_not_a_push_is_explained(
+    body: bytes, status: int, code: str, contest: CompetitionSite
+) -> None:
     """The sentence names the place; nothing is stored."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.post(CHAINHOOK, body, BEARER)
+    answer = await contest.post(CHAINHOOK, body, BEARER)
 
-        assert (answer.status, answer.json()["code"]) == (status, code)
-        assert await made.stored() == NOTHING
+    assert (answer.status, answer.json()["code"]) == (status, code)
+    assert await contest.stored() == NOTHING
 
 
 @pytest.mark.parametrize("name", ["v2_apply_synthetic", "v1_swap_synthetic"])
@@ -240,31 +237,29 @@ def test_what_has_no_usable_id_is_counted(name: str) -> None:
         ({"apply": [], "rollback": [], "network": 7}, "7"),
     ],
 )
-async def test_a_push_of_another_network_is_refused(about: Any, word: str, tmp_path: Path) -> None:
+async def test_a_push_of_another_network_is_refused(about: Any, word: str, contest: CompetitionSite) -> None:
     """Wherever it says so; nothing is stored, and Hiro is not called."""
-    async with competition_site(tmp_path) as made:
-        chain = made.chain
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
-        blocks = push_2(apply=[tx])["event"]["apply"]
-        event = about.get("event", about)
-        event["apply"] = blocks
-        calls = made.world.calls()
-        answer = await made.push(about)
+    chain = contest.chain
+    tx = chain.swap(chain.wallets[0])
+    chain.mine()
+    blocks = push_2(apply=[tx])["event"]["apply"]
+    event = about.get("event", about)
+    event["apply"] = blocks
+    calls = contest.world.calls()
+    answer = await contest.push(about)
 
-        assert (answer.status, answer.json()["code"]) == (422, "wrong_network")
-        assert word in answer.json()["error"]
-        assert (await made.stored(), made.world.calls()) == (NOTHING, calls)
-        assert made.asked == []
+    assert (answer.status, answer.json()["code"]) == (422, "wrong_network")
+    assert word in answer.json()["error"]
+    assert (await contest.stored(), contest.world.calls()) == (NOTHING, calls)
+    assert contest.asked == []
 
 
 @pytest.mark.parametrize("network", ["mainnet", None])
-async def test_a_push_of_mainnet_is_accepted(network: str | None, tmp_path: Path) -> None:
+async def test_a_push_of_mainnet_is_accepted(network: str | None, contest: CompetitionSite) -> None:
     """And one that does not say, such as v1's."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.push({"event": {"apply": [], "rollback": [], "network": network}})
+    answer = await contest.push({"event": {"apply": [], "rollback": [], "network": network}})
 
-        assert answer.status == 200
+    assert answer.status == 200
 
 
 READ_MAX, VALUES_MAX = 8_388_608, 400_000
@@ -291,16 +286,15 @@ async def woken_by(made: Tocsin, body: bytes, within_s: int = 54) -> tuple[Answe
     ],
 )
 async def test_a_push_that_is_too_large_is_acknowledged_and_the_lists_are_looked_at(
-    body: bytes, tmp_path: Path
+    body: bytes, contest: CompetitionSite
 ) -> None:
     """Hiro counts a refusal as a failed delivery, and our lists have everything that a push can name."""
-    async with competition_site(tmp_path) as made:
-        answer, woken = await woken_by(made, body)
+    answer, woken = await woken_by(contest, body)
 
-        assert (answer.status, answer.json()) == (200, {**NO_COUNTS, "tooLarge": True})
-        assert (await made.stored(), [job for job, _ in made.asked]) == (NOTHING, [RECEIVE])
-        assert woken == {"feed"}
-        assert len(made.world.log.of("chainhook.too_large")) == 1
+    assert (answer.status, answer.json()) == (200, {**NO_COUNTS, "tooLarge": True})
+    assert (await contest.stored(), [job for job, _ in contest.asked]) == (NOTHING, [RECEIVE])
+    assert woken == {"feed"}
+    assert len(contest.world.log.of("chainhook.too_large")) == 1
 
 
 async def test_without_a_feed_the_sweep_looks_at_the_lists(tmp_path: Path) -> None:
@@ -318,13 +312,12 @@ async def test_without_a_feed_the_sweep_looks_at_the_lists(tmp_path: Path) -> No
         pytest.param(b"[" + b"0," * (VALUES_MAX - 1) + b"0]", id="values"),
     ],
 )
-async def test_a_push_at_the_limit_is_read(body: bytes, tmp_path: Path) -> None:
+async def test_a_push_at_the_limit_is_read(body: bytes, contest: CompetitionSite) -> None:
     """These are no pushes, and that was found by reading them."""
-    async with competition_site(tmp_path) as made:
-        answer, woken = await woken_by(made, body)
+    answer, woken = await woken_by(contest, body)
 
-        assert (answer.status, answer.json()["code"]) == (422, "malformed_push")
-        assert woken == set()
+    assert (answer.status, answer.json()["code"]) == (422, "malformed_push")
+    assert woken == set()
 
 
 NAMES = st.sampled_from(

@@ -20,7 +20,7 @@ from support.competition import as_rows
 from support.competition_site import TRADES, CompetitionSite, competition_site
 from support.pages_world import sample_row
 from support.statuses import HEALTHY, scheduler_status, task_status
-from support.world import FAILING, tocsin_in
+from support.world import Tocsin, tocsin_in
 from tocsin.board import history as agent_days
 from tocsin.board.board import DIRECTIONS, SORTS, publish
 from tocsin.board.history import CURVES_KEY
@@ -40,82 +40,78 @@ API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 UNKNOWN = "0x" + "ab" * 32
 
 
-async def test_a_trade_is_new_once_and_then_known(tmp_path: Path) -> None:
+async def test_a_trade_is_new_once_and_then_known(contest: CompetitionSite) -> None:
     """200 with its row the first time, 409 with the same row after; the agent's list and counts have it."""
-    async with competition_site(tmp_path) as made:
-        tx = made.chain.swap(made.chain.wallets[0])
-        made.chain.mine()
-        before = (await made.get(f"/api/competition/status?address={tx.sender}")).json()
-        first = await made.submit(tx.tx_id.upper().replace("0X", ""))
-        again = await made.submit(f" {tx.tx_id}\n")  # blanks are ignored
-        listed = (await made.get(f"{TRADES}?address={tx.sender}")).json()
-        counts = (await made.get(f"/api/competition/status?address={tx.sender}")).json()
+    tx = contest.chain.swap(contest.chain.wallets[0])
+    contest.chain.mine()
+    before = (await contest.get(f"/api/competition/status?address={tx.sender}")).json()
+    first = await contest.submit(tx.tx_id.upper().replace("0X", ""))
+    again = await contest.submit(f" {tx.tx_id}\n")  # blanks are ignored
+    listed = (await contest.get(f"{TRADES}?address={tx.sender}")).json()
+    counts = (await contest.get(f"/api/competition/status?address={tx.sender}")).json()
 
-        assert (first.status, again.status) == (200, 409)
-        assert (before["registered"], before["trade_count"]) == (True, 0)
-        assert first.json()["source"] == "agent"
-        assert first.headers["cache-control"] == "no-store"
-        assert again.json()["code"] == "txid_already_verified"
-        assert again.json()["existing_row"] == first.json()
-        assert listed == {"trades": [first.json()], "next_cursor": None}
-        assert (counts["registered"], counts["trade_count"]) == (True, 1)
-        assert await made.world.rows() == as_rows(made.simulator.truth())
+    assert (first.status, again.status) == (200, 409)
+    assert (before["registered"], before["trade_count"]) == (True, 0)
+    assert first.json()["source"] == "agent"
+    assert first.headers["cache-control"] == "no-store"
+    assert again.json()["code"] == "txid_already_verified"
+    assert again.json()["existing_row"] == first.json()
+    assert listed == {"trades": [first.json()], "next_cursor": None}
+    assert (counts["registered"], counts["trade_count"]) == (True, 1)
+    assert await contest.world.rows() == as_rows(contest.simulator.truth())
 
 
-async def test_a_trade_that_is_not_there_yet_may_be_sent_again(tmp_path: Path) -> None:
+async def test_a_trade_that_is_not_there_yet_may_be_sent_again(contest: CompetitionSite) -> None:
     """Unknown is 404, in the mempool 202, and both are retryable."""
-    async with competition_site(tmp_path) as made:
-        chain = made.chain
-        pending = chain.swap(chain.wallets[0], wait_ms=None)
-        hopeless = chain.swap(chain.strangers[0], wait_ms=None)
-        unknown, waiting = await made.submit(UNKNOWN), await made.submit(pending.tx_id)
-        would_not_count = (await made.submit(hopeless.tx_id)).json()
+    chain = contest.chain
+    pending = chain.swap(chain.wallets[0], wait_ms=None)
+    hopeless = chain.swap(chain.strangers[0], wait_ms=None)
+    unknown, waiting = await contest.submit(UNKNOWN), await contest.submit(pending.tx_id)
+    would_not_count = (await contest.submit(hopeless.tx_id)).json()
 
-        assert (unknown.status, unknown.json()["code"]) == (404, "tx_not_found")
-        assert (waiting.status, waiting.json()["code"]) == (202, "pending")
-        assert waiting.json()["accepted"] is True
-        assert "error" not in waiting.json()
-        assert (would_not_count["accepted"], would_not_count["code"]) == (False, "pending")
-        assert "the sender is not a registered agent" in would_not_count["note"]
-        assert (await made.stored())["candidates"] == 1
-        assert unknown.json()["retryable"]
-        assert "in a minute" in unknown.json()["error"]
-        assert waiting.json()["retryable"]
-        assert unknown.headers["retry-after"] == "60"
-        assert waiting.headers["retry-after"] == "5"
-        assert (await made.stored())["swaps"] == 0
+    assert (unknown.status, unknown.json()["code"]) == (404, "tx_not_found")
+    assert (waiting.status, waiting.json()["code"]) == (202, "pending")
+    assert waiting.json()["accepted"] is True
+    assert "error" not in waiting.json()
+    assert (would_not_count["accepted"], would_not_count["code"]) == (False, "pending")
+    assert "the sender is not a registered agent" in would_not_count["note"]
+    assert (await contest.stored())["candidates"] == 1
+    assert unknown.json()["retryable"]
+    assert "in a minute" in unknown.json()["error"]
+    assert waiting.json()["retryable"]
+    assert unknown.headers["retry-after"] == "60"
+    assert waiting.headers["retry-after"] == "5"
+    assert (await contest.stored())["swaps"] == 0
 
 
-async def test_a_trade_that_does_not_count_is_refused_with_its_reason(tmp_path: Path) -> None:
+async def test_a_trade_that_does_not_count_is_refused_with_its_reason(contest: CompetitionSite) -> None:
     """A stranger's swap is 422: the code, a sentence with the fix, and the reason."""
-    async with competition_site(tmp_path) as made:
-        chain = made.chain
-        tx = chain.swap(chain.strangers[0])
-        chain.mine()
-        answer = await made.submit(tx.tx_id)
+    chain = contest.chain
+    tx = chain.swap(chain.strangers[0])
+    chain.mine()
+    answer = await contest.submit(tx.tx_id)
 
-        assert answer.status == 422
-        assert answer.json() == {
-            "error": MEANINGS[Code.SENDER_NOT_REGISTERED].sentence,
-            "code": "sender_not_registered",
-            "reason": "the sender is not a registered agent",
-            "retryable": False,
-        }
+    assert answer.status == 422
+    assert answer.json() == {
+        "error": MEANINGS[Code.SENDER_NOT_REGISTERED].sentence,
+        "code": "sender_not_registered",
+        "reason": "the sender is not a registered agent",
+        "retryable": False,
+    }
 
 
-async def test_an_upstream_that_fails_is_not_the_agents_fault(tmp_path: Path) -> None:
+async def test_an_upstream_that_fails_is_not_the_agents_fault(contest: CompetitionSite) -> None:
     """502, retryable, with a time to wait; nothing is stored."""
-    async with competition_site(tmp_path) as made:
-        simulator = made.world.simulator
-        tx = simulator.chain.swap(simulator.chain.wallets[0])
-        simulator.chain.mine()
-        simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
-        answer = await made.submit(tx.tx_id)
+    simulator = contest.world.simulator
+    tx = simulator.chain.swap(simulator.chain.wallets[0])
+    simulator.chain.mine()
+    simulator.faults.add(SimulatedFault(kind="status", upstream="hiro"))
+    answer = await contest.submit(tx.tx_id)
 
-        assert (answer.status, answer.json()["code"]) == (502, "tx_fetch_failed")
-        assert answer.json()["reason"] == "Hiro: unavailable"  # neither our settings nor our upstream's URL
-        assert int(answer.headers["retry-after"]) >= 1
-        assert await made.stored() == {"swaps": 0, "refusals": 0, "candidates": 0}
+    assert (answer.status, answer.json()["code"]) == (502, "tx_fetch_failed")
+    assert answer.json()["reason"] == "Hiro: unavailable"  # neither our settings nor our upstream's URL
+    assert int(answer.headers["retry-after"]) >= 1
+    assert await contest.stored() == {"swaps": 0, "refusals": 0, "candidates": 0}
 
 
 VALID = b'{"txid": "' + UNKNOWN.encode() + b'"}'
@@ -146,25 +142,23 @@ BODIES: list[tuple[Any, dict[str, str], int, str]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("body", "headers", "status", "code"), BODIES, ids=range(len(BODIES)))
 async def test_a_bad_body_is_explained_and_stores_nothing(
-    body: Any, headers: dict[str, str], status: int, code: str, tmp_path: Path
+    body: Any, headers: dict[str, str], status: int, code: str, contest: CompetitionSite
 ) -> None:
     """A documented 4xx; the chain is not asked and no row is written."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.post(TRADES, body, {"content-type": "application/json", **headers})
+    answer = await contest.post(TRADES, body, {"content-type": "application/json", **headers})
 
-        assert (answer.status, answer.json()["code"]) == (status, code)
-        assert answer.json()["retryable"] is False
-        assert made.world.calls() == 0
-        assert await made.stored() == {"swaps": 0, "refusals": 0, "candidates": 0}
-        assert f"`{code}`" in API_PAGE.read_text()
+    assert (answer.status, answer.json()["code"]) == (status, code)
+    assert answer.json()["retryable"] is False
+    assert contest.world.calls() == 0
+    assert await contest.stored() == {"swaps": 0, "refusals": 0, "candidates": 0}
+    assert f"`{code}`" in API_PAGE.read_text()
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
-async def test_a_program_needs_no_media_type(media_type: str, tmp_path: Path) -> None:
+async def test_a_program_needs_no_media_type(media_type: str, contest: CompetitionSite) -> None:
     """Curl sends a form's type by itself. Only a browser sends Origin, and then the type must be JSON."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.post(TRADES, VALID, {"content-type": media_type})
-        by_page = await made.post(TRADES, VALID, {**FOREIGN, "content-type": "application/json; charset=utf-8"})
+    answer = await contest.post(TRADES, VALID, {"content-type": media_type})
+    by_page = await contest.post(TRADES, VALID, {**FOREIGN, "content-type": "application/json; charset=utf-8"})
 
     assert (answer.status, answer.json()["code"]) == (404, "tx_not_found")
     assert (by_page.status, by_page.json()["code"]) == (404, "tx_not_found")
@@ -189,13 +183,12 @@ async def test_a_program_needs_no_media_type(media_type: str, tmp_path: Path) ->
         (f"{HISTORY}?address={address_of('deployer')}&period=1y", "period is one of 24h, 7d, 30d, 90d, all"),
     ],
 )
-async def test_a_bad_query_is_explained(target: str, sentence: str, tmp_path: Path) -> None:
+async def test_a_bad_query_is_explained(target: str, sentence: str, contest: CompetitionSite) -> None:
     """400, and the sentence names what is accepted."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.get(target)
+    answer = await contest.get(target)
 
-        assert (answer.status, answer.json()["code"]) == (400, "bad_request")
-        assert sentence in answer.json()["error"]
+    assert (answer.status, answer.json()["code"]) == (400, "bad_request")
+    assert sentence in answer.json()["error"]
 
 
 async def test_every_code_is_documented_with_its_status() -> None:
@@ -216,24 +209,23 @@ async def traded(made: CompetitionSite) -> None:
             assert (await made.submit(tx.tx_id)).status == 200
 
 
-async def test_the_board_is_ranked_priced_and_paged(tmp_path: Path) -> None:
+async def test_the_board_is_ranked_priced_and_paged(contest: CompetitionSite) -> None:
     """The greatest P&L first; the next page continues; prices have a date; an unchanged board is a 304."""
-    async with competition_site(tmp_path, wallets=3) as made:
-        await traded(made)
-        whole = await made.get(BOARD)
-        first = (await made.get(f"{BOARD}?limit=2")).json()
-        second = (await made.get(f"{BOARD}?limit=2&cursor={first['next']}")).json()
-        await made.world.clock.sleep(2)
-        unchanged = await made.get(BOARD, **{"if-none-match": whole.headers["etag"]})
-        rows = whole.json()["rows"]
+    await traded(contest)
+    whole = await contest.get(BOARD)
+    first = (await contest.get(f"{BOARD}?limit=2")).json()
+    second = (await contest.get(f"{BOARD}?limit=2&cursor={first['next']}")).json()
+    await contest.world.clock.sleep(2)
+    unchanged = await contest.get(BOARD, **{"if-none-match": whole.headers["etag"]})
+    rows = whole.json()["rows"]
 
-        gains = [row["pnlUsd"] for row in rows]
-        assert (gains, [row["rank"] for row in rows]) == (sorted(gains, reverse=True), [1, 2, 3])
-        assert first["rows"] + second["rows"] == rows
-        assert (whole.json()["next"], second["next"]) == (None, None)
-        assert all(row["volumeUsd"] > 0 and row["unpricedTokens"] == [] for row in rows)
-        assert whole.json()["pricesAsOf"] <= whole.json()["asOf"]
-        assert (unchanged.status, unchanged.body) == (304, b"")
+    gains = [row["pnlUsd"] for row in rows]
+    assert (gains, [row["rank"] for row in rows]) == (sorted(gains, reverse=True), [1, 2, 3])
+    assert first["rows"] + second["rows"] == rows
+    assert (whole.json()["next"], second["next"]) == (None, None)
+    assert all(row["volumeUsd"] > 0 and row["unpricedTokens"] == [] for row in rows)
+    assert whole.json()["pricesAsOf"] <= whole.json()["asOf"]
+    assert (unchanged.status, unchanged.body) == (304, b"")
 
 
 SWAP = """
@@ -243,81 +235,76 @@ INSERT INTO swaps (
 ) VALUES (?, ?, 'c', 'f', 'stx', '1', ?, '99999999999', 1000000000000000, 1, '0x', 0, 'cron', 'v', 1)"""
 
 
-async def test_what_older_releases_stored_does_not_take_a_route_down(tmp_path: Path) -> None:
+async def test_what_older_releases_stored_does_not_take_a_route_down(contest: CompetitionSite) -> None:
     """A price of 1e-300 in KV counts as none, and a swap in the year 31690708 is one row among the others."""
-    async with competition_site(tmp_path, wallets=3) as made:
-        wallet = made.chain.wallets[0].address
-        await made.db.prepare(SWAP).bind(UNKNOWN, wallet, STATIC_TOKENS[1]).run()
-        entry = {"priceUsd": 1e-300, "decimals": 6, "fetchedAt": made.world.clock.now()}
-        await made.kv.put(price_key("stx"), json.dumps(entry))
-        await traded(made)
-        boards = [await made.get(f"{BOARD}?sort={sort}&dir={way}") for sort in SORTS for way in DIRECTIONS]
-        listed = [await made.get(f"{TRADES}?address={wallet}&limit=1")]
-        listed.append(await made.get(f"{TRADES}?address={wallet}&cursor={listed[0].json()['next_cursor']}"))
-        others = [
-            await made.get(f"/api/competition/status?address={wallet}"),
-            await made.get("/api/prices"),
-            await made.get("/api/prices?tokens=stx"),
-        ]
+    wallet = contest.chain.wallets[0].address
+    await contest.db.prepare(SWAP).bind(UNKNOWN, wallet, STATIC_TOKENS[1]).run()
+    entry = {"priceUsd": 1e-300, "decimals": 6, "fetchedAt": contest.world.clock.now()}
+    await contest.kv.put(price_key("stx"), json.dumps(entry))
+    await traded(contest)
+    boards = [await contest.get(f"{BOARD}?sort={sort}&dir={way}") for sort in SORTS for way in DIRECTIONS]
+    listed = [await contest.get(f"{TRADES}?address={wallet}&limit=1")]
+    listed.append(await contest.get(f"{TRADES}?address={wallet}&cursor={listed[0].json()['next_cursor']}"))
+    others = [
+        await contest.get(f"/api/competition/status?address={wallet}"),
+        await contest.get("/api/prices"),
+        await contest.get("/api/prices?tokens=stx"),
+    ]
 
-        assert [answer.status for answer in [*boards, *listed, *others]] == [200] * 13
-        assert all(len(board.json()["rows"]) == 3 for board in boards)
-        assert all("stx" in row["unpricedTokens"] for row in boards[0].json()["rows"])
-        assert [trade["txid"] == UNKNOWN for answer in listed for trade in answer.json()["trades"]] == [True, False]
+    assert [answer.status for answer in [*boards, *listed, *others]] == [200] * 13
+    assert all(len(board.json()["rows"]) == 3 for board in boards)
+    assert all("stx" in row["unpricedTokens"] for row in boards[0].json()["rows"])
+    assert [trade["txid"] == UNKNOWN for answer in listed for trade in answer.json()["trades"]] == [True, False]
 
 
-async def test_an_agents_counts_are_read_once_a_second(tmp_path: Path) -> None:
+async def test_an_agents_counts_are_read_once_a_second(contest: CompetitionSite) -> None:
     """However many ask, in whatever way they write it: a flood must not reach the database."""
-    async with competition_site(tmp_path) as made:
-        wallet = made.chain.wallets[0].address
-        asked = f"/api/competition/status?address={wallet}"
-        first = await made.get(asked)
-        await made.world.db.prepare(SWAP).bind(UNKNOWN, wallet, STATIC_TOKENS[1]).run()
-        kept = [await made.get(f"{asked}&x={number}") for number in range(3)]
-        await made.world.clock.sleep(11)
-        later = await made.get(asked)
+    wallet = contest.chain.wallets[0].address
+    asked = f"/api/competition/status?address={wallet}"
+    first = await contest.get(asked)
+    await contest.world.db.prepare(SWAP).bind(UNKNOWN, wallet, STATIC_TOKENS[1]).run()
+    kept = [await contest.get(f"{asked}&x={number}") for number in range(3)]
+    await contest.world.clock.sleep(11)
+    later = await contest.get(asked)
 
-        assert first.headers["cache-control"] == "public, max-age=10"
-        assert [answer.json()["trade_count"] for answer in (first, *kept, later)] == [0, 0, 0, 0, 1]
+    assert first.headers["cache-control"] == "public, max-age=10"
+    assert [answer.json()["trade_count"] for answer in (first, *kept, later)] == [0, 0, 0, 0, 1]
 
 
-async def test_a_submitted_trade_is_on_the_board_at_once(tmp_path: Path) -> None:
+async def test_a_submitted_trade_is_on_the_board_at_once(contest: CompetitionSite) -> None:
     """The response that is kept for a second is dropped when something was submitted."""
-    async with competition_site(tmp_path) as made:
-        before = (await made.get(BOARD)).json()
-        await traded(made)
-        after = (await made.get(BOARD)).json()
+    before = (await contest.get(BOARD)).json()
+    await traded(contest)
+    after = (await contest.get(BOARD)).json()
 
-        assert before["rows"] == []
-        assert len(after["rows"]) == 3
+    assert before["rows"] == []
+    assert len(after["rows"]) == 3
 
 
-async def test_the_lists_that_agents_read(tmp_path: Path) -> None:
+async def test_the_lists_that_agents_read(contest: CompetitionSite) -> None:
     """The allow-list with its version; the tracked tokens, static until a refresh has published more."""
-    async with competition_site(tmp_path) as made:
-        allowed = (await made.get("/api/competition/allowlist")).json()
-        entry = next(each for each in allowed["entries"] if each["contract_id"].endswith(".xyk-swap-helper-v-1-3"))
-        before = (await made.get("/api/competition/tracked-tokens")).json()
-        await publish_tokens(made.kv, [*STATIC_TOKENS, "SP.more"])
-        after = (await made.get("/api/competition/tracked-tokens")).json()
+    allowed = (await contest.get("/api/competition/allowlist")).json()
+    entry = next(each for each in allowed["entries"] if each["contract_id"].endswith(".xyk-swap-helper-v-1-3"))
+    before = (await contest.get("/api/competition/tracked-tokens")).json()
+    await publish_tokens(contest.kv, [*STATIC_TOKENS, "SP.more"])
+    after = (await contest.get("/api/competition/tracked-tokens")).json()
 
-        assert set(entry) == {"contract_id", "functions", "protocol"}
-        assert "swap-helper-a" in entry["functions"]
-        assert allowed["protocols"] == {"bitflow": 40}
-        assert (allowed["total_contracts"], allowed["total_functions"]) == (40, 139)
-        assert set(allowed) == {
-            "entries", "total_contracts", "total_functions", "provider_address", "protocols", "version",
-        }  # fmt: skip
-        assert allowed["version"] == made.world.rules.allowlist.version
-        assert (before["source"], before["tokens"]) == ("static-fallback", list(STATIC_TOKENS))
-        assert (after["source"], after["count"]) == ("dynamic", len(STATIC_TOKENS) + 1)
-        assert (after["staticCore"], after["maxTracked"]) == (list(STATIC_TOKENS), 50)
+    assert set(entry) == {"contract_id", "functions", "protocol"}
+    assert "swap-helper-a" in entry["functions"]
+    assert allowed["protocols"] == {"bitflow": 40}
+    assert (allowed["total_contracts"], allowed["total_functions"]) == (40, 139)
+    assert set(allowed) == {
+        "entries", "total_contracts", "total_functions", "provider_address", "protocols", "version",
+    }  # fmt: skip
+    assert allowed["version"] == contest.world.rules.allowlist.version
+    assert (before["source"], before["tokens"]) == ("static-fallback", list(STATIC_TOKENS))
+    assert (after["source"], after["count"]) == ("dynamic", len(STATIC_TOKENS) + 1)
+    assert (after["staticCore"], after["maxTracked"]) == (list(STATIC_TOKENS), 50)
 
 
-async def test_a_submission_that_meets_a_reset_of_the_object_may_try_again(tmp_path: Path) -> None:
+async def test_a_submission_that_meets_a_reset_of_the_object_may_try_again(failing: Tocsin) -> None:
     """503, as the API's document has it: `ask` compares the two."""
-    async with tocsin_in(tmp_path, stub=FAILING) as made:
-        answer = await made.submit("0x" + "12" * 32)
+    answer = await failing.submit("0x" + "12" * 32)
 
     assert (answer.status, answer.json()["code"], answer.json()["retryable"]) == (503, "scheduler_unavailable", True)
     assert answer.headers["retry-after"] == "5"
@@ -347,7 +334,12 @@ RUNNING = Progress(START_MS, 29, 40, 3)
     ],
 )
 async def test_the_board_says_until_when_it_has_all_swaps(
-    feed: TaskStatus | None, way: str, sweep: TaskStatus, swept_at: int | None, is_complete: bool, tmp_path: Path
+    feed: TaskStatus | None,
+    way: str,
+    sweep: TaskStatus,
+    swept_at: int | None,
+    is_complete: bool,
+    contest: CompetitionSite,
 ) -> None:
     """By the newer of feed and sweep; a feed that does not follow the network's list shows nothing new.
 
@@ -359,34 +351,32 @@ async def test_the_board_says_until_when_it_has_all_swaps(
     async def health() -> HealthSnapshot:
         return replace(HEALTHY, status=status)
 
-    async with competition_site(tmp_path) as made:
-        made.with_deps(health=health)
-        board = (await made.get(BOARD)).json()
+    contest.with_deps(health=health)
+    board = (await contest.get(BOARD)).json()
 
     first = None if swept_at or not sweep.running else {"done": 29, "total": 40}
     assert (board["sweptAt"], board["sweepComplete"], board["firstSweep"]) == (swept_at, is_complete, first)
 
 
-async def test_a_client_that_has_the_board_learns_that_the_service_is_not_ready(tmp_path: Path) -> None:
+async def test_a_client_that_has_the_board_learns_that_the_service_is_not_ready(contest: CompetitionSite) -> None:
     """In an outage nothing else on the board changes: its ETag does."""
-    async with competition_site(tmp_path) as made:
-        snapshot = HEALTHY
+    snapshot = HEALTHY
 
-        async def health() -> HealthSnapshot:
-            return snapshot
+    async def health() -> HealthSnapshot:
+        return snapshot
 
-        app = made.with_deps(health=health)
-        first = await ask(app, BOARD)
-        known = {"If-None-Match": first.headers["etag"]}
-        await made.clock.sleep(2)
-        unchanged = await ask(app, BOARD, headers=known)
-        snapshot = replace(HEALTHY, store_error="the disk is full")
-        await made.clock.sleep(2)
-        changed = await ask(app, BOARD, headers=known)
+    app = contest.with_deps(health=health)
+    first = await ask(app, BOARD)
+    known = {"If-None-Match": first.headers["etag"]}
+    await contest.clock.sleep(2)
+    unchanged = await ask(app, BOARD, headers=known)
+    snapshot = replace(HEALTHY, store_error="the disk is full")
+    await contest.clock.sleep(2)
+    changed = await ask(app, BOARD, headers=known)
 
-        assert (first.json()["service"]["ready"], unchanged.status) == (True, 304)
-        assert (changed.status, changed.json()["service"]["ready"]) == (200, False)
-        assert changed.json()["rows"] == first.json()["rows"]
+    assert (first.json()["service"]["ready"], unchanged.status) == (True, 304)
+    assert (changed.status, changed.json()["service"]["ready"]) == (200, False)
+    assert changed.json()["rows"] == first.json()["rows"]
 
 
 class FailingDatabase:
@@ -405,24 +395,23 @@ class FailingDatabase:
         return await self._db.batch(statements)
 
 
-async def test_nothing_is_proven_while_the_database_does_not_answer(tmp_path: Path) -> None:
+async def test_nothing_is_proven_while_the_database_does_not_answer(contest: CompetitionSite) -> None:
     """A proof is kept for five seconds, and not shown afterwards; without the scheduler there is none at all."""
-    async with competition_site(tmp_path) as made:
-        db = FailingDatabase(made.db)
-        proof = ProofReader(replace(made.deps, db=db))
-        proven = await proof.read(["feed"])
-        db.fails = True
-        await made.clock.sleep(4.9)
-        kept, alone = await proof.read(["feed"]), await proof.read(None)
-        await made.clock.sleep(0.2)
-        failed = [await proof.read(["feed"]) for _ in range(2)]
-        db.fails = False
-        again = await proof.read(["feed"])
+    db = FailingDatabase(contest.db)
+    proof = ProofReader(replace(contest.deps, db=db))
+    proven = await proof.read(["feed"])
+    db.fails = True
+    await contest.clock.sleep(4.9)
+    kept, alone = await proof.read(["feed"]), await proof.read(None)
+    await contest.clock.sleep(0.2)
+    failed = [await proof.read(["feed"]) for _ in range(2)]
+    db.fails = False
+    again = await proof.read(["feed"])
 
-        assert proven.obstacle != "the database does not answer"
-        assert kept == again == proven
-        assert alone == Completeness(None, None, None, "the scheduler does not answer")
-        assert failed == [Completeness(None, None, None, "the database does not answer")] * 2
+    assert proven.obstacle != "the database does not answer"
+    assert kept == again == proven
+    assert alone == Completeness(None, None, None, "the scheduler does not answer")
+    assert failed == [Completeness(None, None, None, "the database does not answer")] * 2
 
 
 async def test_a_retry_is_not_asked_for_too_early(tmp_path: Path) -> None:
@@ -441,30 +430,27 @@ async def test_a_retry_is_not_asked_for_too_early(tmp_path: Path) -> None:
     assert (refused.status, refused.headers["retry-after"]) == (429, "2")
 
 
-async def test_without_a_round_its_board_is_empty_and_not_final(tmp_path: Path) -> None:
+async def test_without_a_round_its_board_is_empty_and_not_final(contest: CompetitionSite) -> None:
     """Final would mean that a round has ended with nobody in it."""
-    async with competition_site(tmp_path) as made:
-        board = (await made.get(f"{BOARD}?period=round")).json()
+    board = (await contest.get(f"{BOARD}?period=round")).json()
 
     assert (board["rows"], board["final"], board["round"]) == ([], False, None)
 
 
-async def test_a_proof_ends_when_the_feed_is_switched_off(tmp_path: Path) -> None:
+async def test_a_proof_ends_when_the_feed_is_switched_off(contest: CompetitionSite) -> None:
     """At once, although a proof is kept for five seconds; and it is back when the feed is."""
-    async with competition_site(tmp_path) as made:
-        proof = ProofReader(made.deps)
-        on, off, again = await proof.read(["feed"]), await proof.read([]), await proof.read(["feed"])
+    proof = ProofReader(contest.deps)
+    on, off, again = await proof.read(["feed"]), await proof.read([]), await proof.read(["feed"])
 
-        assert off == Completeness(None, None, None, SWITCHED_OFF)
-        assert on == again != off
+    assert off == Completeness(None, None, None, SWITCHED_OFF)
+    assert on == again != off
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("route", ["trades", "status", "allowlist", "tracked-tokens", "leaderboard", "cron"])
-async def test_every_public_competition_route_describes_itself(route: str, tmp_path: Path) -> None:
+async def test_every_public_competition_route_describes_itself(route: str, contest: CompetitionSite) -> None:
     """Agents request `?docs=1` first."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.get(f"/api/competition/{route}?docs=1")
+    answer = await contest.get(f"/api/competition/{route}?docs=1")
 
     body = answer.json()
     assert answer.status == 200
@@ -473,9 +459,8 @@ async def test_every_public_competition_route_describes_itself(route: str, tmp_p
     assert body["openapi"] == "/api/openapi.json"
 
 
-async def test_the_description_has_what_an_agent_needs(tmp_path: Path) -> None:
-    async with competition_site(tmp_path) as made:
-        body = (await made.get(f"{TRADES}?docs=1")).json()
+async def test_the_description_has_what_an_agent_needs(contest: CompetitionSite) -> None:
+    body = (await contest.get(f"{TRADES}?docs=1")).json()
 
     by_method: dict[str, Any] = {method["method"]: method for method in body["methods"]}
     assert {parameter["name"] for parameter in by_method["GET"]["parameters"]} == {"address", "limit", "cursor"}
@@ -488,17 +473,16 @@ async def test_the_description_has_what_an_agent_needs(tmp_path: Path) -> None:
     ("limit", "rows"),
     [("500", 3), ("0", 1), ("2.5", 2), ("", 3), ("-7", 1), ("9" * 500, 3), (" 2 ", 2), ("2x", 2), ("+1e9", 1)],
 )
-async def test_a_limit_is_moved_to_the_nearest_that_there_is(limit: str, rows: int, tmp_path: Path) -> None:
+async def test_a_limit_is_moved_to_the_nearest_that_there_is(limit: str, rows: int, contest: CompetitionSite) -> None:
     """`arc … list --limit 500` and an MCP client's 2.5 are answered."""
-    async with competition_site(tmp_path) as made:
-        chain = made.chain
-        wallet = chain.wallets[0]
-        for tx in chain.burst(wallet, 3):
-            chain.mine()
-            assert (await made.submit(tx.tx_id)).status == 200
-        query = f"limit={quote(limit)}&cursor="
-        answer = await made.get(f"{TRADES}?address={wallet.address}&{query}")
-        board = await made.get(f"{BOARD}?{query}")
+    chain = contest.chain
+    wallet = chain.wallets[0]
+    for tx in chain.burst(wallet, 3):
+        chain.mine()
+        assert (await contest.submit(tx.tx_id)).status == 200
+    query = f"limit={quote(limit)}&cursor="
+    answer = await contest.get(f"{TRADES}?address={wallet.address}&{query}")
+    board = await contest.get(f"{BOARD}?{query}")
 
     assert (answer.status, len(answer.json()["trades"])) == (200, rows)
     assert (board.status, len(board.json()["rows"])) == (200, 1)
@@ -513,38 +497,39 @@ async def test_a_limit_is_moved_to_the_nearest_that_there_is(limit: str, rows: i
         ("/api/prices?address=SP1", "address"),
     ],
 )
-async def test_a_parameter_that_would_change_the_meaning_is_refused(target: str, named: str, tmp_path: Path) -> None:
+async def test_a_parameter_that_would_change_the_meaning_is_refused(
+    target: str, named: str, contest: CompetitionSite
+) -> None:
     """The first of the board is not the answer to a question about an agent."""
-    async with competition_site(tmp_path) as made:
-        answer = await made.get(target)
+    answer = await contest.get(target)
 
     assert (answer.status, answer.json()["code"]) == (400, "unknown_parameter")
     assert f"no parameter {named}." in answer.json()["error"]
 
 
-async def test_other_parameters_are_ignored(tmp_path: Path) -> None:
+async def test_other_parameters_are_ignored(contest: CompetitionSite) -> None:
     """Such as those that caches and trackers add."""
-    async with competition_site(tmp_path) as made:
-        chain = made.chain
-        for wallet in chain.wallets[:2]:
-            await made.trade(wallet)
-        for query, rows in (("limit=1&sort=latest", 1), ("limit=1", 1), ("", 2)):
-            plain = await made.get(f"{BOARD}?{query}")
-            ignored = await made.get(f"{BOARD}?utm_source=x&{query}&_=1&fbclid=limit%3D7")
+    chain = contest.chain
+    for wallet in chain.wallets[:2]:
+        await contest.trade(wallet)
+    for query, rows in (("limit=1&sort=latest", 1), ("limit=1", 1), ("", 2)):
+        plain = await contest.get(f"{BOARD}?{query}")
+        ignored = await contest.get(f"{BOARD}?utm_source=x&{query}&_=1&fbclid=limit%3D7")
 
-            assert (ignored.status, ignored.body, ignored.headers) == (200, plain.body, plain.headers)
-            assert len(ignored.json()["rows"]) == rows
+        assert (ignored.status, ignored.body, ignored.headers) == (200, plain.body, plain.headers)
+        assert len(ignored.json()["rows"]) == rows
 
 
-async def test_an_unavailable_database_has_the_sites_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unavailable_database_has_the_sites_shape(
+    contest: CompetitionSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The site's clients compare `error` with this word and wait `retry_after` seconds."""
 
     async def unavailable(*_: Any) -> None:
         raise StoreUnavailable("the disk is full")
 
     monkeypatch.setattr("tocsin.swaps.trades.trade_counts", unavailable)
-    async with competition_site(tmp_path) as made:
-        answer = await made.get(f"/api/competition/status?address={address_of('deployer')}")
+    answer = await contest.get(f"/api/competition/status?address={address_of('deployer')}")
 
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
     assert answer.json() == {

@@ -17,8 +17,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.testing.virtual_time import START_MS
 from holdfast.types import Database, DBResult, Statement
 from support.asgi import serving
-from support.competition_site import CompetitionSite, competition_site
-from support.world import ADMIN_KEY, named_keys, tocsin_in
+from support.competition_site import CompetitionSite
+from support.world import ADMIN_KEY, Tocsin, named_keys, tocsin_in
 from tocsin.board.board import PublishedBoard, publish
 from tocsin.board.news import newest_id, read_news, trim_news
 from tocsin.board.publish import board_at
@@ -82,171 +82,167 @@ def scope_of(client: str = "127.0.0.1", query: bytes = b"", headers: Sequence[tu
     return {**get, "query_string": query, "headers": headers, "client": (client, 1)}
 
 
-async def test_a_counted_swap_is_told_to_all_and_a_refusal_to_its_agent(tmp_path: Path) -> None:
+async def test_a_counted_swap_is_told_to_all_and_a_refusal_to_its_agent(contest: CompetitionSite) -> None:
     """Within a second or two of the record."""
-    async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.deps)
-        own = made.chain.wallets[1].address
-        everything, mine = await opened(streams), await opened(streams, own)
-        waiting = [asyncio.create_task(told(frames, "board")) for frames in (everything, mine)]
-        await asyncio.sleep(2)
-        began = made.clock.now()
-        first, refused = await trade(made, 0), await trade(made, 1, "abort_by_response")
-        news, about_me = await asyncio.gather(*waiting)
+    streams = NewsStreams(contest.deps)
+    own = contest.chain.wallets[1].address
+    everything, mine = await opened(streams), await opened(streams, own)
+    waiting = [asyncio.create_task(told(frames, "board")) for frames in (everything, mine)]
+    await asyncio.sleep(2)
+    began = contest.clock.now()
+    first, refused = await trade(contest, 0), await trade(contest, 1, "abort_by_response")
+    news, about_me = await asyncio.gather(*waiting)
 
-        assert (news["kind"], news["txid"], news["trade"]["txid"]) == ("counted", first, first)
-        assert (about_me["kind"], about_me["txid"], about_me["code"]) == ("refused", refused, "tx_failed")
-        assert made.clock.now() - began <= 2_000
-        await everything.aclose()
-        await mine.aclose()
+    assert (news["kind"], news["txid"], news["trade"]["txid"]) == ("counted", first, first)
+    assert (about_me["kind"], about_me["txid"], about_me["code"]) == ("refused", refused, "tx_failed")
+    assert contest.clock.now() - began <= 2_000
+    await everything.aclose()
+    await mine.aclose()
 
 
-async def test_a_refusal_is_not_told_to_everybody(tmp_path: Path) -> None:
+async def test_a_refusal_is_not_told_to_everybody(contest: CompetitionSite) -> None:
     """Neither to a stream for everything nor to one of another agent; both hear what comes next."""
-    async with competition_site(tmp_path) as made:
-        streams, wallets = NewsStreams(made.deps), made.chain.wallets
-        others = [await opened(streams), await opened(streams, wallets[0].address)]
-        waiting = [asyncio.create_task(told(frames)) for frames in others]
-        await asyncio.sleep(2)
-        await trade(made, 1, "abort_by_response")
-        await asyncio.sleep(5)
-        early = [task.done() for task in waiting]
-        counted = await trade(made, 0)
-        heard = await asyncio.gather(*waiting)
-        for frames in others:
-            await frames.aclose()
+    streams, wallets = NewsStreams(contest.deps), contest.chain.wallets
+    others = [await opened(streams), await opened(streams, wallets[0].address)]
+    waiting = [asyncio.create_task(told(frames)) for frames in others]
+    await asyncio.sleep(2)
+    await trade(contest, 1, "abort_by_response")
+    await asyncio.sleep(5)
+    early = [task.done() for task in waiting]
+    counted = await trade(contest, 0)
+    heard = await asyncio.gather(*waiting)
+    for frames in others:
+        await frames.aclose()
 
-        assert early == [False, False]
-        assert [(news["kind"], news["txid"]) for news in heard] == [("counted", counted)] * 2
+    assert early == [False, False]
+    assert [(news["kind"], news["txid"]) for news in heard] == [("counted", counted)] * 2
 
 
-async def test_a_swap_that_moves_is_not_news_and_one_that_goes_is(tmp_path: Path) -> None:
+async def test_a_swap_that_moves_is_not_news_and_one_that_goes_is(contest: CompetitionSite) -> None:
     """Deleted and written again in one batch, as after a reorg: nothing; deleted: withdrawn."""
-    async with competition_site(tmp_path) as made:
-        txid = await trade(made, 0)
-        db = made.world.db
-        after = await newest_id(db)
-        columns = [row["name"] for row in (await db.prepare("PRAGMA table_info(swaps)").all()).results]
-        copy = ", ".join(columns)
-        await db.batch(
-            [
-                db.prepare("CREATE TEMP TABLE moved AS SELECT * FROM swaps"),
-                db.prepare("DELETE FROM swaps"),
-                db.prepare(f"INSERT INTO swaps ({copy}) SELECT {copy} FROM moved"),
-            ]
-        )
-        moved, next_id = await read_news(db, after)
-        await db.prepare("DELETE FROM swaps").run()
-        gone, _ = await read_news(db, next_id)
-
-        assert moved == []
-        assert [(news.kind, news.txid, news.trade) for news in gone] == [("withdrawn", txid, None)]
-
-
-async def test_a_swap_that_does_not_count_any_more_is_withdrawn_and_its_agent_is_told_why(tmp_path: Path) -> None:
-    """The dates of the competition changed; a swap counted only in between was never news to withdraw."""
-    async with competition_site(tmp_path) as made:
-        db = made.world.db
-        before = await newest_id(db)
-        txid = await trade(made, 0)
-        after = await newest_id(db)
-        [swap] = await made.world.all("SELECT * FROM swaps")
-        rules = replace(made.world.rules, start_s=swap["burn_block_time"] + 1)
-        outdated = await swap_store.outdated(db, rules, 10)
-        await db.batch(swap_store.refuse(db, outdated, rules, made.clock.now()))
-        news, _ = await read_news(db, after)
-        all_at_once, _ = await read_news(db, before)
-
-        assert [(each.kind, each.txid, each.code) for each in news] == [
-            ("refused", txid, "before_comp_start"),
-            ("withdrawn", txid, None),
+    txid = await trade(contest, 0)
+    db = contest.world.db
+    after = await newest_id(db)
+    columns = [row["name"] for row in (await db.prepare("PRAGMA table_info(swaps)").all()).results]
+    copy = ", ".join(columns)
+    await db.batch(
+        [
+            db.prepare("CREATE TEMP TABLE moved AS SELECT * FROM swaps"),
+            db.prepare("DELETE FROM swaps"),
+            db.prepare(f"INSERT INTO swaps ({copy}) SELECT {copy} FROM moved"),
         ]
-        assert [each.kind for each in all_at_once] == ["refused"]
+    )
+    moved, next_id = await read_news(db, after)
+    await db.prepare("DELETE FROM swaps").run()
+    gone, _ = await read_news(db, next_id)
+
+    assert moved == []
+    assert [(news.kind, news.txid, news.trade) for news in gone] == [("withdrawn", txid, None)]
 
 
-async def test_who_comes_back_is_told_what_was_missed(tmp_path: Path) -> None:
+async def test_a_swap_that_does_not_count_any_more_is_withdrawn_and_its_agent_is_told_why(
+    contest: CompetitionSite,
+) -> None:
+    """The dates of the competition changed; a swap counted only in between was never news to withdraw."""
+    db = contest.world.db
+    before = await newest_id(db)
+    txid = await trade(contest, 0)
+    after = await newest_id(db)
+    [swap] = await contest.world.all("SELECT * FROM swaps")
+    rules = replace(contest.world.rules, start_s=swap["burn_block_time"] + 1)
+    outdated = await swap_store.outdated(db, rules, 10)
+    await db.batch(swap_store.refuse(db, outdated, rules, contest.clock.now()))
+    news, _ = await read_news(db, after)
+    all_at_once, _ = await read_news(db, before)
+
+    assert [(each.kind, each.txid, each.code) for each in news] == [
+        ("refused", txid, "before_comp_start"),
+        ("withdrawn", txid, None),
+    ]
+    assert [each.kind for each in all_at_once] == ["refused"]
+
+
+async def test_who_comes_back_is_told_what_was_missed(contest: CompetitionSite) -> None:
     """From the number of the last event on, also by another process."""
-    async with competition_site(tmp_path) as made:
-        first = await newest_id(made.world.db)
-        txids = [await trade(made, 0), await trade(made, 1)]
-        frames = await opened(NewsStreams(made.deps), last_id=str(first))
-        missed = [await told(frames), await told(frames)]
-        await frames.aclose()
+    first = await newest_id(contest.world.db)
+    txids = [await trade(contest, 0), await trade(contest, 1)]
+    frames = await opened(NewsStreams(contest.deps), last_id=str(first))
+    missed = [await told(frames), await told(frames)]
+    await frames.aclose()
 
-        assert [news["txid"] for news in missed] == txids
+    assert [news["txid"] for news in missed] == txids
 
 
-async def test_streams_that_catch_up_take_turns(tmp_path: Path) -> None:
+async def test_streams_that_catch_up_take_turns(contest: CompetitionSite) -> None:
     """Each from its own position: at most one look in 20 ms for all of them; one that is up to date does not wait."""
-    async with competition_site(tmp_path) as made:
-        await withdraw(made.world.db, 150)
-        streams, clock = NewsStreams(replace(made.deps, in_one_loop=True)), made.clock
-        current = await opened(streams)
-        behind = [await opened(streams, last_id=str(number)) for number in range(19)]
-        began = clock.monotonic()
-        reading = [asyncio.create_task(told(frames)) for frames in behind]
-        newest = asyncio.create_task(told(current))
-        await asyncio.sleep(0.1)
-        early = sum(task.done() for task in reading)
-        first = [(await task)["txid"] for task in reading]
-        took = clock.monotonic() - began
-        txid = await trade(made, 0)
-        heard = await newest
-        for frames in (current, *behind):
-            await frames.aclose()
+    await withdraw(contest.world.db, 150)
+    streams, clock = NewsStreams(replace(contest.deps, in_one_loop=True)), contest.clock
+    current = await opened(streams)
+    behind = [await opened(streams, last_id=str(number)) for number in range(19)]
+    began = clock.monotonic()
+    reading = [asyncio.create_task(told(frames)) for frames in behind]
+    newest = asyncio.create_task(told(current))
+    await asyncio.sleep(0.1)
+    early = sum(task.done() for task in reading)
+    first = [(await task)["txid"] for task in reading]
+    took = clock.monotonic() - began
+    txid = await trade(contest, 0)
+    heard = await newest
+    for frames in (current, *behind):
+        await frames.aclose()
 
-        assert first == [f"x{number + 1}" for number in range(19)]
-        assert 4 <= early <= 6
-        assert took == pytest.approx(0.38, abs=0.05)
-        assert (heard["txid"], clock.monotonic() - began < 2.5) == (txid, True)
+    assert first == [f"x{number + 1}" for number in range(19)]
+    assert 4 <= early <= 6
+    assert took == pytest.approx(0.38, abs=0.05)
+    assert (heard["txid"], clock.monotonic() - began < 2.5) == (txid, True)
 
 
-async def test_an_agent_is_told_that_it_was_outranked(tmp_path: Path) -> None:
+async def test_an_agent_is_told_that_it_was_outranked(contest: CompetitionSite) -> None:
     """When a new board has it lower than the one before."""
-    async with competition_site(tmp_path) as made:
-        deps = made.deps
-        await trade(made, 0)
-        await trade(made, 1)
-        board = await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules)
-        best, second = board.rows
-        await publish(deps.kv, board)
-        frames = await opened(NewsStreams(deps), best.stx_address)
-        begun = await told(frames)
-        swapped = PublishedBoard(
-            [
-                replace(second, rank=1, pnl_usd=(best.pnl_usd or 0.0) + 1),
-                replace(best, rank=2, pnl_usd=best.pnl_usd or 0.0),
-            ],
-            board.as_of + 1,
-            board.prices_as_of,
-            final=False,
-        )
-        await publish(deps.kv, swapped)
-        published, outranked = await told(frames), await told(frames)
-        await frames.aclose()
+    deps = contest.deps
+    await trade(contest, 0)
+    await trade(contest, 1)
+    board = await board_at(deps.db, deps.kv, deps.clock.now(), deps.rules)
+    best, second = board.rows
+    await publish(deps.kv, board)
+    frames = await opened(NewsStreams(deps), best.stx_address)
+    begun = await told(frames)
+    swapped = PublishedBoard(
+        [
+            replace(second, rank=1, pnl_usd=(best.pnl_usd or 0.0) + 1),
+            replace(best, rank=2, pnl_usd=best.pnl_usd or 0.0),
+        ],
+        board.as_of + 1,
+        board.prices_as_of,
+        final=False,
+    )
+    await publish(deps.kv, swapped)
+    published, outranked = await told(frames), await told(frames)
+    await frames.aclose()
 
-        assert (begun["kind"], begun["asOf"]) == ("board", board.as_of)
-        assert (published["kind"], published["asOf"]) == ("board", board.as_of + 1)
-        assert (outranked["kind"], outranked["previousRank"], outranked["rank"]) == ("outranked", 1, 2)
+    assert (begun["kind"], begun["asOf"]) == ("board", board.as_of)
+    assert (published["kind"], published["asOf"]) == ("board", board.as_of + 1)
+    assert (outranked["kind"], outranked["previousRank"], outranked["rank"]) == ("outranked", 1, 2)
 
 
-async def test_whatever_was_missed_is_told_however_much(tmp_path: Path) -> None:
+async def test_whatever_was_missed_is_told_however_much(contest: CompetitionSite) -> None:
     """More than one look reads: nothing is left out, nothing comes twice; a number from the future is the newest."""
-    async with competition_site(tmp_path) as made:
-        await withdraw(made.world.db, 450)
-        frames = await opened(NewsStreams(made.deps), last_id="0")
-        missed = [(await told(frames))["txid"] for _ in range(450)]
-        await frames.aclose()
-        ahead = await opened(NewsStreams(made.deps), last_id="999999")
-        waiting = asyncio.create_task(told(ahead))
-        txid = await trade(made, 0)
+    await withdraw(contest.world.db, 450)
+    frames = await opened(NewsStreams(contest.deps), last_id="0")
+    missed = [(await told(frames))["txid"] for _ in range(450)]
+    await frames.aclose()
+    ahead = await opened(NewsStreams(contest.deps), last_id="999999")
+    waiting = asyncio.create_task(told(ahead))
+    txid = await trade(contest, 0)
 
-        assert missed == [f"x{number}" for number in range(1, 451)]
-        assert (await waiting)["txid"] == txid
-        await ahead.aclose()
+    assert missed == [f"x{number}" for number in range(1, 451)]
+    assert (await waiting)["txid"] == txid
+    await ahead.aclose()
 
 
-async def test_streams_at_the_same_place_share_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_at_the_same_place_share_one_look(
+    contest: CompetitionSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ten streams for ten seconds: about one query a second, not ten."""
     looks: list[int] = []
 
@@ -255,14 +251,13 @@ async def test_streams_at_the_same_place_share_one_look(tmp_path: Path, monkeypa
         return await read_news(db, after)
 
     monkeypatch.setattr(news_streams, "read_news", counted)
-    async with competition_site(tmp_path) as made:
-        streams = NewsStreams(replace(made.deps, in_one_loop=True))
-        waiting = [asyncio.create_task(told(await opened(streams))) for _ in range(10)]
-        await asyncio.sleep(10)
-        for each in waiting:
-            each.cancel()
+    streams = NewsStreams(replace(contest.deps, in_one_loop=True))
+    waiting = [asyncio.create_task(told(await opened(streams))) for _ in range(10)]
+    await asyncio.sleep(10)
+    for each in waiting:
+        each.cancel()
 
-        assert 9 <= len(looks) <= 13
+    assert 9 <= len(looks) <= 13
 
 
 class Unreachable:
@@ -302,124 +297,117 @@ async def ended(tasks: list["asyncio.Task[None]"]) -> list[BaseException | None]
 
 @pytest.mark.parametrize(("addresses", "expected"), [(["192.0.2.1"], 20), ([f"192.0.2.{n}" for n in range(60)], 1_000)])
 async def test_the_number_of_streams_is_bounded_also_at_once(
-    tmp_path: Path, addresses: list[str], expected: int
+    contest: CompetitionSite, addresses: list[str], expected: int
 ) -> None:
     """Of one client, and of all; excess streams get a time to wait; closed ones make room."""
-    async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.deps)
-        clients = [Client(address) for address in addresses * (1_100 // len(addresses))]
-        reading = [asyncio.create_task(client.read(streams)) for client in clients]
-        await asyncio.sleep(0.5)
-        opened_ones = [client for client in clients if client.started.is_set()]
-        for client in clients:
-            client.left.set()
-        refused = await ended(reading)
-        again = [Client(address) for address in addresses[:20]]
-        reading = [asyncio.create_task(client.read(streams)) for client in again]
-        await asyncio.sleep(0.5)
-        for client in again:
-            client.left.set()
+    streams = NewsStreams(contest.deps)
+    clients = [Client(address) for address in addresses * (1_100 // len(addresses))]
+    reading = [asyncio.create_task(client.read(streams)) for client in clients]
+    await asyncio.sleep(0.5)
+    opened_ones = [client for client in clients if client.started.is_set()]
+    for client in clients:
+        client.left.set()
+    refused = await ended(reading)
+    again = [Client(address) for address in addresses[:20]]
+    reading = [asyncio.create_task(client.read(streams)) for client in again]
+    await asyncio.sleep(0.5)
+    for client in again:
+        client.left.set()
 
-        assert len(opened_ones) == expected
-        assert len(refused) == len(clients) - expected
-        assert {(error.status, error.code) for error in refused if isinstance(error, RequestRefused)} == {
-            (429, "too_many_streams")
-        }
-        assert await ended(reading) == []
-        assert all(client.started.is_set() for client in again)
+    assert len(opened_ones) == expected
+    assert len(refused) == len(clients) - expected
+    assert {(error.status, error.code) for error in refused if isinstance(error, RequestRefused)} == {
+        (429, "too_many_streams")
+    }
+    assert await ended(reading) == []
+    assert all(client.started.is_set() for client in again)
 
 
-async def test_one_ipv6_network_may_have_200_streams(tmp_path: Path) -> None:
+async def test_one_ipv6_network_may_have_200_streams(contest: CompetitionSite) -> None:
     """Twenty for each /64, and ten times as many for all of a /48."""
-    async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.deps)
-        clients = [Client(f"2001:db8:7:{n % 30:x}::1") for n in range(300)] + [Client("2001:db8:8::1")]
-        reading = [asyncio.create_task(client.read(streams)) for client in clients]
-        await asyncio.sleep(0.5)
-        opened_ones = [client.started.is_set() for client in clients]
-        for client in clients:
-            client.left.set()
-        await ended(reading)
+    streams = NewsStreams(contest.deps)
+    clients = [Client(f"2001:db8:7:{n % 30:x}::1") for n in range(300)] + [Client("2001:db8:8::1")]
+    reading = [asyncio.create_task(client.read(streams)) for client in clients]
+    await asyncio.sleep(0.5)
+    opened_ones = [client.started.is_set() for client in clients]
+    for client in clients:
+        client.left.set()
+    await ended(reading)
 
-        assert opened_ones == [True] * 200 + [False] * 100 + [True]
+    assert opened_ones == [True] * 200 + [False] * 100 + [True]
 
 
 async def test_when_all_streams_are_taken_the_largest_client_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contest: CompetitionSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its oldest stream ends within a second; a client that has as many as the others is refused."""
     monkeypatch.setattr(news_streams, "NEWS_STREAMS_MAX", 12)
-    async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.deps)
-        many = [Client("192.0.2.1") for _ in range(8)]
-        few = [Client("192.0.2.2") for _ in range(4)]
-        new = [Client("192.0.2.3") for _ in range(9)]
-        reading = []
-        for client in [*many, *few, *new]:
-            reading.append(asyncio.create_task(client.read(streams)))
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(1.1)
-        ended_ones = [task.done() for task in reading]
-        begun = [client.started.is_set() for client in new]
-        for client in [*many, *few, *new]:
-            client.left.set()
-        refused = await ended(reading)
+    streams = NewsStreams(contest.deps)
+    many = [Client("192.0.2.1") for _ in range(8)]
+    few = [Client("192.0.2.2") for _ in range(4)]
+    new = [Client("192.0.2.3") for _ in range(9)]
+    reading = []
+    for client in [*many, *few, *new]:
+        reading.append(asyncio.create_task(client.read(streams)))
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1.1)
+    ended_ones = [task.done() for task in reading]
+    begun = [client.started.is_set() for client in new]
+    for client in [*many, *few, *new]:
+        client.left.set()
+    refused = await ended(reading)
 
-        assert begun == [True] * 4 + [False] * 5
-        assert ended_ones == [True] * 4 + [False] * 4 + [False] * 4 + [False] * 4 + [True] * 5
-        assert {error.code for error in refused if isinstance(error, RequestRefused)} == {"too_many_streams"}
+    assert begun == [True] * 4 + [False] * 5
+    assert ended_ones == [True] * 4 + [False] * 4 + [False] * 4 + [False] * 4 + [True] * 5
+    assert {error.code for error in refused if isinstance(error, RequestRefused)} == {"too_many_streams"}
 
 
-async def test_a_client_that_leaves_before_the_first_frame_makes_room(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_before_the_first_frame_makes_room(contest: CompetitionSite) -> None:
     """Nothing of its stream has run then; a store that does not answer keeps no place either."""
-    async with competition_site(tmp_path) as made:
-        streams = NewsStreams(made.deps)
-        for _ in range(STREAMS_PER_CLIENT + 1):
-            client = Client("192.0.2.1")
-            client.left.set()
-            await client.read(streams)
-        broken = NewsStreams(replace(made.deps, db=Unreachable()))
-        for _ in range(STREAMS_PER_CLIENT + 1):
-            with pytest.raises(StoreUnavailable):
-                await Client("192.0.2.1").read(broken)
+    streams = NewsStreams(contest.deps)
+    for _ in range(STREAMS_PER_CLIENT + 1):
+        client = Client("192.0.2.1")
+        client.left.set()
+        await client.read(streams)
+    broken = NewsStreams(replace(contest.deps, db=Unreachable()))
+    for _ in range(STREAMS_PER_CLIENT + 1):
+        with pytest.raises(StoreUnavailable):
+            await Client("192.0.2.1").read(broken)
 
 
-async def test_a_stream_ends_after_a_while_and_when_the_service_stops(tmp_path: Path) -> None:
+async def test_a_stream_ends_after_a_while_and_when_the_service_stops(contest: CompetitionSite) -> None:
     """400 checks; its client reconnects and continues."""
-    async with competition_site(tmp_path) as made:
-        frames = await opened(NewsStreams(made.deps))
-        began = made.clock.monotonic()
-        heartbeats = [frame async for frame in frames]
-        lasted = made.clock.monotonic() - began
-        made.deps.closing.set()
-        closed = [frame async for frame in await opened(NewsStreams(made.deps))]
+    frames = await opened(NewsStreams(contest.deps))
+    began = contest.clock.monotonic()
+    heartbeats = [frame async for frame in frames]
+    lasted = contest.clock.monotonic() - began
+    contest.deps.closing.set()
+    closed = [frame async for frame in await opened(NewsStreams(contest.deps))]
 
-        assert set(heartbeats) == {b": heartbeat\n\n"}
-        assert len(heartbeats) == 400 // 15
-        assert 390 <= lasted <= 410
-        assert closed == []
+    assert set(heartbeats) == {b": heartbeat\n\n"}
+    assert len(heartbeats) == 400 // 15
+    assert 390 <= lasted <= 410
+    assert closed == []
 
 
-async def test_the_news_are_trimmed(tmp_path: Path) -> None:
+async def test_the_news_are_trimmed(contest: CompetitionSite) -> None:
     """Ten thousand are kept, and numbers are never used again."""
-    async with competition_site(tmp_path) as made:
-        db = made.world.db
-        await withdraw(db, 10_050)
-        trimmed = await trim_news(db)
-        newest = await newest_id(db)
-        await db.prepare("DELETE FROM news").run()
-        await trade(made, 0)
+    db = contest.world.db
+    await withdraw(db, 10_050)
+    trimmed = await trim_news(db)
+    newest = await newest_id(db)
+    await db.prepare("DELETE FROM news").run()
+    await trade(contest, 0)
 
-        assert trimmed == 50
-        assert await newest_id(db) == newest + 1
+    assert trimmed == 50
+    assert await newest_id(db) == newest + 1
 
 
-async def test_the_route_is_public_and_checks_the_address(tmp_path: Path) -> None:
+async def test_the_route_is_public_and_checks_the_address(contest: CompetitionSite) -> None:
     """HEAD answers at once; a wrong address is 400."""
-    async with competition_site(tmp_path) as made:
-        wrong = await made.get(f"{EVENTS}?address=SP1")
+    wrong = await contest.get(f"{EVENTS}?address=SP1")
 
-        assert (wrong.status, wrong.json()["code"]) == (400, "bad_request")
+    assert (wrong.status, wrong.json()["code"]) == (400, "bad_request")
 
 
 class Stream:
@@ -572,14 +560,13 @@ async def test_the_number_of_streams_is_bounded_and_closed_ones_do_not_count(tmp
         made.deps.closing.set()
 
 
-async def test_streams_that_are_opened_at_once_are_bounded_too(tmp_path: Path) -> None:
+async def test_streams_that_are_opened_at_once_are_bounded_too(made: Tocsin) -> None:
     """A stream counts from its request on, not from its first event on."""
-    async with tocsin_in(tmp_path) as made:
-        streams = EventStreams(made.deps)
-        for _ in range(16):
-            streams.open(0, lambda: True, {})
-        with pytest.raises(RequestRefused, match="16 event streams are open already"):
-            streams.open(0, lambda: True, {})
+    streams = EventStreams(made.deps)
+    for _ in range(16):
+        streams.open(0, lambda: True, {})
+    with pytest.raises(RequestRefused, match="16 event streams are open already"):
+        streams.open(0, lambda: True, {})
 
 
 async def test_a_stream_ends_when_its_key_is_removed(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The routes of jobs: who may do what, and what is refused."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +23,23 @@ DEFAULTS = {
 }
 
 
-@asynccontextmanager
-async def opened(directory: Path) -> AsyncIterator[Tocsin]:
-    secrets = named_keys("a-long-random-text", name="site", role="job")
-    async with tocsin_in(directory, job_secrets=secrets) as made:
-        yield made
+@pytest.fixture
+def made(tmp_path: Path) -> AbstractAsyncContextManager[Tocsin]:
+    return tocsin_in(tmp_path, job_secrets=named_keys("a-long-random-text", name="site", role="job"))
 
 
 async def change(made: Tocsin, key: dict[str, str] = KEY, **body: Any) -> Answer:
     return await made.post(JOBS, body, {**JSON_TYPE, **key})
 
 
-async def test_an_operator_changes_jobs_and_a_viewer_sees_them(tmp_path: Path) -> None:
+async def test_an_operator_changes_jobs_and_a_viewer_sees_them(made: Tocsin) -> None:
     """The answer has all jobs with their next times, and what changed; a dry run changes nothing."""
-    async with opened(tmp_path) as made:
-        dry = (await change(made, action="add", jobs=[PAYOUTS], dryRun=True)).json()
-        added = (await change(made, action="add", jobs=[PAYOUTS], reason="asked for")).json()
-        by_viewer = await change(made, VIEWER, action="remove", names=["payouts"])
-        seen = (await made.get(JOBS, **VIEWER)).json()
-        records = (await made.get("/api/admin/scheduler/audit", **KEY)).json()["records"]
-        now = made.clock.now()
+    dry = (await change(made, action="add", jobs=[PAYOUTS], dryRun=True)).json()
+    added = (await change(made, action="add", jobs=[PAYOUTS], reason="asked for")).json()
+    by_viewer = await change(made, VIEWER, action="remove", names=["payouts"])
+    seen = (await made.get(JOBS, **VIEWER)).json()
+    records = (await made.get("/api/admin/scheduler/audit", **KEY)).json()["records"]
+    now = made.clock.now()
 
     line = "payouts: added, every 15m: https://site.example/jobs/payouts"
     assert (dry["jobs"], dry["changed"]) == ([], [line])
@@ -59,10 +55,9 @@ async def test_an_operator_changes_jobs_and_a_viewer_sees_them(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-admin-key": "wrong-key-of-somebody"}])
-async def test_nobody_else_sees_jobs(tmp_path: Path, headers: dict[str, str]) -> None:
-    async with opened(tmp_path) as made:
-        assert (await made.get(JOBS, **headers)).status == 401
-        assert (await change(made, headers, action="add", jobs=[PAYOUTS])).status == 401
+async def test_nobody_else_sees_jobs(made: Tocsin, headers: dict[str, str]) -> None:
+    assert (await made.get(JOBS, **headers)).status == 401
+    assert (await change(made, headers, action="add", jobs=[PAYOUTS])).status == 401
 
 
 @pytest.mark.parametrize(
@@ -74,18 +69,16 @@ async def test_nobody_else_sees_jobs(tmp_path: Path, headers: dict[str, str]) ->
         ({"action": "add", "jobs": [PAYOUTS], "reason": "two\nlines"}, "reason is one line"),
     ],
 )
-async def test_a_wrong_change_is_refused_with_a_sentence(tmp_path: Path, body: dict[str, Any], sentence: str) -> None:
-    async with opened(tmp_path) as made:
-        answer = await change(made, **body)
-        jobs = (await made.get(JOBS, **KEY)).json()["jobs"]
+async def test_a_wrong_change_is_refused_with_a_sentence(made: Tocsin, body: dict[str, Any], sentence: str) -> None:
+    answer = await change(made, **body)
+    jobs = (await made.get(JOBS, **KEY)).json()["jobs"]
 
     assert (answer.status, jobs) == (400, [])
     assert sentence in answer.json()["error"]
 
 
-async def test_a_secret_is_shown_by_its_name_only(tmp_path: Path) -> None:
-    async with opened(tmp_path) as made:
-        added = await change(made, action="add", jobs=[PAYOUTS])
+async def test_a_secret_is_shown_by_its_name_only(made: Tocsin) -> None:
+    added = await change(made, action="add", jobs=[PAYOUTS])
 
     assert b"a-long-random-text" not in added.body
     assert added.json()["jobs"][0]["job"]["secret"] == "site"

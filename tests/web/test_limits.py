@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
 from support.asgi import Answer, ask, open_server
-from support.world import ADMIN_KEY, KEY, named_keys, tocsin_in
+from support.world import ADMIN_KEY, KEY, Tocsin, named_keys, tocsin_in
 from tocsin.app import Process
 from tocsin.errors import RequestRefused
 from tocsin.settings import AccessKey
@@ -293,14 +293,13 @@ async def test_a_whole_48_has_ten_clients_worth_of_requests_under_way() -> None:
     assert under_way(limits, "2001:db8:1::1", 4) == 3
 
 
-async def test_a_request_without_a_key_is_not_a_guess(tmp_path: Path) -> None:
+async def test_a_request_without_a_key_is_not_a_guess(made: Tocsin) -> None:
     """A page of another site can make an operator's browser send it: the right key still works afterwards."""
-    async with tocsin_in(tmp_path) as made:
-        without = [(await made.ask("/api/admin/scheduler")).status for _ in range(15)]
-        empty = [(await made.ask("/api/admin/scheduler", headers={"X-Admin-Key": ""})).status for _ in range(15)]
-        hooks = [(await made.ask("/api/chainhook", method="POST", body=b"{}")).status for _ in range(15)]
-        right = await made.ask("/api/admin/scheduler", headers=KEY)
+    without = [(await made.ask("/api/admin/scheduler")).status for _ in range(15)]
+    empty = [(await made.ask("/api/admin/scheduler", headers={"X-Admin-Key": ""})).status for _ in range(15)]
+    hooks = [(await made.ask("/api/chainhook", method="POST", body=b"{}")).status for _ in range(15)]
+    right = await made.ask("/api/admin/scheduler", headers=KEY)
 
-        assert {*without, *empty, *hooks} == {401}
-        assert right.status == 200
-        assert made.log.named("auth.refused") == []
+    assert {*without, *empty, *hooks} == {401}
+    assert right.status == 200
+    assert made.log.named("auth.refused") == []

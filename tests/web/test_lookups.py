@@ -5,7 +5,7 @@ import http.client
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,11 @@ async def opened(directory: Path, *, watched: bool = True, **settings: Any) -> A
     process = Process() if watched else None
     async with tocsin_in(directory, process=process, lookup_key=KEYS, **{**PLAN, **settings}) as made:
         yield made
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> AbstractAsyncContextManager[Tocsin]:
+    return opened(tmp_path)
 
 
 def asked(made: Tocsin) -> list[tuple[str, str, int]]:
@@ -82,23 +87,21 @@ async def test_an_answer_is_asked_for_once_and_then_confirmed(tmp_path: Path, *,
     assert (use["lookups"], use["hits"], use["calls"], use["refused"]) == (4, 1, 3, 0)
 
 
-async def test_a_caller_that_has_the_answer_gets_304(tmp_path: Path) -> None:
-    async with opened(tmp_path) as made:
-        first = await made.get(f"{BASE}{names(made)}", **SITE)
-        again = await made.get(f"{BASE}{names(made)}", **SITE, **{"if-none-match": first.headers["etag"]})
+async def test_a_caller_that_has_the_answer_gets_304(made: Tocsin) -> None:
+    first = await made.get(f"{BASE}{names(made)}", **SITE)
+    again = await made.get(f"{BASE}{names(made)}", **SITE, **{"if-none-match": first.headers["etag"]})
     assert (again.status, again.body, again.headers["age"]) == (304, b"", "0")
 
 
-async def test_the_query_and_the_body_are_part_of_the_question(tmp_path: Path) -> None:
+async def test_the_query_and_the_body_are_part_of_the_question(made: Tocsin) -> None:
     """Another query, another body, another call; the same JSON, however it is spaced, is the same question."""
-    async with opened(tmp_path) as made:
-        for query in ("?a=1", "?a=2", "?a=1"):
-            await made.get(f"{BASE}{names(made)}{query}", **SITE)
-        bodies = [b'{"sender": "SP1", "arguments": []}', b'{"sender":"SP2","arguments":[]}']
-        answers = [await made.ask(CALL, method="POST", headers=SITE, body=body) for body in (*bodies, bodies[0])]
-        spaced = await made.ask(CALL, method="POST", headers=SITE, body=b'{"sender":"SP1",\n"arguments":[]}')
-        queries = [query for _, query, _ in asked(made)]
-        use = await use_of(made)
+    for query in ("?a=1", "?a=2", "?a=1"):
+        await made.get(f"{BASE}{names(made)}{query}", **SITE)
+    bodies = [b'{"sender": "SP1", "arguments": []}', b'{"sender":"SP2","arguments":[]}']
+    answers = [await made.ask(CALL, method="POST", headers=SITE, body=body) for body in (*bodies, bodies[0])]
+    spaced = await made.ask(CALL, method="POST", headers=SITE, body=b'{"sender":"SP1",\n"arguments":[]}')
+    queries = [query for _, query, _ in asked(made)]
+    use = await use_of(made)
     assert queries == ["a=1", "a=2", "", ""]
     assert answers[0].json() == {"okay": True, "result": "0x53503130"}
     assert [answer.headers["cache-status"].split(";")[1] for answer in (*answers, spaced)] == [
@@ -177,28 +180,26 @@ async def test_nothing_of_the_caller_goes_to_the_upstream_and_no_key_comes_back(
         ("/v1/names/a?q=\"'", 400, "bad_query"),
     ],
 )
-async def test_no_path_leads_out_of_the_list(tmp_path: Path, target: str, status: int, code: str) -> None:
+async def test_no_path_leads_out_of_the_list(made: Tocsin, target: str, status: int, code: str) -> None:
     """Whatever is encoded: the upstream is not asked."""
-    async with opened(tmp_path) as made:
-        answer = await made.get(f"{BASE}{target}", **SITE)
-        assert (answer.status, answer.json()["code"], asked(made)) == (status, code, [])
+    answer = await made.get(f"{BASE}{target}", **SITE)
+    assert (answer.status, answer.json()["code"], asked(made)) == (status, code, [])
 
 
-async def test_only_read_only_contract_calls_may_be_posted(tmp_path: Path) -> None:
+async def test_only_read_only_contract_calls_may_be_posted(made: Tocsin) -> None:
     """A transaction is not broadcast, a body has a bound, and another upstream does not exist."""
-    async with opened(tmp_path) as made:
-        posted = [
-            await made.ask(f"{BASE}{path}", method="POST", headers=SITE, body=body)
-            for path, body in (
-                ("/v2/transactions", b"{}"),
-                (names(made), b"{}"),
-                (CALL.removeprefix(BASE), b"not JSON"),
-                (CALL.removeprefix(BASE), b'"%s"' % (b"x" * 70_000)),
-            )
-        ]
-        other = await made.get("/api/upstream/ripple/v1/names/a", **SITE)
-        changed = await made.ask(f"{BASE}{names(made)}", method="DELETE", headers=SITE)
-        assert asked(made) == []
+    posted = [
+        await made.ask(f"{BASE}{path}", method="POST", headers=SITE, body=body)
+        for path, body in (
+            ("/v2/transactions", b"{}"),
+            (names(made), b"{}"),
+            (CALL.removeprefix(BASE), b"not JSON"),
+            (CALL.removeprefix(BASE), b'"%s"' % (b"x" * 70_000)),
+        )
+    ]
+    other = await made.get("/api/upstream/ripple/v1/names/a", **SITE)
+    changed = await made.ask(f"{BASE}{names(made)}", method="DELETE", headers=SITE)
+    assert asked(made) == []
     assert [answer.status for answer in (*posted, other, changed)] == [403, 403, 400, 413, 400, 405]
 
 
@@ -231,47 +232,44 @@ async def test_who_may_ask(tmp_path: Path) -> None:
         ("401", 502, "upstream_unusable"),
     ],
 )
-async def test_a_failure_is_a_failure_and_never_kept(tmp_path: Path, fault: str, status: int, code: str) -> None:
+async def test_a_failure_is_a_failure_and_never_kept(made: Tocsin, fault: str, status: int, code: str) -> None:
     """The upstream's trouble is passed on with a status that says so; the next caller asks again."""
-    async with opened(tmp_path) as made:
-        target = f"{BASE}{names(made)}"
-        break_upstream(made.simulator, fault)
-        failed = await made.get(target, **SITE)
-        made.simulator.faults.clear()
-        answer = await made.get(target, **SITE)
-        use = await use_of(made)
+    target = f"{BASE}{names(made)}"
+    break_upstream(made.simulator, fault)
+    failed = await made.get(target, **SITE)
+    made.simulator.faults.clear()
+    answer = await made.get(target, **SITE)
+    use = await use_of(made)
     assert (failed.status, failed.json()["code"], answer.status) == (status, code, 200)
     assert "age" not in failed.headers
     assert (use["failed"], use["hits"]) == (1, 0)
 
 
-async def test_what_does_not_exist_is_a_fact_for_five_minutes(tmp_path: Path) -> None:
+async def test_what_does_not_exist_is_a_fact_for_five_minutes(made: Tocsin) -> None:
     """The upstream's own 404, from memory for a while, so a new name shows soon; and never when it is old."""
-    async with opened(tmp_path) as made:
-        target = f"{BASE}/v1/names/new.btc"
-        absent = [await made.get(target, **SITE) for _ in range(2)]
-        await asyncio.sleep(301)
-        break_upstream(made.simulator, "503")
-        unknown = await made.get(target, **SITE)
-        made.simulator.faults.clear()
-        made.simulator.hiro.lookups.names[made.simulator.chain.wallets[0].address] = "new.btc"
-        found = await made.get(target, **SITE)
+    target = f"{BASE}/v1/names/new.btc"
+    absent = [await made.get(target, **SITE) for _ in range(2)]
+    await asyncio.sleep(301)
+    break_upstream(made.simulator, "503")
+    unknown = await made.get(target, **SITE)
+    made.simulator.faults.clear()
+    made.simulator.hiro.lookups.names[made.simulator.chain.wallets[0].address] = "new.btc"
+    found = await made.get(target, **SITE)
     assert [(answer.status, answer.json()["error"]) for answer in absent] == [(404, "Not Found")] * 2
     assert [answer.headers["cache-status"] for answer in absent] == ["tocsin; fwd=miss; stored", "tocsin; hit"]
     assert (unknown.status, found.status) == (503, 200)
 
 
-async def test_an_old_answer_is_given_only_when_it_is_marked(tmp_path: Path) -> None:
+async def test_an_old_answer_is_given_only_when_it_is_marked(made: Tocsin) -> None:
     """While the upstream is down: with its age and a warning, for a day; after that the failure itself."""
-    async with opened(tmp_path) as made:
-        target = f"{BASE}{names(made)}"
-        first = await made.get(target, **SITE)
-        break_upstream(made.simulator, "503")
-        await asyncio.sleep(6 * 3600 + 10)
-        stale = await made.get(target, **SITE)
-        await asyncio.sleep(STALE_MAX_S)
-        too_old = await made.get(target, **SITE)
-        use = await use_of(made)
+    target = f"{BASE}{names(made)}"
+    first = await made.get(target, **SITE)
+    break_upstream(made.simulator, "503")
+    await asyncio.sleep(6 * 3600 + 10)
+    stale = await made.get(target, **SITE)
+    await asyncio.sleep(STALE_MAX_S)
+    too_old = await made.get(target, **SITE)
+    use = await use_of(made)
     assert (stale.status, stale.body, stale.headers["cache-control"]) == (200, first.body, "no-store")
     assert 21_610 <= int(stale.headers["age"]) <= 21_625
     assert stale.headers["warning"] == '110 tocsin "stale: hiro answered 503"'
@@ -326,10 +324,9 @@ async def test_a_full_window_is_refused_with_its_reason(tmp_path: Path) -> None:
     assert later.status == 404
 
 
-async def test_tenero_is_asked_in_the_same_way(tmp_path: Path) -> None:
-    async with opened(tmp_path) as made:
-        answers = [await made.get("/api/upstream/tenero/v1/stacks/tokens/stx", **SITE) for _ in range(2)]
-        assert [each[0] for each in asked(made)] == ["/v1/stacks/tokens/stx"]
+async def test_tenero_is_asked_in_the_same_way(made: Tocsin) -> None:
+    answers = [await made.get("/api/upstream/tenero/v1/stacks/tokens/stx", **SITE) for _ in range(2)]
+    assert [each[0] for each in asked(made)] == ["/v1/stacks/tokens/stx"]
     assert [answer.headers["cache-status"] for answer in answers] == ["tocsin; fwd=miss; stored", "tocsin; hit"]
     assert answers[1].json()["data"]["address"] == "stx"
 

@@ -16,7 +16,7 @@ from support.asgi import unchecked
 from support.service_states import CASES, NOW, entries_of, spent_budget
 from support.simulated_fetch import SimulatedFetch
 from support.statuses import DAY, run_record
-from support.world import FAILING, Tocsin, tocsin_in
+from support.world import Tocsin, tocsin_in
 from tocsin.app import Process
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.scheduler.health import HealthSnapshot
@@ -62,18 +62,17 @@ def test_a_histogram_is_written_with_rising_counts() -> None:
     ]
 
 
-async def test_requests_are_counted_by_route_and_status(tmp_path: Path) -> None:
+async def test_requests_are_counted_by_route_and_status(made: Tocsin) -> None:
     """Cached prices too. Whatever paths clients make up, the number of series is bounded."""
-    async with tocsin_in(tmp_path) as made:
-        for _ in range(3):
-            await made.ask("/api/prices")
-        await made.ask("/api/prices?tokens=not/a/token")
-        await made.ask("/api/admin/scheduler")
-        await made.ask("/static/js/board-table.js")
-        for number in range(50):
-            await made.ask(f"/made-up/{number}")
-        await made.ask("/healthz", method="POST")
-        found = await scraped(made)
+    for _ in range(3):
+        await made.ask("/api/prices")
+    await made.ask("/api/prices?tokens=not/a/token")
+    await made.ask("/api/admin/scheduler")
+    await made.ask("/static/js/board-table.js")
+    for number in range(50):
+        await made.ask(f"/made-up/{number}")
+    await made.ask("/healthz", method="POST")
+    found = await scraped(made)
 
     counts = {
         name: count
@@ -151,28 +150,27 @@ async def test_the_record_and_the_queue_are_shown(tmp_path: Path) -> None:
     assert 'tocsin_budget_month_forecast{upstream="hiro"}' not in found
 
 
-async def test_metrics_are_read_at_most_once_a_second(tmp_path: Path) -> None:
+async def test_metrics_are_read_at_most_once_a_second(made: Tocsin) -> None:
     """However many scrapes there are, at once or one after the other."""
-    async with tocsin_in(tmp_path) as made:
-        reads = 0
-        health = made.deps.health
+    reads = 0
+    health = made.deps.health
 
-        async def counted() -> HealthSnapshot:
-            nonlocal reads
-            reads += 1
-            await asyncio.sleep(0.1)
-            return await health()
+    async def counted() -> HealthSnapshot:
+        nonlocal reads
+        reads += 1
+        await asyncio.sleep(0.1)
+        return await health()
 
-        made.with_deps(in_one_loop=True, health=counted)
-        await asyncio.gather(*(made.ask("/metrics") for _ in range(20)))
-        at_once = reads
-        first = (await made.ask("/metrics")).body
-        await made.clock.sleep(0.8)
-        same = (await made.ask("/metrics", method="HEAD")).body
-        await made.clock.sleep(0.1)
-        newer = (await made.ask("/metrics")).body
+    made.with_deps(in_one_loop=True, health=counted)
+    await asyncio.gather(*(made.ask("/metrics") for _ in range(20)))
+    at_once = reads
+    first = (await made.ask("/metrics")).body
+    await made.clock.sleep(0.8)
+    same = (await made.ask("/metrics", method="HEAD")).body
+    await made.clock.sleep(0.1)
+    newer = (await made.ask("/metrics")).body
 
-        assert (at_once, first == same, first != newer, reads) == (1, True, True, 2)
+    assert (at_once, first == same, first != newer, reads) == (1, True, True, 2)
 
 
 async def test_a_limited_task_is_a_note_of_a_ready_service(tmp_path: Path) -> None:
@@ -243,29 +241,25 @@ async def test_metrics_count_runs_by_outcome(tmp_path: Path) -> None:
         }
 
 
-async def test_metrics_show_what_the_runtime_counts(tmp_path: Path) -> None:
+async def test_metrics_show_what_the_runtime_counts(made: Tocsin) -> None:
     """Where there is a runtime of ours: alarms that rang, failed or were given up, objects that broke."""
     counted = Counted(calls=9, alarms_rung=5, alarms_failed=3, alarms_exhausted=1, objects_reset=2)
-    async with tocsin_in(tmp_path) as made:
-        without = await scraped(made)
-        found = await scraped_of(made, runtime_metrics=lambda: asdict(counted))
+    without = await scraped(made)
+    found = await scraped_of(made, runtime_metrics=lambda: asdict(counted))
 
-        assert {name: count for name, count in found.items() if name not in without} == {
-            "tocsin_object_calls_total": 9,
-            "tocsin_alarms_rung_total": 5,
-            "tocsin_alarms_failed_total": 3,
-            "tocsin_alarms_exhausted_total": 1,
-            "tocsin_objects_reset_total": 2,
-        }
+    assert {name: count for name, count in found.items() if name not in without} == {
+        "tocsin_object_calls_total": 9,
+        "tocsin_alarms_rung_total": 5,
+        "tocsin_alarms_failed_total": 3,
+        "tocsin_alarms_exhausted_total": 1,
+        "tocsin_objects_reset_total": 2,
+    }
 
 
-async def test_metrics_are_there_when_the_scheduler_is_not(tmp_path: Path) -> None:
+async def test_metrics_are_there_when_the_scheduler_is_not(failing: Tocsin) -> None:
     """The missing part shows as a scheduler that is down."""
-    async with tocsin_in(tmp_path, stub=FAILING) as made:
-        found = await scraped(made)
+    found = await scraped(failing)
 
-        assert (found["tocsin_scheduler_up"], found["tocsin_ready"]) == (0, 0)
-        assert not any(name.startswith("tocsin_task") for name in found)
-        assert made.log.named("metrics.incomplete") == [
-            {"error": "the scheduler does not answer: the object was reset"}
-        ]
+    assert (found["tocsin_scheduler_up"], found["tocsin_ready"]) == (0, 0)
+    assert not any(name.startswith("tocsin_task") for name in found)
+    assert failing.log.named("metrics.incomplete") == [{"error": "the scheduler does not answer: the object was reset"}]

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from holdfast.testing.virtual_time import run_virtual
 from support.api_contract import check_response
 from support.schemas import references, resolve, violation
-from support.world import tocsin_in
+from support.world import Tocsin, tocsin_in
 from tocsin import shape
 from tocsin.app import Process
 from tocsin.prices import price as prices
@@ -50,20 +50,19 @@ def operations(spec: Any) -> list[tuple[str, Any]]:
     ]
 
 
-async def test_every_route_is_documented_everywhere(tmp_path: Path, spec: Any) -> None:
+async def test_every_route_is_documented_everywhere(made: Tocsin, spec: Any) -> None:
     """In openapi.json, on the page, and in docs/api.md."""
-    async with tocsin_in(tmp_path) as made:
-        page = (await made.ask("/api/docs")).body.decode()
-        assert (await made.ask("/api/openapi.json")).json() == spec  # where the site's clients look
+    page = (await made.ask("/api/docs")).body.decode()
+    assert (await made.ask("/api/openapi.json")).json() == spec  # where the site's clients look
 
-        app = create_app(made.deps)
-        pages = {path for path in paths_of(app) if path.startswith(("/agents/", "/rounds", "/leaderboard"))}
-        assert set(spec["paths"]) == paths_of(app) - pages
-        for name, _ in operations(spec):
-            method, _, path = name.partition(" ")
-            assert f"<code>{name}</code>" in page
-            assert "`" not in re.sub("<pre>.*?</pre>", "", page, flags=re.DOTALL)
-            assert re.search(rf"`{method}[^`]* {re.escape(path)}(?![\w/])", API_PAGE.read_text()), path
+    app = create_app(made.deps)
+    pages = {path for path in paths_of(app) if path.startswith(("/agents/", "/rounds", "/leaderboard"))}
+    assert set(spec["paths"]) == paths_of(app) - pages
+    for name, _ in operations(spec):
+        method, _, path = name.partition(" ")
+        assert f"<code>{name}</code>" in page
+        assert "`" not in re.sub("<pre>.*?</pre>", "", page, flags=re.DOTALL)
+        assert re.search(rf"`{method}[^`]* {re.escape(path)}(?![\w/])", API_PAGE.read_text()), path
 
 
 def test_every_operation_is_complete(spec: Any) -> None:
@@ -299,19 +298,18 @@ def test_the_checker_of_responses(path: str, status: int, body: bytes, message: 
             check_response({**SPEC, "paths": paths}, "GET", path, start, body)
 
 
-async def test_the_page_runs_nothing(tmp_path: Path) -> None:
+async def test_the_page_runs_nothing(made: Tocsin) -> None:
     """It has no script, and its policy allows our files only; a browser may not frame it."""
-    async with tocsin_in(tmp_path) as made:
-        answer = await made.ask("/api/docs")
-        policy = answer.headers["content-security-policy"]
+    answer = await made.ask("/api/docs")
+    policy = answer.headers["content-security-policy"]
 
-        assert answer.headers["content-type"].startswith("text/html")
-        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
-        assert "frame-ancestors 'none'" in policy
-        assert answer.headers["x-frame-options"] == "DENY"
-        assert answer.headers["referrer-policy"] == "no-referrer"
-        assert "<script" not in answer.body.decode()
-        assert not re.search(r"(src|href|action)=\S?https?:", answer.body.decode())
+    assert answer.headers["content-type"].startswith("text/html")
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert "<script" not in answer.body.decode()
+    assert not re.search(r"(src|href|action)=\S?https?:", answer.body.decode())
 
 
 @pytest.mark.slow

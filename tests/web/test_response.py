@@ -14,7 +14,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from support.asgi import Answer, open_server
-from support.world import tocsin_in
+from support.world import Tocsin, tocsin_in
 from tocsin.app import Process
 from tocsin.local.server import HttpServer
 from tocsin.web.response import SEND_COMPLETE, PreparedResponse, accepts_gzip, static_headers
@@ -47,10 +47,9 @@ async def test_what_fits_into_a_packet_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_where_the_platform_compresses_we_do_not(tmp_path: Path) -> None:
+async def test_where_the_platform_compresses_we_do_not(made: Tocsin) -> None:
     """Cloudflare does it at its edge, and would pay for ours with the Worker's time."""
-    async with tocsin_in(tmp_path) as made:
-        answer = await made.ask("/openapi.json", headers=GZIP)
+    answer = await made.ask("/openapi.json", headers=GZIP)
 
     assert "content-encoding" not in answer.headers
 
