@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from holdfast.types import KV, Clock, Database, Logger
-from tocsin import __version__
 from tocsin.board.board import ROUND_KEY, BoardReader
 from tocsin.board.history import snapshot_task
 from tocsin.board.publish import board_task
@@ -40,8 +39,8 @@ from tocsin.swaps.sweep import sweep_task
 from tocsin.upstream.client import Upstream
 from tocsin.upstream.lookups import LookUps
 from tocsin.upstream.registry import upstreams
-from tocsin.web.app import create_app
-from tocsin.web.deps import InForce, WebDeps, keys_of
+from tocsin.web.app import WebApp
+from tocsin.web.deps import InForce, WebDeps
 
 
 def tasks(settings: Settings) -> tuple[Task, ...]:
@@ -123,10 +122,13 @@ class App:
 
     def __init__(self, platform: Platform, settings: Settings, parts: Parts) -> None:
         self.platform = platform
-        self.settings = settings
         self._parts = parts
-        self.in_force = InForce(keys_of(settings), rules_of(settings))
+        self.in_force = InForce(settings, rules_of(settings))
         self._look_ups = LookUps()
+
+    @property
+    def settings(self) -> Settings:
+        return self.in_force.settings
 
     def scheduler(self) -> SchedulerClient:
         """Make a client with a new stub: a stub no longer works after its object was reset."""
@@ -167,7 +169,7 @@ class App:
     @cached_property
     def deps(self) -> WebDeps:
         """What the routes are given."""
-        platform, settings, process = self.platform, self.settings, self.platform.process or Process()
+        platform, process = self.platform, self.platform.process or Process()
         watched = platform.process is not None
         return WebDeps(
             scheduler=self.scheduler,
@@ -179,15 +181,9 @@ class App:
             logger=platform.logger,
             in_force=self.in_force,
             health=self.health.snapshot if watched else self._ask_health,
-            version=__version__,
-            instance=settings.instance,
-            reads_per_minute_max=settings.reads_per_minute,
-            public_url=settings.public_url,
-            origins=settings.cors_origins,
             in_one_loop=watched,
             store_fault=lambda: why_refused(process.check_files()),
             compress=process.compress,
-            lookup_paths=settings.lookup_paths,
             look_ups=self._look_ups if watched else None,
             simulator=process.simulator,
             reload=process.reload,
@@ -196,7 +192,7 @@ class App:
 
     def web(self, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
         """Make the web application, with routes after those of the API."""
-        return create_app(self.deps, routes)
+        return WebApp(self.deps, routes)
 
     def configured(self, settings: Settings) -> Configured:
         """Make what a reload replaces; raises if a setting is wrong."""
@@ -212,8 +208,7 @@ class App:
         except BaseException:
             env.tasks, env.request_jobs, env.job_secrets = before
             raise
-        self.settings = new.settings
-        self.in_force.keys, self.in_force.rules = keys_of(new.settings), new.rules
+        self.in_force.settings, self.in_force.rules = new.settings, new.rules
 
     async def _ask_health(self) -> HealthSnapshot:
         """Ask the scheduler itself, because there is no process to watch."""

@@ -104,7 +104,7 @@ class Reloading:
             raise StoreUnavailable("the disk is full")
 
     def keys(self) -> list[str]:
-        return [key.secret for key in self.in_force.keys.admin]
+        return [key.secret for key in self.in_force.settings.admin_key]
 
 
 @pytest.fixture
@@ -128,11 +128,11 @@ async def test_new_secrets_are_masked_before_anything_can_log_them(in_directory:
 async def test_a_reload_that_the_object_refuses_changes_nothing(in_directory: Path) -> None:
     """Neither the tasks, nor the keys, nor the rules. The next reload finds the same changes."""
     made = Reloading(refuses=True)
-    before = made.env.tasks, made.env.request_jobs, made.in_force.keys, made.in_force.rules
+    before = made.env.tasks, made.env.request_jobs, made.in_force.settings, made.in_force.rules
     (in_directory / ".env").write_text(f"ADMIN_KEY={NEW}\nTOCSIN_SWEEP_CADENCE=30m\n")
     with pytest.raises(StoreUnavailable):
         await made.reloader.reload()
-    after = made.env.tasks, made.env.request_jobs, made.in_force.keys, made.in_force.rules
+    after = made.env.tasks, made.env.request_jobs, made.in_force.settings, made.in_force.rules
     made.refuses = False
     done = await made.reloader.reload()
 

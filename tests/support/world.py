@@ -29,8 +29,8 @@ from tocsin.fetch import Fetch
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.settings import AccessKey, Role, Settings
 from tocsin.upstream.budget import Quota
-from tocsin.web.app import WebApp, create_app
-from tocsin.web.deps import WebDeps, keys_of
+from tocsin.web.app import WebApp
+from tocsin.web.deps import InForce, WebDeps
 from tocsin.web.pages import page_routes
 
 T = TypeVar("T")
@@ -53,7 +53,6 @@ SETTINGS = Settings(
     cron_secret=named_keys(CRON_SECRET, name="cron", role="cron"),
     chainhook_secret=named_keys(CHAINHOOK_SECRET, OLD_CHAINHOOK_SECRET, name="chainhook", role="chainhook"),
 )
-KEYS = keys_of(SETTINGS)
 KEY = {"x-admin-key": ADMIN_KEY}
 VIEWER = {"x-admin-key": VIEWER_KEY}
 JSON_TYPE = {"content-type": "application/json"}
@@ -101,7 +100,7 @@ class Tocsin:
     @cached_property
     def app(self) -> WebApp:
         """The web application with its pages, made by the first request."""
-        return create_app(self.deps, static_pages())
+        return WebApp(self.deps, static_pages())
 
     @property
     def deps(self) -> WebDeps:
@@ -110,8 +109,11 @@ class Tocsin:
     def with_deps(self, **changes: Any) -> WebApp:
         """Change what the routes are given; return a new web application."""
         self.built.deps = replace(self.deps, **changes)
-        self.app = create_app(self.deps, static_pages())
+        self.app = WebApp(self.deps, static_pages())
         return self.app
+
+    def with_settings(self, **changes: Any) -> WebApp:
+        return self.with_deps(in_force=InForce(replace(self.deps.settings, **changes), self.deps.rules))
 
     def extended(self, made: Callable[..., T], **more: Any) -> T:
         """Return the same Tocsin as a subclass that has these fields too."""

@@ -21,7 +21,7 @@ from support.world import (
     CRON_SECRET,
     FAILING,
     KEY,
-    KEYS,
+    SETTINGS,
     VIEWER,
     VIEWER_KEY,
     FailingStub,
@@ -47,7 +47,6 @@ from tocsin.scheduler.types import (
     SchedulerOverview,
 )
 from tocsin.swaps.proof import SWITCHED_OFF
-from tocsin.web.deps import Keys
 
 PATH = "/api/admin/scheduler"
 
@@ -133,8 +132,8 @@ async def test_without_a_configured_key_the_route_refuses(tmp_path: Path, method
 
 def test_keys_are_not_shown() -> None:
     """Keys that end up in a log are not readable there."""
-    assert "k3y" not in repr(KEYS)
-    assert "s3cret" not in repr(KEYS)
+    assert "k3y" not in repr(SETTINGS)
+    assert "s3cret" not in repr(SETTINGS)
 
 
 async def test_pause_and_resume(made: Tocsin) -> None:
@@ -392,7 +391,7 @@ async def test_every_key_of_the_setting_opens(tmp_path: Path) -> None:
     many = named_keys("first-key-of-many", "second-key-of-many", "third-key-of-many")
     async with tocsin_in(tmp_path, admin_key=many) as made:
         opened = [(await made.ask(PATH, headers={"X-Admin-Key": key.secret})).status for key in many]
-        made.built.in_force.keys = Keys(many[1:])
+        made.built.in_force.settings = replace(made.built.settings, admin_key=many[1:])
         after = [(await made.ask(PATH, headers={"X-Admin-Key": key.secret})).status for key in many]
 
         assert opened == [200, 200, 200]
@@ -485,7 +484,7 @@ async def test_a_reason_is_one_short_line(made: Tocsin, reason: str, kept: str |
 
 async def test_the_cron_route_runs_the_sweep_and_is_in_the_audit_log(tmp_path: Path) -> None:
     """With both of its secrets while one replaces the other; it returns the sweep's summary."""
-    both = (*KEYS.cron, *named_keys("cr0n-s3cret-to-come", name="new", role="cron"))
+    both = (*SETTINGS.cron_secret, *named_keys("cr0n-s3cret-to-come", name="new", role="cron"))
     async with tocsin_in(tmp_path, cron_secret=both) as made:
         answers = [
             await made.ask("/api/competition/cron", method="POST", headers={"X-Cron-Secret": secret})

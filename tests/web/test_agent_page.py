@@ -186,7 +186,7 @@ async def test_a_preview_names_the_public_address_and_never_the_host_of_a_reques
     """The page may be cached, and the one who fills the cache chooses the `Host`."""
     address = contest.chain.wallets[0].address
     without = await contest.get(f"/agents/{address}", host="evil.example")
-    public = contest.with_deps(public_url="https://board.example")
+    public = contest.with_settings(public_url="https://board.example")
     page, card = [
         await ask(public, f"/agents/{address}{path}", headers={"host": "evil.example"}) for path in ("", "/card")
     ]
@@ -318,8 +318,8 @@ async def test_pictures_are_drawn_one_at_a_time(contest: CompetitionSite, monkey
 async def test_a_picture_counts_as_ten_reads(contest: CompetitionSite) -> None:
     """The page and the card count as one; where fewer reads are allowed, a picture takes all of them."""
     page = f"/agents/{contest.chain.wallets[0].address}"
-    app = contest.with_deps(reads_per_minute_max=21)
-    few = contest.with_deps(reads_per_minute_max=3)
+    app = contest.with_settings(reads_per_minute=21)
+    few = contest.with_settings(reads_per_minute=3)
     asked = [(await ask(app, page + suffix)).status for suffix in ("", "/card.png", "/card.png", "")]
     asked_few = [(await ask(few, page + suffix)).status for suffix in ("/card.png", "")]
     refused = await ask(few, f"{page}/card.png")

@@ -18,7 +18,7 @@ from holdfast.testing.virtual_time import START_MS
 from holdfast.types import Database, DBResult, Statement
 from support.asgi import serving
 from support.competition_site import CompetitionSite
-from support.world import ADMIN_KEY, Tocsin, named_keys, tocsin_in
+from support.world import ADMIN_KEY, SETTINGS, Tocsin, named_keys, tocsin_in
 from tocsin.board.board import PublishedBoard, publish
 from tocsin.board.news import newest_id, read_news, trim_news
 from tocsin.board.publish import board_at
@@ -27,7 +27,6 @@ from tocsin.errors import RequestRefused
 from tocsin.scheduler.types import SchedulerEvent
 from tocsin.swaps import store as swap_store
 from tocsin.web import events as news_streams
-from tocsin.web.deps import Keys
 from tocsin.web.events import STREAMS_MAX, STREAMS_PER_CLIENT, EventStreams, NewsQuery, NewsStreams
 from tocsin.web.parameters import read_query, sent_text
 
@@ -575,7 +574,7 @@ async def test_a_stream_ends_when_its_key_is_removed(tmp_path: Path) -> None:
         await begun(client)
         await made.act("action=resume")
         assert "admin.acted" in (await event_frames(client, "admin.acted"))[-1]
-        made.deps.in_force.keys = Keys(named_keys("another-key-of-a-test"))
+        made.deps.in_force.settings = replace(SETTINGS, admin_key=named_keys("another-key-of-a-test"))
         await made.client().refresh("rounds")
 
         async with asyncio.timeout(60):

@@ -16,10 +16,9 @@ from support.asgi import Answer, ask, open_server
 from support.world import ADMIN_KEY, KEY, Tocsin, named_keys, tocsin_in
 from tocsin.app import Process
 from tocsin.errors import RequestRefused
-from tocsin.settings import AccessKey
+from tocsin.settings import AccessKey, Settings
 from tocsin.web import limits as request_limits
 from tocsin.web.app import ErrorMiddleware
-from tocsin.web.deps import Keys
 from tocsin.web.limits import ClientLimits, ClientRateLimit, networks_of
 from tocsin.web.route import Access, Operation, authorize, routes_of
 
@@ -53,9 +52,10 @@ async def test_a_client_that_guesses_is_refused_before_its_key_is_compared() -> 
     clock, log = VirtualClock(), CapturedLog()
 
     def authorized(request: Request, access: Access) -> AccessKey:
-        return authorize(request, access, Keys(cron=named_keys("right")), log)
+        return authorize(request, access, Settings(cron_secret=named_keys("right")), log)
 
-    (route,) = routes_of([(replace(DOC, access="cron"), echo)], ClientLimits(3, clock, log), authorized)
+    limits = ClientLimits(3, clock, log, key_of=authorized)
+    (route,) = routes_of([(replace(DOC, access="cron"), echo)], limits)
     app = ErrorMiddleware(route, CapturedLog())
 
     async def send(key: str, client: str = "192.0.2.1") -> int:

@@ -17,6 +17,7 @@ from support.service_states import CASES, NOW, entries_of, spent_budget
 from support.simulated_fetch import SimulatedFetch
 from support.statuses import DAY, run_record
 from support.world import Tocsin, tocsin_in
+from tocsin import __version__
 from tocsin.app import Process
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.scheduler.health import HealthSnapshot
@@ -193,7 +194,6 @@ async def test_a_limited_task_is_a_note_of_a_ready_service(tmp_path: Path) -> No
 async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
     """As Prometheus text: every family with help and type, every line a name and a number."""
     async with tocsin_in(tmp_path, stored=STORED, tenero_enabled=False, fetch=slow) as made:
-        made.with_deps(version="1.2.3")
         await put_token_price(made.kv, "stx", CachedPrice(0.85, 6, START_MS - 29_000))
         refresh = asyncio.create_task(made.client().refresh("tenero"))
         await asyncio.sleep(1)
@@ -210,7 +210,7 @@ async def test_metrics_show_tasks_budgets_and_prices(tmp_path: Path) -> None:
         counters = set(re.findall(r"# TYPE (\w+) counter", text))
         assert counters == set(re.findall(r"# TYPE (\w+_total) \w+", text))
         found = samples(text)
-        assert found['tocsin_info{version="1.2.3"}'] == 1
+        assert found[f'tocsin_info{{version="{__version__}"}}'] == 1
         assert (found["tocsin_ready"], found["tocsin_scheduler_up"], found["tocsin_paused"]) == (0, 1, 0)
         assert found['tocsin_task_running{task="tenero"}'] == 1
         assert found['tocsin_task_overdue{task="sweep"}'] == 1

@@ -21,7 +21,7 @@ from tocsin.swaps import types as competition
 from tocsin.text import camel_case
 from tocsin.web import openapi as openapi_module
 from tocsin.web import route as responses
-from tocsin.web.app import WebApp, create_app
+from tocsin.web.app import WebApp
 
 API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -55,7 +55,7 @@ async def test_every_route_is_documented_everywhere(made: Tocsin, spec: Any) -> 
     page = (await made.ask("/api/docs")).body.decode()
     assert (await made.ask("/api/openapi.json")).json() == spec  # where the site's clients look
 
-    app = create_app(made.deps)
+    app = WebApp(made.deps)
     pages = {path for path in paths_of(app) if path.startswith(("/agents/", "/rounds", "/leaderboard"))}
     assert set(spec["paths"]) == paths_of(app) - pages
     for name, _ in operations(spec):

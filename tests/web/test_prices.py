@@ -152,7 +152,7 @@ async def test_memory_is_bounded(made: Tocsin) -> None:
     for number in range(300):
         assert (await made.ask(f"/api/prices?token={issuer}.token-{number}&n={number}")).status == 200
 
-    cache = made.app._cached["/api/prices"]
+    cache = made.app._caches["/api/prices"]
     assert (len(cache._responses._kept), len(cache._keys)) == (64, 256)
 
 

@@ -94,7 +94,7 @@ def test_a_winner_whose_name_cannot_be_seen_has_an_address() -> None:
 async def test_a_round_has_a_page_from_its_start_to_its_result(tmp_path: Path) -> None:
     """It runs, it waits, it is final: then with its winner, its digest and the command that recounts it."""
     async with site(tmp_path) as made:
-        made.with_deps(public_url="https://board.example")
+        made.with_settings(public_url="https://board.example")
         pages = [await made.get(f"/rounds/{ROUND_ID}")]
         await made.finalize()
         pages.append(await made.get(f"/rounds/{ROUND_ID}"))

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from holdfast.errors import BindingMissing, StoreError, UsageError
+from tocsin import __version__
 from tocsin.errors import RequestRefused
 from tocsin.scheduler.audit import KEPT_MAX, audited
 from tocsin.scheduler.health import health_of
@@ -59,7 +60,7 @@ from tocsin.web.events import EventStreams
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import LAST_EVENT, Parameter, one_of, text, whole
 from tocsin.web.response import NO_STORE, PRIVATE, json_response
-from tocsin.web.route import get, key_of, post
+from tocsin.web.route import admin_keys, get, key_of, post
 
 DAY_MS = 86_400_000
 RUNS_PAGE_MAX = 2_000  # runs in one answer
@@ -244,7 +245,7 @@ class AdminRoutes:
         snapshot = replace(await deps.health(), status=status)
         refusals, lists = await self._count()
         overview = SchedulerOverview(
-            name=deps.instance,
+            name=deps.settings.instance,
             status=status,
             health=health_of(snapshot, deps.clock.now()),
             refusals=refusals,
@@ -351,7 +352,7 @@ class AdminRoutes:
         key, headers = key_of(request), {**PRIVATE, "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
-        return self._streams.open(query.after or 0, lambda: key in self._deps.keys.admin, headers)
+        return self._streams.open(query.after or 0, lambda: key in admin_keys(self._deps.settings), headers)
 
     async def _refresh(self, task: str) -> Refreshed:
         scheduler = self._deps.scheduler()
@@ -360,8 +361,8 @@ class AdminRoutes:
                 if task == "all":
                     results = await scheduler.refresh_all()
                     every = {name: result.to_json() for name, result in results.items()}
-                    return Refreshed(self._deps.instance, task, {**every})
-                return Refreshed(self._deps.instance, task, (await scheduler.refresh(task)).to_json())
+                    return Refreshed(self._deps.settings.instance, task, {**every})
+                return Refreshed(self._deps.settings.instance, task, (await scheduler.refresh(task)).to_json())
         finally:
             self._on_refresh()
 
@@ -474,7 +475,7 @@ class HealthRoutes:
     @get("/healthz", "getHealth", "it is", store=False)
     async def alive(self, _request: Request) -> Alive:
         """Whether the process is alive."""
-        return Alive(ok=True, version=self._deps.version)
+        return Alive(ok=True, version=__version__)
 
     @get(
         "/readyz",

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from tocsin import __version__
 from tocsin.board.agents import STEPS
 from tocsin.rounds.round import FlagKind, RoundRules
 from tocsin.shape import Shape
@@ -90,7 +91,7 @@ class GuideRoutes:
     @get("/.well-known/agent.json", "getAgentCard", "the card", store=False, max_age_s=GUIDE_AGE_S)
     async def card(self, _request: Request) -> AgentCard:
         """What this service offers programs."""
-        return agent_card(self._deps.rules, self._deps.version)
+        return agent_card(self._deps.rules, __version__)
 
 
 def guide(rules: Rules) -> str:

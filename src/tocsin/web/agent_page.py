@@ -361,12 +361,12 @@ class AgentPages:
 
     async def page(self, request: Request) -> ASGIApp:
         facts = await self._facts(request.path_params["who"])
-        return html_page(head_of(facts, self._deps.public_url), page_body(facts), headers=AGED, script=SCRIPT)
+        return html_page(head_of(facts, self._deps.settings.public_url), page_body(facts), headers=AGED, script=SCRIPT)
 
     async def card(self, request: Request) -> ASGIApp:
         facts = await self._facts(request.path_params["who"])
         headers = {**AGED, "Content-Security-Policy": _FRAMED}
-        return html_page(head_of(facts, self._deps.public_url), card_body(facts), headers=headers, bare=True)
+        return html_page(head_of(facts, self._deps.settings.public_url), card_body(facts), headers=headers, bare=True)
 
     async def picture(self, request: Request) -> ASGIApp:
         facts = await self._facts(request.path_params["who"])

@@ -8,17 +8,16 @@ Emits `request.failed` for every 5xx, with a traceback if the cause is a bug.
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import ObjectReset, StoreError, StoreUnavailable
 from holdfast.types import Logger
 from tocsin.errors import RequestRefused
-from tocsin.settings import AccessKey
 from tocsin.web import (
     admin,
     agent_guide,
@@ -53,7 +52,7 @@ from tocsin.web.response import (
     with_security,
 )
 from tocsin.web.round_page import RoundPages
-from tocsin.web.route import Access, Authorize, Handler, Operation, PathPatterns, authorize, handlers_of, routes_of
+from tocsin.web.route import PathPatterns, authorize, handlers_of, routes_of
 
 TRACEBACK_MAX = 4_000
 DOCUMENTS = {"/openapi.json", "/api/openapi.json"}
@@ -171,130 +170,62 @@ class CrossOrigin:
         await send({"type": "http.response.body", "body": b""})
 
 
-def create_app(deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> "WebApp":
-    """The application. `pages` are routes that come after the API's own."""
-    cross_origin = CrossOrigin(deps.origins)
-    everywhere = cross_origin.fixed_headers
-    caches: dict[str, ResponseCache[Any]] = {}
-
-    def forget() -> None:
-        for cache in caches.values():
-            cache.forget()
-
-    price_routes = prices.PriceRoutes(deps)
-    trading = competition.CompetitionRoutes(deps, on_submit=forget)
-
-    def authorized(request: Request, access: Access) -> AccessKey:
-        return authorize(request, access, deps.keys, deps.logger)
-
-    limits = limits_of(deps, authorized)
-    http = metrics.HttpMetrics(deps.clock)
-    agent_routes = agents.AgentRoutes(deps)
-    lookup_routes = lookups.LookupRoutes(deps, limits)
-
-    listed = handlers(
-        deps,
-        [
-            *(price_routes, trading, agent_routes),
-            competition.CurvesRoute(deps, everywhere),
-            events.NewsStreams(deps),
-            rounds.RoundRoutes(deps),
-            admin.AdminRoutes(deps, on_refresh=forget),
-            rounds.RoundAdminRoutes(deps),
-            jobs.JobRoutes(deps),
-            *(admin.CronRoutes(deps), chainhook.ChainhookRoute(deps)),
-            lookup_routes,
-            mcp.McpRoute(deps, agent_routes, trading, price_routes),
-            agent_guide.GuideRoutes(deps),
-            admin.HealthRoutes(deps),
-            metrics.MetricsRoute(deps, http),
-        ],
-    )
-    caches |= {each.path: ResponseCache(deps, everywhere, each, handler) for each, handler in listed if each.kept}
-    routed = [(each, caches[each.path].show if each.kept else handler) for each, handler in listed]
-    cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
-    every = [
-        *routes_of(routed, limits, authorized, compress=deps.compress),
-        *rendered(deps, limits, agent_routes),
-        *pages,
-    ]
-    http.know(route.path for route in every if isinstance(route, Route))
-    router = Router(every, redirect_slashes=False, default=_not_found)  # a redirect would trust the Host header
-    return WebApp(
-        every,
-        ErrorMiddleware(router, deps.logger, deps.store_fault),
-        caches,
-        lookup_routes,
-        http,
-        limits,
-        cross_origin,
-        lambda: deps.clock.sleep(REFUSAL_WAIT_S if deps.in_one_loop else 0),
-    )
-
-
-def limits_of(deps: WebDeps, authorized: Authorize) -> ClientLimits:
-    """The limits of clients; one with the key of an operator, or of a program that looks up, has few."""
-
-    def has_admin_key(scope: Scope) -> bool:
-        try:
-            authorized(Request(scope), "viewer" if b"x-admin-key" in dict(scope["headers"]) else "lookup")
-        except RequestRefused:
-            return False
-        return True
-
-    return ClientLimits(
-        deps.posts_per_minute_max,
-        deps.clock,
-        deps.logger,
-        reads_per_minute_max=deps.reads_per_minute_max,
-        under_way_max=UNDER_WAY_MAX if deps.in_one_loop and deps.reads_per_minute_max else 0,
-        is_admin=has_admin_key,
-    )
-
-
-def rendered(deps: WebDeps, limits: ClientLimits, agent_routes: agents.AgentRoutes) -> list[BaseRoute]:
-    """The pages that the service renders, and their pictures."""
-    pictures = Pictures(in_one_loop=deps.in_one_loop)
-    return [
-        *BoardPage(deps, limits, pictures).routes(),
-        *AgentPages(deps, agent_routes, limits, pictures).routes(),
-        *RoundPages(deps, limits, pictures).routes(),
-    ]
-
-
-def handlers(deps: WebDeps, routes: Iterable[object]) -> list[tuple[Operation, Handler]]:
-    """Every route of the API, with its handler; the last ones document all of them."""
-    listed = [each for one in routes for each in handlers_of(one)]
-    listed += handlers_of(openapi.ApiDocs(deps, listed))
-    return listed
-
-
 class WebApp:
-    """Sends cached responses without routing."""
+    """The application. It sends cached responses without routing. `pages` come after the API's own routes."""
 
-    def __init__(
-        self,
-        routes: Sequence[BaseRoute],
-        routed: ASGIApp,
-        cached: Mapping[str, ResponseCache[Any]],
-        look_ups: lookups.LookupRoutes,
-        http: metrics.HttpMetrics,
-        limits: ClientLimits,
-        cross_origin: CrossOrigin,
-        wait: Callable[[], Awaitable[None]],
-    ) -> None:
-        self.routes = routes
-        self._routed = routed
-        self._cached = cached
-        self._look_ups = look_ups
-        self._cross_origin = cross_origin
-        self._http = http
-        self._limits = limits
-        self._wait = wait  # before a refusal
+    def __init__(self, deps: WebDeps, pages: Sequence[BaseRoute] = ()) -> None:
+        self._deps = deps
+        self._cross_origin = CrossOrigin(deps.settings.cors_origins)
+        everywhere = self._cross_origin.fixed_headers
+        self._limits = limits = _limits_of(deps)
+        self._http = metrics.HttpMetrics(deps.clock)
+        self._look_ups = lookups.LookupRoutes(deps, limits)
+        price_routes, agent_routes = prices.PriceRoutes(deps), agents.AgentRoutes(deps)
+        trading = competition.CompetitionRoutes(deps, on_submit=self._forget)
+        listed = [
+            each
+            for routes in (
+                *(price_routes, trading, agent_routes),
+                competition.CurvesRoute(deps, everywhere),
+                events.NewsStreams(deps),
+                rounds.RoundRoutes(deps),
+                admin.AdminRoutes(deps, on_refresh=self._forget),
+                rounds.RoundAdminRoutes(deps),
+                jobs.JobRoutes(deps),
+                *(admin.CronRoutes(deps), chainhook.ChainhookRoute(deps)),
+                self._look_ups,
+                mcp.McpRoute(deps, agent_routes, trading, price_routes),
+                agent_guide.GuideRoutes(deps),
+                admin.HealthRoutes(deps),
+                metrics.MetricsRoute(deps, self._http),
+            )
+            for each in handlers_of(routes)
+        ]
+        listed += handlers_of(openapi.ApiDocs(deps, listed))
+        self._caches: dict[str, ResponseCache[Any]] = {
+            each.path: ResponseCache(deps, everywhere, each, handler) for each, handler in listed if each.kept
+        }
+        routed = [(each, self._caches[each.path].show if each.kept else handler) for each, handler in listed]
+        self._cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
+        pictures = Pictures(in_one_loop=deps.in_one_loop)
+        self.routes = [
+            *routes_of(routed, limits, compress=deps.compress),
+            *BoardPage(deps, limits, pictures).routes(),
+            *AgentPages(deps, agent_routes, limits, pictures).routes(),
+            *RoundPages(deps, limits, pictures).routes(),
+            *pages,
+        ]
+        self._http.know(route.path for route in self.routes if isinstance(route, Route))
+        router = Router(self.routes, redirect_slashes=False, default=_not_found)  # a redirect would trust Host
+        self._routed = ErrorMiddleware(router, deps.logger, deps.store_fault)
+
+    def _forget(self) -> None:
+        for cache in self._caches.values():
+            cache.forget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began_s = self._http.now()
-        cache = self._cached.get(scope["path"]) if scope["method"] == "GET" else None
+        cache = self._caches.get(scope["path"]) if scope["method"] == "GET" else None
         prepared = None if cache is None else cache.fresh(scope["query_string"])
         if prepared is not None:
             await self._send_prepared(prepared, scope, receive, send, began_s)
@@ -348,8 +279,20 @@ class WebApp:
         response = error_response(refusal)
         response.raw_headers = with_security(response.raw_headers, https=is_https(scope))
         self._http.count(scope["path"], refusal.status, self._http.now())
-        await self._wait()
+        await self._deps.clock.sleep(REFUSAL_WAIT_S if self._deps.in_one_loop else 0)
         await response(scope, receive, send)
+
+
+def _limits_of(deps: WebDeps) -> ClientLimits:
+    reads = deps.settings.reads_per_minute
+    return ClientLimits(
+        deps.posts_per_minute_max,
+        deps.clock,
+        deps.logger,
+        reads_per_minute_max=reads,
+        under_way_max=UNDER_WAY_MAX if deps.in_one_loop and reads else 0,
+        key_of=lambda request, access: authorize(request, access, deps.settings, deps.logger),
+    )
 
 
 async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from math import ceil
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from holdfast.types import Clock, Logger
 from tocsin.errors import RequestRefused
+from tocsin.settings import AccessKey
 
 IPV6_PREFIXES = (64, 48)  # what a household usually has, and an organization: 65,536 of them
 HOSTS_MAX = 10_000  # whose networks are cached
@@ -257,8 +259,12 @@ class Places:
         return largest.oldest(BUSY) if largest.count > own + 1 else None
 
 
+def _no_key(_request: Request, _access: object) -> AccessKey:
+    raise NotImplementedError("no route has a key")
+
+
 class ClientLimits:
-    """The limits of all clients of one application. `is_admin` compares the key of an operator or of a program."""
+    """The limits of all clients of one application. `key_of` is the key of a request, which must give this access."""
 
     def __init__(
         self,
@@ -268,7 +274,7 @@ class ClientLimits:
         *,
         reads_per_minute_max: int = 0,
         under_way_max: int = 0,
-        is_admin: Callable[[Scope], bool] = lambda _: False,
+        key_of: Callable[[Request, Any], AccessKey] = _no_key,
     ) -> None:
         """0 reads a minute: no limit on reads and requests. 0 under way: no limit on these."""
         self.posts = ClientRateLimit(posts_per_minute_max, clock)
@@ -277,7 +283,7 @@ class ClientLimits:
         at_once = under_way_max or sys.maxsize
         self._under_way = Places(sys.maxsize, at_once, at_once * CLIENTS_PER_SITE)
         self._guesses = ClientRateLimit(GUESSES_PER_MINUTE_MAX, clock, "wrong keys")
-        self._is_admin = is_admin
+        self.key_of = key_of
         self._clock = clock
         self._logger = logger
         self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()  # when, and how many since then
@@ -313,10 +319,12 @@ class ClientLimits:
         if all(name not in KEY_HEADERS for name, _ in scope["headers"]):
             return False
         self.before_key(networks)
-        if self._is_admin(scope):
-            return True
-        self.wrong_key(networks, scope["path"])
-        return False
+        try:
+            self.key_of(Request(scope), "viewer" if b"x-admin-key" in dict(scope["headers"]) else "lookup")
+        except RequestRefused:
+            self.wrong_key(networks, scope["path"])
+            return False
+        return True
 
     def before_key(self, networks: Networks) -> None:
         """Refuse a client that has guessed too often, whatever it sends now."""

@@ -55,7 +55,7 @@ class LookupRoutes:
     def __init__(self, deps: WebDeps, limits: ClientLimits) -> None:
         self._deps = deps
         self._limits = limits
-        self._lane_share = REQUEST_SHARE + lookup_share(deps.keys.lookup)
+        self._lane_share = REQUEST_SHARE + lookup_share(deps.settings.lookup_key)
 
     @get(PATH, "lookUp", "the upstream's JSON, unchanged", access="lookup", errors=ANSWERS, prepared=True)
     async def read(self, request: Request, query: LookupQuery) -> ASGIApp:
@@ -89,7 +89,7 @@ class LookupRoutes:
             self._limits.before_key(networks_of(scope))
         except RequestRefused:
             return None
-        key = matching_key(sent.decode("latin-1"), self._deps.keys.lookup)
+        key = matching_key(sent.decode("latin-1"), self._deps.settings.lookup_key)
         if key is None:
             return None
         now_s = self._deps.clock.monotonic()
@@ -124,7 +124,7 @@ class LookupRoutes:
         return self._prepared(answer)
 
     def _allowed(self, upstream: str, path: str) -> LookupPath | None:
-        return next((each for each in self._deps.lookup_paths if each.allows(upstream, path)), None)
+        return next((each for each in self._deps.settings.lookup_paths if each.allows(upstream, path)), None)
 
     def _prepared(self, answer: LookupAnswer) -> PreparedResponse:
         headers = [(name.lower().encode(), value.encode()) for name, value in _headers_of(answer).items()]

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from holdfast.errors import HoldfastError
 from holdfast.types import JSON
+from tocsin import __version__
 from tocsin.errors import RequestRefused
 from tocsin.rounds.store import current_rounds, round_detail
 from tocsin.scheduler.health import health_of
@@ -225,7 +226,7 @@ class McpRoute:
         return {
             "protocolVersion": wanted if wanted in VERSIONS else VERSIONS[0],
             "capabilities": {"tools": {"listChanged": False}},
-            "serverInfo": {"name": "tocsin", "version": self._deps.version},
+            "serverInfo": {"name": "tocsin", "version": __version__},
             "instructions": guide(self._deps.rules),
         }
 

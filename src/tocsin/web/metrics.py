@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Send
 
 from holdfast.errors import BindingMissing, StoreError
 from holdfast.types import Clock
+from tocsin import __version__
 from tocsin.prices.price import Price
 from tocsin.prices.store import prices_of, supported_tokens
 from tocsin.scheduler.health import health_of
@@ -185,7 +186,7 @@ class MetricsRoute:
         supported = await supported_tokens(deps.kv)
         prices = await prices_of(deps.kv, supported, now)
         families = [
-            MetricFamily("info", "the version", [({"version": deps.version}, 1)]),
+            MetricFamily("info", "the version", [({"version": __version__}, 1)]),
             MetricFamily("ready", "1 when the service is ready", one(health.ready)),
             MetricFamily(
                 "state",

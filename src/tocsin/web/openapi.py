@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from holdfast.types import JSON
+from tocsin import __version__
 from tocsin.board.types import News
 from tocsin.scheduler.types import EventBatch
 from tocsin.shape import FreeForm, Shape, SnakeShape, schema_ref, schemas_of
@@ -145,11 +146,11 @@ class ApiDocs:
         return [operation for operation, _ in self._handlers]
 
     def _document(self) -> Response:
-        return json_response(openapi(self._deps.version, self._operations()))
+        return json_response(openapi(__version__, self._operations()))
 
     def _page(self) -> Response:
         head = PageHead("API", "Every route of the service: parameters, bodies, responses and examples.")
-        return html_page(head, docs_body(self._deps.version, TAGS, self._operations()))
+        return html_page(head, docs_body(__version__, TAGS, self._operations()))
 
     async def _prepared(self, make: Callable[[], Response]) -> PreparedResponse:
         """Made once, which takes a third of a second: in a thread, where other requests would wait for it."""

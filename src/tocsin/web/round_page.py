@@ -309,7 +309,9 @@ class RoundPages:
 
     async def page(self, request: Request) -> ASGIApp:
         facts = await self.facts(request.path_params["round_id"])
-        head = PageHead.of(facts.title, facts.sentence, self._deps.public_url, f"/rounds/{facts.round.round_id}")
+        head = PageHead.of(
+            facts.title, facts.sentence, self._deps.settings.public_url, f"/rounds/{facts.round.round_id}"
+        )
         return html_page(head, page_body(facts), headers=AGED, script=SCRIPT)
 
     async def picture(self, request: Request) -> ASGIApp:
@@ -326,7 +328,7 @@ class RoundPages:
             detail = await store.round_detail(deps.db, round_id)
             board = await deps.board.read()
             rows = rows_of_result(detail.results, board.rows if board else ())
-            return RoundFacts(round_, rows, detail, now, deps.public_url)
+            return RoundFacts(round_, rows, detail, now, deps.settings.public_url)
         board = await deps.round_board.read()
         is_its = board is not None and board.round is not None and board.round.round_id == round_id
-        return RoundFacts(round_, board.rows if board and is_its else (), None, now, deps.public_url)
+        return RoundFacts(round_, board.rows if board and is_its else (), None, now, deps.settings.public_url)

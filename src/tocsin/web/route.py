@@ -23,9 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.types import JSON, Logger
 from tocsin.errors import RequestRefused
-from tocsin.settings import AccessKey, matching_key
+from tocsin.settings import AccessKey, Settings, matching_key
 from tocsin.shape import FreeForm, Shape, SnakeShape
-from tocsin.web.deps import Keys
 from tocsin.web.limits import BODY_MAX, ClientLimits, capped, networks_of
 from tocsin.web.parameters import Parameter, parameters, read_query, sent_text, text
 from tocsin.web.response import LEVEL, NO_STORE, PACKET_BYTES, PRIVATE, ErrorBody, aged, json_response
@@ -50,10 +49,16 @@ class KeyMissing(RequestRefused):
     """There is no key. That is not a guess: a page of another site can make a visitor's browser send it."""
 
 
-def authorize(request: Request, access: Access, keys: Keys, logger: Logger) -> AccessKey:
+def admin_keys(settings: Settings) -> tuple[AccessKey, ...]:
+    """The keys of operators and of viewers."""
+    return (*settings.admin_key, *settings.viewer_key)
+
+
+def authorize(request: Request, access: Access, settings: Settings, logger: Logger) -> AccessKey:
     """The key of the request; refuses one without a key that gives this access."""
     header, setting = KEYS[access]
-    known = {"cron": keys.cron, "chainhook": keys.chainhook, "lookup": keys.lookup}.get(access, keys.admin)
+    own = {"cron": settings.cron_secret, "chainhook": settings.chainhook_secret, "lookup": settings.lookup_key}
+    known = own.get(access, admin_keys(settings))
     if not known:
         off = f"This route is switched off: set {setting} in .env and run `tocsin reload`, or restart with it."
         raise RequestRefused(503, "key_not_configured", off, headers={"Retry-After": "60"})
@@ -283,19 +288,8 @@ def handlers_of(routes: object) -> list[tuple[Operation, Handler]]:
     return [(operation_of(handler), handler) for handler in handlers]
 
 
-Authorize: TypeAlias = Callable[[Request, Access], AccessKey]
-
-
-def without_keys(_request: Request, _access: Access) -> AccessKey:
-    raise NotImplementedError("no route has a key")
-
-
 def routes_of(
-    handlers: Iterable[tuple[Operation, Handler]],
-    limits: ClientLimits,
-    authorize: Authorize = without_keys,
-    *,
-    compress: bool = False,
+    handlers: Iterable[tuple[Operation, Handler]], limits: ClientLimits, *, compress: bool = False
 ) -> list[Route]:
     """One Starlette route per path. It handles methods itself, so that a 405 names all of them.
 
@@ -308,7 +302,7 @@ def routes_of(
     names = set[str]().union(*(each.query_names for each in public))
     routes: list[Route] = []
     for path, methods in by_path.items():
-        app: ASGIApp = _Path(methods, limits, authorize, names)
+        app: ASGIApp = _Path(methods, limits, names)
         if compress and not any(operation.is_prepared for operation, _ in methods.values()):
             app = GZipMiddleware(app, minimum_size=PACKET_BYTES, compresslevel=LEVEL)
         routes.append(Route(path.replace("{path}", "{path:path}"), app))  # the rest of the path, slashes included
@@ -341,14 +335,9 @@ class _Path:
     """
 
     def __init__(
-        self,
-        methods: Mapping[str, tuple[Operation, Handler]],
-        limits: ClientLimits,
-        authorize: Authorize,
-        public_names: AbstractSet[str],
+        self, methods: Mapping[str, tuple[Operation, Handler]], limits: ClientLimits, public_names: AbstractSet[str]
     ) -> None:
         self._limits = limits
-        self._authorize = authorize
         self._operations = [operation for operation, _ in methods.values()]
         self._own_names = set[str]().union(*(operation.query_names for operation in self._operations))
         self._foreign = public_names - self._own_names
@@ -381,7 +370,7 @@ class _Path:
         if operation.access is not None:
             self._limits.before_key(networks)
             try:
-                request.scope["key"] = self._authorize(request, operation.access)
+                request.scope["key"] = self._limits.key_of(request, operation.access)
             except RequestRefused as refusal:
                 if refusal.status == 401 and not isinstance(refusal, KeyMissing):
                     self._limits.wrong_key(networks, operation.path)
