@@ -1,8 +1,7 @@
 """`tocsin refresh`: requests the refresh in a thread, and meanwhile shows on a terminal how far each task is."""
 
 import sys
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as StillRunning
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from threading import Thread
 
@@ -32,21 +31,13 @@ def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, reaso
             shown = Console(stderr=True, highlight=False).status("asking")
             if sys.stderr.isatty():
                 stack.enter_context(shown)
-            while not _is_over(answer, poll_s):
+            while wait([answer], poll_s).not_done:
                 shown.update(_progress(client, task))
     except KeyboardInterrupt:
         which = "" if task == "all" else f" --task {task}"
         typer.echo(f"The run continues in the service. `tocsin runs{which}` shows how it ends.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     return answer.result()
-
-
-def _is_over(answer: "Future[Answer]", within_s: float) -> bool:
-    try:
-        answer.exception(timeout=within_s)
-    except StillRunning:
-        return False
-    return True
 
 
 def _progress(client: ServiceClient, wanted: str) -> str:

@@ -216,11 +216,31 @@ class EventsQuery:
     after: Annotated[int | None, LAST_EVENT] = None
 
 
+@dataclass(frozen=True, slots=True)
+class Alive(Shape):
+    """The process answers: `ok` is always true."""
+
+    ok: bool
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class CronDescription(Shape):
+    """What `POST /api/competition/cron` does, and what to use instead."""
+
+    route: str
+    does: str
+    needed: bool
+    why: str
+    instead: str
+
+
 _SCHEDULER = "/api/admin/scheduler"
+_CRON = "/api/competition/cron"
 
 
 class AdminRoutes:
-    """`on_refresh` is called when a refresh has ended."""
+    """Also the site's cron, and what a supervisor asks. `on_refresh` is called when a refresh has ended."""
 
     def __init__(self, deps: WebDeps, on_refresh: Callable[[], None]) -> None:
         self._deps = deps
@@ -354,6 +374,54 @@ class AdminRoutes:
             return Response(headers=headers, media_type="text/event-stream")
         return self._streams.open(query.after or 0, lambda: key in admin_keys(self._deps.settings), headers)
 
+    @get(_CRON, "describeCron", "a description", store=False)
+    async def describe(self, _request: Request) -> CronDescription:
+        """What the POST does, and why it is not needed."""
+        return CronDescription(
+            route=_CRON,
+            does="POST with the header X-Cron-Secret runs the competition sweep now, or joins the one that is"
+            " running, and returns its counters.",
+            needed=False,
+            why="The scheduler sweeps on its own; this only makes it sweep now.",
+            instead="POST /api/admin/scheduler?action=refresh&task=sweep",
+        )
+
+    @post(
+        _CRON,
+        "sweepNow",
+        "the sweep's counters",
+        errors={400: "bad_request: this instance of the scheduler is not the active one"},
+        access="cron",
+    )
+    async def sweep(self, request: Request) -> RefreshResult:
+        """Run the competition sweep now, or join the one that is running."""
+        deps, key = self._deps, key_of(request)
+        entry = AuditEntry(key.name, "cron", networks_of(request.scope)[0], "refresh", "sweep")
+        return await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), detail_of)
+
+    @get("/healthz", "getHealth", "it is", store=False)
+    async def alive(self, _request: Request) -> Alive:
+        """Whether the process is alive."""
+        return Alive(ok=True, version=__version__)
+
+    @get(
+        "/readyz",
+        "getReadiness",
+        "it is ready",
+        example=Health(ready=True, state="ready", reasons=[], notes=[]),
+        errors={
+            503: "not_ready, with `reasons`: a task is overdue, disabled or failing, no alarm is set, the event loop is"
+            " stuck, or the store cannot be written"
+        },
+    )
+    async def ready(self, _request: Request) -> Health:
+        """Whether the service is ready."""
+        health = health_of(await self._deps.health(), self._deps.clock.now())
+        if not health.ready:
+            sentence = f"Not ready: {'. '.join(health.reasons)}."
+            raise RequestRefused(503, "not_ready", sentence, retryable=True, headers=NO_STORE, **health.to_json())
+        return health
+
     async def _refresh(self, task: str) -> Refreshed:
         scheduler = self._deps.scheduler()
         try:
@@ -413,84 +481,3 @@ def _refused_as(code: str) -> Iterator[None]:
     except UsageError as error:
         sentence = str(error)
         raise RequestRefused(400, "bad_task" if sentence.startswith(NO_TASK) else code, sentence) from error
-
-
-@dataclass(frozen=True, slots=True)
-class Alive(Shape):
-    """The process answers: `ok` is always true."""
-
-    ok: bool
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class CronDescription(Shape):
-    """What `POST /api/competition/cron` does, and what to use instead."""
-
-    route: str
-    does: str
-    needed: bool
-    why: str
-    instead: str
-
-
-class CronRoutes:
-    """A thin pass-through to the scheduler."""
-
-    def __init__(self, deps: WebDeps) -> None:
-        self._deps = deps
-
-    @get("/api/competition/cron", "describeCron", "a description", store=False)
-    async def describe(self, _request: Request) -> CronDescription:
-        """What the POST does, and why it is not needed."""
-        return CronDescription(
-            route="/api/competition/cron",
-            does="POST with the header X-Cron-Secret runs the competition sweep now, or joins the one that is"
-            " running, and returns its counters.",
-            needed=False,
-            why="The scheduler sweeps on its own; this only makes it sweep now.",
-            instead="POST /api/admin/scheduler?action=refresh&task=sweep",
-        )
-
-    @post(
-        "/api/competition/cron",
-        "sweepNow",
-        "the sweep's counters",
-        errors={400: "bad_request: this instance of the scheduler is not the active one"},
-        access="cron",
-    )
-    async def sweep(self, request: Request) -> RefreshResult:
-        """Run the competition sweep now, or join the one that is running."""
-        deps, key = self._deps, key_of(request)
-        entry = AuditEntry(key.name, "cron", networks_of(request.scope)[0], "refresh", "sweep")
-        return await audited(deps.scheduler, deps.logger, entry, lambda: deps.scheduler().refresh("sweep"), detail_of)
-
-
-class HealthRoutes:
-    """The two questions that a supervisor asks."""
-
-    def __init__(self, deps: WebDeps) -> None:
-        self._deps = deps
-
-    @get("/healthz", "getHealth", "it is", store=False)
-    async def alive(self, _request: Request) -> Alive:
-        """Whether the process is alive."""
-        return Alive(ok=True, version=__version__)
-
-    @get(
-        "/readyz",
-        "getReadiness",
-        "it is ready",
-        example=Health(ready=True, state="ready", reasons=[], notes=[]),
-        errors={
-            503: "not_ready, with `reasons`: a task is overdue, disabled or failing, no alarm is set, the event loop is"
-            " stuck, or the store cannot be written"
-        },
-    )
-    async def ready(self, _request: Request) -> Health:
-        """Whether the service is ready."""
-        health = health_of(await self._deps.health(), self._deps.clock.now())
-        if not health.ready:
-            sentence = f"Not ready: {'. '.join(health.reasons)}."
-            raise RequestRefused(503, "not_ready", sentence, retryable=True, headers=NO_STORE, **health.to_json())
-        return health

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +12,7 @@ from tocsin.board.agents import STEPS
 from tocsin.rounds.round import FlagKind, RoundRules
 from tocsin.shape import Shape
 from tocsin.swaps.rules import MEANINGS, Code, Rules
+from tocsin.text import utc_time
 from tocsin.web import agents, competition, events, prices, rounds
 from tocsin.web.deps import WebDeps
 from tocsin.web.response import aged
@@ -174,9 +174,5 @@ def _counts(rules: Rules) -> str:
 
 
 def _campaign(rules: Rules) -> str:
-    start = f"Swaps count from {_date(rules.start_s)}"
-    return f"{start} on." if rules.end_s is None else f"{start} until {_date(rules.end_s)}."
-
-
-def _date(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    start = f"Swaps count from {utc_time(rules.start_s * 1000)}"
+    return f"{start} on." if rules.end_s is None else f"{start} until {utc_time(rules.end_s * 1000)}."

@@ -190,13 +190,11 @@ class WebApp:
                 events.NewsStreams(deps),
                 rounds.RoundRoutes(deps),
                 admin.AdminRoutes(deps, on_refresh=self._forget),
-                rounds.RoundAdminRoutes(deps),
                 jobs.JobRoutes(deps),
-                *(admin.CronRoutes(deps), chainhook.ChainhookRoute(deps)),
+                chainhook.ChainhookRoute(deps),
                 self._look_ups,
                 mcp.McpRoute(deps, agent_routes, trading, price_routes),
                 agent_guide.GuideRoutes(deps),
-                admin.HealthRoutes(deps),
                 metrics.MetricsRoute(deps, self._http),
             )
             for each in handlers_of(routes)

@@ -99,7 +99,7 @@ _ADMIN_PATH = "/api/admin/competition/finalize"
 
 
 class RoundRoutes:
-    """The routes that the site published, and three of our own: what runs now, and the file of a round."""
+    """The routes that the site published, and of our own: what runs now, the file of a round, and those with a key."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
@@ -155,13 +155,6 @@ class RoundRoutes:
             return Response(headers=headers, media_type=FILE_TYPE)
         lines = store.file_text(self._deps.db, round_id, version)
         return StreamingResponse(lines, headers=headers, media_type=FILE_TYPE)
-
-
-class RoundAdminRoutes:
-    """A viewer's key may only read, an operator's may act."""
-
-    def __init__(self, deps: WebDeps) -> None:
-        self._deps = deps
 
     @get(_ADMIN_PATH, "listAllRounds", "the rounds", access="viewer")
     async def show(self, _request: Request) -> RoundList:
