@@ -96,19 +96,16 @@ def _redirect(path: str, target: str) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class PageHead:
-    """The metadata of a page. `image` and `url` are for link previews."""
+    """The metadata of a page. `url` is for link previews; its picture is below it."""
 
     title: str
     description: str
     url: str | None = None
-    image: str | None = None
 
     @classmethod
     def of(cls, title: str, description: str, public_url: str | None, path: str) -> "PageHead":
         """Link previews need absolute URLs. The `Host` of a request is anybody's, so it makes none."""
-        if public_url is None:
-            return cls(title, description)
-        return cls(title, description, f"{public_url}{path}", f"{public_url}{path}/card.png")
+        return cls(title, description, None if public_url is None else f"{public_url}{path}")
 
 
 def html_page(
@@ -185,9 +182,8 @@ def link_preview(head: PageHead) -> str:
         "og:description": head.description,
     }
     if head.url is not None:
-        properties["og:url"] = head.url
-    if head.image is not None:
-        properties |= {"og:image": head.image, "og:image:width": "1200", "og:image:height": "630"}
+        picture = {"og:image": f"{head.url}/card.png", "og:image:width": "1200", "og:image:height": "630"}
+        properties |= {"og:url": head.url, **picture}
     lines = [f'<meta name="description" content="{escape(head.description)}">\n']
     lines += [f'<meta property="{name}" content="{escape(content)}">\n' for name, content in properties.items()]
     return "".join(lines) + '<meta name="twitter:card" content="summary_large_image">\n'

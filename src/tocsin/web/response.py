@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -104,9 +102,6 @@ def refusal_of(error: Exception) -> RequestRefused:
     """The refusal that a client gets for an exception."""
     if isinstance(error, RequestRefused):
         return error
-    if isinstance(error, HTTPException):
-        code = HTTPStatus(error.status_code).name.lower()
-        return RequestRefused(error.status_code, code, error.detail, headers=error.headers)
     shown = next(shown for kind, shown in TABLE if isinstance(error, kind))
     headers = {"Retry-After": str(RETRY_S)} if shown.status == 503 else {}
     sentence = shown.sentence or str(error)
