@@ -39,6 +39,8 @@ ALLOWED_PRAGMAS = frozenset(
     ]
 )
 
+IN_OBJECTS = "for an atomic change use ctx.storage.transaction_sync(work)"  # what `storage.sql` has instead
+
 _CONSTRAINTS: dict[str, ConstraintKind] = {
     "UNIQUE": "unique",
     "FOREIGN KEY": "foreign_key",

@@ -70,9 +70,9 @@ async def what_javascript_would_round_is_refused(self: ContractDO) -> Any:
 
 
 RESERVED = [
-    "BEGIN", "commit", "ROLLBACK", "/* a */ SAVEPOINT a", "RELEASE a", "ATTACH 'x' AS y", "DETACH y",
-    "PRAGMA journal_mode", "PRAGMA user_version = 3", "CREATE TABLE _cf_x (a)", "CREATE TABLE _CF_X (a)",
-    "CREATE TEMP TABLE x (a)", "", " -- nothing", "SELECT ?", "SELECT 1; BEGIN",
+    "BEGIN", "commit", "END", "ROLLBACK", "/* a */ SAVEPOINT a", "RELEASE a", "ATTACH 'x' AS y", "DETACH y",
+    "VACUUM", "VACUUM INTO 'x'", "PRAGMA journal_mode", "PRAGMA user_version = 3", "CREATE TABLE _cf_x (a)",
+    "CREATE TABLE _CF_X (a)", "CREATE TEMP TABLE x (a)", "", " -- nothing", "SELECT ?", "SELECT 1; BEGIN",
 ]  # fmt: skip
 
 

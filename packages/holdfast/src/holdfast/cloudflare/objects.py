@@ -27,7 +27,7 @@ from holdfast.errors import UsageError
 from holdfast.rpc import arguments_text, completed, error_text, make_call, read_reply, takes_argument
 from holdfast.rules import instant
 from holdfast.sql import SqlCursor
-from holdfast.statements import Value, bound
+from holdfast.statements import IN_OBJECTS, Value, bound, refuse_reserved
 from holdfast.storage import OpenTransaction, Storage, StorageTransaction
 from holdfast.subrequests import SUBREQUESTS_MAX, invocation
 from holdfast.types import JSON, AlarmInfo, DurableObject, Level, Levels, Logger
@@ -208,6 +208,7 @@ class CloudflareSql:
 
     def exec(self, query: str, /, *values: Value) -> SqlCursor:
         """Run one statement or several; only the last takes values, and its rows are returned."""
+        refuse_reserved(query, IN_OBJECTS)
         bindings = map(to_javascript, bound(values))
         try:
             cursor = self._js.exec(query, *bindings)

@@ -26,7 +26,7 @@ from holdfast.local.migrations import split
 from holdfast.local.sqlite_file import translated
 from holdfast.local.turns import HostObject, ObjectUnwound
 from holdfast.sql import SqlCursor
-from holdfast.statements import ALLOWED_PRAGMAS, STATEMENTS_MAX, Value, bound, first_word, refuse_reserved
+from holdfast.statements import ALLOWED_PRAGMAS, IN_OBJECTS, STATEMENTS_MAX, Value, bound, first_word, refuse_reserved
 
 PAGE_BYTES = 1024  # three pages fit into one of the shared file; with 4,096 bytes each would need two
 LOG_BYTES_MAX = 4 * 1024 * 1024  # SQLite then copies the log into the file, and begins a new one
@@ -304,7 +304,7 @@ def _statements(query: str) -> tuple[list[str], bool]:
     if not statements:
         raise UsageError("SQL code did not contain a statement.")
     for statement in statements:
-        refuse_reserved(statement, "for an atomic change use ctx.storage.transaction_sync(work)")
+        refuse_reserved(statement, IN_OBJECTS)
     return statements, all(first_word(statement) in _READS for statement in statements)
 
 
