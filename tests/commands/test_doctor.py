@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import socket
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import DurableObject, open_objects
 from holdfast.local import sqlite_file
 from holdfast.local.data_dir import DataDir
 from holdfast_testing.captured_log import CapturedLog
@@ -363,6 +365,32 @@ def test_a_data_directory_that_cannot_be_used_is_a_finding(
     (finding,) = found(tmp_path / "data")
 
     assert text in finding
+
+
+class Notes(DurableObject):
+    """Has a table."""
+
+    async def add(self, text: str) -> None:
+        self.ctx.storage.sql.exec("CREATE TABLE IF NOT EXISTS notes (text)")
+        self.ctx.storage.sql.exec("INSERT INTO notes VALUES (?)", text)
+
+
+async def test_the_tables_of_objects_are_checked_with_their_entries(tmp_path: Path) -> None:
+    """They are in one file. Copies that a killed service left do not count."""
+    path = tmp_path / "data"
+    async with open_objects(path, Notes) as objects:
+        await objects.get(Notes, "a").add("x" * 100_000)
+    (path / "objects-sql").mkdir()
+    (path / "objects-sql" / "left.sqlite").write_bytes(b"torn")
+    assert found(path) == []
+
+    with closing(sqlite3.connect(path / "objects.sqlite")) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sql_pages'").fetchone()
+    with (path / "objects.sqlite").open("r+b") as file:
+        file.seek((root - 1) * 4096)
+        file.write(b"?" * 4096)
+    (finding,) = found(path)
+    assert "objects.sqlite is damaged" in finding
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")

@@ -14,6 +14,7 @@ class Facts(DurableObject):
 
     async def entries(self):
         storage = self.ctx.storage
+        await storage.put("before", 1)
         await storage.deleteAll()
         await storage.put("one", "text")
         await storage.put({"a:1": 1, "a:2": 2.5, "a:3": True})
