@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
-ROUNDS, ROUND_S, CONNECTIONS = 3, 4, 32
+ROUNDS, ROUND_S, CONNECTIONS = 5, 4, 32
 console = Console(width=110)
 
 
