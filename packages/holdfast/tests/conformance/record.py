@@ -166,10 +166,16 @@ def main() -> int:
         if scenario["id"].startswith(tuple(options.only.split(","))):
             events = asyncio.run(record(scenario, options.workerd))
             events = quiet(events) if scenario.get("quiet") else events
-            recorded["scenarios"][scenario["id"]] = {"desc": scenario["desc"], "events": events}
+            recorded["scenarios"][scenario["id"]] = {"events": events}
             print(f"recorded {scenario['id']}: {len(events)} events")
-    (DATA / "traces.json").write_text(json.dumps(recorded, indent=0) + "\n")
+    (DATA / "traces.json").write_text(as_lines(recorded))
     return 0
+
+
+def as_lines(recorded: dict[str, Any]) -> str:
+    """JSON with a line for each scenario."""
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(trace)}" for name, trace in recorded["scenarios"].items())
+    return f'{{"workerd": {json.dumps(recorded["workerd"])}, "scenarios": {{\n{lines}\n}}}}\n'
 
 
 if __name__ == "__main__":
