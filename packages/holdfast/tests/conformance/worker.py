@@ -1,6 +1,6 @@
 """The object under test: its behaviour is a script of JSON ops, the same ops as in the recordings.
 
-`OPS` defines each op. Names of ops and events are those of the recordings (camelCase).
+`Call` has a method for each op. Names of ops and events are those of the recordings (camelCase).
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Scripted(DurableObject):
         return len(arguments)
 
     async def run(self, label: str, ops: list[Any]) -> Any:
-        return await self.exec(label, ops)
+        return await Call(self, label).run(ops)
 
     async def plan(self, plan: dict[str, Any]) -> bool:
         self.ctx.storage.put("__plan", plan)
@@ -70,48 +70,11 @@ class Scripted(DurableObject):
         attempts = plan.get("attempts", [])
         ops = attempts[n] if n < len(attempts) else plan.get("default", [])
         try:
-            await self.exec(f"alarm{n}", ops)
+            await Call(self, f"alarm{n}").run(ops)
         except Exception as error:
             self.emit("alarm.throw", n=n, error=str(error))
             raise
         self.emit("alarm.end", n=n)
-
-    async def exec(self, label: str, ops: list[Any]) -> list[Any]:
-        out: list[Any] = []
-        for op, *a in ops:
-            try:
-                await OPS[op](self, label, out, *a)
-            except Exception as error:
-                if op not in {"throw", "throwType", "try"}:
-                    self.emit("op.throw", **{"in": label}, op=op, error=error_info(error))
-                raise
-        return out
-
-    async def exec_txn(self, label: str, txn: Any, ops: list[Any]) -> list[Any]:  # noqa: C901 - a list of ops
-        out: list[Any] = []
-        for op, *a in ops:
-            match op:
-                case "put":
-                    await txn.put(a[0], a[1])
-                case "get":
-                    out.append(await txn.get(a[0]))
-                case "setAlarm":
-                    await txn.set_alarm(self.world.now() + a[0])
-                case "deleteAlarm":
-                    await txn.delete_alarm()
-                case "getAlarm":
-                    self.emit("txn.getAlarm", **{"in": label}, valAbs=await txn.get_alarm())
-                case "sleep":
-                    await asyncio.sleep(a[0] / 1000)
-                case "rollback":
-                    txn.rollback()
-                case "deleteAll":
-                    await txn.delete_all()
-                case "outer":
-                    await self.exec(label, a[0])
-                case "throw":
-                    raise Exception(a[0] if a else "txn boom")  # noqa: TRY002 - a plain error is the point
-        return out
 
 
 def error_info(error: Exception) -> dict[str, Any]:
@@ -126,296 +89,297 @@ def error_info(error: Exception) -> dict[str, Any]:
     return info
 
 
-# The ops. Each takes the object, the label of the call, the list of results, and its own arguments.
+class Call:
+    """One call of an object: its ops, which are methods here, and their results."""
 
+    def __init__(self, do: Scripted, label: str) -> None:
+        self.do = do
+        self.label = label
+        self.world = do.world
+        self.storage = do.ctx.storage
+        self.out: list[Any] = []
 
-async def _log(do: Scripted, label: str, _out: list[Any], msg: Any) -> None:
-    do.emit("log", **{"in": label}, msg=msg)
+    def emit(self, ev: str, **fields: Any) -> None:
+        self.do.emit(ev, **{"in": self.label}, **fields)
 
+    async def run(self, ops: list[Any]) -> list[Any]:
+        for op, *a in ops:
+            try:
+                await getattr(self, f"op_{op}")(*a)
+            except Exception as error:
+                if op not in {"throw", "throwType", "try"}:
+                    self.emit("op.throw", op=op, error=error_info(error))
+                raise
+        return self.out
 
-async def _get_alarm(do: Scripted, label: str, out: list[Any]) -> None:
-    at = await do.ctx.storage.get_alarm()
-    do.emit("getAlarm", **{"in": label}, valAbs=at)
-    out.append(_time(at))
+    async def _run_in(self, txn: Any, ops: list[Any]) -> list[Any]:  # noqa: C901 - a list of ops
+        out: list[Any] = []
+        for op, *a in ops:
+            match op:
+                case "put":
+                    await txn.put(a[0], a[1])
+                case "get":
+                    out.append(await txn.get(a[0]))
+                case "setAlarm":
+                    await txn.set_alarm(self.world.now() + a[0])
+                case "deleteAlarm":
+                    await txn.delete_alarm()
+                case "getAlarm":
+                    self.emit("txn.getAlarm", valAbs=await txn.get_alarm())
+                case "sleep":
+                    await asyncio.sleep(a[0] / 1000)
+                case "rollback":
+                    txn.rollback()
+                case "deleteAll":
+                    await txn.delete_all()
+                case "outer":
+                    await Call(self.do, self.label).run(a[0])
+                case "throw":
+                    raise Exception(a[0] if a else "txn boom")  # noqa: TRY002 - a plain error is the point
+        return out
 
+    async def op_log(self, msg: Any) -> None:
+        self.emit("log", msg=msg)
 
-async def _set_alarm(do: Scripted, label: str, out: list[Any], delay: int) -> None:
-    at = do.world.now() + delay
-    await do.ctx.storage.set_alarm(at)
-    do.emit("setAlarm", **{"in": label}, reqAbs=at, ret="undefined")
-    out.append(_time(at))
+    async def op_getAlarm(self) -> None:
+        at = await self.storage.get_alarm()
+        self.emit("getAlarm", valAbs=at)
+        self.out.append(_time(at))
 
+    async def op_setAlarm(self, delay: int) -> None:
+        at = self.world.now() + delay
+        await self.storage.set_alarm(at)
+        self.emit("setAlarm", reqAbs=at, ret="undefined")
+        self.out.append(_time(at))
 
-async def _set_alarm_no_await(do: Scripted, label: str, out: list[Any], delay: int) -> None:
-    at = do.world.now() + delay
-    do.ctx.storage.set_alarm(at)
-    do.emit("setAlarm", **{"in": label}, reqAbs=at)
-    out.append(_time(at))
+    async def op_setAlarmNoAwait(self, delay: int) -> None:
+        at = self.world.now() + delay
+        self.storage.set_alarm(at)
+        self.emit("setAlarm", reqAbs=at)
+        self.out.append(_time(at))
 
+    async def op_setAlarmRaw(self, arg: Any) -> None:
+        from datetime import UTC, datetime
 
-async def _set_alarm_raw(do: Scripted, label: str, out: list[Any], arg: Any) -> None:
-    from datetime import UTC, datetime
+        special = {"NaN": float("nan"), "Infinity": float("inf"), "undefined": None}
+        value: Any = special.get(arg, arg) if isinstance(arg, str) else arg
+        if isinstance(arg, dict):
+            at = self.world.now() + arg["date" if "date" in arg else "rel"]
+            value = datetime.fromtimestamp(at / 1000, UTC) if "date" in arg else at
+        await self.storage.set_alarm(value)
+        at = await self.storage.get_alarm()
+        self.emit("setAlarmRaw", arg=arg, valAbs=at)
+        self.out.append(_time(at))
 
-    special = {"NaN": float("nan"), "Infinity": float("inf"), "undefined": None}
-    value: Any = special.get(arg, arg) if isinstance(arg, str) else arg
-    if isinstance(arg, dict):
-        at = do.world.now() + arg["date" if "date" in arg else "rel"]
-        value = datetime.fromtimestamp(at / 1000, UTC) if "date" in arg else at
-    await do.ctx.storage.set_alarm(value)
-    at = await do.ctx.storage.get_alarm()
-    do.emit("setAlarmRaw", **{"in": label}, arg=arg, valAbs=at)
-    out.append(_time(at))
+    async def op_deleteAlarm(self) -> None:
+        await self.storage.delete_alarm()
+        self.emit("deleteAlarm")
 
+    async def op_put(self, key: str, value: Any) -> None:
+        await self.storage.put(key, value)
+        self.emit("put", k=key, v=value)
 
-async def _delete_alarm(do: Scripted, label: str, _out: list[Any]) -> None:
-    await do.ctx.storage.delete_alarm()
-    do.emit("deleteAlarm", **{"in": label})
+    async def op_putNoAwait(self, key: str, value: Any) -> None:
+        self.storage.put(key, value)
+        self.emit("putNoAwait", k=key)
 
+    async def op_get(self, key: str) -> None:
+        value = await self.storage.get(key)
+        self.emit("get", k=key, v=value)
+        self.out.append(value)
 
-async def _put(do: Scripted, label: str, _out: list[Any], key: str, value: Any) -> None:
-    await do.ctx.storage.put(key, value)
-    do.emit("put", **{"in": label}, k=key, v=value)
+    async def op_delete(self, key: str) -> None:
+        existed = await self.storage.delete(key)
+        self.emit("delete", k=key, ret=existed)
+        self.out.append(existed)
 
+    async def op_list(self, options: dict[str, Any] | None = None) -> None:
+        renamed = {("start_after" if k == "startAfter" else k): v for k, v in (options or {}).items()}
+        found = await self.storage.list(**renamed)
+        keys = [key for key in found if not key.startswith("__")]
+        self.emit("list", keys=keys)
+        self.out.append(keys)
 
-async def _put_no_await(do: Scripted, label: str, _out: list[Any], key: str, value: Any) -> None:
-    do.ctx.storage.put(key, value)
-    do.emit("putNoAwait", **{"in": label}, k=key)
+    async def op_deleteAll(self) -> None:
+        await self.storage.delete_all()
+        self.emit("deleteAll")
 
+    async def op_sync(self) -> None:
+        await self.storage.sync()
+        self.emit("sync")
 
-async def _get(do: Scripted, label: str, out: list[Any], key: str) -> None:
-    value = await do.ctx.storage.get(key)
-    do.emit("get", **{"in": label}, k=key, v=value)
-    out.append(value)
+    async def op_sleep(self, ms: int) -> None:
+        await asyncio.sleep(ms / 1000)
 
+    async def op_microtask(self, _n: int = 1) -> None:
+        """A microtask is not a suspension, so Python does not wait here."""
 
-async def _delete(do: Scripted, label: str, out: list[Any], key: str) -> None:
-    existed = await do.ctx.storage.delete(key)
-    do.emit("delete", **{"in": label}, k=key, ret=existed)
-    out.append(existed)
+    async def op_spin(self, ms: int) -> None:
+        self.world.spin(ms)
+        self.emit("spun", ms=ms)
 
+    async def op_ext(self, path: str) -> None:
+        status, body = await self.world.fetch(path)
+        self.emit("ext", path=path, status=status, body=body)
+        self.out.append(body)
 
-async def _list(do: Scripted, label: str, out: list[Any], options: dict[str, Any] | None = None) -> None:
-    renamed = {("start_after" if k == "startAfter" else k): v for k, v in (options or {}).items()}
-    found = await do.ctx.storage.list(**renamed)
-    keys = [key for key in found if not key.startswith("__")]
-    do.emit("list", **{"in": label}, keys=keys)
-    out.append(keys)
+    async def op_extNoAwait(self, path: str) -> None:
+        async def exchange() -> None:
+            try:
+                await self.world.fetch(path)
+            except Exception as error:  # noqa: BLE001 - recorded
+                self.emit("extFail", path=path, error=str(error))
+            else:
+                self.emit("extDone", path=path)
 
+        _keep(asyncio.create_task(exchange()))
+        self.emit("extStarted", path=path)
 
-async def _delete_all(do: Scripted, label: str, _out: list[Any]) -> None:
-    await do.ctx.storage.delete_all()
-    do.emit("deleteAll", **{"in": label})
+    async def op_mem(self) -> None:
+        self.do.mem += 1
+        self.emit("mem", mem=self.do.mem)
+        self.out.append(self.do.mem)
 
+    async def op_throw(self, message: str = "boom") -> None:
+        raise Exception(message)  # noqa: TRY002 - a plain error is the point
 
-async def _sync(do: Scripted, label: str, _out: list[Any]) -> None:
-    await do.ctx.storage.sync()
-    do.emit("sync", **{"in": label})
+    async def op_throwType(self, message: str = "type boom") -> None:
+        raise TypeError(message)
 
+    async def op_abort(self, reason: str | None = None, options: Any = None) -> None:
+        self.emit("abort")
+        self.do.ctx.abort(reason, retry_alarm=(options or {}).get("retryAlarm", True))
 
-async def _sleep(_do: Scripted, _label: str, _out: list[Any], ms: int) -> None:
-    await asyncio.sleep(ms / 1000)
+    async def _section(self, ops: list[Any]) -> Any:
+        self.emit("bcw.begin")
+        result = await Call(self.do, self.label).run(ops)
+        self.emit("bcw.end")
+        return result
 
+    async def op_bcw(self, ops: list[Any]) -> None:
+        self.out.append(await self.do.ctx.block_concurrency_while(lambda: self._section(ops)))
 
-async def _microtask(_do: Scripted, _label: str, _out: list[Any], _n: int = 1) -> None:
-    """A microtask is not a suspension, so Python does not wait here."""
+    async def op_bcwNoAwait(self, ops: list[Any]) -> None:
+        self.do.ctx.block_concurrency_while(lambda: self._section(ops))
 
+    async def op_txn(self, ops: list[Any]) -> None:
+        async def work(txn: Any) -> Any:
+            self.emit("txn.begin")
+            result = await self._run_in(txn, ops)
+            self.emit("txn.end")
+            return result
 
-async def _spin(do: Scripted, label: str, _out: list[Any], ms: int) -> None:
-    do.world.spin(ms)
-    do.emit("spun", **{"in": label}, ms=ms)
+        self.out.append(await self.storage.transaction(work))
 
+    async def op_txnSync(self, ops: list[Any]) -> None:
+        def work() -> str:
+            for op, *b in ops:
+                if op == "put":
+                    self.storage.put(b[0], b[1])
+                elif op == "setAlarm":
+                    self.storage.set_alarm(self.world.now() + b[0])
+                elif op == "sql":
+                    self.storage.sql.exec(b[0])
+                elif op == "throw":
+                    raise Exception(b[0] if b else "txnSync boom")  # noqa: TRY002 - as above
+            return "committed"
 
-async def _ext(do: Scripted, label: str, out: list[Any], path: str) -> None:
-    status, body = await do.world.fetch(path)
-    do.emit("ext", **{"in": label}, path=path, status=status, body=body)
-    out.append(body)
+        result = self.storage.transaction_sync(work)
+        self.emit("txnSync", ret=result)
+        self.out.append(result)
 
+    async def op_fkBreak(self) -> None:
+        """Leave the database violating a deferred constraint, so that the commit fails."""
+        sql = self.storage.sql
+        sql.exec("CREATE TABLE IF NOT EXISTS p(id INTEGER PRIMARY KEY)")
+        sql.exec("CREATE TABLE IF NOT EXISTS c(id INTEGER PRIMARY KEY, pid INTEGER REFERENCES p(id))")
+        sql.exec("PRAGMA defer_foreign_keys=ON")
+        sql.exec("INSERT INTO c(pid) VALUES (999)")
+        self.emit("fkBreak")
 
-async def _ext_no_await(do: Scripted, label: str, _out: list[Any], path: str) -> None:
-    async def exchange() -> None:
-        try:
-            await do.world.fetch(path)
-        except Exception as error:  # noqa: BLE001 - recorded
-            do.emit("extFail", **{"in": label}, path=path, error=str(error))
+    async def op_sql(self, query: str, values: list[Any] | None = None) -> None:
+        rows = self.storage.sql.exec(query, *(values or [])).all()
+        self.emit("sql", q=query[:60], rows=rows)
+        self.out.append(rows)
+
+    async def op_sqlRaw(self, query: str, values: list[Any] | None = None) -> None:
+        cursor = self.storage.sql.exec(query, *(values or []))
+        rows = [cursor.column_names, list(cursor.raw())]
+        self.emit("sqlRaw", q=query[:60], rows=rows)
+        self.out.append(rows)
+
+    async def op_sqlOne(self, query: str, values: list[Any] | None = None) -> None:
+        row = self.storage.sql.exec(query, *(values or [])).one()
+        self.emit("sqlOne", q=query[:60], row=row)
+        self.out.append(row)
+
+    async def op_kv(self, method: str, *arguments: Any) -> None:
+        if method == "list":
+            options = arguments[0] if arguments else {}
+            found = self.storage.kv.list(**{("start_after" if k == "startAfter" else k): v for k, v in options.items()})
+            result: Any = [[key, value] for key, value in found.items() if not key.startswith("__")]
         else:
-            do.emit("extDone", **{"in": label}, path=path)
+            result = getattr(self.storage.kv, method)(*arguments)
+        self.emit("kv", method=method, v=result)
+        self.out.append(result)
 
-    _keep(asyncio.create_task(exchange()))
-    do.emit("extStarted", **{"in": label}, path=path)
+    async def op_rmw(self, key: str, how: str = "", ms: int = 0) -> None:
+        value = await self.storage.get(key) or 0
+        if how == "sleep":
+            await asyncio.sleep(ms / 1000)
+        elif how == "ext":
+            await self.world.fetch(f"delay?ms={ms}")
+        await self.storage.put(key, value + 1)
+        self.out.append(value + 1)
 
+    async def op_try(self, ops: list[Any]) -> None:
+        try:
+            self.out.append(await Call(self.do, self.label).run(ops))
+        except Exception as error:  # noqa: BLE001 - recorded
+            self.emit("caught", error=error_info(error))
+            self.out.append({"caught": error_info(error)})
 
-async def _mem(do: Scripted, label: str, out: list[Any]) -> None:
-    do.mem += 1
-    do.emit("mem", **{"in": label}, mem=do.mem)
-    out.append(do.mem)
+    async def op_timerThrow(self, ms: int) -> None:
+        async def timer() -> None:
+            await asyncio.sleep(ms / 1000)
+            self.emit("timerThrow.fired")
+            raise Exception("from timer")  # noqa: TRY002 - as above
 
+        _keep(asyncio.create_task(timer()))
 
-async def _throw(_do: Scripted, _label: str, _out: list[Any], message: str = "boom") -> None:
-    raise Exception(message)  # noqa: TRY002 - a plain error is the point
+    async def op_timerLog(self, ms: int, msg: Any) -> None:
+        async def timer() -> None:
+            await asyncio.sleep(ms / 1000)
+            self.emit("timerLog.fired", msg=msg)
 
+        _keep(asyncio.create_task(timer()))
 
-async def _throw_type(_do: Scripted, _label: str, _out: list[Any], message: str = "type boom") -> None:
-    raise TypeError(message)
+    async def op_waitUntil(self, ms: int, error: str | None = None) -> None:
+        async def work() -> None:
+            await asyncio.sleep(ms / 1000)
+            self.emit("waitUntil.done")
+            if error:
+                raise Exception(error)  # noqa: TRY002 - as above
 
+        self.do.ctx.wait_until(work())
 
-async def _abort(do: Scripted, label: str, _out: list[Any], reason: str | None = None, options: Any = None) -> None:
-    do.emit("abort", **{"in": label})
-    do.ctx.abort(reason, retry_alarm=(options or {}).get("retryAlarm", True))
+    async def op_setReg(self, name: str, value: Any) -> None:
+        self.world.registers[name] = value
 
+    async def op_callOther(self, cls: str, name: str, inner: str, ops: list[Any]) -> None:
+        result = await getattr(self.world, cls).get_by_name(name).run(inner, ops)
+        self.emit("callOther.done", r=result)
+        self.out.append(result)
 
-def _section(do: Scripted, label: str, ops: list[Any]) -> Callable[[], Awaitable[Any]]:
-    async def work() -> Any:
-        do.emit("bcw.begin", **{"in": label})
-        result = await do.exec(label, ops)
-        do.emit("bcw.end", **{"in": label})
-        return result
+    async def op_callSelf(self, inner: str, ops: list[Any]) -> None:
+        result = await self.do.env.Obj.get_by_name(self.do.oname).run(inner, ops)
+        self.emit("callSelf.done")
+        self.out.append(result)
 
-    return work
-
-
-async def _bcw(do: Scripted, label: str, out: list[Any], ops: list[Any]) -> None:
-    out.append(await do.ctx.block_concurrency_while(_section(do, label, ops)))
-
-
-async def _bcw_no_await(do: Scripted, label: str, _out: list[Any], ops: list[Any]) -> None:
-    do.ctx.block_concurrency_while(_section(do, label, ops))
-
-
-async def _txn(do: Scripted, label: str, out: list[Any], ops: list[Any]) -> None:
-    async def work(txn: Any) -> Any:
-        do.emit("txn.begin", **{"in": label})
-        result = await do.exec_txn(label, txn, ops)
-        do.emit("txn.end", **{"in": label})
-        return result
-
-    out.append(await do.ctx.storage.transaction(work))
-
-
-async def _txn_sync(do: Scripted, label: str, out: list[Any], ops: list[Any]) -> None:
-    def work() -> str:
-        for op, *b in ops:
-            if op == "put":
-                do.ctx.storage.put(b[0], b[1])
-            elif op == "setAlarm":
-                do.ctx.storage.set_alarm(do.world.now() + b[0])
-            elif op == "sql":
-                do.ctx.storage.sql.exec(b[0])
-            elif op == "throw":
-                raise Exception(b[0] if b else "txnSync boom")  # noqa: TRY002 - as above
-        return "committed"
-
-    result = do.ctx.storage.transaction_sync(work)
-    do.emit("txnSync", **{"in": label}, ret=result)
-    out.append(result)
-
-
-async def _fk_break(do: Scripted, label: str, _out: list[Any]) -> None:
-    """Leave the database violating a deferred constraint, so that the commit fails."""
-    sql = do.ctx.storage.sql
-    sql.exec("CREATE TABLE IF NOT EXISTS p(id INTEGER PRIMARY KEY)")
-    sql.exec("CREATE TABLE IF NOT EXISTS c(id INTEGER PRIMARY KEY, pid INTEGER REFERENCES p(id))")
-    sql.exec("PRAGMA defer_foreign_keys=ON")
-    sql.exec("INSERT INTO c(pid) VALUES (999)")
-    do.emit("fkBreak", **{"in": label})
-
-
-async def _sql(do: Scripted, label: str, out: list[Any], query: str, values: list[Any] | None = None) -> None:
-    rows = do.ctx.storage.sql.exec(query, *(values or [])).all()
-    do.emit("sql", **{"in": label}, q=query[:60], rows=rows)
-    out.append(rows)
-
-
-async def _sql_raw(do: Scripted, label: str, out: list[Any], query: str, values: list[Any] | None = None) -> None:
-    cursor = do.ctx.storage.sql.exec(query, *(values or []))
-    rows = [cursor.column_names, list(cursor.raw())]
-    do.emit("sqlRaw", **{"in": label}, q=query[:60], rows=rows)
-    out.append(rows)
-
-
-async def _sql_one(do: Scripted, label: str, out: list[Any], query: str, values: list[Any] | None = None) -> None:
-    row = do.ctx.storage.sql.exec(query, *(values or [])).one()
-    do.emit("sqlOne", **{"in": label}, q=query[:60], row=row)
-    out.append(row)
-
-
-async def _kv(do: Scripted, label: str, out: list[Any], method: str, *arguments: Any) -> None:
-    if method == "list":
-        options = arguments[0] if arguments else {}
-        found = do.ctx.storage.kv.list(**{("start_after" if k == "startAfter" else k): v for k, v in options.items()})
-        result: Any = [[key, value] for key, value in found.items() if not key.startswith("__")]
-    else:
-        result = getattr(do.ctx.storage.kv, method)(*arguments)
-    do.emit("kv", **{"in": label}, method=method, v=result)
-    out.append(result)
-
-
-async def _rmw(do: Scripted, _label: str, out: list[Any], key: str, how: str = "", ms: int = 0) -> None:
-    value = await do.ctx.storage.get(key) or 0
-    if how == "sleep":
-        await asyncio.sleep(ms / 1000)
-    elif how == "ext":
-        await do.world.fetch(f"delay?ms={ms}")
-    await do.ctx.storage.put(key, value + 1)
-    out.append(value + 1)
-
-
-async def _try(do: Scripted, label: str, out: list[Any], ops: list[Any]) -> None:
-    try:
-        out.append(await do.exec(label, ops))
-    except Exception as error:  # noqa: BLE001 - recorded
-        do.emit("caught", **{"in": label}, error=error_info(error))
-        out.append({"caught": error_info(error)})
-
-
-async def _timer_throw(do: Scripted, label: str, _out: list[Any], ms: int) -> None:
-    async def timer() -> None:
-        await asyncio.sleep(ms / 1000)
-        do.emit("timerThrow.fired", **{"in": label})
-        raise Exception("from timer")  # noqa: TRY002 - as above
-
-    _keep(asyncio.create_task(timer()))
-
-
-async def _timer_log(do: Scripted, label: str, _out: list[Any], ms: int, msg: Any) -> None:
-    async def timer() -> None:
-        await asyncio.sleep(ms / 1000)
-        do.emit("timerLog.fired", **{"in": label}, msg=msg)
-
-    _keep(asyncio.create_task(timer()))
-
-
-async def _wait_until(do: Scripted, label: str, _out: list[Any], ms: int, error: str | None = None) -> None:
-    async def work() -> None:
-        await asyncio.sleep(ms / 1000)
-        do.emit("waitUntil.done", **{"in": label})
-        if error:
-            raise Exception(error)  # noqa: TRY002 - as above
-
-    do.ctx.wait_until(work())
-
-
-async def _set_reg(do: Scripted, _label: str, _out: list[Any], name: str, value: Any) -> None:
-    do.world.registers[name] = value
-
-
-async def _call_other(
-    do: Scripted, label: str, out: list[Any], cls: str, name: str, inner: str, ops: list[Any]
-) -> None:
-    result = await getattr(do.env, cls).get_by_name(name).run(inner, ops)
-    do.emit("callOther.done", **{"in": label}, r=result)
-    out.append(result)
-
-
-async def _call_self(do: Scripted, label: str, out: list[Any], inner: str, ops: list[Any]) -> None:
-    result = await do.env.Obj.get_by_name(do.oname).run(inner, ops)
-    do.emit("callSelf.done", **{"in": label})
-    out.append(result)
-
-
-async def _put_mixed(do: Scripted, label: str, _out: list[Any]) -> None:
-    mixed: dict[str, Any] = {"pa": 1, "pb": lambda: 1, "pc": 3}
-    await do.ctx.storage.put(mixed)
-    do.emit("putMixed", **{"in": label})
+    async def op_putMixed(self) -> None:
+        mixed: dict[str, Any] = {"pa": 1, "pb": lambda: 1, "pc": 3}
+        await self.storage.put(mixed)
+        self.emit("putMixed")
 
 
 _running: set[asyncio.Task[None]] = set()
@@ -432,72 +396,28 @@ def _time(at: int | None) -> Any:
     return None if at is None else {"abs": at}
 
 
-OPS: dict[str, Callable[..., Awaitable[None]]] = {
-    "log": _log,
-    "getAlarm": _get_alarm,
-    "setAlarm": _set_alarm,
-    "setAlarmNoAwait": _set_alarm_no_await,
-    "setAlarmRaw": _set_alarm_raw,
-    "deleteAlarm": _delete_alarm,
-    "put": _put,
-    "putNoAwait": _put_no_await,
-    "get": _get,
-    "delete": _delete,
-    "list": _list,
-    "deleteAll": _delete_all,
-    "sync": _sync,
-    "sleep": _sleep,
-    "microtask": _microtask,
-    "spin": _spin,
-    "ext": _ext,
-    "extNoAwait": _ext_no_await,
-    "mem": _mem,
-    "throw": _throw,
-    "throwType": _throw_type,
-    "abort": _abort,
-    "bcw": _bcw,
-    "bcwNoAwait": _bcw_no_await,
-    "txn": _txn,
-    "txnSync": _txn_sync,
-    "fkBreak": _fk_break,
-    "sql": _sql,
-    "sqlRaw": _sql_raw,
-    "sqlOne": _sql_one,
-    "kv": _kv,
-    "rmw": _rmw,
-    "try": _try,
-    "timerThrow": _timer_throw,
-    "timerLog": _timer_log,
-    "waitUntil": _wait_until,
-    "setReg": _set_reg,
-    "callOther": _call_other,
-    "callSelf": _call_self,
-    "putMixed": _put_mixed,
-}
-
-
 class Obj(Scripted):
     """The class most scenarios use."""
 
-    async def throwCustom(self) -> None:  # noqa: N802 - the recordings' name
+    async def throwCustom(self) -> None:
         class CustomError(Exception):
             pass
 
         raise CustomError("custom message")
 
-    def throwSync(self) -> None:  # noqa: N802 - as above
+    def throwSync(self) -> None:
         raise ValueError("sync range")
 
-    async def throwCause(self) -> None:  # noqa: N802 - as above
+    async def throwCause(self) -> None:
         raise Exception("outer") from Exception("inner")  # noqa: TRY002 - as above
 
-    async def retUndefined(self) -> None:  # noqa: N802 - as above
+    async def retUndefined(self) -> None:
         pass
 
-    async def retNotTarget(self) -> Any:  # noqa: N802 - as above
+    async def retNotTarget(self) -> Any:
         return object()
 
-    async def retBig(self, n: int) -> str:  # noqa: N802 - as above
+    async def retBig(self, n: int) -> str:
         return "x" * n
 
     @staticmethod
@@ -512,11 +432,11 @@ class Other(Scripted):
 class NoAlarm(DurableObject):
     """Has no alarm()."""
 
-    async def trySet(self) -> str:  # noqa: N802 - the recordings' name
+    async def trySet(self) -> str:
         await self.ctx.storage.set_alarm(self.env.now() + 1000)
         return "set"
 
-    async def tryGet(self) -> Any:  # noqa: N802 - as above
+    async def tryGet(self) -> Any:
         return await self.ctx.storage.get_alarm()
 
 
@@ -570,7 +490,7 @@ class SlowCtor(Scripted):
 
         ctx.block_concurrency_while(load)
 
-    async def isReady(self) -> bool:  # noqa: N802 - the recordings' name
+    async def isReady(self) -> bool:
         self.emit("isReady", ready=self.ready)
         return self.ready
 
