@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from holdfast.errors import ObjectReset
-from holdfast.local.object_id import LocalObjectId, Owner
+from holdfast.local.object_id import LocalObjectId
 from holdfast.local.runtime import LocalNamespace, Runtime
 from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import KV, Database, DurableObject
@@ -137,8 +137,7 @@ class Scheduler:
 
     def reset(self, name: str = "v1") -> None:
         """Reset the object, as the platform does after `ctx.abort()` or a failed commit."""
-        owner = Owner(self.namespace.id_from_name(name).hex, "SCHEDULER", name)
-        self.runtime.live(owner).reset(ObjectReset("The test has reset the object."))
+        self.runtime.live(self.namespace.id_from_name(name)).reset(ObjectReset("The test has reset the object."))
 
     def entries(self, name: str = "v1") -> dict[str, Any]:
         """Return the entries that the object has stored."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.local.alarms import Alarm, AlarmSchedule, after_failure, rings_at
-from holdfast.local.object_id import Owner
+from holdfast.local.object_id import LocalObjectId
 from holdfast.testing.virtual_time import VirtualClock
 
 
@@ -39,8 +39,8 @@ class Schedule:
         self.began_at = self.clock.now()
         self.alarms.open()
 
-    def _ring(self, owner: Owner, _alarm: Alarm) -> None:
-        self.rung.append((owner.object, self.since_start()))
+    def _ring(self, owner: LocalObjectId, _alarm: Alarm) -> None:
+        self.rung.append((owner.hex, self.since_start()))
 
     def since_start(self) -> int:
         return self.clock.now() - self.began_at
@@ -52,7 +52,7 @@ class Schedule:
             self._generation += 1
             at = self.began_at + after_ms
             alarm = Alarm(at, at, self.clock.now(), self._generation)
-        self.alarms.set(Owner(name, "TEST", name), alarm)
+        self.alarms.set(LocalObjectId(name, "TEST", name), alarm)
 
     def waits_for(self) -> int | None:
         at = self.clock.waits_for

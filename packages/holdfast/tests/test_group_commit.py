@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import ObjectReset
 from holdfast.local import object_store
-from holdfast.local.object_id import Owner
+from holdfast.local.object_id import LocalObjectId
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.objects import Objects, Register, objects
@@ -232,7 +232,7 @@ async def test_a_store_that_closes_ends_its_transaction(tmp_path: Path) -> None:
     store = ObjectStore(path, logger=CapturedLog(), on_fatal=lambda _error: None)
     store.open()
     for name in "ab":
-        store.commit(Owner(name, "TEST", name), Changes(entries={"k": "1"}))
+        store.commit(LocalObjectId(name, "TEST", name), Changes(entries={"k": "1"}))
     await store.close()
 
     with closing(sqlite3.connect(path)) as stored:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.errors import ObjectReset, RemoteError
 from holdfast.local import object_store
-from holdfast.local.object_id import Owner
+from holdfast.local.object_id import LocalObjectId
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.linux import only_linux, open_files
@@ -84,7 +84,7 @@ async def test_who_waits_for_a_sync_that_fails_is_told(tmp_path: Path, monkeypat
 
     store = object_store.ObjectStore(make_objects_file(tmp_path), logger=CapturedLog(), on_fatal=fatal.append)
     store.open()
-    owner, changes = Owner("a", "TEST", "a"), object_store.Changes(entries={"k": "1"})
+    owner, changes = LocalObjectId("a", "TEST", "a"), object_store.Changes(entries={"k": "1"})
     monkeypatch.setattr(object_store, "_timed_sync", fail)
     number = store.commit(owner, changes)
     waiting = [store.durable(number) for _ in range(3)]
@@ -157,7 +157,7 @@ async def test_a_closed_store_leaves_no_file_open(tmp_path: Path) -> None:
     before = open_files()
     store = ObjectStore(path, logger=CapturedLog(), on_fatal=lambda _error: None)
     store.open()
-    number = store.commit(Owner("a", "TEST", "a"), Changes(entries={"k": "1"}))
+    number = store.commit(LocalObjectId("a", "TEST", "a"), Changes(entries={"k": "1"}))
     waiting = store.durable(number)
     assert waiting is not None
     await waiting

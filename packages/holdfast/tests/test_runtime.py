@@ -330,7 +330,7 @@ async def test_a_call_to_another_object_leaves_after_the_writes_are_durable(tmp_
             await made.stub().call_another("x")
 
         assert made.runtime.metrics.calls == 1
-        assert "other" not in [live.owner.name for live in made.runtime._live.values()]
+        assert "other" not in [live.id.name for live in made.runtime._live.values()]
 
 
 async def test_a_transaction_inside_another_rolls_back_alone(objects: VirtualObjects) -> None:

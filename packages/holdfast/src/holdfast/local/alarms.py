@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.local.clock import SystemClock
-from holdfast.local.object_id import Owner
+from holdfast.local.object_id import LocalObjectId
 
 RETRY_FIRST_MS = 2_000
 RETRY_COUNT_MAX = 6  # seven runs in all
@@ -73,12 +73,12 @@ def rings_at(alarm: Alarm, now: int) -> int:
 class AlarmSchedule:
     """Call `set` when an alarm changes. An alarm that is due leaves the index, and `ring` is called."""
 
-    def __init__(self, clock: SystemClock, ring: Callable[[Owner, Alarm], object]) -> None:
+    def __init__(self, clock: SystemClock, ring: Callable[[LocalObjectId, Alarm], object]) -> None:
         self._clock = clock
         self._ring = ring
-        self._armed: dict[str, tuple[Owner, Alarm]] = {}
+        self._armed: dict[str, tuple[LocalObjectId, Alarm]] = {}
         self._heap: list[tuple[int, int, str]] = []  # (rings at, generation, object)
-        self._overdue: deque[tuple[Owner, Alarm]] = deque()
+        self._overdue: deque[tuple[LocalObjectId, Alarm]] = deque()
         self._pacing: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._wall_offset = 0.0
@@ -93,17 +93,17 @@ class AlarmSchedule:
         if self._pacing is not None:
             self._pacing.cancel()
 
-    def armed(self, owner: Owner) -> Alarm | None:
+    def armed(self, owner: LocalObjectId) -> Alarm | None:
         """The alarm of the object that waits for its time. One that rings does not."""
-        return self._armed.get(owner.object, (owner, None))[1]
+        return self._armed.get(owner.hex, (owner, None))[1]
 
-    def set(self, owner: Owner, alarm: Alarm | None) -> None:
+    def set(self, owner: LocalObjectId, alarm: Alarm | None) -> None:
         if alarm is None:
-            self._armed.pop(owner.object, None)
+            self._armed.pop(owner.hex, None)
             return
-        self._armed[owner.object] = (owner, alarm)
+        self._armed[owner.hex] = (owner, alarm)
         at = rings_at(alarm, self._clock.now())
-        heapq.heappush(self._heap, (at, alarm.generation, owner.object))
+        heapq.heappush(self._heap, (at, alarm.generation, owner.hex))
         if len(self._heap) > 2 * len(self._armed) + HEAP_SLACK:
             self._rebuild()
         if self._timer_at is None or at < self._timer_at:

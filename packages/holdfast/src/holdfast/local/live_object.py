@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from holdfast.errors import ObjectReset, RemoteError
 from holdfast.local.alarms import Alarm, AlarmSchedule
 from holdfast.local.clock import SystemClock
-from holdfast.local.object_id import LocalObjectId, Owner
+from holdfast.local.object_id import LocalObjectId
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.storage import ObjectStorage
 from holdfast.local.turns import ACTIVITY, GATE, Activity, ObjectUnwound, Sections, Turns, coroutine
@@ -41,7 +41,7 @@ class ObjectRuntime(Protocol):
     idle_s: float | None
 
     def forget(self, live: "LiveObject") -> None: ...
-    def undo(self, owner: Owner, changes: Changes) -> Callable[[BaseException], None]: ...
+    def undo(self, owner: LocalObjectId, changes: Changes) -> Callable[[BaseException], None]: ...
 
 
 class Ring:
@@ -57,15 +57,14 @@ class Ring:
 class LiveObject:
     """One instance of a class, with its storage, tasks and open replies. `LocalContext` is its `ctx`."""
 
-    def __init__(self, runtime: ObjectRuntime, cls: type[DurableObject], env: Any, owner: Owner) -> None:  # noqa: ANN401 - each class declares its own
+    def __init__(self, runtime: ObjectRuntime, cls: type[DurableObject], env: Any, object_id: LocalObjectId) -> None:  # noqa: ANN401 - each class declares its own
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._cls = cls
         self._env = env
-        self.owner = owner
-        self.id = LocalObjectId(owner.object, owner.namespace, owner.name)
+        self.id = object_id
         self.storage = ObjectStorage(
-            runtime.store, owner, self, has_alarm_handler=callable(getattr(cls, "alarm", None))
+            runtime.store, object_id, self, has_alarm_handler=callable(getattr(cls, "alarm", None))
         )
         self.in_turn = False
         self.ring: Ring | None = None
@@ -144,7 +143,7 @@ class LiveObject:
             return False  # the constructor or an earlier call has set or deleted the alarm
         handler = getattr(instance, "alarm", None)
         if handler is None:
-            self._runtime.logger.error("alarm.dropped", object=self.owner.object, reason="no alarm() handler")
+            self._runtime.logger.error("alarm.dropped", object=self.id.hex, reason="no alarm() handler")
         else:
             self.storage.ringing = alarm.generation
             ring.handler_started = True
@@ -156,7 +155,7 @@ class LiveObject:
     def _construct(self) -> None:
         if self._instance is not None:
             return
-        self._check_alive()
+        self.check_alive()
         self.in_turn = True
         try:
             self._instance = self._cls(LocalContext(self), self._env)
@@ -194,13 +193,13 @@ class LiveObject:
             changes = self.storage.take_turn()
             if changes is None:
                 return
-            self._last_commit = self._runtime.store.commit(self.owner, changes, self._runtime.undo(self.owner, changes))
+            self._last_commit = self._runtime.store.commit(self.id, changes, self._runtime.undo(self.id, changes))
         except (sqlite3.Error, OSError) as error:
             self.roll_back(error)
             raise ObjectUnwound from error
         self.storage.turn_committed()
         if changes.alarm_changed:
-            self._runtime.alarms.set(self.owner, changes.alarm)
+            self._runtime.alarms.set(self.id, changes.alarm)
 
     def settle(self) -> None:
         """End the transaction that has a turn of this object; a failure resets the object.
@@ -222,20 +221,20 @@ class LiveObject:
 
     async def durable(self) -> None:
         """Wait until everything committed so far is on disk."""
-        self._check_alive()
+        self.check_alive()
         waiting = self._runtime.store.durable(self._last_commit)
         if waiting is not None:
             await waiting
-            self._check_alive()
+            self.check_alive()
 
     async def output_gate(self) -> None:
-        self._check_alive()
+        self.check_alive()
         self.end_turn()
         await self.durable()
 
     def enter(self, work: Callable[[], Awaitable[T]], *, fatal: bool = False) -> Awaitable[T]:
         """Run a critical section. Its failure is raised to the caller or, if it is `fatal`, resets the object."""
-        self._check_alive()
+        self.check_alive()
         return self._sections.enter(work, fatal=fatal)
 
     # Reset and eviction
@@ -251,7 +250,7 @@ class LiveObject:
         if self._error is not None:
             return
         self._error = error
-        self.storage.break_with(error)
+        self.storage.discard()
         self._runtime.forget(self)
         for reply in list(self._replies):
             _fail(reply, self._failure())
@@ -277,7 +276,8 @@ class LiveObject:
         assert self._error is not None
         return copy(self._error)
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
+        """Raise the reason if the object was reset."""
         if self._error is not None:
             raise self._failure()
 
@@ -316,7 +316,7 @@ class LiveObject:
             self.settle()
             await Turns(coroutine(lambda: work), self._sections.activity())
         except Exception as error:  # noqa: BLE001 - nothing else would report it
-            self._runtime.logger.warning("wait_until.failed", object=self.owner.object, error=repr(error))
+            self._runtime.logger.warning("wait_until.failed", object=self.id.hex, error=repr(error))
 
     def _task_done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

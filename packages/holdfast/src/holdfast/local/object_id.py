@@ -10,7 +10,6 @@ import os
 import string
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 from holdfast.errors import ValueRefused
 
@@ -22,7 +21,10 @@ _HEX = frozenset(string.hexdigits)
 
 @dataclass(frozen=True, slots=True)
 class LocalObjectId:
-    """Equal ids are the same object. The name is present only if the id was made from it."""
+    """Equal ids are the same object. The name is present only if the id was made from it.
+
+    Namespace and name are stored with an alarm: the object is constructed from them when it rings.
+    """
 
     hex: str
     namespace: str
@@ -35,14 +37,6 @@ class LocalObjectId:
         return self == other
 
     toString = __str__  # noqa: N815 - Cloudflare's name, as `equals` is
-
-
-class Owner(NamedTuple):
-    """The object that data belongs to: its id, and what is needed to construct it when its alarm rings."""
-
-    object: str
-    namespace: str
-    name: str | None
 
 
 class IdFactory:

@@ -120,7 +120,6 @@ class ObjectSql:
         self._savepoints = 0  # one for each open transaction that may have to be rolled back here
         self._cleared = False  # by delete_all(), in this turn
         self._ahead = False  # the file has what the shared file does not have (yet)
-        self._broken: BaseException | None = None
 
     # For the object
 
@@ -174,7 +173,7 @@ class ObjectSql:
             if self._db is not None:
                 self._files.current.add(self._object)
                 if self._log_bytes > LOG_BYTES_MAX:
-                    self._close()
+                    self.close()
 
     def drop(self, transaction: int) -> None:
         """Roll back this transaction of the storage, and those inside it. The outermost has number 1."""
@@ -190,22 +189,16 @@ class ObjectSql:
     def clear(self) -> None:
         """Begin an empty database, as part of the turn."""
         self._ahead = self._cleared = True
-        self._close()
+        self.close()
 
     def close_if_idle(self) -> None:
         if self._db is not None and not self._db.in_transaction and not self._ahead:
-            self._close()
-
-    def close(self, error: BaseException | None = None) -> None:
-        """Close the file, without what was not committed. With an error, every later use raises it."""
-        self._broken = error
-        self._close()
+            self.close()
 
     # The file
 
     def _opened(self) -> sqlite3.Connection:
-        if self._broken is not None:
-            raise self._broken
+        self._host.check_alive()
         opened = self._files.open
         if self._db is None:
             self._files.make_room()
@@ -278,8 +271,11 @@ class ObjectSql:
         self._log_read += end
         return pages
 
-    def _close(self) -> None:
-        """Close the file. SQLite copies the log into it and removes the log, unless the disk is full."""
+    def close(self) -> None:
+        """Close the file, without what was not committed.
+
+        SQLite copies the log into it and removes the log, unless the disk is full.
+        """
         self._files.open.pop(self._object, None)
         if self._db is not None:
             db, self._db, self._savepoints = self._db, None, 0

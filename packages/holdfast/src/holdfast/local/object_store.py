@@ -23,7 +23,7 @@ from pathlib import Path
 from holdfast.errors import StoreUnavailable
 from holdfast.local import sqlite_file
 from holdfast.local.alarms import Alarm
-from holdfast.local.object_id import Owner
+from holdfast.local.object_id import LocalObjectId
 from holdfast.local.object_sql import SqlFiles
 from holdfast.local.sqlite_file import connect, sync_directory, sync_file
 from holdfast.types import Logger
@@ -151,9 +151,9 @@ class ObjectStore:
         row = self._db.execute("SELECT * FROM alarms WHERE object = ?", (object_id,)).fetchone()
         return None if row is None else Alarm(*row[3:])
 
-    def read_alarms(self) -> list[tuple[Owner, Alarm]]:
+    def read_alarms(self) -> list[tuple[LocalObjectId, Alarm]]:
         rows = self._db.execute("SELECT * FROM alarms ORDER BY due_at")
-        return [(Owner(*row[:3]), Alarm(*row[3:])) for row in rows]
+        return [(LocalObjectId(*row[:3]), Alarm(*row[3:])) for row in rows]
 
     def read_pages(self, object_id: str) -> Iterator[tuple[int, bytes]]:
         """The pages of the object's own database, in order."""
@@ -162,7 +162,7 @@ class ObjectStore:
     # Writing
 
     def commit(
-        self, owner: Owner, changes: Changes, undo: Callable[[BaseException], None] = lambda _error: None
+        self, owner: LocalObjectId, changes: Changes, undo: Callable[[BaseException], None] = lambda _error: None
     ) -> int:
         """Apply one turn, all or nothing. Returns the commit's number, for `durable`.
 
@@ -222,8 +222,8 @@ class ObjectStore:
         if self.refusal is not None:
             raise OSError(self.refusal)
 
-    def _apply(self, owner: Owner, changes: Changes) -> None:
-        db, object_id = self._db, owner.object
+    def _apply(self, owner: LocalObjectId, changes: Changes) -> None:
+        db, object_id = self._db, owner.hex
         if changes.cleared:
             db.execute("DELETE FROM entries WHERE object = ?", (object_id,))
             db.execute(f"DELETE FROM sql_pages WHERE {_PLACES}", (object_id, object_id))  # noqa: S608 - a constant
@@ -241,7 +241,7 @@ class ObjectStore:
             if changes.alarm is None:
                 db.execute("DELETE FROM alarms WHERE object = ?", (object_id,))
             else:
-                row = (*owner, *changes.alarm)  # in the order of the columns
+                row = (owner.hex, owner.namespace, owner.name, *changes.alarm)  # in the order of the columns
                 db.execute("INSERT OR REPLACE INTO alarms VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _apply_pages(self, object_id: str, pages: dict[int, bytes]) -> None:

@@ -23,7 +23,7 @@ from holdfast.errors import ObjectReset, UsageError, ValueRefused
 from holdfast.local.alarms import Alarm, AlarmSchedule, after_failure
 from holdfast.local.clock import SystemClock
 from holdfast.local.live_object import IDLE_S, LiveObject, Ring
-from holdfast.local.object_id import IdFactory, LocalObjectId, Owner
+from holdfast.local.object_id import IdFactory, LocalObjectId
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.turns import ACTIVITY, Activity, Turns, output_gate
 from holdfast.rpc import arguments_text
@@ -91,7 +91,7 @@ class Runtime:
             if owner.namespace in self._namespaces:
                 self.alarms.set(owner, alarm)
             else:
-                self.logger.warning("alarm.orphaned", namespace=owner.namespace, object=owner.object)
+                self.logger.warning("alarm.orphaned", namespace=owner.namespace, object=owner.hex)
 
     def refuse_writes(self, reason: str | None) -> None:
         """Refuse all writes of all objects for this reason; None allows them again."""
@@ -116,9 +116,9 @@ class Runtime:
         for live in list(self._live.values()):
             live.reset(ObjectReset("The process was killed."))
 
-    async def evict(self, owner: Owner) -> None:
+    async def evict(self, owner: LocalObjectId) -> None:
         """Drop an object from memory when its work is done."""
-        live = self._live.get(owner.object)
+        live = self._live.get(owner.hex)
         if live is not None:
             await live.idle()
             self.forget(live)
@@ -126,35 +126,35 @@ class Runtime:
     # For the objects
 
     def forget(self, live: LiveObject) -> None:
-        if self._live.get(live.owner.object) is live:
-            del self._live[live.owner.object]
+        if self._live.get(live.id.hex) is live:
+            del self._live[live.id.hex]
         if not live.broken:
             live.storage.close()
         elif not self._closing:
             self.metrics.objects_reset += 1
-            self.logger.warning("object.reset", **_names(live.owner))
+            self.logger.warning("object.reset", **_names(live.id))
 
-    def undo(self, owner: Owner, changes: Changes) -> Callable[[BaseException], None]:
+    def undo(self, owner: LocalObjectId, changes: Changes) -> Callable[[BaseException], None]:
         """What to do if a turn that ends now is not committed after all."""
         armed = self.alarms.armed(owner)
 
         def undo(error: BaseException) -> None:
-            self.store.sql_files.current.discard(owner.object)
-            if (live := self._live.get(owner.object)) is not None:
+            self.store.sql_files.current.discard(owner.hex)
+            if (live := self._live.get(owner.hex)) is not None:
                 live.roll_back(error)
             if changes.alarm_changed and not self._closing:
                 self.alarms.set(owner, armed)
 
         return undo
 
-    def live(self, owner: Owner) -> LiveObject:
+    def live(self, owner: LocalObjectId) -> LiveObject:
         """The live instance of an object. Makes one if there is none."""
-        live = self._live.get(owner.object)
+        live = self._live.get(owner.hex)
         if live is None:
             if self._closing:
                 raise UsageError("the runtime is closed")
             cls = self._namespaces[owner.namespace].cls
-            live = self._live[owner.object] = LiveObject(self, cls, self.env, owner)
+            live = self._live[owner.hex] = LiveObject(self, cls, self.env, owner)
         return live
 
     def _task_factory(
@@ -175,18 +175,18 @@ class Runtime:
 
     # Alarms
 
-    def ring(self, owner: Owner, alarm: Alarm) -> "asyncio.Task[None] | None":
+    def ring(self, owner: LocalObjectId, alarm: Alarm) -> "asyncio.Task[None] | None":
         """Ring an alarm that is due; the task ends with the handler."""
-        if owner.object in self._ringing:
+        if owner.hex in self._ringing:
             return None  # alarm() never overlaps itself; _ring checks again when it has ended
-        self._ringing.add(owner.object)
+        self._ringing.add(owner.hex)
         # In its own context: an object's code may have set the timer, and this task is not its child.
         task = asyncio.Task(self._ring(owner, alarm), context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _ring(self, owner: Owner, alarm: Alarm) -> None:
+    async def _ring(self, owner: LocalObjectId, alarm: Alarm) -> None:
         ring = Ring(alarm)
         failure: Exception | None = None
         try:
@@ -195,10 +195,10 @@ class Runtime:
                 self.metrics.alarms_rung += 1
         except Exception as error:  # noqa: BLE001 - after any error the alarm is retried
             failure = error
-        self._ringing.discard(owner.object)
+        self._ringing.discard(owner.hex)
         if self._closing:
             return
-        current = self.store.read_alarm(owner.object)
+        current = self.store.read_alarm(owner.hex)
         if failure is not None:
             self.metrics.alarms_failed += 1
             if current is not None and current.generation == alarm.generation:
@@ -208,7 +208,7 @@ class Runtime:
         if current is not None:
             self.alarms.set(owner, current)  # set while the handler ran, and perhaps already due
 
-    async def _failed(self, owner: Owner, ring: Ring, failure: Exception) -> None:
+    async def _failed(self, owner: LocalObjectId, ring: Ring, failure: Exception) -> None:
         retry = None
         if ring.retry:
             # A failure of the constructor or the disk is not one of the handler, and is not counted.
@@ -224,11 +224,11 @@ class Runtime:
         self.logger.error("alarm.exhausted", **_names(owner), error=repr(failure), runs=ring.alarm.retry_count + 1)
         if self._on_exhausted is not None:
             try:
-                await self._on_exhausted(LocalObjectId(owner.object, owner.namespace, owner.name), failure)
+                await self._on_exhausted(owner, failure)
             except Exception as error:
                 self.logger.exception("alarm.hook_failed", **_names(owner), error=repr(error))
 
-    def _reschedule(self, owner: Owner, alarm: Alarm | None) -> None:
+    def _reschedule(self, owner: LocalObjectId, alarm: Alarm | None) -> None:
         """Store the retry. If that fails, keep it in memory; a restart would then ring at once."""
         try:
             self.store.commit(owner, Changes(alarm=alarm, alarm_changed=True))
@@ -236,7 +236,7 @@ class Runtime:
         except (sqlite3.Error, OSError) as error:
             if self.store.refusal is None:  # otherwise the refusal has already been reported
                 self.logger.exception("alarm.unsaved", **_names(owner), error=repr(error))
-        if (live := self._live.get(owner.object)) is not None:
+        if (live := self._live.get(owner.hex)) is not None:
             live.storage.alarm_rescheduled(alarm)
         self.alarms.set(owner, alarm)
 
@@ -260,13 +260,10 @@ class LocalNamespace(IdFactory):
         if not isinstance(id, LocalObjectId):
             raise ValueRefused(f"get() takes an id of this namespace, not {type(id).__name__}: id_from_name(...)")
         self.id_from_string(id.hex)  # raises if it is of another one
-        return self._stub(id)
+        return Stub(self._runtime, id)
 
     def get_by_name(self, name: str) -> "Stub":
-        return self._stub(self.id_from_name(name))  # made here, so there is nothing to check
-
-    def _stub(self, id: LocalObjectId) -> "Stub":  # noqa: A002 - Cloudflare's word
-        return Stub(self._runtime, Owner(id.hex, self._name, id.name), id)
+        return Stub(self._runtime, self.id_from_name(name))  # made here, so there is nothing to check
 
 
 class Stub:
@@ -276,9 +273,8 @@ class Stub:
     call on this stub fails with the same reason: get a new stub, it costs nothing.
     """
 
-    def __init__(self, runtime: Runtime, owner: Owner, id: LocalObjectId) -> None:  # noqa: A002 - Cloudflare's word
+    def __init__(self, runtime: Runtime, id: LocalObjectId) -> None:  # noqa: A002 - Cloudflare's word
         self._runtime = runtime
-        self._owner = owner
         self._live: LiveObject | None = None
         self.id = id
         self.name = id.name
@@ -303,7 +299,7 @@ class Stub:
     def _deliver(self, method: str, arguments: str) -> "asyncio.Future[JSON]":
         self._runtime.metrics.calls += 1
         if self._live is None or not self._live.broken:
-            self._live = self._runtime.live(self._owner)
+            self._live = self._runtime.live(self.id)
         return self._live.call(method, arguments)
 
 
@@ -312,5 +308,5 @@ async def _turns(work: Coroutine[Any, Any, T], activity: Activity) -> T:
     return await Turns(work, activity)
 
 
-def _names(owner: Owner) -> dict[str, JSON]:
-    return {"namespace": owner.namespace, "object": owner.object[:12], "name": owner.name}
+def _names(owner: LocalObjectId) -> dict[str, JSON]:
+    return {"namespace": owner.namespace, "object": owner.hex[:12], "name": owner.name}

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from holdfast.errors import UsageError, ValueRefused
 from holdfast.local.alarms import Alarm
-from holdfast.local.object_id import Owner
+from holdfast.local.object_id import LocalObjectId
 from holdfast.local.object_sql import ObjectSql
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast.local.sqlite_file import after_all_with
@@ -31,15 +31,14 @@ KNOWN_LENGTH_MAX = 1_024  # characters; longer texts are always read from the fi
 class ObjectStorage(Storage):
     """`ctx.storage`."""
 
-    def __init__(self, store: ObjectStore, owner: Owner, host: HostObject, *, has_alarm_handler: bool) -> None:
+    def __init__(self, store: ObjectStore, owner: LocalObjectId, host: HostObject, *, has_alarm_handler: bool) -> None:
         self._store = store
         self._owner = owner
         self._host = host
         self._has_alarm_handler = has_alarm_handler
         self._layers = [Changes()]
         self._known: dict[str, str | None] = {}  # what the file has, as far as it was read or written
-        self._broken: BaseException | None = None
-        self._alarm = store.read_alarm(owner.object)
+        self._alarm = store.read_alarm(owner.hex)
         self._sql: ObjectSql | None = None
         self.ringing: int | None = None  # generation of the alarm whose handler runs now
 
@@ -58,7 +57,7 @@ class ObjectStorage(Storage):
     def sql(self) -> ObjectSql:
         if self._sql is None:
             self._check_usable()
-            self._sql = ObjectSql(self._store.sql_files, self._owner.object, self._host, self._layers)
+            self._sql = ObjectSql(self._store.sql_files, self._owner.hex, self._host, self._layers)
         return self._sql
 
     # The alarm
@@ -158,14 +157,14 @@ class ObjectStorage(Storage):
         """Take over a retry, or the end of the retries, that the runtime has committed."""
         self._alarm = alarm
 
-    def break_with(self, error: BaseException) -> None:
-        self._broken = error
+    def discard(self) -> None:
+        """Drop what was not committed."""
         self._layers = [Changes()]
-        self.close(error)
+        self.close()
 
-    def close(self, error: BaseException | None = None) -> None:
+    def close(self) -> None:
         if self._sql is not None:
-            self._sql.close(error)
+            self._sql.close()
 
     def drop(self, layer: Changes) -> None:
         while layer in self._layers:
@@ -174,8 +173,7 @@ class ObjectStorage(Storage):
                 self._sql.drop(len(self._layers))
 
     def _check_usable(self) -> None:
-        if self._broken is not None:
-            raise self._broken
+        self._host.check_alive()
 
     def _writing(self) -> Changes:
         self._host.wrote()
@@ -204,7 +202,7 @@ class ObjectStorage(Storage):
     ) -> Iterable[tuple[str, str]]:
         first = max(start, prefix, key=_byte_order)
         bound = _upper_bound(prefix, end)
-        rows = self._store.read_range(self._owner.object, first, bound, reverse=reverse)
+        rows = self._store.read_range(self._owner.hex, first, bound, reverse=reverse)
         if any(layer.entries or layer.cleared for layer in self._layers):
             rows = self._merged(rows, first, bound, reverse=reverse)
         return islice(rows, limit)
@@ -217,7 +215,7 @@ class ObjectStorage(Storage):
                 return None
         if key in self._known:
             return self._known[key]
-        text = self._store.read(self._owner.object, key)
+        text = self._store.read(self._owner.hex, key)
         self._remember(key, text)
         return text
 

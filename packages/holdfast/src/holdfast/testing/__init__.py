@@ -89,8 +89,8 @@ class VirtualObjects(Objects):
 
     async def ring(self, stub: DurableObject) -> bool:
         """Ring the object's alarm now, and wait until its handler has ended. False if no alarm is set."""
-        owner = cast("Stub", stub)._owner  # noqa: SLF001 - any public name could be a method of the object
-        alarm = self._runtime.store.read_alarm(owner.object)
+        owner = cast("Stub", stub).id
+        alarm = self._runtime.store.read_alarm(owner.hex)
         if alarm is not None:
             self._runtime.alarms.set(owner, None)
             task = self._runtime.ring(owner, alarm)
@@ -100,7 +100,7 @@ class VirtualObjects(Objects):
 
     async def evict(self, stub: DurableObject) -> None:
         """Drop the object from memory when its work is done, as after ten idle seconds."""
-        await self._runtime.evict(cast("Stub", stub)._owner)  # noqa: SLF001 - as above
+        await self._runtime.evict(cast("Stub", stub).id)
 
     async def restart(self) -> None:
         """Stop the process and start it again. Stubs from before no longer work: get new ones."""
