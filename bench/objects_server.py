@@ -78,9 +78,7 @@ class App:
         elif first == "arm":
             body = await self._arm(dict(parse_qsl(scope["query_string"].decode())))
         else:
-            store = self._runtime.store
-            results = {"lateness": lateness, "firstAlarm": first_alarm}
-            body = json.dumps({**results, "commits": store.commits, "syncs": store.syncs}).encode()
+            body = json.dumps({"lateness": lateness, "firstAlarm": first_alarm}).encode()
         headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"text/plain")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast_testing.crash import STEPS
+from holdfast_testing.stores import LOG_FRAME
 
 TESTS = Path(__file__).parent
 FAR_MS = 3 * 10**12
-FRAME = 24 + 4096  # a frame of SQLite's log: header and page
 
 
 def crash(*arguments: Any) -> subprocess.CompletedProcess[str]:
@@ -86,7 +86,7 @@ def test_power_cut_at_every_point(tmp_path: Path) -> None:
     cuts = [json.loads(line.removeprefix("cut ")) for line in done.stdout.splitlines()]
     homes: dict[Path, int] = {}
     for name, acknowledged, synced, size in cuts:
-        torn = sorted({synced, synced + FRAME, size - 1, (synced + size) // 2, size} & set(range(synced, size + 1)))
+        torn = sorted({synced, synced + LOG_FRAME, size - 1, (synced + size) // 2, size} & set(range(synced, size + 1)))
         for length in torn:
             home = tmp_path / f"{name} cut at byte {length} of {size}"
             home.mkdir()

@@ -202,8 +202,8 @@ async def test_a_reader_is_not_held_up_by_the_failure_of_others(tmp_path: Path) 
 async def test_the_log_never_restarts_within_a_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns end while a thread waits for the disk."""
     monkeypatch.setattr(object_store, "QUICK_DISK_S", 0.0)
-    monkeypatch.setattr(object_store, "CHECKPOINT_SYNCS", 2)
-    monkeypatch.setattr(object_store, "LOG_RESTART_SYNCS", 2)
+    monkeypatch.setattr(object_store, "CHECKPOINT_BYTES", 10_000)
+    monkeypatch.setattr(object_store, "LOG_RESTART_BYTES", 10_000)
     restarts: list[bool] = []
     restart_log = object_store._restart_log
 

@@ -111,13 +111,13 @@ def test_any_error_of_the_sync_reaches_the_caller(
     assert len(fatal) == len(log.named("store.failed")) == 1
 
 
-@pytest.mark.parametrize("restart_commits", [1, 10**6], ids=["on the loop", "in the thread"])
+@pytest.mark.parametrize("restart_bytes", [0, 10**9], ids=["on the loop", "in the thread"])
 def test_a_failed_checkpoint_is_reported_and_stops_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart_commits: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart_bytes: int
 ) -> None:
     """The log keeps every write; it is copied into the database with a later commit."""
-    monkeypatch.setattr(object_store, "CHECKPOINT_SYNCS", 1)
-    monkeypatch.setattr(object_store, "LOG_RESTART_SYNCS", restart_commits)
+    monkeypatch.setattr(object_store, "CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr(object_store, "LOG_RESTART_BYTES", restart_bytes)
 
     def full(_connection: sqlite3.Connection) -> bool:
         raise sqlite3.OperationalError("database or disk is full")

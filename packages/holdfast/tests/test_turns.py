@@ -19,6 +19,7 @@ from holdfast.testing import VirtualObjects
 from holdfast.types import DurableObject
 from holdfast_testing.objects import Objects, Register
 from holdfast_testing.objects import objects as opened
+from holdfast_testing.stores import LOG_FRAME
 
 
 def on_disk(directory: Path, key: str) -> Any:
@@ -221,8 +222,8 @@ async def test_an_alarm_whose_writes_are_not_durable_has_not_rung(
 
 
 async def test_the_log_is_copied_back_and_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits of one page each, copied after every hundredth: the log has about those of the last hundred."""
-    monkeypatch.setattr(object_store, "CHECKPOINT_SYNCS", 100)
+    """Commits of one page each, copied when there are a hundred: the log has about those of the last hundred."""
+    monkeypatch.setattr(object_store, "CHECKPOINT_BYTES", 100 * LOG_FRAME)
     log = tmp_path / "objects.sqlite-wal"
     sizes = []
     async with opened(tmp_path, Register) as made:
@@ -233,7 +234,7 @@ async def test_the_log_is_copied_back_and_stays_bounded(tmp_path: Path, monkeypa
                 await asyncio.sleep(0.01)  # a copy in the thread may end
                 sizes.append(log.stat().st_size)
 
-    assert max(sizes) < 160 * (4096 + 24)
+    assert max(sizes) < 160 * LOG_FRAME
 
 
 @pytest.mark.holdfast(real_threads=True)

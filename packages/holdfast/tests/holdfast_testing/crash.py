@@ -122,7 +122,7 @@ class Process:
 
 
 async def count_or_run(disk: str, directory: Path, kill_at: int | None) -> None:
-    object_store.CHECKPOINT_SYNCS = 4  # so that the log is also copied during the run
+    object_store.CHECKPOINT_BYTES = 20_000  # so that the log is also copied during the run
     object_store.QUICK_DISK_S = {"quick": math.inf, "slow": 0.0}[disk]
     process = Process(directory)
     await process.runtime.open()

@@ -122,7 +122,7 @@ async def count(name: str, write: Callable[[int], Awaitable[object]], pause_s: f
 
 
 async def write(directory: Path) -> None:
-    object_store.CHECKPOINT_SYNCS, object_store.LOG_RESTART_SYNCS = 20, 60  # so that both happen
+    object_store.CHECKPOINT_BYTES, object_store.LOG_RESTART_BYTES = 100_000, 250_000  # so that both happen
     object_sql.LOG_BYTES_MAX, object_sql.OPEN_MAX = 20_000, 2  # so that files are closed and opened again
     async with platform(directory) as made, asyncio.TaskGroup() as group:
         for name, pause_s in PAUSES_S.items():

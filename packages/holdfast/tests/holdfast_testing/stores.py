@@ -23,6 +23,7 @@ CREATE TABLE items (
 )"""
 
 
+LOG_FRAME = 24 + 4096  # bytes of a page in SQLite's log, with its header
 SCHEMAS = {"kv.sqlite": load(KV_MIGRATIONS)}
 
 

@@ -30,10 +30,8 @@ from holdfast.types import Logger
 
 OBJECT_MIGRATIONS = Path(__file__).parent / "sql" / "objects"
 QUICK_DISK_S = 0.001  # a sync that takes less is done on the loop
-CHECKPOINT_SYNCS = 1_000  # syncs after which the log is copied into the database
-CHECKPOINT_BYTES = 4 * 1024 * 1024  # or so much of a log; SQLite cuts it to this size when it restarts
-LOG_RESTART_SYNCS = 50_000  # syncs after which the writer waits for that copy
-LOG_RESTART_BYTES = 32 * 1024 * 1024  # or so much of a log
+CHECKPOINT_BYTES = 4 * 1024 * 1024  # of a log that is copied into the database; SQLite cuts it to this when it restarts
+LOG_RESTART_BYTES = 32 * 1024 * 1024  # of a log for whose copy the writer waits
 
 
 @dataclass(slots=True, eq=False)
@@ -84,14 +82,11 @@ class ObjectStore:
         self.ended = 0  # of these, those of transactions that have ended
         self._undo: list[Callable[[BaseException], None]] = []  # for each turn of the open transaction, if it fails
         self.synced = 0  # of these, how many are durable
-        self.syncs = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._syncing = False
         self._disk_s = 0.0  # how long a sync takes: the slowest recent one, decaying
         self._copying: asyncio.Future[None] | None = None
-        self._checkpointed = 0  # syncs, at the last copy
         self._copy_above = CHECKPOINT_BYTES  # the size of the log at which it is copied again
-        self._restarted = 0  # syncs, at the last restart
         self._fatal: OSError | None = None
         self.refusal: str | None = None  # why no commit is accepted at the moment
 
@@ -291,7 +286,6 @@ class ObjectStore:
         self.crash_point("after sync", self._db)
         # One slow sync moves the syncs into the thread; they return to the loop when they stay quick.
         self._disk_s = max(took_s, self._disk_s * 0.98)
-        self.syncs += 1
         self.synced = target
         while self._waiters and self._waiters[0][0] <= target:
             _, future = self._waiters.popleft()
@@ -304,7 +298,7 @@ class ObjectStore:
         log_bytes = os.fstat(self._log_fd).st_size
         if log_bytes <= CHECKPOINT_BYTES:  # it has restarted
             self._copy_above = CHECKPOINT_BYTES
-        if self.syncs - self._checkpointed >= CHECKPOINT_SYNCS or log_bytes > self._copy_above:
+        if log_bytes > self._copy_above:
             self._checkpoint(log_bytes)
 
     def _fail(self, error: Exception) -> None:
@@ -330,14 +324,12 @@ class ObjectStore:
         """
         if self._copying is not None and not self._copying.done():
             return
-        self._checkpointed = self.syncs
         self._copy_above = log_bytes + CHECKPOINT_BYTES
-        if self.syncs - self._restarted >= LOG_RESTART_SYNCS or log_bytes > LOG_RESTART_BYTES:
+        if log_bytes > LOG_RESTART_BYTES:
             # Under constant load the copy in the thread never catches up. Here the writer waits for it, but not for a
             # reader, such as a backup: this is the event loop.
             try:
-                if _restart_log(self._db):
-                    self._restarted = self.syncs
+                _restart_log(self._db)
             except sqlite3.Error as error:
                 self._checkpoint_failed(error)
         else:
