@@ -6,7 +6,4 @@ from holdfast.types import JSON, Level, Levels
 class NullLogger(Levels):
     """Discards every line."""
 
-    def bind(self, **_fields: JSON) -> "NullLogger":
-        return self
-
     def _line(self, _level: Level, event: str, fields: dict[str, JSON]) -> None: ...

@@ -178,25 +178,18 @@ class JsonLogger(Levels):
         *,
         level_min: Level = "INFO",
         tee: Callable[[LogEntry], None] | None = None,
-        bound: Mapping[str, JSON] | None = None,
     ) -> None:
         self._write = write
         self._clock = clock
         self._redact = redact
         self._level_min = level_min
         self._tee = tee
-        self._bound = dict(bound or {})
-
-    def bind(self, /, **fields: JSON) -> "JsonLogger":
-        """A logger that adds these fields to each of its lines."""
-        bound = {**self._bound, **_renamed(fields)}
-        return JsonLogger(self._write, self._clock, self._redact, level_min=self._level_min, tee=self._tee, bound=bound)
 
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
         if RANKS[level] < RANKS[self._level_min]:
             return
         message = self._redact.text(event)
-        context = self._redact.fields({**self._bound, **_renamed(fields)})
+        context = self._redact.fields(_renamed(fields))
         at = self._clock.now()
         if self._tee is not None:
             self._tee(LogEntry(level, message, {"at": at, **context}))

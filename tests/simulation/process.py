@@ -38,17 +38,13 @@ MIGRATIONS = load_migrations()
 class ProcessLog(Levels):
     """A `Logger` that notifies the history as long as the process lives."""
 
-    def __init__(self, process: "SimulatedProcess", bound: Mapping[str, JSON]) -> None:
+    def __init__(self, process: "SimulatedProcess") -> None:
         self._process = process
-        self._bound = bound
-
-    def bind(self, **fields: JSON) -> "ProcessLog":
-        return ProcessLog(self._process, {**self._bound, **fields})
 
     def _line(self, _level: Level, event: str, fields: dict[str, JSON]) -> None:
         if not self._process.disk.process_is_dead:
             try:
-                self._process.history.logged(event, {**self._bound, **fields})
+                self._process.history.logged(event, fields)
             except Exception as error:  # noqa: BLE001 - it must not reach the code that logs
                 self._process.history.failed(error)
 
@@ -85,7 +81,7 @@ class SimulatedProcess(Service):
         machine = Machine(
             clock=history.clock,
             fetch=self._fetch,
-            logger=ProcessLog(self, {}),
+            logger=ProcessLog(self),
             redact=Redactor(),
             random=self.rng.random,
         )

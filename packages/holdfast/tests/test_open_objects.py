@@ -128,7 +128,7 @@ def test_the_package_imports_neither_asyncio_nor_sqlite() -> None:
 
 def test_without_a_logger_lines_go_to_the_standard_library(caplog: pytest.LogCaptureFixture) -> None:
     """To the logger "holdfast": the event, then all fields as JSON."""
-    logger = StandardLogger(namespace="HEART").bind(name="v1")
+    logger = StandardLogger().bind(namespace="HEART").bind(name="v1")
     with caplog.at_level("DEBUG", logger="holdfast"):
         logger.debug("alarm.set")
         logger.info("migration.applied", file="objects.sqlite")

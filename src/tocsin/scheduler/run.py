@@ -137,18 +137,14 @@ class LineCollector:
 class RunLogger(Levels):
     """A `Logger` that also keeps the lines it writes, except `debug` lines."""
 
-    def __init__(self, logger: Logger, kept: LineCollector, bound: Mapping[str, JSON] | None = None) -> None:
+    def __init__(self, logger: Logger, kept: LineCollector) -> None:
         self._logger = logger
         self._kept = kept
-        self._bound = dict(bound or {})
-
-    def bind(self, **fields: JSON) -> Logger:
-        return RunLogger(self._logger.bind(**fields), self._kept, {**self._bound, **fields})
 
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
         write_log(self._logger, level, event, fields)
         if level != "DEBUG":
-            self._kept.add(level, event, {**self._bound, **fields})
+            self._kept.add(level, event, fields)
 
 
 def _text(fields: Mapping[str, JSON]) -> str:

@@ -5,8 +5,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from holdfast.storage import Storage
 from holdfast.values import JSON as JSON  # noqa: PLC0414 - it belongs to these interfaces
@@ -44,17 +46,25 @@ Level: TypeAlias = Literal["DEBUG", "INFO", "WARN", "ERROR"]
 class Levels(ABC):
     """The methods of a `Logger`; a subclass writes the line. `exception` is an error that an `except` reports."""
 
+    bound: Mapping[str, JSON] = MappingProxyType({})
+
+    def bind(self, /, **fields: JSON) -> Self:
+        """A logger that adds these fields to each of its lines."""
+        made = copy(self)
+        made.bound = {**self.bound, **fields}
+        return made
+
     def debug(self, event: str, /, **fields: JSON) -> None:
-        self._line("DEBUG", event, fields)
+        self._line("DEBUG", event, {**self.bound, **fields})
 
     def info(self, event: str, /, **fields: JSON) -> None:
-        self._line("INFO", event, fields)
+        self._line("INFO", event, {**self.bound, **fields})
 
     def warning(self, event: str, /, **fields: JSON) -> None:
-        self._line("WARN", event, fields)
+        self._line("WARN", event, {**self.bound, **fields})
 
     def error(self, event: str, /, **fields: JSON) -> None:
-        self._line("ERROR", event, fields)
+        self._line("ERROR", event, {**self.bound, **fields})
 
     exception = error
 

@@ -15,15 +15,11 @@ class Line:
     fields: dict[str, Any]  # a test knows what is in them
 
 
-@dataclass(slots=True)
+@dataclass
 class CapturedLog(Levels):
     """Collects the lines of itself and of everything bound from it."""
 
     lines: list[Line] = field(default_factory=list)
-    bound: dict[str, JSON] = field(default_factory=dict)
-
-    def bind(self, **fields: JSON) -> "CapturedLog":
-        return CapturedLog(self.lines, {**self.bound, **fields})
 
     def of(self, event: str) -> list[Line]:
         return [line for line in self.lines if line.event == event]
@@ -33,4 +29,4 @@ class CapturedLog(Levels):
         return [line.fields for line in self.of(event)]
 
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
-        self.lines.append(Line(level, event, {**self.bound, **fields}))
+        self.lines.append(Line(level, event, fields))

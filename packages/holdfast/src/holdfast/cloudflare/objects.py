@@ -322,14 +322,8 @@ def object_id(ctx: Any, namespace: Any, expected: str) -> CloudflareObjectId:
 class ConsoleLogger(Levels):
     """Writes each line as JSON to the console, which is what Cloudflare's own logs show."""
 
-    def __init__(self, **bound: JSON) -> None:
-        self._bound = bound
-
-    def bind(self, **fields: JSON) -> "ConsoleLogger":
-        return ConsoleLogger(**{**self._bound, **fields})
-
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
-        line = {"level": level, "event": event, **self._bound, **fields}
+        line = {"level": level, "event": event, **fields}
         getattr(javascript.js.console, level.lower())(json.dumps(line))
 
 

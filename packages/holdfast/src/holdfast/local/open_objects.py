@@ -95,12 +95,5 @@ def open_directory(path: Path, *, now: int, logger: Logger) -> DataDir:
 class StandardLogger(Levels):
     """Writes to the `logging` module: the event, then its fields as JSON."""
 
-    def __init__(self, **bound: JSON) -> None:
-        self._bound = bound
-        self._logger = logging.getLogger("holdfast")
-
-    def bind(self, **fields: JSON) -> "StandardLogger":
-        return StandardLogger(**{**self._bound, **fields})
-
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
-        self._logger.log(getattr(logging, level), "%s %s", event, json.dumps({**self._bound, **fields}))
+        logging.getLogger("holdfast").log(getattr(logging, level), "%s %s", event, json.dumps(fields))
