@@ -85,6 +85,10 @@ def sent(fetch: Any) -> list[dict[str, Any]]:
         ({"every": None, "cron": "61 * * * *"}, "minute 61: use 0 to 59"),
         ({"every": None, "cron": "0 8 * * *", "zone": "Mars/Base"}, "there is no time zone 'Mars/Base'"),
         ({"url": "http://site.example/"}, "url begins with https://, because http is not encrypted"),
+        ({"url": "http://10.0.0.1/"}, "url begins with https://"),
+        ({"url": "http://127.0.0.1.example/"}, "url begins with https://"),
+        ({"url": "http://site-localhost/"}, "url begins with https://"),
+        ({"url": "https://site.example/" + "a" * 1_980}, "at most 2,000 characters"),
         ({"url": "https://bob:pass@site.example/"}, "url has no user"),
         ({"url": "ftp://site.example/"}, "url looks like https://site.example/jobs/payouts"),
         ({"url": "https://site.example/a b"}, "url looks like"),
@@ -93,8 +97,10 @@ def sent(fetch: Any) -> list[dict[str, Any]]:
         ({"overdue_after": "late"}, "overdue_after='late' is not a duration"),
         ({"upstream": "bns"}, "there is no upstream 'bns'; use hiro"),
         ({"calls_per_run": 5.0}, "calls_per_run is a number of calls to the upstream that it names"),
+        ({"calls_per_run": -1.0, "upstream": "hiro"}, "calls_per_run is a number of calls"),
         ({"secret": "site"}, "there is no secret named 'site'; use job"),
         ({"title": "a\nb"}, "a title is one line of at most 60 characters"),
+        ({"title": "a" * 61}, "a title is one line of at most 60 characters"),
     ],
 )
 def test_a_job_that_could_not_run_is_refused(changes: Mapping[str, Any], sentence: str) -> None:
@@ -108,6 +114,23 @@ def test_a_job_that_could_not_run_is_refused(changes: Mapping[str, Any], sentenc
 )
 def test_https_is_demanded_except_on_this_machine(url: str) -> None:
     check_job(replace(PAYOUTS, url=url, upstream="hiro", calls_per_run=2.5), {"hiro": None}, SECRETS)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"every": "10s"},
+        {"every": "7d"},
+        {"limit": "1s"},
+        {"limit": "14m"},
+        {"title": "a" * 60},
+        {"overdue_after": "1s"},
+    ],
+)
+def test_a_job_at_a_bound_is_accepted_and_a_hundred_jobs_are(changes: Mapping[str, Any]) -> None:
+    check_job(replace(PAYOUTS, **changes), {}, SECRETS)
+    hundred = [replace(PAYOUTS, name=f"job{number}") for number in range(JOBS_MAX)]
+    assert len(changed_jobs({}, JobChange("add", hundred))[0]) == 100
 
 
 def test_without_any_secret_the_setting_is_named() -> None:
@@ -134,11 +157,11 @@ def test_a_change_that_makes_no_sense_is_refused(action: Any, names: list[str], 
 
 
 def test_a_set_is_applied_and_described() -> None:
-    """What is not in the set is removed; the difference has a line for each job."""
+    """What is not in the set is removed; the difference has a line for each job, and no query, which may be secret."""
     jobs = {name: replace(PAYOUTS, name=name) for name in ("a", "b", "c")}
     given = [
         jobs["b"],
-        replace(jobs["c"], every="1h", enabled=False),
+        replace(jobs["c"], every="1h", enabled=False, secret="site", url="https://site.example/c?key=b"),
         replace(PAYOUTS, name="d", every=None, cron="0 8 * * *"),
     ]
 
@@ -147,7 +170,10 @@ def test_a_set_is_applied_and_described() -> None:
     assert list(after) == ["b", "c", "d"]
     assert lines == [
         "a: removed",
-        "c: enabled yes → no, every 15m → 1h",
+        (
+            "c: enabled yes → no, every 15m → 1h, secret job → site,"
+            " url https://site.example/jobs/payouts → https://site.example/c"
+        ),
         "d: added, 0 8 * * * (UTC): https://site.example/jobs/payouts",
     ]
 
@@ -201,10 +227,17 @@ def test_a_body_is_read_with_the_defaults_of_a_job() -> None:
         (302, b"", TaskResult({}, "the URL answered 302: redirects are not followed", error_kind="Redirected")),
         (500, b"oh", TaskResult({}, "the URL answered 500: oh", error_kind="Refused")),
         (404, b"", TaskResult({}, "the URL answered 404: an empty body", error_kind="Refused")),
+        (
+            500,
+            b"\x1b" + "é".encode() * 300,
+            TaskResult({}, f"the URL answered 500:  {'é' * 199}", error_kind="Refused"),
+        ),
     ],
 )
 def test_what_an_answer_means(status: int, body: bytes, expected: TaskResult) -> None:
-    assert judged(FetchResponse(status, {}, body), EIGHT) == expected
+    """`Retry-After` means something in an error only."""
+    headers = {"retry-after": "7"} if status < 400 else {}
+    assert judged(FetchResponse(status, headers, body), EIGHT) == expected
 
 
 @pytest.mark.parametrize("body", [b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}", b'{"a": "\\ud800"}', b"[" * 60_000])
@@ -214,7 +247,13 @@ def test_what_cannot_be_stored_or_shown_is_a_failure(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("status", "headers", "wait_ms"),
-    [(429, {}, 60_000), (429, {"retry-after": "7"}, 7_000), (503, {"retry-after": "120"}, 120_000)],
+    [
+        (429, {}, 60_000),
+        (429, {"retry-after": "0"}, 0),
+        (429, {"retry-after": "7"}, 7_000),
+        (400, {"retry-after": "120"}, 120_000),
+        (503, {"retry-after": "120"}, 120_000),
+    ],
 )
 def test_a_limited_answer_says_when_to_repeat(status: int, headers: Mapping[str, str], wait_ms: int) -> None:
     result = judged(FetchResponse(status, headers, b"busy"), EIGHT)
@@ -308,11 +347,14 @@ async def test_a_limited_run_is_repeated_when_the_wait_is_over_with_the_same_key
         await asyncio.sleep(10)
         limited = (await made.status()).tasks["payouts"]
         await asyncio.sleep(150)
-        ids = [request.headers["webhook-id"] for request in made.env.fetch.requests]
+        sent_ids = [
+            (request.headers["webhook-id"], int(request.headers["webhook-timestamp"]) - EIGHT // 1000)
+            for request in made.env.fetch.requests
+        ]
         runs = await made.runs("payouts")
 
     assert limited.condition == "limited"
-    assert ids == [f"payouts-{EIGHT}"] * 2
+    assert sent_ids == [(f"payouts-{EIGHT}", 0), (f"payouts-{EIGHT}", 120)]
     assert [run.outcome for run in runs] == ["ok", "limited"]
     assert runs[0].started_at == EIGHT + 120_000
 
@@ -322,6 +364,7 @@ async def test_a_limited_run_is_repeated_when_the_wait_is_over_with_the_same_key
     [
         (response("busy" * 20_000, status=429, headers={"retry-after": "7"}), "limited", "the URL answered 429: busy"),
         (response("<p>oh" * 20_000, status=500), "failed", "the URL answered 500: <p>oh"),
+        (response("<p>oh" * 20_000, status=302), "failed", "the URL answered 302: redirects are not followed"),
         (response("x" * 70_000), "failed", "the body is larger than 65536 bytes"),
     ],
 )
@@ -360,8 +403,11 @@ async def test_a_refresh_returns_the_result_of_the_url(tmp_path: Path) -> None:
         await add(made, PAYOUTS)
         await asyncio.sleep(1)
         result = await made.client().refresh("payouts")
+        await asyncio.sleep(1)
+        await made.client().refresh("payouts")
+        keys = {request.headers["webhook-id"] for request in made.env.fetch.requests}
 
-    assert (result.summary["paid"], result.run.outcome) == (3, "ok")
+    assert (result.summary["paid"], result.run.outcome, len(keys)) == (3, "ok", 3)
     assert sent(made.env.fetch)[1] | {"run": 0} == {
         "job": "payouts", "run": 0, "slot": None, "trigger": "refresh", "attempt": 1,
     }  # fmt: skip
@@ -416,8 +462,13 @@ async def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
             with pytest.raises(UsageError):
                 await add(made, PAYOUTS, wrong)
         jobs, records = (await made.client().jobs()).jobs, (await made.client().audit(5)).records
+        await add(made, PAYOUTS)
+        with pytest.raises(UsageError):
+            await add(made, replace(PAYOUTS, url="http://site.example/"), action="change")
+        kept = (await made.client().jobs()).jobs
 
     assert jobs == []
+    assert [view.job for view in kept] == [PAYOUTS]
     assert [(record.outcome, record.detail) for record in records][-1] == (
         "refused", "tenero is a task of Tocsin itself: give the job another name.",
     )  # fmt: skip
@@ -444,20 +495,27 @@ async def test_a_stored_job_that_this_release_cannot_run_is_reported_and_kept(tm
 
 
 async def test_a_secret_that_is_gone_is_a_failure_that_names_it(tmp_path: Path) -> None:
+    """And the job can be paused; it cannot be resumed without its secret."""
     async with with_jobs(tmp_path, always(OK)) as made:
         await add(made, PAYOUTS)
         made.env.job_secrets = {}
         await made.stub().reload()
-        (result,) = [await made.client().refresh("payouts")]
+        result = await made.client().refresh("payouts")
+        paused = await made.client().change_jobs(change_of("pause", PAYOUTS))
+        with pytest.raises(UsageError, match="there is no secret named 'job'"):
+            await made.client().change_jobs(change_of("resume", PAYOUTS))
 
     assert result.run.error is not None
     assert result.run.error.message == "there is no secret named 'job' in TOCSIN_JOB_SECRETS"
+    assert paused.changed == ["payouts: enabled yes → no"]
 
 
 def test_a_task_of_a_cron_job_knows_how_far_its_runs_are_apart() -> None:
-    """On average, for the budget: 132 runs a day, eleven minutes apart."""
-    job = replace(PAYOUTS, every=None, cron="*/5 8-18 * * *")
-    assert job_task(job, posts(always(OK)), SECRETS).cadence_ms == 86_400_000 // 132
+    """On average, for the budget: 132 runs a day, eleven minutes apart, with as many calls as the job says."""
+    job = replace(PAYOUTS, every=None, cron="*/5 8-18 * * *", upstream="hiro", calls_per_run=2.5, title="Pay out")
+    task = job_task(job, posts(always(OK)), SECRETS)
+    assert (task.cadence_ms, task.upstream, task.calls_per_run) == (86_400_000 // 132, "hiro", 2.5)
+    assert (task.title, task.why) == ("Pay out", "a job: */5 8-18 * * * (UTC): https://site.example/jobs/payouts")
 
 
 @pytest.mark.parametrize("loaded_at", [at(9, 2), at(18, 32)])
@@ -561,11 +619,14 @@ async def test_a_new_or_resumed_job_is_overdue_only_after_its_own_times(tmp_path
         await asyncio.sleep(60)
         resumed = (await made.status()).tasks["payouts"].condition
         answers[0] = response({}, status=404)
-        await asyncio.sleep(6 * 86_400)
+        await asyncio.sleep(3 * 86_400)
+        on_sunday = (await made.status()).tasks["payouts"].overdue
+        await asyncio.sleep(3 * 86_400)
+        await add(made, replace(job, title="Pay out"), action="change")
         failing = (await made.status()).tasks["payouts"]
 
     assert set(conditions) <= {"starting", "ok"}
-    assert resumed == "starting"
+    assert (resumed, on_sunday) == ("starting", False)
     assert (failing.overdue, failing.problem is not None) == (True, True)
 
 

@@ -237,7 +237,7 @@ def differences(before: Mapping[str, Job], after: Mapping[str, Job]) -> list[str
             lines.append(f"{name}: added, {words_of(job)}")
             continue
         pairs = [(field, getattr(old, field), getattr(job, field)) for field in sorted(JOB_FIELDS)]
-        changes = [f"{field} {_word(was)} → {_word(now)}" for field, was, now in pairs if was != now]
+        changes = [f"{field} {_word(field, was)} → {_word(field, now)}" for field, was, now in pairs if was != now]
         if changes:
             lines.append(f"{name}: {', '.join(changes)}")
     return lines
@@ -249,7 +249,9 @@ def words_of(job: Job) -> str:
     return f"{when}: {without_secrets(job.url)}"
 
 
-def _word(value: object) -> str:
+def _word(field: str, value: object) -> str:
+    if field == "url":
+        return without_secrets(str(value))
     return {None: "none", True: "yes", False: "no", "": "none"}.get(value, str(value))  # type: ignore[call-overload, no-any-return]  # a mixed table
 
 

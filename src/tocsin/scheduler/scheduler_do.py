@@ -287,8 +287,7 @@ class SchedulerDO(DurableObject):
                 env.logger.warning("job.unusable", job=job.name, reason="this release has a task with this name")
                 continue
             try:
-                upstream = job.upstream if job.upstream in env.upstreams else None
-                tasks[job.name] = job_task(replace(job, upstream=upstream), env.fetch, env.job_secrets)
+                tasks[job.name] = job_task(job, env.fetch, env.job_secrets)
             except UsageError as error:
                 env.logger.warning("job.unusable", job=job.name, reason=str(error))
         return tasks
@@ -315,8 +314,9 @@ class SchedulerDO(DurableObject):
         def change() -> str:
             after, lines = changed_jobs(self._jobs, wanted)
             for name, job in after.items():
-                if job != self._jobs.get(name):
-                    if name == "all" or any(task.name == name for task in self.env.tasks):
+                old = self._jobs.get(name)
+                if job != old and (old is None or job != replace(old, enabled=False)):  # any job can be paused
+                    if any(task.name == name for task in self.env.tasks):
                         raise UsageError(f"{name} is a task of Tocsin itself: give the job another name.")
                     check_job(job, self.env.upstreams, self.env.job_secrets)
                     job_task(job, self.env.fetch, self.env.job_secrets)  # it refuses a bad name
