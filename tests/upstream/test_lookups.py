@@ -107,6 +107,57 @@ async def test_the_cost_of_a_path_is_learned_from_its_answers() -> None:
     assert wired.limiter.status().spent.month == 15
 
 
+async def test_a_contract_call_takes_a_permit_for_two_calls() -> None:
+    """Before Hiro says what it costs."""
+    wired = wired_hiro(always(response({})), HALF)
+    wired.fetch.method = "POST"
+    await ask(LookUps(), wired, replace(question("/"), body="{}"))
+    assert wired.limiter.status().spent.month == 2
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "code"),
+    [
+        (response({"error": "no"}, status=400), 400, "upstream_refused"),
+        (response({"error": "no"}, status=422), 422, "upstream_refused"),
+        (response({"message": "Route GET:/x not found"}, status=404), 502, "upstream_refused"),
+        (response({}, status=302, headers={"location": "https://other.test/"}), 502, "upstream_refused"),
+        (response({}, status=410), 410, "upstream_gone"),
+    ],
+)
+async def test_a_question_that_the_upstream_refuses_has_no_old_answer(
+    refusal: FetchResponse, status: int, code: str
+) -> None:
+    """Neither now nor later. A path that the upstream does not know is no fact, as 404 would be."""
+    answers = [response({"a": 1})]
+    wired, look_ups = wired_hiro(lambda _: answers[-1]), LookUps()
+    await ask(look_ups, wired, question("/x"))
+    await asyncio.sleep(61)
+    answers.append(refusal)
+    refused = await ask(look_ups, wired, question("/x"))
+    answers.append(response({}, status=503))
+    later = await ask(look_ups, wired, question("/x"))
+    assert (refused.how, refused.status, refused.code) == ("failed", status, code)
+    assert (later.status, later.retry_s) == (503, 5)
+
+
+@pytest.mark.parametrize(("fresh_s", "absent_s"), [(60, 60), (21_600, 300)])
+async def test_what_does_not_exist_is_fresh_for_five_minutes_at_most(fresh_s: int, absent_s: int) -> None:
+    wired = wired_hiro(always(response({"error": "Not Found"}, status=404)))
+    assert (await ask(LookUps(), wired, question("/x", fresh_s=fresh_s))).fresh_s == absent_s
+
+
+async def test_an_upstream_that_limits_us_is_named_with_its_time() -> None:
+    """For those who wait for the same call too, and in whole seconds, rounded up."""
+    limits = response({}, status=429, headers={"retry-after": "8.5"})
+    wired, look_ups = wired_hiro(always(limits), latency_s=1.0), LookUps()
+    answers = await asyncio.gather(*[ask(look_ups, wired, question("/x")) for _ in range(3)])
+    assert {(each.how, each.status, each.code, each.retry_s) for each in answers} == {
+        ("refused", 429, "upstream_limited", 9)
+    }
+    assert (look_ups.uses["site"].refused, look_ups.uses["site"].hits) == (3, 0)
+
+
 async def test_the_answers_that_are_kept_have_a_bound() -> None:
     """Of bytes: the one that was not used for longest goes first; a very long one is not kept."""
     sizes = {"/long": ANSWER_BYTES_MAX}

@@ -183,7 +183,7 @@ class LookUps:
     def _keep(self, asked: Lookup, relayed: Relayed, known: Kept | None, now_s: float) -> LookupAnswer:
         self._drop(asked.question)
         if relayed.status == 304 and known is not None:
-            kept = replace(known, confirmed_s=now_s, shown=None)
+            kept = replace(known, confirmed_s=now_s)
         else:
             fresh_s = asked.fresh_s if relayed.status == 200 else min(ABSENT_S, asked.fresh_s)
             kept = Kept(relayed.status, relayed.body, relayed.etag, fresh_s, now_s)
