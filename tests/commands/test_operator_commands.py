@@ -2,11 +2,13 @@
 
 import json
 import re
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from stacks_simulator.faults import SimulatedFault
+from support.answers import Answer, answering
 from support.scheduler import run_entries
 from support.statuses import run_record
 from support.tocsin_command import tocsin
@@ -62,6 +64,21 @@ def test_every_action_sends_its_reason(arguments: tuple[str, ...], running: Runn
 
     record = running.audited()[0]
     assert (record.action, record.reason) == (arguments[0], "the plan says so")
+
+
+def test_a_reload_sends_its_reason() -> None:
+    """And shows what a restart would apply."""
+    asked: list[str] = []
+
+    def respond(request: BaseHTTPRequestHandler) -> Answer:
+        asked.append(request.path)
+        return 200, {}, b'{"applied": [], "needsRestart": ["TOCSIN_PORT"], "overridden": []}'
+
+    with answering(respond) as port:
+        done = tocsin("reload", "--reason", "the plan says so", port=port)
+
+    assert asked == ["/api/admin/scheduler?action=reload&reason=the+plan+says+so"]
+    assert done.stdout.endswith("Needs a restart: TOCSIN_PORT.\n")
 
 
 def test_a_refresh_that_did_not_do_everything_exits_with_1(tmp_path: Path) -> None:

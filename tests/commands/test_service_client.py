@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -391,6 +392,30 @@ def test_an_action_may_take_longer_than_a_look(monkeypatch: pytest.MonkeyPatch) 
         closed = client.send("/api/admin/competition/finalize", {"action": "close"}, {})
 
     assert refreshed == closed == {"done": True}
+
+
+def test_events_end_at_a_pause_or_follow_until_nothing_comes_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that is silent for longer than the service ever is has been lost: that is no end."""
+    monkeypatch.setattr(service_client, "QUIET_S", 0.05)
+    monkeypatch.setattr(service_client, "FOLLOW_S", 0.5)
+    ended = Event()
+
+    def respond(request: BaseHTTPRequestHandler) -> Answer:
+        request.wfile.write(b'HTTP/1.0 200 OK\r\n\r\nid: 7\ndata: {"event": "run.ended"}\n\n')
+        ended.wait(PATIENCE_S)
+        return 200, {}, b""
+
+    with answering(respond) as port:
+        client = ServiceClient(ServiceAddress("127.0.0.1", port), ADMIN_KEY)
+        shown, followed = list(client.events(follow=False)), client.events(follow=True)
+        first, began = next(followed), time.perf_counter()
+        with pytest.raises(ServiceUnreachable, match="did not answer within"):
+            next(followed)
+        waited_s = time.perf_counter() - began
+        ended.set()
+
+    assert shown == [first] == ['{"event": "run.ended"}']
+    assert waited_s >= 0.4
 
 
 @pytest.mark.parametrize(
