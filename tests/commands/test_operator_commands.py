@@ -1,5 +1,6 @@
 """Commands that act: the key and the reason that they send, and the audit log."""
 
+import io
 import json
 import re
 from http.server import BaseHTTPRequestHandler
@@ -13,7 +14,7 @@ from support.scheduler import run_entries
 from support.statuses import run_record
 from support.tocsin_command import tocsin
 from support.web_thread import Running, now_ms, served_in_thread
-from support.world import ADMIN_KEY, VIEWER_KEY
+from support.world import ADMIN_KEY, VIEWER_KEY, named_keys
 from tocsin.commands import client as list_runs
 from tocsin.commands.client import client_of
 
@@ -126,6 +127,37 @@ def test_one_task_is_paused_and_resumed(running: Running) -> None:
     assert re.fullmatch(r"sweep is paused until .+\. `tocsin resume` ends the pause\.\n", paused)
     assert other == "Nothing was paused.\n"
     assert held == ["sweep"]
+
+
+def test_a_file_of_jobs_is_applied_after_a_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The difference is shown before; without a yes, nothing changes. The reason is in the audit log."""
+    file = tmp_path / "jobs.toml"
+    file.write_text('[jobs.mail]\nurl = "https://site.example/mail"\ncron = "0 8 * * *"\nsecret = "site"\n')
+    secrets = named_keys("a-long-random-text", name="site", role="job")
+    with served_in_thread(tmp_path, job_secrets=secrets) as running:
+
+        def job(*arguments: str, answer: str = "") -> tuple[int, list[str]]:
+            monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+            done = tocsin(*arguments, port=running.port)
+            return done.returncode, [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+        job("job", "add", "pay", "--to", "https://site.example/pay", "--every", "7d", "--secret", "site")
+        refused = job("job", "apply", str(file), answer="n\n")
+        paused, listed = job("job", "pause", "pay", "--reason", "a holiday"), job("jobs")
+        by = running.audited()[0]
+        applied = job("job", "apply", str(file), answer="y\n")
+        names = [name for name, task in running.status().tasks.items() if task.next_at]
+        changed = job("job", "change", "mail", "--every", "1h")
+        unknown = job("job", "show", "pay")
+
+    difference = ["pay: removed", "mail: added, 0 8 * * * (UTC): https://site.example/mail"]
+    assert refused == (1, difference)
+    assert paused == (0, ["pay: enabled yes → no"])
+    assert "paused" in listed[1][1]
+    assert (by.action, by.reason) == ("job pause", "a holiday")
+    assert (applied, names) == ((0, [*difference, "Done."]), ["mail"])
+    assert changed == (0, ["mail: cron 0 8 * * * → none, every none → 1h"])
+    assert unknown[0] == 2
 
 
 def test_runs_are_listed_page_by_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
