@@ -321,7 +321,7 @@ def _welcome(url: str, settings: Settings, *, as_demo: bool, has_own_key: bool) 
     ]
     if as_demo:
         key = "your ADMIN_KEY" if has_own_key else settings.admin_key[0].secret
-        lines += [f"  admin key    {key}", f"  the truth    {url}/simulator/_truth"]
+        lines += [f"  admin key    {key}", f"  simulator    {url}/simulator/_truth"]
     elif not settings.admin_key:
         lines += ["  ADMIN_KEY is not set: the console and the admin routes refuse all requests."]
     return "\n".join(lines)

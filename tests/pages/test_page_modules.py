@@ -315,10 +315,10 @@ def test_a_final_board_is_not_called_stale(page: Page) -> None:
 @pytest.mark.parametrize(
     ("forecast", "expected"),
     [
-        (BudgetForecast(0, 240, 3_840, None), "At this rate 3,840 by 1 Jun (240 a day)."),
+        (BudgetForecast(0, 240, 3_840, None), "At this rate 3,840 by Jun 1 (240 a day)."),
         (
             BudgetForecast(0, 240, 3_840, 1_779_667_200_000),
-            "At this rate the budget runs out on 25 May: cadences are stretched to last until 1 Jun.",
+            "At this rate the budget runs out on May 25: cadences are stretched to last until Jun 1.",
         ),
         (None, "The forecast needs an hour of calls."),
     ],

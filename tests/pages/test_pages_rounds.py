@@ -17,7 +17,7 @@ def test_the_banner_of_the_board_tells_about_the_rounds(page: Page, world: World
 
     lines = page.locator("#round p")
     expect(lines.nth(0)).to_have_text(
-        re.compile(r"Week 3 · ends [A-Z][a-z]+day \d\d:\d\d UTC, in 5 d 23 h · 100,000 sats")
+        re.compile(r"Week 3 · ends [A-Z][a-z]+day \d\d:\d\d UTC, in 5 d 23 h · 100,000 sats in prizes")
     )
     expect(lines.nth(1)).to_have_text("Week 2 is over; its result is awaited")
     expect(lines.nth(2)).to_have_text(SENTENCE)

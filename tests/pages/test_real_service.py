@@ -122,6 +122,20 @@ def test_both_pages_on_a_phone(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
+def test_the_figures_of_an_agent_fit_on_a_small_phone(page: Page, service: ServiceProcess) -> None:
+    """Up to a million dollars: no figure is broken into two lines."""
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(f"/agents/{board(service)[0]['stxAddress']}")
+    expect(page.locator(".tiles dd").first).to_be_visible()
+    lines = """cells => cells.map(cell => {
+        cell.textContent = "+$123,456.78";
+        const text = document.createRange();
+        text.selectNodeContents(cell);
+        return text.getClientRects().length;
+    })"""
+    assert set(page.locator(".tiles dd").evaluate_all(lines)) == {1}
+
+
 @pytest.mark.parametrize("path", ["/agents/{}", "/agents/{}/card", "/rounds", "/nowhere", "/api/docs"])
 def test_a_page_that_the_server_renders_is_accessible(page: Page, service: ServiceProcess, path: str) -> None:
     """On a phone and a very wide screen, in light and dark; nothing is cut off."""

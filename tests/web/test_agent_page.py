@@ -56,7 +56,7 @@ def test_the_win_rate_names_the_trades_that_it_is_a_share_of() -> None:
     """Nineteen were closed; the values of one are known."""
     text = text_of(FACTS)
 
-    assert "Winning closed trades of known value 100% of 1 " in text
+    assert "Closed trades won, where the value is known 100% of 1 " in text
     assert "100% of 19" not in text
 
 
@@ -65,7 +65,7 @@ def test_figures_say_how_far_they_reach() -> None:
     busy = replace(FACTS, view=replace(VIEW, row=replace(ROW, trade_count=1_001)))
 
     assert "newest 1,000 trades" not in text_of(FACTS)
-    assert "of known value, newest 1,000 trades" in text_of(busy)
+    assert "value is known, newest 1,000 trades" in text_of(busy)
     assert "Mean holding time, newest 1,000 trades" in text_of(busy)
     assert "Largest P&amp;L drawdown in 30 days" in text_of(FACTS)
 

@@ -62,13 +62,13 @@ def test_the_axes_are_labelled_and_show_values_below_the_pointer() -> None:
     svg = curve_svg([CurvePoint(hour * HOUR, 100.0 * hour - 150) for hour in range(4)], "P&L")
 
     assert re.findall("<span>([^<]*)</span>", svg) == [
-        "Jan 01, 00:00", "Jan 01, 00:45", "Jan 01, 01:30", "Jan 01, 02:15", "Jan 01, 03:00"
+        "Jan 1, 00:00", "Jan 1, 00:45", "Jan 1, 01:30", "Jan 1, 02:15", "Jan 1, 03:00"
     ]  # fmt: skip
     assert re.findall("<text[^>]*>([^<]*)</text>", svg) == [
         f"{MINUS}$200", f"{MINUS}$100", "$0", "+$100", "+$200"
     ]  # fmt: skip
     assert svg.count("<title>") == 4
-    assert f"<title>Jan 01, 01:00: {MINUS}$50.00</title>" in svg
+    assert f"<title>Jan 1, 01:00: {MINUS}$50.00</title>" in svg
 
 
 def test_bars_have_their_words_and_nothing_is_a_thin_line() -> None:

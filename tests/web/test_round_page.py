@@ -54,16 +54,25 @@ def test_a_running_round_has_its_end_its_prizes_and_its_standings() -> None:
 @pytest.mark.parametrize(
     ("shift_s", "shown"),
     [
-        (0, "Week 2 · ends Sunday 00:00 UTC, in 3 d 12 h · 100,000 sats"),
+        (0, "Week 2 · ends Sunday 00:00 UTC, in 3 d 12 h · 100,000 sats in prizes"),
         (-604_800, "Week 2 is over; its result is awaited"),
-        (604_800, "Week 2 · starts Sunday 00:00 UTC, in 3 d 12 h · 100,000 sats"),
-        (86_400 * 30, "Week 2 · starts 15 Dec, 00:00 UTC, in 26 d 12 h · 100,000 sats"),
+        (604_800, "Week 2 · starts Sunday 00:00 UTC, in 3 d 12 h · 100,000 sats in prizes"),
+        (86_400 * 30, "Week 2 · starts Dec 15, 00:00 UTC, in 26 d 12 h · 100,000 sats in prizes"),
     ],
 )
 def test_the_banner_says_when_a_round_starts_or_ends(shift_s: int, shown: str) -> None:
     moved = replace(RUNNING, starts_at=RUNNING.starts_at + shift_s, ends_at=RUNNING.ends_at + shift_s)
 
     assert re.sub("<[^>]+>", "", banner(moved, NOW_S * 1000)) == shown
+
+
+def test_a_round_that_waits_for_its_result_does_not_say_that_nobody_traded() -> None:
+    """The running round's standings are no longer its own; a round that runs without a trade says so."""
+    text, quiet = (text_of(page_body(RoundFacts(RUNNING, [], None, at_s * 1000))) for at_s in (RUNNING.ends_at, NOW_S))
+
+    assert "Its result appears here as soon as every swap of it is recorded." in text
+    assert "No agent has traded" not in text
+    assert "No agent has traded in this round yet." in quiet
 
 
 def test_the_sentence_about_the_winner_says_why_it_is_not_the_first() -> None:

@@ -264,10 +264,10 @@ def board(board: Answer) -> Lines:
     yield table(columns, map(row, board["rows"]), "Nobody has traded yet.")
     if not board["rows"]:
         return
-    prices = "the end of the competition" if board["final"] else "now"
+    prices = "the prices of the competition's end" if board["final"] else "current prices"
     yield (
-        f"P&L is at the prices of {prices}, and P&L % is a percentage of the capital used;"
-        " at trade values each swap at the prices of its own time."
+        f"P&L uses {prices}; P&L at trade uses those of each swap's own time."
+        " P&L % is a percentage of the capital used."
     )
     thin = sorted({token for row in board["rows"] for token in row["thinTokens"]})
     if thin:

@@ -186,7 +186,7 @@ def _tiles(facts: AgentFacts) -> str:
             ("Trades", f"{row.trade_count:,}", ""),
             (f"Largest P&L drawdown in {CURVE_DAYS} days", fallen, ""),
             (
-                f"Winning closed trades of known value{newest}",
+                f"Closed trades won, where the value is known{newest}",
                 NONE if stats.win_rate is None else f"{stats.win_rate:.0%} of {stats.valued:,}",
                 "",
             ),
@@ -208,10 +208,11 @@ def _curve(facts: AgentFacts) -> str:
         for point in reversed(facts.curve[-TABLE_POINTS:])
     ]
     return section(
-        f"P&L of {CURVE_DAYS} days, at the prices of each hour",
+        f"P&L over {CURVE_DAYS} days",
         f"{curve_svg(facts.curve, f'P&L of {facts.name} over time')}"
         f"<details><summary>The newest {TABLE_POINTS} points as a table</summary>"
         f"{table(('Time', 'P&L'), rows, ('P&L',))}</details>",
+        "at the prices of each hour",
     )
 
 

@@ -105,4 +105,4 @@ def _label(value: float) -> str:
 
 
 def _moment(at_s: int) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%b %d, %H:%M")
+    return f"{day_of(at_s)}, {datetime.fromtimestamp(at_s, UTC):%H:%M}"

@@ -95,7 +95,7 @@ def short_amount(units: int, decimals: int) -> str:
 def time_of(seconds: int) -> str:
     """A time as an element: `Nov 18, 08:50 UTC`."""
     moment = datetime.fromtimestamp(min(seconds, SECONDS_MAX), UTC)
-    return f'<time datetime="{moment.isoformat()}">{moment.strftime("%b %d, %H:%M UTC")}</time>'
+    return f'<time datetime="{moment.isoformat()}">{day_of(seconds)}, {moment:%H:%M} UTC</time>'
 
 
 def day_of(seconds: int) -> str:
@@ -106,9 +106,10 @@ def soon(seconds: int, now_ms: int) -> str:
     """A time in the next days with its countdown: `Friday 00:00 UTC, in <time …>1 d 15 h</time>`."""
     moment = datetime.fromtimestamp(min(seconds, SECONDS_MAX), UTC)
     is_soon = seconds * 1000 - now_ms < WEEK_S * 1000
-    shown = moment.strftime("%A %H:%M UTC") if is_soon else f"{moment.day} {moment.strftime('%b, %H:%M UTC')}"
+    shown = f"{moment:%A}" if is_soon else f"{day_of(seconds)},"
     left = span_words(seconds * 1000 - now_ms)
-    return f'{shown}, in <time datetime="{moment.isoformat()}" data-left="{seconds * 1000}">{left}</time>'
+    countdown = f'<time datetime="{moment.isoformat()}" data-left="{seconds * 1000}">{left}</time>'
+    return f"{shown} {moment:%H:%M} UTC, in {countdown}"
 
 
 def ago(ms: int) -> str:

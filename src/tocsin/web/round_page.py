@@ -91,8 +91,9 @@ class RoundFacts:
     @property
     def card(self) -> Card:
         """What its picture shows."""
-        ends = datetime.fromtimestamp(self.round.ends_at, UTC).strftime("%A %b %d, %H:%M UTC")
-        state = f"{'ended' if self.is_over else 'ends'} {ends}" if self.detail is None else self.won
+        ends = datetime.fromtimestamp(self.round.ends_at, UTC)
+        when = f"{ends:%A} {day_of(self.round.ends_at)}, {ends:%H:%M} UTC"
+        state = f"{'ended' if self.is_over else 'ends'} {when}" if self.detail is None else self.won
         facts = " · ".join(part for part in (state, sats_text(self.round)) if part)
         return Card(self.title, facts, lines=card_lines(self.standings))
 
@@ -109,11 +110,11 @@ class RoundFacts:
 def sats_text(round_: RoundRow) -> str:
     """The sum of its prizes; empty if there are none."""
     total = sum(round_.rules.rewards.values())
-    return f"{total:,} sats" if total else ""
+    return f"{total:,} sats in prizes" if total else ""
 
 
 def banner(round_: RoundRow, now: int) -> str:
-    """`Week 2 · ends Friday 00:00 UTC, in 1 d 15 h · 100,000 sats`, with a link to its page."""
+    """`Week 2 · ends Friday 00:00 UTC, in 1 d 15 h · 100,000 sats in prizes`, with a link to its page."""
     name = f'<a href="/rounds/{escape(round_.round_id)}">{escape(title_of(round_.round_id))}</a>'
     if round_.ends_at * 1000 <= now:
         return f"{name} is over; its result is awaited"
@@ -148,7 +149,7 @@ def _intro(facts: RoundFacts) -> str:
     elif facts.detail is not None:
         state = f"Final since {time_of(round_.grace_ends_at)}."
     elif facts.is_over:
-        state = "The round is over. Its result follows as soon as everything is recorded; this page then shows it."
+        state = "The round is over. Its result appears here as soon as every swap of it is recorded."
     else:
         begins = round_.starts_at * 1000 > facts.now
         verb, at = ("Starts", round_.starts_at) if begins else ("Ends", round_.ends_at)
@@ -200,6 +201,8 @@ def _link(row: BoardRow) -> str:
 
 
 def _standings(facts: RoundFacts) -> str:
+    if not facts.standings and facts.is_over and facts.detail is None:
+        return ""  # the final ones follow
     if not facts.standings:
         return section("Standings", '<p class="note">No agent has traded in this round yet.</p>')
     flagged = {flag.erc8004_agent_id for flag in facts.flags if flag.excludes_from}
@@ -226,8 +229,10 @@ def _flags(facts: RoundFacts) -> str:
     lines = []
     for flag in sorted(facts.flags, key=lambda each: (not each.excludes_from, each.erc8004_agent_id)):
         name = escape(names.get(flag.erc8004_agent_id, f"Agent {flag.erc8004_agent_id}"))
-        lost = " or ".join(PRIZES[each] for each in flag.excludes_from)
-        effect = f"cannot win {lost}" if lost else "cleared by an operator" if flag.cleared else "keeps all prizes"
+        lost = " or ".join(PRIZES[each].lower().replace("p&l", "P&L") for each in flag.excludes_from)
+        effect = (
+            f"wins no prize for {lost}" if lost else "cleared by an operator" if flag.cleared else "keeps all prizes"
+        )
         lines.append(f"<li><b>{name}</b> {escape(effect)}: {escape(flag.reason)}.</li>")
     body = f'<ul class="lines" id="flags">{"".join(lines)}</ul>'
     return section("Flags", body, "what excludes an agent from a prize, and why")

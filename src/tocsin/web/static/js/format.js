@@ -10,7 +10,7 @@ export const count = (n) => ((n ?? null) === null ? NONE : WHOLE.format(n));
 
 const isTime = (at) => at !== null && Math.abs(at) <= 8.64e15; // the range of a Date
 export const time = (options) => {
-	const format = new Intl.DateTimeFormat("en-GB", options);
+	const format = new Intl.DateTimeFormat("en-US", { hourCycle: "h23", ...options });
 	return (at) => (isTime(at) ? format.format(at) : NONE);
 };
 export const DATE = { day: "numeric", month: "short" };

@@ -7,7 +7,7 @@ import { getJson } from "./request.js";
 
 const weekday = time({ weekday: "long", ...TIME, timeZone: "UTC" });
 const date = time({ ...DATE, ...TIME, timeZone: "UTC" });
-/** "Friday 00:00" within a week, otherwise "20 Nov, 00:00". */
+/** "Friday 00:00" within a week, otherwise "Nov 20, 00:00". */
 const moment = (at) => (at - now() < 7 * 86_400_000 ? weekday(at) : date(at));
 
 let shown = "";
@@ -41,5 +41,5 @@ const timeOf = (atS) => [`${moment(atS * 1000)} UTC, in `, leftUntil(atS * 1000)
 
 function prizesOf({ rules }) {
 	const sats = Object.values(rules.rewards).reduce((sum, prize) => sum + prize, 0);
-	return sats ? ` · ${count(sats)} sats` : null;
+	return sats ? ` · ${count(sats)} sats in prizes` : null;
 }
