@@ -1,5 +1,6 @@
 """The pages of rounds: prizes, standings, why an agent is excluded, and how to recount the result."""
 
+import gzip
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -101,12 +102,17 @@ def test_a_winner_whose_name_cannot_be_seen_has_an_address() -> None:
 
 
 async def test_a_round_has_a_page_from_its_start_to_its_result(tmp_path: Path) -> None:
-    """It runs, it waits, it is final: then with its winner, its digest and the command that recounts it."""
+    """It runs, it waits, it is final: then with its winner, its digest and the command that recounts it.
+
+    It is compressed for those who accept that.
+    """
     async with site(tmp_path) as made:
         made.with_settings(public_url="https://board.example")
+        made.with_deps(compress=True)
         pages = [await made.get(f"/rounds/{ROUND_ID}")]
         await made.finalize()
         pages.append(await made.get(f"/rounds/{ROUND_ID}"))
+        zipped = await made.ask(f"/rounds/{ROUND_ID}", headers={"Accept-Encoding": "gzip"})
         listed = (await made.get("/rounds")).body.decode()
         absent = await made.get("/rounds/none")
         pictures = [
@@ -119,6 +125,8 @@ async def test_a_round_has_a_page_from_its_start_to_its_result(tmp_path: Path) -
     assert "is not final" in before or "are not final" in before or "is over" in before
     assert f"tocsin recount https://board.example/api/competition/rounds/{ROUND_ID}/file" in after
     assert digest in after
+    assert (zipped.headers["content-encoding"], zipped.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert gzip.decompress(zipped.body) == pages[1].body
     assert f'href="/agents/{AGENTS[0]}"' in after
     assert f'<meta property="og:url" content="https://board.example/rounds/{ROUND_ID}">' in after
     assert f'href="/rounds/{ROUND_ID}"' in listed

@@ -354,9 +354,10 @@ class AgentPages:
         self._pictures = pictures
 
     def routes(self) -> list[BaseRoute]:
+        compress = self._deps.compress
         return [
-            counted("/agents/{who}", self.page, self._limits),
-            counted("/agents/{who}/card", self.card, self._limits),
+            counted("/agents/{who}", self.page, self._limits, compress=compress),
+            counted("/agents/{who}/card", self.card, self._limits, compress=compress),
             counted("/agents/{who}/card.png", self.picture, self._limits, READS_PER_PICTURE),
         ]
 

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TypeAlias
 
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -17,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.errors import UsageError
 from tocsin.errors import RequestRefused
 from tocsin.web.limits import ClientLimits
-from tocsin.web.response import NO_STORE, PAGES, REVALIDATED, PreparedResponse
+from tocsin.web.response import LEVEL, NO_STORE, PACKET_BYTES, PAGES, REVALIDATED, PreparedResponse
 
 PageHandler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
 STATIC = Path(__file__).parent / "static"
@@ -67,7 +68,7 @@ def _file(path: Path) -> ASGIApp:
     return PreparedResponse(path.read_bytes(), MEDIA_TYPES[path.suffix], [REVALIDATED], compress=True)
 
 
-def counted(path: str, handler: PageHandler, limits: ClientLimits, reads: int = 1) -> Route:
+def counted(path: str, handler: PageHandler, limits: ClientLimits, reads: int = 1, *, compress: bool = False) -> Route:
     """The route of a page that the service renders. It counts as one read of its client, or as several.
 
     A `UsageError` is a page that was not found: what a visitor sees is always a page.
@@ -81,7 +82,8 @@ def counted(path: str, handler: PageHandler, limits: ClientLimits, reads: int = 
             response = not_found_page(str(error))
         await response(scope, receive, send)
 
-    return Route(path, ReadOnly(page))
+    app = GZipMiddleware(page, minimum_size=PACKET_BYTES, compresslevel=LEVEL) if compress else page
+    return Route(path, ReadOnly(app))
 
 
 def _redirect(path: str, target: str) -> Route:

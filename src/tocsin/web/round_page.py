@@ -299,9 +299,10 @@ class RoundPages:
         self._limits = limits
 
     def routes(self) -> list[BaseRoute]:
+        compress = self._deps.compress
         return [
-            counted("/rounds", self.listed, self._limits),
-            counted("/rounds/{round_id}", self.page, self._limits),
+            counted("/rounds", self.listed, self._limits, compress=compress),
+            counted("/rounds/{round_id}", self.page, self._limits, compress=compress),
             counted("/rounds/{round_id}/card.png", self.picture, self._limits, READS_PER_PICTURE),
         ]
 
