@@ -24,7 +24,7 @@ ADDRESS = "SPHP0ZECSZ2Z8NZJWPXA51FWZJ1PT28RB3MV592G"
 
 def cold_start_s(directory: Path) -> float:
     started_at = time.perf_counter()
-    with running(directory, {}, from_snapshot=False, optimised=True) as workerd:
+    with running(directory, {}, from_snapshot=False, optimized=True) as workerd:
         workerd.call("SCHEDULER", "v1", "status")
         return time.perf_counter() - started_at
 
@@ -58,7 +58,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         starts = [cold_start_s(Path(scratch) / f"start{number}") for number in range(STARTS)]
-        with running(Path(scratch) / "warm", {"TOCSIN_READS_PER_MINUTE": "0"}, optimised=True) as workerd:
+        with running(Path(scratch) / "warm", {"TOCSIN_READS_PER_MINUTE": "0"}, optimized=True) as workerd:
             workerd.migrate()
             calls = durations_ms(lambda: workerd.call("CONTRACT", "bench", "echo", 1))
             health = durations_ms(lambda: workerd.ask("/healthz"))

@@ -222,7 +222,7 @@ def measure(wallets: int, hours: float, swaps_an_hour: float) -> Day:
     with TemporaryDirectory() as scratch:
         (local := Path(scratch) / "local").mkdir()
         day = run_virtual(run_day(local, wallets, hours * 3_600, swaps_an_hour), real_threads=True)
-        with running(Path(scratch) / "workerd", {}, optimised=True) as workerd:
+        with running(Path(scratch) / "workerd", {}, optimized=True) as workerd:
             workerd.migrate()
             cost(workerd, day.batches[: day.begins])
             billed = cost(workerd, day.batches[day.begins :])

@@ -69,7 +69,7 @@ class Streams:
 
 def shown_at(url: str, is_open: threading.Event) -> float:
     """The time at which an open leaderboard shows a new trade, in Unix seconds."""
-    with chromium(optimised=True) as browser:
+    with chromium(optimized=True) as browser:
         page = browser.new_page()
         page.goto(f"{url}/leaderboard")
         page.wait_for_selector("#strip-trades li")

@@ -57,7 +57,7 @@ def _x(day: float, days: int) -> float:
 
 def _bands(days: int, incidents: Sequence[Incident], height: int) -> str:
     """The days of the incidents, with their numbers."""
-    parts, labelled = [], set()
+    parts, labeled = [], set()
     for incident in incidents:
         if incident.hour >= days * 24:
             continue
@@ -66,8 +66,8 @@ def _bands(days: int, incidents: Sequence[Incident], height: int) -> str:
         parts.append(
             f'<rect class="day" x="{left:.1f}" y="{TOP - 8}" width="{right - left:.1f}" height="{height - TOP - 28}"/>'
         )
-        if incident.number not in labelled:
-            labelled.add(incident.number)
+        if incident.number not in labeled:
+            labeled.add(incident.number)
             parts.append(f'<text class="quiet" x="{left:.1f}" y="{TOP - 12}">{incident.number}</text>')
     return "".join(parts)
 

@@ -97,7 +97,7 @@ def trace(browser: Browser, page: Page, work: Callable[[], None]) -> tuple[float
 def main() -> int:
     world, worst = World.sample(AGENTS), 0.0
     print(f"{AGENTS} agents: the longest task of the main thread, CPU and wall time in ms")
-    with serving_pages(world) as server, chromium(optimised=True) as browser, watched_page(browser, server.url) as page:
+    with serving_pages(world) as server, chromium(optimized=True) as browser, watched_page(browser, server.url) as page:
         page.clock.install()
         for step in STEPS:
             cpu, wall = trace(browser, page, partial(step, page, world))

@@ -125,7 +125,7 @@ def drawn_box(box: str) -> str:
 
 
 def arrow(box: str, other: str) -> str:
-    """From the lower edge of a box to the upper edge of a lower one, or between neighbours in a row."""
+    """From the lower edge of a box to the upper edge of a lower one, or between neighbors in a row."""
     (x, y), (to_x, to_y) = centre(box), centre(other)
     if y == to_y:
         side = 1 if to_x > x else -1

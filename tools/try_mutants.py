@@ -135,7 +135,7 @@ def try_bug(tree: Path, bug: Bug) -> Outcome:
 
 
 def _touch(tree: Path, bug: Bug) -> None:
-    """Give the changed files a unique time: Python recognises outdated bytecode by size and whole second."""
+    """Give the changed files a unique time: Python recognizes outdated bytecode by size and whole second."""
     newer = int(time.time()) + next(_times)
     for name in bug.changed:
         os.utime(tree / name, (newer, newer))

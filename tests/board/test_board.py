@@ -38,14 +38,16 @@ def expected(truth: list[TrueSwap], prices: dict[str, Price]) -> dict[str, dict[
     """The figures of the board, swap by swap."""
     lines: dict[str, dict[str, Any]] = {}
     for swap in truth:
-        line = lines.setdefault(swap.sender, {"trades": 0, "given": 0.0, "gotten": 0.0, "priced": 0, "unpriced": set()})
+        line = lines.setdefault(
+            swap.sender, {"trades": 0, "given": 0.0, "received": 0.0, "priced": 0, "unpriced": set()}
+        )
         line["trades"] += 1
         missing = {token for token in (swap.token_in, swap.token_out) if token not in prices}
         line["unpriced"] |= missing
         if missing:
             continue
         line["priced"] += 1
-        sides = (("given", swap.token_in, swap.amount_in), ("gotten", swap.token_out, swap.amount_out))
+        sides = (("given", swap.token_in, swap.amount_in), ("received", swap.token_out, swap.amount_out))
         for side, token, amount in sides:
             price = prices[token]
             assert price.price_usd is not None
@@ -75,7 +77,7 @@ async def test_figures_are_those_of_the_swaps(unpriced: tuple[str, ...], tmp_pat
             assert (row.volume_usd, row.capital_usd, row.pnl_usd, row.pnl_percent) == (None, None, None, None)
         else:
             assert row.volume_usd == pytest.approx(line["given"])
-            assert row.pnl_usd == pytest.approx(line["gotten"] - line["given"], rel=1e-6, abs=1e-6 * line["given"])
+            assert row.pnl_usd == pytest.approx(line["received"] - line["given"], rel=1e-6, abs=1e-6 * line["given"])
             assert row.pnl_usd is not None
             assert row.capital_usd is not None
             assert 0 < row.capital_usd <= line["given"] * 1.000001

@@ -75,7 +75,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedSite]:
         keys["TOCSIN_LOOKUP_KEY"] = f"site:40%:{LOOKUP['X-Api-Key']}"
         keys["TOCSIN_JOB_SECRETS"] = f"site:{JOB_SECRET}"
         settings = {**upstreams, **keys, "TOCSIN_PUBLIC_URL": PUBLIC}
-        with running(tmp_path_factory.mktemp("site"), settings, optimised=True) as workerd:
+        with running(tmp_path_factory.mktemp("site"), settings, optimized=True) as workerd:
             simulator = root_of(upstreams)
             workerd.migrate()
             with urlopen(f"{simulator}/_agents") as lines:

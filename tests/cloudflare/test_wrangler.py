@@ -19,7 +19,7 @@ from support.workerd import DEPLOYMENT, EXAMPLES, HOLDFAST
 from tocsin.swaps import COMPETITION_MIGRATIONS
 
 WRANGLER = DEPLOYMENT / "node_modules" / "wrangler" / "bin" / "wrangler.js"
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
 MIGRATIONS = sorted(path.name for path in COMPETITION_MIGRATIONS.glob("[0-9]*.sql"))
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def make_bundle(directory: Path) -> Path:
 
 
 def wrangler(directory: Path, *arguments: str) -> str:
-    """Return its output without colours. It has no account and no settings, and sends no telemetry."""
+    """Return its output without colors. It has no account and no settings, and sends no telemetry."""
     done = subprocess.run(
         ["node", str(WRANGLER), *arguments],
         cwd=directory,
@@ -61,7 +61,7 @@ def wrangler(directory: Path, *arguments: str) -> str:
         timeout=2 * PATIENCE_S,
         check=False,
     )
-    printed = COLOURS.sub("", done.stdout)
+    printed = COLORS.sub("", done.stdout)
     assert done.returncode == 0, printed
     assert "warning" not in printed.lower(), printed
     return printed

@@ -88,7 +88,7 @@ def test_runs_fit_a_terminal_of_80_columns(tmp_path: Path) -> None:
 
 
 def in_terminal(arguments: list[str], port: int, columns: int) -> str:
-    """Return the output on a terminal of this width, without colours."""
+    """Return the output on a terminal of this width, without colors."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "TZ": "UTC", "TOCSIN_PORT": str(port)}

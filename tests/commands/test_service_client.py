@@ -351,7 +351,7 @@ def test_tocsin_url_means_nothing_to_the_service_and_to_commands_of_this_machine
     assert command("rebuild", TOCSIN_URL="not a URL")[2].startswith("There is no data/db.sqlite: set --data-dir.")
 
 
-def test_a_misspelt_tocsin_url_is_recognised() -> None:
+def test_a_misspelled_tocsin_url_is_recognized() -> None:
     with pytest.raises(SettingsError, match=r"Did you mean TOCSIN_URL\?"):
         read({"TOCSIN_URLS": "https://example.org"})
 

@@ -25,7 +25,7 @@ def directives(unit: str) -> dict[str, list[str]]:
     return found
 
 
-def analyse(*arguments: str, at: Path) -> str:
+def analyze(*arguments: str, at: Path) -> str:
     """Return what systemd-analyze reports about the units, with a command that exists on this machine."""
     require(shutil.which("systemd-analyze") is not None, SYSTEMD)
     for name in UNIT_FILES:
@@ -38,13 +38,13 @@ def analyse(*arguments: str, at: Path) -> str:
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     """Every directive and value, without a warning."""
-    assert analyse("verify", *(f"./{name}" for name in UNIT_FILES), at=tmp_path) == ""
+    assert analyze("verify", *(f"./{name}" for name in UNIT_FILES), at=tmp_path) == ""
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_the_services_are_hardly_exposed(name: str, tmp_path: Path) -> None:
     """By systemd's own count."""
-    report = analyse("security", "--offline=true", "--no-pager", f"./{name}", at=tmp_path)
+    report = analyze("security", "--offline=true", "--no-pager", f"./{name}", at=tmp_path)
     level = re.search(rf"Overall exposure level for {name}: ([\d.]+)", report)
 
     assert level is not None

@@ -436,7 +436,7 @@ def ended(task: str, outcome: str = "ok", level: str = "INFO") -> str:
 
 
 def shown(*lines: str, columns: int = 100) -> tuple[list[str], str]:
-    """Return the lines that stay, without colours and times, and the bottom line, as a terminal finally shows them."""
+    """Return the lines that stay, without colors and times, and the bottom line, as a terminal finally shows them."""
     stream = io.StringIO()
     terminal = TerminalLines(stream, lambda: columns)
     for line in lines:

@@ -33,7 +33,7 @@ def test_hours_of_runs_as_picture_and_table(page: Page, world: World) -> None:
         expect(page.locator("#runs tr", has_text=title)).to_have_count(20)
 
 
-def test_a_partial_run_has_a_colour_and_a_word_of_its_own(page: Page, world: World) -> None:
+def test_a_partial_run_has_a_color_and_a_word_of_its_own(page: Page, world: World) -> None:
     """Amber, not red: its work is kept. Picture, table and card show its reason and outcome."""
     reason = "its time slice was nearly over"
     newest, *_, older = [run for run in world.runs if run["task"] == "sweep"][:9]

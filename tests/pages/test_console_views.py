@@ -41,7 +41,7 @@ def test_runs_are_filtered_and_paged(page: Page, world: World) -> None:
 
 
 def test_charts_show_how_long_runs_took_and_how_late_they_were(page: Page, world: World) -> None:
-    """A dot for each run, in the colour of its outcome; its words in the picture's name, its run behind a click."""
+    """A dot for each run, in the color of its outcome; its words in the picture's name, its run behind a click."""
     open_view(page, "Runs")
     page.get_by_label("Task").select_option("sweep")
     page.get_by_label("Period").select_option("6h")

@@ -40,7 +40,7 @@ def by(world: World, sort: str, *, reverse: bool) -> list[str]:
 
 
 def test_shows_every_agent_by_pnl(page: Page, world: World) -> None:
-    """The first view is by P&L, with rank, identity, figures and signs, not colours alone."""
+    """The first view is by P&L, with rank, identity, figures and signs, not colors alone."""
     open_board(page)
 
     assert keys(page) == by(world, "pnl", reverse=True)

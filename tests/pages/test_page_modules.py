@@ -194,7 +194,7 @@ def test_a_view_and_its_link_are_one(page: Page) -> None:
 def test_outcomes_in_words(
     page: Page, outcome: Outcome, error: RunError | None, reason: str | None, words: str, mood: str
 ) -> None:
-    """Every outcome of a refresh has a sentence with its reason, and a mood for its colour."""
+    """Every outcome of a refresh has a sentence with its reason, and a mood for its color."""
     record = run_record(task="sweep", outcome=outcome, error=error, reason=reason, result={"scanned": 5})
     result = refresh_result(record).to_json()
 

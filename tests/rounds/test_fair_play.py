@@ -1,4 +1,4 @@
-"""Flags from the inputs of a round: what each recognises, what it leaves alone, and what operators decide about it."""
+"""Flags from the inputs of a round: what each recognizes, what it leaves alone, and what operators decide about it."""
 
 import re
 from collections.abc import Iterable, Sequence

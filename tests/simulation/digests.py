@@ -1,4 +1,4 @@
-"""Digests of many histories, to show that a change of the code changed no behaviour.
+"""Digests of many histories, to show that a change of the code changed no behavior.
 
 make digests OUT=before.json [SEEDS=200 JOBS=2]   writes the digests of the seeds from 1 on
 make digests COMPARE="before.json after.json"                   compares two such files

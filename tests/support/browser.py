@@ -49,13 +49,13 @@ def executable() -> str:
 
 
 @contextlib.contextmanager
-def chromium(*, optimised: bool = False) -> Iterator[Browser]:
+def chromium(*, optimized: bool = False) -> Iterator[Browser]:
     """Open Chromium. While it is open, this thread has a running event loop: no `async def` test may run in it.
 
-    Not `optimised`: optimising scripts takes longer than running them in a test.
+    Not `optimized`: optimizing scripts takes longer than running them in a test.
     """
     expect.set_options(timeout=PATIENCE_S * 1000)
-    arguments = ARGUMENTS if optimised else [*ARGUMENTS, "--js-flags=--no-opt"]
+    arguments = ARGUMENTS if optimized else [*ARGUMENTS, "--js-flags=--no-opt"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable(), args=arguments, timeout=PATIENCE_S * 1000)
         yield browser
@@ -146,7 +146,7 @@ class SharedContext:
 def audit(page: Page, *rules: str) -> list[str]:
     """Return what axe-core finds wrong, by rule and element; all rules if none are named.
 
-    It waits for animations that end: the colours of a panel that fades in have too little contrast.
+    It waits for animations that end: the colors of a panel that fades in have too little contrast.
     """
     require(AXE.exists(), NPM)
     if not page.evaluate("'axe' in globalThis"):

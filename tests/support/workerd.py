@@ -91,11 +91,11 @@ class Workerd:
         bound: Bound = "well",
         *,
         from_snapshot: bool = True,
-        optimised: bool = False,
+        optimized: bool = False,
     ) -> None:
         """Prepare a process. `bound` "wrong": no KV, and text as DB and LOGS. "not": only the settings.
 
-        Not `optimised`: V8 compiles Pyodide once, quickly. Optimising it takes longer than most tests run.
+        Not `optimized`: V8 compiles Pyodide once, quickly. Optimizing it takes longer than most tests run.
         """
         self._directory = directory
         self._log = directory / "log"
@@ -103,7 +103,7 @@ class Workerd:
             (directory / name).mkdir(parents=True, exist_ok=True)
         (directory / "project.zip").write_bytes(_project())
         (directory / "snapshot.bin").write_bytes(snapshot() if from_snapshot else b"")
-        flags = [] if optimised else ["--liftoff-only"]
+        flags = [] if optimized else ["--liftoff-only"]
         (directory / "config.capnp").write_text(_config(directory, settings, bound, flags))
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -239,9 +239,9 @@ def running(
     bound: Bound = "well",
     *,
     from_snapshot: bool = True,
-    optimised: bool = False,
+    optimized: bool = False,
 ) -> Iterator[Workerd]:
-    workerd = Workerd(directory, settings, bound, from_snapshot=from_snapshot, optimised=optimised)
+    workerd = Workerd(directory, settings, bound, from_snapshot=from_snapshot, optimized=optimized)
     workerd.start()
     try:
         yield workerd

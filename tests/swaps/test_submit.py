@@ -193,7 +193,7 @@ async def test_a_client_that_used_its_share_is_told_when_to_come_back(tmp_path: 
         refused = await job(SUBMIT, unknown(99))
         wait_s = (refused["retryAt"] - world.clock.now()) // 1000
         known = await job(SUBMIT, own.tx_id)
-        neighbour = await job(SUBMIT, other.tx_id, ("192.0.2.2",))
+        neighbor = await job(SUBMIT, other.tx_id, ("192.0.2.2",))
         operator = await job(RECHECK, unknown(98))
         await world.clock.sleep(wait_s)
         after = await job(SUBMIT, unknown(99))
@@ -202,7 +202,7 @@ async def test_a_client_that_used_its_share_is_told_when_to_come_back(tmp_path: 
         assert (refused["httpStatus"], refused["retryable"]) == (429, True)
         assert refused["sentence"].endswith(f"To submit again, wait {wait_s} s.")
         assert 3_600 < wait_s < DAY_S
-        assert (known["code"], neighbour["code"]) == ("txid_already_verified", None)
+        assert (known["code"], neighbor["code"]) == ("txid_already_verified", None)
         assert (operator["code"], after["code"]) == ("tx_not_found", "tx_not_found")
 
 

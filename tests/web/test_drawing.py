@@ -57,7 +57,7 @@ def test_any_curve_stays_within_its_picture(values: list[float]) -> None:
     assert 2 <= len(marks) <= 8
 
 
-def test_the_axes_are_labelled_and_show_values_below_the_pointer() -> None:
+def test_the_axes_are_labeled_and_show_values_below_the_pointer() -> None:
     """Five times, round values with their sign, and what was known at each sixtieth of the time."""
     svg = curve_svg([CurvePoint(hour * HOUR, 100.0 * hour - 150) for hour in range(4)], "P&L")
 

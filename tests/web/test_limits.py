@@ -107,7 +107,7 @@ async def test_wrong_keys_are_reported_once_a_minute() -> None:
     ],
 )
 def test_a_client_is_an_address_or_a_network(host: str, networks: tuple[str, ...]) -> None:
-    """In IPv6 one household has a whole /64 to post from, and one organisation a whole /48."""
+    """In IPv6 one household has a whole /64 to post from, and one organization a whole /48."""
     assert networks_of({"client": (host, 1)}) == networks
     assert networks_of({"client": None}) == ("unknown",)
 

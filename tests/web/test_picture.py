@@ -7,7 +7,7 @@ from support.round_world import AGENTS
 from tocsin.web.drawing import CurvePoint
 from tocsin.web.picture import LARGE, MIDDLE, SMALL, Card, CardLine, Picture, drawn, fitting, text_width
 
-COLOURS = ((255, 255, 255), (200, 30, 30))
+COLORS = ((255, 255, 255), (200, 30, 30))
 FULL = 15  # the level of a pixel that is covered completely
 
 
@@ -22,15 +22,15 @@ def pixels(png: bytes) -> list[bytes]:
         assert struct.unpack(">I", png[at + 8 + length : at + 12 + length]) == (zlib.crc32(kind + data),)
         chunks[kind] = data
         at += 12 + length
-    width, height, depth, colour_type = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
-    assert (depth, colour_type, chunks[b"IEND"]) == (8, 3, b"")
+    width, height, depth, color_type = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
+    assert (depth, color_type, chunks[b"IEND"]) == (8, 3, b"")
     raw = zlib.decompress(chunks[b"IDAT"])
     return [raw[row * (width + 1) + 1 : (row + 1) * (width + 1)] for row in range(height)]
 
 
 def test_a_rectangle_is_where_it_was_drawn_and_nowhere_else() -> None:
     """What lies outside of the picture is left out."""
-    picture = Picture(6, 4, COLOURS)
+    picture = Picture(6, 4, COLORS)
     picture.rectangle(2, 1, 10, 2, 0)
     picture.rectangle(-5, -5, 3, 3, 1)
     row = bytes([0, 0, FULL, FULL, FULL, FULL])
@@ -40,7 +40,7 @@ def test_a_rectangle_is_where_it_was_drawn_and_nowhere_else() -> None:
 
 def test_letters_are_smooth_and_stay_on_their_line() -> None:
     """Edges have shades between the ground and the color; what the font lacks is a question mark."""
-    picture, unknown, question = (Picture(80, 40, COLOURS) for _ in range(3))
+    picture, unknown, question = (Picture(80, 40, COLORS) for _ in range(3))
     picture.text(2, 0, "Tocsin", SMALL, 1)
     unknown.text(0, 0, "漢", SMALL, 1)
     question.text(0, 0, "?", SMALL, 1)
@@ -60,14 +60,14 @@ def test_a_text_that_does_not_fit_is_cut() -> None:
     assert cut.endswith("…")
     assert text_width(cut, MIDDLE) <= 300
     assert text_width("", LARGE) == 0
-    picture = Picture(10, 60, COLOURS)
+    picture = Picture(10, 60, COLORS)
     picture.text(0, 0, "W", MIDDLE, 0)
     assert not any(map(any, pixels(picture.png())))
 
 
 def test_a_line_has_no_holes_and_smooth_edges() -> None:
     """Every column between two points has at least one pixel, also where it is steep."""
-    picture = Picture(40, 40, COLOURS)
+    picture = Picture(40, 40, COLORS)
     picture.line([(0, 39), (10, 0), (39, 30.5)], 2, 1)
     rows = pixels(picture.png())
 

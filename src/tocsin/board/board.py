@@ -58,7 +58,7 @@ class BoardPage:
 
 
 @dataclass(slots=True)
-class _LeftOut:
+class _Uncounted:
     """The tokens of a wallet that do not count, and the number of trades left out because of them."""
 
     tokens: set[str] = field(default_factory=set)
@@ -156,7 +156,7 @@ async def all_rows(
     return [replace(row, rank=rank) for rank, row in enumerate(rows, 1)]
 
 
-def _trader(line: _Line, left_out: Mapping[str, _LeftOut]) -> Trader:
+def _trader(line: _Line, left_out: Mapping[str, _Uncounted]) -> Trader:
     wallets = sorted([wallet["stx_address"] for wallet in line.wallets])
     tokens = {token for wallet in wallets if wallet in left_out for token in left_out[wallet].tokens}
     return Trader(line.agent_id, tuple(wallets), tuple(sorted(tokens)))
@@ -232,14 +232,14 @@ def value_by(sort: str) -> Callable[[BoardRow], float | None]:
     return attrgetter(_VALUE_OF[sort])
 
 
-async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _LeftOut]:
+async def _left_out(db: Database, tokens: Collection[str]) -> dict[str, _Uncounted]:
     """Return the tokens and trades that do not count, for each wallet that has any."""
-    left_out: dict[str, _LeftOut] = {}
+    left_out: dict[str, _Uncounted] = {}
     if not tokens:
         return left_out
     names = json.dumps(sorted(tokens))
     for row in (await db.prepare(SQL["trades_with"]).bind(names).all()).results:
-        of_wallet = left_out.setdefault(row["sender"], _LeftOut())
+        of_wallet = left_out.setdefault(row["sender"], _Uncounted())
         of_wallet.tokens.update({row["token_in"], row["token_out"]} & set(tokens))
         of_wallet.trades += row["trades"]
     return left_out

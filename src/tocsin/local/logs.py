@@ -33,7 +33,7 @@ TEXT_MAX = 4_000  # of a library's report
 TIMEOUT_S = 5.0
 RESPONSE_BYTES_MAX = 1024 * 1024
 
-COLOURS = {"WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
+COLORS = {"WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
 PLAIN, DIM, CLEAR = "\x1b[0m", "\x1b[2m", "\r\x1b[2K"
 ROUTINE = {"run.started", "run.ended", "prices.refreshed"}
 LEFT_OUT = {"at", "level", "event", "run", "trigger"}
@@ -198,7 +198,7 @@ class TerminalLines:
             f"{name}={_value(value)}" for name, value in in_order if name not in LEFT_OUT and value is not None
         )
         text = _cut(f"{_time(line)} {level:5} {line.get('event')} {fields}", self._columns())
-        return f"{COLOURS[level]}{text}{PLAIN}" if level in COLOURS else text
+        return f"{COLORS[level]}{text}{PLAIN}" if level in COLORS else text
 
 
 def _time(line: dict[str, JSON]) -> str:

@@ -366,7 +366,7 @@ def _churn(score: AgentScore, accounts: TradingAccounts, rules: RoundRules) -> l
 
 
 def _dust(score: AgentScore, rules: RoundRules) -> list[AgentFlag]:
-    """Return the flag for dust. It excludes nothing: the rules do not count dust towards the floors."""
+    """Return the flag for dust. It excludes nothing: the rules do not count dust toward the floors."""
     if score.dust < thresholds.DUST_TRADES_MIN or score.dust * thresholds.DUST_SHARE < score.trades:
         return []
     reason = f"{score.dust:,} of {score.trades:,} trades gave less than {rules.dust_usd} USD"

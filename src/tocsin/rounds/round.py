@@ -37,7 +37,7 @@ class RoundRules(SnakeShape):
 
     A token is thin, and counts like one without a price, if its liquidity or its daily volume is below the floor, or
     if its liquidity is not known and it is not one of `core_tokens`. A swap of less than `dust_usd` does not count
-    towards `min_priced_trade_count`. `rewards` are in sats.
+    toward `min_priced_trade_count`. `rewards` are in sats.
     """
 
     round_id: str

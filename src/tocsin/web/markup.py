@@ -85,7 +85,7 @@ def exact_amount(units: int, decimals: int) -> str:
 
 
 def short_amount(units: int, decimals: int) -> str:
-    """The digits worth reading: eight places below one, two from a thousand on; cut towards zero."""
+    """The digits worth reading: eight places below one, two from a thousand on; cut toward zero."""
     whole = abs(units) // 10**decimals
     places = min(decimals, 2 if whole >= 1000 else 4 if whole >= 1 else 8)
     cut = 10 ** (decimals - places)

@@ -25,11 +25,11 @@ from tocsin.web.drawing import CurvePoint, segments
 from tocsin.web.markup import MINUS, hue_of, identicon_cells
 from tocsin.web.pages import AGED
 
-Colour: TypeAlias = tuple[int, int, int]
+Color: TypeAlias = tuple[int, int, int]
 LEVELS = 16  # of coverage: a color of the palette is so many steps from the ground to the color itself
 SMALL, MIDDLE, LARGE = 28, 52, 96  # the sizes of the letters, in pixels
 INK, MUTED, ACCENT, GOOD, BAD = range(5)
-COLOURS = ((243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
+COLORS = ((243, 239, 235), (170, 161, 154), (245, 176, 76), (95, 211, 139), (255, 138, 128))
 GROUND = (19, 17, 16)
 WIDTH, HEIGHT, MARGIN = 1200, 630, 64
 LINES = 4  # agents in a picture of several
@@ -88,24 +88,24 @@ def fitting(text: str, size: int, width: int) -> str:
 class Picture:
     """A picture of a few colors; each pixel is an index into the palette."""
 
-    def __init__(self, width: int, height: int, colours: Sequence[Colour], ground: Colour = GROUND) -> None:
+    def __init__(self, width: int, height: int, colors: Sequence[Color], ground: Color = GROUND) -> None:
         self.width = width
         self.height = height
-        self._colours = colours
+        self._colors = colors
         self._ground = ground
         self._rows = [bytearray(width) for _ in range(height)]
 
-    def rectangle(self, left: int, top: int, width: int, height: int, colour: int, level: int = LEVELS - 1) -> None:
+    def rectangle(self, left: int, top: int, width: int, height: int, color: int, level: int = LEVELS - 1) -> None:
         """Fill a rectangle. Parts outside the picture are left out."""
         first, last = max(0, left), min(self.width, left + width)
-        line = bytes([colour * LEVELS + level]) * max(0, last - first)
+        line = bytes([color * LEVELS + level]) * max(0, last - first)
         for row in self._rows[max(0, top) : max(0, top + height)] if line else ():
             row[first:last] = line
 
-    def text(self, left: int, top: int, text: str, size: int, colour: int) -> None:
+    def text(self, left: int, top: int, text: str, size: int, color: int) -> None:
         """Write one line. A missing letter becomes a question mark."""
         letters = _letters(size)
-        shades = bytes(colour * LEVELS + level for level in range(LEVELS)).ljust(256, b"\0")
+        shades = bytes(color * LEVELS + level for level in range(LEVELS)).ljust(256, b"\0")
         for letter in text:
             width, rows = letters.get(letter, letters.get("?", (0, [])))
             if left + width <= self.width:
@@ -113,26 +113,26 @@ class Picture:
                     row[left : left + width] = shown.translate(shades)
             left += width
 
-    def line(self, points: Sequence[tuple[float, float]], thickness: float, colour: int) -> None:
+    def line(self, points: Sequence[tuple[float, float]], thickness: float, color: int) -> None:
         """Draw a line from point to point, left to right, with smooth edges."""
         for (x0, y0), (x1, y1) in itertools.pairwise(points):
             slope = (y1 - y0) / max(1.0, x1 - x0)
             for x in range(round(x0), max(round(x1), round(x0) + 1)):
                 low, high = sorted((y0 + slope * (x - x0), y0 + slope * (x + 1 - x0)))
-                self._column(x, low - thickness / 2, high + thickness / 2, colour)
+                self._column(x, low - thickness / 2, high + thickness / 2, color)
 
-    def _column(self, x: int, top: float, bottom: float, colour: int) -> None:
+    def _column(self, x: int, top: float, bottom: float, color: int) -> None:
         for y in range(max(0, int(top)), min(self.height, ceil(bottom))):
             covered = min(y + 1.0, bottom) - max(float(y), top)
-            shade = colour * LEVELS + round((LEVELS - 1) * max(0.0, covered))
+            shade = color * LEVELS + round((LEVELS - 1) * max(0.0, covered))
             if 0 <= x < self.width and shade > self._rows[y][x]:
                 self._rows[y][x] = shade
 
     def png(self) -> bytes:
         header = struct.pack(">IIBBBBB", self.width, self.height, 8, 3, 0, 0, 0)
         palette = bytes(
-            (self._ground[part] * (LEVELS - 1 - level) + colour[part] * level) // (LEVELS - 1)
-            for colour in self._colours
+            (self._ground[part] * (LEVELS - 1 - level) + color[part] * level) // (LEVELS - 1)
+            for color in self._colors
             for level in range(LEVELS)
             for part in range(3)
         )
@@ -150,13 +150,13 @@ def drawn(card: Card) -> bytes:
     """The picture. One that did not change is not drawn again."""
     addresses = [card.address, *(line.address for line in card.lines)]
     owners = [address for address in addresses if address is not None]
-    picture = Picture(WIDTH, HEIGHT, [*COLOURS, *(_colour_of(address) for address in owners)])
+    picture = Picture(WIDTH, HEIGHT, [*COLORS, *(_color_of(address) for address in owners)])
     picture.rectangle(0, 0, WIDTH, 10, ACCENT)
     picture.text(MARGIN, 48, "Tocsin", SMALL, ACCENT)
     picture.text(MARGIN + 110, 48, "AIBTC trading competition", SMALL, MUTED)
     left = MARGIN
     if card.address is not None:
-        _identicon(picture, MARGIN, 120, 14, card.address, len(COLOURS))
+        _identicon(picture, MARGIN, 120, 14, card.address, len(COLORS))
         left += 126
     picture.text(left, 112, fitting(card.title, MIDDLE, WIDTH - left - MARGIN), MIDDLE, INK)
     picture.text(left, 184, fitting(card.facts, SMALL, WIDTH - left - MARGIN), SMALL, MUTED)
@@ -166,7 +166,7 @@ def drawn(card: Card) -> bytes:
     for number, line in enumerate(card.lines[:LINES]):
         top = 262 + number * 84
         picture.text(MARGIN, top, str(line.rank), MIDDLE, ACCENT)
-        _identicon(picture, MARGIN + 84, top + 4, 8, line.address, len(COLOURS) + number + (card.address is not None))
+        _identicon(picture, MARGIN + 84, top + 4, 8, line.address, len(COLORS) + number + (card.address is not None))
         width = text_width(line.pnl, MIDDLE)
         picture.text(MARGIN + 164, top, fitting(line.name, MIDDLE, WIDTH - 2 * MARGIN - 200 - width), MIDDLE, INK)
         picture.text(WIDTH - MARGIN - width, top, line.pnl, MIDDLE, _sign(line.pnl))
@@ -177,15 +177,15 @@ def _sign(text: str) -> int:
     return GOOD if text.startswith("+") else BAD if text.startswith(MINUS) else INK
 
 
-def _colour_of(address: str) -> Colour:
+def _color_of(address: str) -> Color:
     red, green, blue = hls_to_rgb(hue_of(address) / 360, 0.65, 0.5)
     return int(red * 255), int(green * 255), int(blue * 255)
 
 
-def _identicon(picture: Picture, left: int, top: int, size: int, address: str, colour: int) -> None:
-    picture.rectangle(left, top, 7 * size, 7 * size, colour, level=3)
+def _identicon(picture: Picture, left: int, top: int, size: int, address: str, color: int) -> None:
+    picture.rectangle(left, top, 7 * size, 7 * size, color, level=3)
     for x, y in identicon_cells(address):
-        picture.rectangle(left + (x + 1) * size, top + (y + 1) * size, size, size, colour)
+        picture.rectangle(left + (x + 1) * size, top + (y + 1) * size, size, size, color)
 
 
 def _draw_curve(picture: Picture, curve: Sequence[CurvePoint]) -> None:

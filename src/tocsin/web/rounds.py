@@ -2,7 +2,7 @@
 
 What is shown comes from the database. Every action is in the audit log.
 
-Emits `round.look_failed`.
+Emits `round.refresh_failed`.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -34,7 +34,7 @@ from tocsin.web.route import get, json_body, key_of, post
 ROUND_AGE_S = 60
 FILE_TYPE = "application/x-ndjson"
 TASK = "rounds"
-LOOK_AT = ("add", "reopen", "price", "rule")  # they may make something due before the task looks again
+REFRESHED_AFTER = ("add", "reopen", "price", "rule")  # they may make something due before the next run of the task
 _FIELDS = [camel_case(each.name) for each in fields(RoundAction)]
 _TYPES = "/openapi.json has the type of each field of RoundAction."
 
@@ -201,16 +201,16 @@ class RoundRoutes:
         entry = AuditEntry(key.name, "operator", client, f"round {action.action}", target, action.reason)
         done = await audited(deps.scheduler, deps.logger, entry, work, lambda answer: answer.detail)
         response = json_response(done.to_json(), headers=PRIVATE)
-        if action.action in LOOK_AT:
-            response.background = BackgroundTask(self._look)
+        if action.action in REFRESHED_AFTER:
+            response.background = BackgroundTask(self._refresh)
         return response
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         """Run the task now: it only knows the rounds of its last run."""
         try:
             await self._deps.scheduler().refresh(TASK)
         except HoldfastError as error:
-            self._deps.logger.warning("round.look_failed", error=str(error)[:300])
+            self._deps.logger.warning("round.refresh_failed", error=str(error)[:300])
 
 
 def _action(body: JSON) -> RoundAction:

@@ -1,1 +1,1 @@
-"""Replays scenarios that were recorded on the real workerd, and compares the behaviour of our runtime."""
+"""Replays scenarios that were recorded on the real workerd, and compares the behavior of our runtime."""

@@ -1,4 +1,4 @@
-"""The object under test: its behaviour is a script of JSON ops, the same ops as in the recordings.
+"""The object under test: its behavior is a script of JSON ops, the same ops as in the recordings.
 
 `Call` has a method for each op. Names of ops and events are those of the recordings (camelCase).
 """

@@ -1,4 +1,4 @@
-"""Registers in a durable object, the behaviour of a single copy, and callers that use them concurrently.
+"""Registers in a durable object, the behavior of a single copy, and callers that use them concurrently.
 
 python -m holdfast_testing.registers DIRECTORY SEED
     runs callers until it is killed; prints calls and ends

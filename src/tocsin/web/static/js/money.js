@@ -21,7 +21,7 @@ function sizeOf(size, shortFrom) {
 	return size >= shortFrom ? USD_SHORT.format(size) : USD.format(size);
 }
 
-/** With its sign: colour alone must not mark a gain. */
+/** With its sign: color alone must not mark a gain. */
 export function signedUsd(value, shortFrom) {
 	if (value === null || value === undefined) return NONE;
 	return signed(value, usd(Math.abs(value), shortFrom), Math.abs(value) < 0.005);
@@ -39,7 +39,7 @@ function signed(value, text, isZero) {
 	return value > 0 ? `+${text}` : `−${text}`;
 }
 
-/** An amount in base units (a BigInt) as an exact decimal; `places` cuts it for reading, towards zero. */
+/** An amount in base units (a BigInt) as an exact decimal; `places` cuts it for reading, toward zero. */
 export function amount(units, decimals, places = 20) {
 	const digits = (units < 0n ? -units : units).toString().padStart(decimals + 1, "0");
 	const whole = digits.slice(0, digits.length - decimals).replace(/\B(?=(\d{3})+$)/g, ",");

@@ -28,7 +28,7 @@ export function completeWords(complete) {
 	return `Proven complete up to block ${count(untilBlock)}${obstacle ? `. Not further: ${obstacle}` : ""}.`;
 }
 
-/** The mood of a run, for colours. An incomplete run did a part of its work, which is kept. */
+/** The mood of a run, for colors. An incomplete run did a part of its work, which is kept. */
 export const moodOf = (outcome) => ({ ok: "live", partial: "warn", limited: "warn" })[outcome] ?? "bad";
 
 /** The result of a refresh. @param {import("./types.js").RefreshResult} result */

@@ -1,4 +1,4 @@
-/** A day of runs as a chart: position is time, height is duration, colour is outcome. Also the refusals. */
+/** A day of runs as a chart: position is time, height is duration, color is outcome. Also the refusals. */
 
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
 import { clock, count, moment, span } from "./format.js";

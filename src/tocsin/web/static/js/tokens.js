@@ -28,7 +28,7 @@ export function tokenName(id) {
 	return isTaken ? id.slice(id.indexOf(".") + 1) : name;
 }
 
-/** With its badge: always the same letter and colour for a token. Decoration. */
+/** With its badge: always the same letter and color for a token. Decoration. */
 export function tokenLabel(id) {
 	const name = tokenName(id);
 	const letter = name.match(/[A-Z]/)?.[0] ?? [...name][0]?.toUpperCase() ?? "";

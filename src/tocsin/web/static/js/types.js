@@ -500,7 +500,7 @@
  * or
  * if its liquidity is not known and it is not one of `core_tokens`. A swap of less than `dust_usd` does not
  * count
- * towards `min_priced_trade_count`. `rewards` are in sats.
+ * toward `min_priced_trade_count`. `rewards` are in sats.
  *
  * @typedef {{
  *   round_id: string,
