@@ -189,10 +189,11 @@ async def test_what_runs_now(made: RoundSite) -> None:
 @pytest.mark.parametrize(
     "path", [ROUNDS, f"{ROUNDS}/current", f"{ROUNDS}/x", f"{ROUNDS}/x/file", f"{ROUNDS}/x/results/{AGENTS[0]}"]
 )
-async def test_routes_describe_themselves_and_say_when_the_database_is_away(made: RoundSite, path: str) -> None:
+async def test_routes_describe_themselves_and_say_when_the_database_is_away(tmp_path: Path, path: str) -> None:
     """As the site's do: `?docs=1`, and 503 with `retry_after`."""
-    described = await made.get(f"{path}?docs=1")
-    away = await made.get(path)
+    async with site(tmp_path) as made:
+        described = await made.get(f"{path}?docs=1")
+    away = await made.get(path)  # the database is closed
 
     assert described.json()["methods"][0]["method"] == "GET"
     assert away.status == 503
