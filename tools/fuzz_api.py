@@ -8,6 +8,7 @@ The event streams are left out because they never end; tests/web tests them.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,11 +26,13 @@ KEYS = {
     "ADMIN_KEY": "fuzz-0123456789-admin",
     "CRON_SECRET": "fuzz-0123456789-cron",
     "CHAINHOOK_SECRET": "fuzz-0123456789-hook",
+    "TOCSIN_LOOKUP_KEY": "fuzz:50%:fuzz-0123456789-look",
 }
 HEADERS = (
     f"X-Admin-Key: {KEYS['ADMIN_KEY']}",
     f"X-Cron-Secret: {KEYS['CRON_SECRET']}",
     f"Authorization: Bearer {KEYS['CHAINHOOK_SECRET']}",
+    "X-Api-Key: fuzz-0123456789-look",
 )
 CHECKS = (
     "not_a_server_error",
@@ -88,7 +91,8 @@ def fuzz(url: str, examples: int, seed: int) -> int:
     command += ["--no-color"]
     for header in HEADERS:
         command += ["--header", header]
-    return subprocess.run(command, check=False).returncode
+    hooks = {**os.environ, "SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(Path(__file__).parent)}
+    return subprocess.run(command, env=hooks, check=False).returncode
 
 
 def agents_of(upstreams: dict[str, str]) -> str:

@@ -71,6 +71,7 @@ async def test_one_token_has_a_short_response(made: Tocsin) -> None:
         ("token=%ff%fe", "malformed_token", "token"),
         ("token=" + "a" * 5000, "malformed_token", "aaa"),
         ("tokens=" + ",".join(f"{address_of('deployer')}.t-{n}" for n in range(101)), "too_many_tokens", "100"),
+        ("tokens=" + ",".join(["stx"] * 101), "too_many_tokens", "100"),
     ],
 )
 async def test_a_malformed_id_is_named(made: Tocsin, query: str, code: str, named: str) -> None:

@@ -112,7 +112,7 @@ def nearest(default: int, largest: int) -> Parameter:
 
 
 def count(description: str) -> Parameter:
-    """A number from 0 on, read as leniently as the site does."""
+    """A number from 0 on, read as leniently as the site does: beyond the largest, it is the largest."""
 
     def read(name: str, text: str) -> int:
         number = _leading(name, text, 1)
@@ -120,7 +120,7 @@ def count(description: str) -> Parameter:
             raise UsageError(f"{name} is a whole number such as 1, not {number}.")
         return min(number, COUNT_MAX)
 
-    return Parameter(description, {"type": "integer", "minimum": 0, "maximum": COUNT_MAX}, read)
+    return Parameter(description, {"type": "number"}, read)
 
 
 def _leading(name: str, text: str, example: int) -> int:
@@ -141,11 +141,11 @@ def _address(_name: str, sent: str) -> str:
 
 
 def _token_ids(_name: str, sent: str) -> tuple[str, ...]:
-    ids = [each for each in dict.fromkeys(sent.split(",")) if each]
+    ids = [each for each in sent.split(",") if each]
     if len(ids) > TOKENS_MAX:
         sentence = f"At most {TOKENS_MAX} tokens can be requested at once, not {len(ids)}: split the request."
         raise RequestRefused(400, "too_many_tokens", sentence)
-    return tuple(_token_id("", each) for each in ids)
+    return tuple(_token_id("", each) for each in dict.fromkeys(ids))
 
 
 def _token_id(_name: str, sent: str) -> str:
