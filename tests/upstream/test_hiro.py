@@ -1,7 +1,6 @@
 """Hiro's methods: complete or not at all, one spelling of ids, v1 only for what v3 does not have."""
 
 import copy
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +14,9 @@ from support.examples import POOL, STSTX, SWAP, TXID, WALLET
 from support.scripted_fetch import Request, always, example, example_response, response
 from support.upstreams import value_of, wired_hiro
 from tocsin.fetch import FetchResponse
-from tocsin.stacks import AccountNonce, BalanceChange, canonical_txid
+from tocsin.stacks import AccountNonce, BalanceChange, TransactionWithEvents, canonical_txid
 from tocsin.upstream import hiro
-from tocsin.upstream.answer import BadRequest, Malformed, Ok, Unavailable
+from tocsin.upstream.answer import Answer, BadRequest, Malformed, Ok, Unavailable
 
 NOW_S = START_MS // 1000
 SIMPLE: dict[str, Any] = example("hiro/swap_simple_synthetic")["body"]
@@ -26,16 +25,20 @@ SPONSOR = "SP2J6ZY48GV1EZ5V2V5RB9MP66SW86PYKKNRV9EJ7"
 NOT_TIMES = [10**15, START_MS, NOW_S + 86_401, 0, 1_778_700, -1, 1e9, "1778700600", None]
 
 
-def multiple(name: str | None) -> FetchResponse:
-    """An answer of `tx/multiple` for the example transaction."""
-    if name is None:
-        return response({TXID: {"found": False, "result": {"tx_id": TXID}}})
-    return response({TXID: {"found": True, "result": example(f"hiro/{name}")["body"]}})
+def multiple(*rows: dict[str, Any]) -> FetchResponse:
+    """An answer of `tx/multiple` with these transactions."""
+    return response({row["tx_id"]: {"found": True, "result": row} for row in rows})
+
+
+async def asked(row: dict[str, Any]) -> Answer[dict[str, TransactionWithEvents | None]]:
+    """What is made of the example transaction if it is this one."""
+    wired = wired_hiro(lambda _: multiple(row))
+    return await wired.hiro.transactions_with_events([TXID], wired.task())
 
 
 async def test_an_id_is_asked_for_in_its_one_spelling() -> None:
     """An upper-case id without prefix takes one call, with the canonical spelling in its query."""
-    wired = wired_hiro(lambda _: multiple("swap_simple_synthetic"))
+    wired = wired_hiro(lambda _: multiple(SIMPLE))
 
     value_of(await wired.hiro.transactions_with_events([TXID.upper().replace("0X", "")], wired.request()))
 
@@ -46,7 +49,7 @@ async def test_an_id_is_asked_for_in_its_one_spelling() -> None:
 @pytest.mark.parametrize("name", ["pending_synthetic", "dropped_synthetic", "noncanonical_synthetic"])
 async def test_what_is_not_on_the_chain_comes_from_tx_multiple(name: str) -> None:
     """Pending, dropped and reorged transactions come from the endpoint that is not deprecated."""
-    wired = wired_hiro(lambda _: multiple(name))
+    wired = wired_hiro(lambda _: multiple({**example(f"hiro/{name}")["body"], "tx_id": TXID}))
 
     found = value_of(await wired.hiro.transactions_with_events([TXID], wired.request()))[TXID]
 
@@ -57,7 +60,7 @@ async def test_what_is_not_on_the_chain_comes_from_tx_multiple(name: str) -> Non
 
 async def test_a_transaction_that_hiro_does_not_know_is_absent() -> None:
     """Hiro must say so of the transaction; a failure is that failure, and a missing endpoint says nothing."""
-    unknown = wired_hiro(lambda _: multiple(None))
+    unknown = wired_hiro(always(response({TXID: {"found": False, "result": {"tx_id": TXID}}})))
     failing = wired_hiro(lambda _: response({}, status=500))
     missing = wired_hiro(lambda _: example_response("hiro/tx_404"))
 
@@ -170,13 +173,13 @@ async def test_transactions_come_with_their_events_if_these_are_complete() -> No
     """A route with more events than one answer holds has its first ones, which are not taken for all."""
     names = {TXID: "swap_simple_synthetic", "0x" + "b" * 64: "swap_dlmm_multibin_synthetic_default_page"}
     names["0x" + "c" * 64] = "pending_synthetic"
-    bodies = {txid: {**example(f"hiro/{name}")["body"], "tx_id": txid} for txid, name in names.items()}
-    wired = wired_hiro(lambda _: response({t: {"found": True, "result": b} for t, b in bodies.items()}))
+    rows = [{**example(f"hiro/{name}")["body"], "tx_id": txid} for txid, name in names.items()]
+    wired = wired_hiro(lambda _: multiple(*rows))
 
-    answer = await wired.hiro.transactions_with_events(list(names), wired.task())
+    simple, long_route, pending = value_of(
+        await wired.hiro.transactions_with_events(list(names), wired.task())
+    ).values()
 
-    assert isinstance(answer, Ok)
-    simple, long_route, pending = answer.value.values()
     assert simple is not None
     assert [event.amount for event in simple.events or ()] == [1_000_000, 859_839]
     assert long_route is not None
@@ -221,10 +224,10 @@ async def test_many_transactions_in_one_call() -> None:
     body = example("hiro/v1_tx_multiple")["body"]
     wired = wired_hiro(lambda _: response(body))
 
-    answer = await wired.hiro.transactions_with_events([*body, *(key.upper() for key in body)], wired.task())
+    asked_for = [*body, *(key.upper() for key in body)]
+    found = value_of(await wired.hiro.transactions_with_events(asked_for, wired.task()))
 
-    assert isinstance(answer, Ok)
-    assert {key[:6]: value and value.transaction.canonical for key, value in answer.value.items()} == {
+    assert {key[:6]: value and value.transaction.canonical for key, value in found.items()} == {
         "0x8911": True,
         "0x8915": True,
         "0x8912": False,
@@ -285,9 +288,7 @@ def ids(count: int) -> list[str]:
 
 def like_the_example(request: Request) -> FetchResponse:
     """Every transaction that is asked for, each like the example."""
-    asked = request.url.partition("tx_id=")[2].split(",")
-    rows = {tx_id: {"found": True, "result": {**SIMPLE, "tx_id": tx_id}} for tx_id in asked}
-    return response(rows)
+    return multiple(*({**SIMPLE, "tx_id": tx_id} for tx_id in request.url.partition("tx_id=")[2].split(",")))
 
 
 async def test_twenty_transactions_are_asked_for_at_once() -> None:
@@ -313,13 +314,13 @@ async def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
 
     wired = wired_hiro(serve)
     value = value_of(await wired.hiro.transactions_with_events(ids(5), wired.task()))
-    asked = [
+    calls = [
         (request.url.partition("event_limit=")[2].split("&")[0], request.url.count("0x"))
         for request in wired.fetch.requests
     ]
 
     assert list(value) == ids(5)
-    assert asked == [("100", 5), ("100", 2), ("100", 3), ("100", 1), ("100", 2), ("100", 1), ("100", 1), ("1", 1)]
+    assert calls == [("100", 5), ("100", 2), ("100", 3), ("100", 1), ("100", 2), ("100", 1), ("100", 1), ("1", 1)]
 
 
 async def test_a_half_that_fails_fails_the_whole() -> None:
@@ -343,21 +344,18 @@ async def test_amounts_between_others_that_cannot_be_read_are_one_line() -> None
     stranger["asset"] |= {"sender": "SP1", "recipient": "SP2", "amount": "many"}
     body["events"].append(stranger)
     body["event_count"] = 4
-    wired = wired_hiro(always(response({TXID: {"found": True, "result": body}})))
-    answer = await wired.hiro.transactions_with_events([TXID], wired.task())
+    wired = wired_hiro(lambda _: multiple(body))
+    found = value_of(await wired.hiro.transactions_with_events([TXID], wired.task()))[TXID]
     calm = wired_hiro(like_the_example)
     await calm.hiro.transactions_with_events([TXID], calm.task())
 
-    assert isinstance(answer, Ok)
-    found = answer.value[TXID]
     assert found is not None
     assert [event.amount for event in found.events or ()] == [1_000_000, 859_839, None]
     [line] = wired.log.of("upstream.amounts_ignored")
     assert (line.level, line.fields["count"], line.fields["upstream"]) == ("WARN", 1, "hiro")
     assert calm.log.of("upstream.amounts_ignored") == []
     body["events"][1]["asset"]["amount"] = "many"
-    own = wired_hiro(always(response({TXID: {"found": True, "result": body}})))
-    assert isinstance(await own.hiro.transactions_with_events([TXID], own.task()), Malformed)
+    assert isinstance(await asked(body), Malformed)
 
 
 @pytest.mark.parametrize(
@@ -366,11 +364,7 @@ async def test_amounts_between_others_that_cannot_be_read_are_one_line() -> None
 )
 async def test_a_block_is_as_old_as_bitcoin_and_a_day_ahead_at_most(time: int, *, is_read: bool) -> None:
     """To the second: everything else is no time in seconds."""
-    body = {**SIMPLE, "burn_block_time": time}
-    wired = wired_hiro(always(response({TXID: {"found": True, "result": body}})))
-    answer = await wired.hiro.transactions_with_events([TXID], wired.task())
-
-    assert isinstance(answer, Ok) is is_read
+    assert isinstance(await asked({**SIMPLE, "burn_block_time": time}), Ok) is is_read
 
 
 @pytest.mark.parametrize(
@@ -453,19 +447,28 @@ async def test_a_row_that_cannot_be_read_is_named_and_hides_no_other() -> None:
     assert wired.log.named("upstream.rows_refused")
 
 
-@pytest.mark.parametrize("time", NOT_TIMES)
-async def test_a_row_with_an_impossible_time_does_not_hide_the_others(time: Any) -> None:
+@pytest.mark.parametrize(
+    ("block", "field", "value"),
+    [
+        *[("bitcoin_block", "time", time) for time in NOT_TIMES],
+        ("block", "height", 10**9 + 1),  # every block would look deep
+        ("block", "height", -1),
+        ("block", "tx_index", 10**15),
+    ],
+)
+async def test_a_row_with_an_impossible_number_does_not_hide_the_others(block: str, field: str, value: Any) -> None:
     """Milliseconds, next year, 1970: this row is named as unreadable, the others are read, a line is logged."""
     body = example("hiro/v3_principal_transactions_synthetic")["body"]
     good = body["results"][0]
-    bad = json.loads(json.dumps(good))
-    bad["transaction"] |= {"tx_id": "0x" + "b" * 64, "bitcoin_block": {"height": 1, "time": time}}
+    bad = copy.deepcopy(good)
+    bad["transaction"]["tx_id"] = "0x" + "b" * 64
+    bad["transaction"][block][field] = value
     wired = wired_hiro(lambda _: response({**body, "results": [bad, good]}))
 
-    value = value_of(await wired.hiro.principal_transactions(WALLET, wired.task()))
+    page = value_of(await wired.hiro.principal_transactions(WALLET, wired.task()))
 
-    assert [item.tx_id for item in value.items] == [TXID]
-    assert value.unreadable == ("0x" + "b" * 64,)
+    assert [item.tx_id for item in page.items] == [TXID]
+    assert page.unreadable == ("0x" + "b" * 64,)
     (line,) = wired.log.of("upstream.rows_refused")
     assert (line.fields["upstream"], line.fields["count"]) == ("hiro", 1)
 
@@ -473,13 +476,8 @@ async def test_a_row_with_an_impossible_time_does_not_hide_the_others(time: Any)
 @pytest.mark.parametrize("time", NOT_TIMES)
 async def test_an_impossible_time_of_a_stacks_block_is_unknown_and_refuses_nothing(time: Any) -> None:
     """It is only shown."""
-    body = {**example("hiro/swap_simple_synthetic")["body"], "block_time": time}
-    wired = wired_hiro(lambda _: response({TXID: {"found": True, "result": body}}))
+    found = value_of(await asked({**SIMPLE, "block_time": time}))[TXID]
 
-    answer = await wired.hiro.transactions_with_events([TXID], wired.task())
-
-    assert isinstance(answer, Ok)
-    found = answer.value[TXID]
     assert found is not None
     assert found.transaction.mined is not None
     assert found.transaction.mined.block_time is None
@@ -488,29 +486,12 @@ async def test_an_impossible_time_of_a_stacks_block_is_unknown_and_refuses_nothi
 @pytest.mark.parametrize("time", NOT_TIMES)
 async def test_a_transaction_with_an_impossible_time_is_unknown(time: Any) -> None:
     """Neither there nor "not found"; alone it is a malformed answer."""
-    body, other = example("hiro/swap_simple_synthetic")["body"], "0x" + "b" * 64
-    rows = {TXID: {**body, "burn_block_time": NOW_S + 86_400}, other: {**body, "tx_id": other, "burn_block_time": time}}
-    wired = wired_hiro(lambda _: response({key: {"found": True, "result": row} for key, row in rows.items()}))
+    other = "0x" + "b" * 64
+    wired = wired_hiro(lambda _: multiple(SIMPLE, {**SIMPLE, "tx_id": other, "burn_block_time": time}))
 
-    answer = await wired.hiro.transactions_with_events([TXID, other], wired.task())
+    both = value_of(await wired.hiro.transactions_with_events([TXID, other], wired.task()))
     alone = await wired.hiro.transactions_with_events([other], wired.task())
 
-    assert isinstance(answer, Ok)
-    assert list(answer.value) == [TXID]
+    assert list(both) == [TXID]
     assert isinstance(alone, Malformed)
     assert len(wired.log.of("upstream.rows_refused")) == 1
-
-
-@pytest.mark.parametrize(("field", "value"), [("height", 10**9 + 1), ("tx_index", 10**15), ("height", -1)])
-async def test_a_row_with_an_impossible_height_or_index_is_left_out(field: str, value: int) -> None:
-    """A height of 10^15 would make every block look deep."""
-    body = example("hiro/v3_principal_transactions_synthetic")["body"]
-    bad = json.loads(json.dumps(body["results"][0]))
-    bad["transaction"]["tx_id"] = "0x" + "b" * 64
-    bad["transaction"]["block"][field] = value
-    wired = wired_hiro(lambda _: response({**body, "results": [bad, body["results"][0]]}))
-
-    answer = await wired.hiro.principal_transactions(WALLET, wired.task())
-
-    assert isinstance(answer, Ok)
-    assert answer.value.unreadable == ("0x" + "b" * 64,)
