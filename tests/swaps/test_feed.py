@@ -1057,14 +1057,8 @@ async def test_a_list_whose_etag_is_stuck_hides_nothing(tmp_path: Path) -> None:
 # The report of a run
 
 
-def anchor(height: int) -> Anchor:
-    return Anchor(f"0x{height}", f"0xb{height}", height, 0)
-
-
-READ = Position((anchor(100), anchor(90)))
-
-
-BEHIND = Position((anchor(100), anchor(90)), (Gap("cursor", (95, 0)),))
+READ = Position(tuple(Anchor(f"0x{height}", f"0xb{height}", height, 0) for height in (100, 90)))
+BEHIND = replace(READ, gaps=(Gap("cursor", (95, 0)),))
 
 
 def refusal(txid: str, code: Code) -> Refusal:
@@ -1116,7 +1110,7 @@ def test_a_look_that_did_nothing_counts_nothing() -> None:
         (FeedState(position=READ), 0),
         (FeedState(position=BEHIND, source="contracts"), 0),
         (FeedState(), 0),
-        (FeedState(position=Position((anchor(100),), (Gap("cursor", (95, 0)),))), 0),
+        (FeedState(position=replace(BEHIND, anchors=READ.anchors[:1])), 0),
     ],
 )
 def test_how_many_blocks_a_list_is_behind(state: FeedState, expected: int) -> None:

@@ -144,17 +144,11 @@ async def test_the_board_says_it_to_everybody(tmp_path: Path, feed_runs: bool) -
     assert (complete["obstacle"] is None) == feed_runs
 
 
-def anchor(height: int) -> Anchor:
-    return Anchor(f"0x{height}", f"0xb{height}", height, 0)
-
-
-READ = Position((anchor(100), anchor(90)))
-
-
-BEHIND = Position((anchor(100), anchor(90)), (Gap("cursor", (95, 0)),))
-
-
 # The proof
+
+
+READ = Position(tuple(Anchor(f"0x{height}", f"0xb{height}", height, 0) for height in (100, 90)))
+BEHIND = replace(READ, gaps=(Gap("cursor", (95, 0)),))
 
 
 @pytest.mark.parametrize(
