@@ -29,6 +29,7 @@ steps = st.one_of(
 )
 HALF_WAY = MAY.starts_at + 15 * DAY_MS
 TOO_LARGE = 10**15 + 1
+BUDGET = Budget.begin(Quota(), MAY.starts_at)
 
 
 @pytest.mark.slow
@@ -407,6 +408,7 @@ def test_a_stored_budget_is_read() -> None:
     at_bounds = stored(month_spent=10**15, limits_month=10**15, plan_second=1)
 
     assert Budget.from_json(stored()).month.spent == 1
+    assert Budget.from_json(BUDGET.to_json()) == BUDGET
     assert Budget.from_json(at_bounds).limits.month == 10**15
 
 
@@ -435,6 +437,8 @@ def test_a_stored_budget_is_read() -> None:
         {"plan_month": TOO_LARGE},
         {"closedUntil": -1},
         {"limitedInARow": -1},
+        {"month": 7},
+        {"minute": [[1, 2, 3]]},
     ],
     ids=str,
 )
@@ -442,3 +446,10 @@ def test_implausible_values_of_a_stored_budget_are_refused(changes: dict[str, An
     """Each value alone makes it unreadable."""
     with pytest.raises((MalformedShape, ValueError)):
         Budget.from_json(stored(**changes))
+
+
+@pytest.mark.parametrize("value", [{}, [], "x", {"plan": 1}])
+def test_what_is_no_budget_is_refused(value: Any) -> None:
+    """The error names the field; the scheduler then starts over."""
+    with pytest.raises(MalformedShape, match=r"^Budget: "):
+        Budget.from_json(value)

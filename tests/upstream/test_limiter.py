@@ -1,7 +1,6 @@
 """Permits are granted in order and each only once; answers change the budget to the last call and millisecond."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from random import Random
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from holdfast.testing.virtual_time import VirtualClock, run_virtual
 from holdfast_testing.captured_log import CapturedLog
-from tocsin.errors import MalformedShape
 from tocsin.upstream.budget import Budget, Denial, LimitReading, Quota, SpentCalls, WaitingCallers, WindowReading
 from tocsin.upstream.limiter import (
     WAITING_MAX,
@@ -224,26 +222,6 @@ async def test_a_permit_is_saved_before_it_is_used() -> None:
     assert await restarted.limiter.acquire(Lane.TASK, 0.0) is not None
     assert restarted.limiter.status().spent == SpentCalls(second=3, minute=3, month=3, month_by_others=0)
     assert restarted.limiter.budget.in_flight == 0
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda _: {},
-        lambda _: [],
-        lambda _: "x",
-        lambda _: {"plan": 1},
-        lambda stored: {**stored, "month": 7},
-        lambda stored: {**stored, "minute": [[1, 2, 3]]},
-    ],
-)
-async def test_a_stored_budget_that_cannot_be_read_is_refused(damage: Callable[[Any], Any]) -> None:
-    """An invalid value under the storage key is an error that names the field; the scheduler then starts over."""
-    stored = LimitedCalls(Quota()).limiter.budget
-    assert Budget.from_json(stored.to_json()) == stored
-
-    with pytest.raises(MalformedShape, match=r"^Budget: "):
-        Budget.from_json(damage(stored.to_json()))
 
 
 async def test_corrections_are_logged_and_saved() -> None:
