@@ -1,7 +1,10 @@
-"""Every error that Tocsin raises on purpose, beside those of `holdfast.errors`; `HoldfastError` is the base of all."""
+"""Every error that Tocsin raises on purpose, beside those of `holdfast.errors` and `NoAnswer` of an upstream.
+
+`HoldfastError` is the base of all.
+"""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from holdfast.errors import HoldfastError
 
@@ -102,18 +105,3 @@ class ShareUsed(TocsinError):
     def __init__(self, wait_s: int) -> None:
         super().__init__(f"this client has used its share of the calls: wait {wait_s} s")
         self.wait_s = wait_s
-
-
-class CallEnd(Protocol):
-    """How an upstream call ended; the classes are in `upstream/answer.py`."""
-
-    @property
-    def kind(self) -> str: ...
-
-
-class NoAnswer(TocsinError):
-    """An upstream call did not end with a fact; `answer` is how it ended."""
-
-    def __init__(self, answer: CallEnd) -> None:
-        super().__init__(getattr(answer, "reason", answer.kind))
-        self.answer = answer

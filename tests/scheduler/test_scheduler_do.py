@@ -17,7 +17,7 @@ from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import JSON
 from support.scheduler import FIVE, MINUTE, Job, Scheduler, doing, hang, limited, prices, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, always, response
-from tocsin.errors import NoAnswer, RunStopped
+from tocsin.errors import RunStopped
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.history import prepare_history
 from tocsin.scheduler.scheduler_do import SchedulerDO
@@ -25,7 +25,7 @@ from tocsin.scheduler.state import INTERRUPTED
 from tocsin.scheduler.task import TaskContext, TaskResult, WorkContext
 from tocsin.scheduler.types import RunError, Status
 from tocsin.text import utc_time
-from tocsin.upstream.answer import Limited, value_or_raise
+from tocsin.upstream.answer import Limited, NoAnswer, value_or_raise
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.tenero import TeneroClient

@@ -20,7 +20,7 @@ from stacks_simulator.addresses import address_of
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
 from stacks_simulator.wallets import Wallet
 from tocsin.commands.rows import ImportReport, TableCounts, import_file, import_source, opened, write_d1_sql
-from tocsin.errors import FileRefused, NoAnswer
+from tocsin.errors import FileRefused
 from tocsin.rounds.round import CATEGORIES
 from tocsin.swaps.agents import TABLES
 from tocsin.swaps.explain import explain
@@ -28,7 +28,7 @@ from tocsin.swaps.rules import SQL as RULES_SQL
 from tocsin.swaps.rules import Tier, rules_of
 from tocsin.swaps.types import TradeVerdict
 from tocsin.swaps.verify import moves_if_needed
-from tocsin.upstream.answer import value_or_raise
+from tocsin.upstream.answer import NoAnswer, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.limiter import BudgetLimiter, CallSession, request_session, restored_budget
 from tocsin.upstream.registry import upstreams

@@ -15,11 +15,11 @@ from random import Random
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
 from support.scripted_fetch import Request, ScriptedFetch, response
-from tocsin.errors import NoAnswer, ShareUsed
+from tocsin.errors import ShareUsed
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.task import ContextBindings, WorkContext
 from tocsin.swaps.submit import NoFact, SubmissionLane
-from tocsin.upstream.answer import Limited, Ok
+from tocsin.upstream.answer import Limited, NoAnswer, Ok
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import UpstreamClient
 from tocsin.upstream.hiro import HiroClient, hiro_upstream

@@ -45,7 +45,6 @@ from tocsin.settings import Settings
 from tocsin.swaps import proof as nonces
 from tocsin.swaps.feed import EMPTY_RESULT, FeedCounts
 from tocsin.swaps.lists import PageRead
-from tocsin.swaps.pool import StopReason
 from tocsin.swaps.position import Anchor, FeedState, Gap, MeasuredTraffic, Position, load_state, save_state
 from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import Code, built_in
@@ -53,6 +52,7 @@ from tocsin.swaps.store import Refusal
 from tocsin.swaps.sweep import Sweep
 from tocsin.swaps.verify import Tally
 from tocsin.text import utc_time
+from tocsin.upstream.answer import Failure, Gone, Limited, Unauthorised, Unavailable
 
 CONTRACTS = len(built_in().contracts)
 NETWORK_LIST = "/extended/v3/transactions"
@@ -65,7 +65,7 @@ EMPTY = b'{"limit":50,"total":0,"results":[],"cursor":{"next":null,"previous":nu
 NOW = 1_778_700_600_000
 MINUTE = 60_000
 TALLY = Tally(1, 2, 3, 4, 5, Counter({Code.TX_FAILED: 2, Code.INCOMPLETE_EVENTS: 1}))
-LIMITED = StopReason("calls are refused", limited_until=NOW + MINUTE, by_budget=True)
+LIMITED = Limited(NOW + MINUTE, "calls are refused", by_budget=True)
 
 
 def many(world: World, count: int = 130) -> None:
@@ -1119,10 +1119,7 @@ def test_how_many_blocks_a_list_is_behind(state: FeedState, expected: int) -> No
 
 
 def ended(
-    counts: FeedCounts | None = None,
-    position: Position = READ,
-    stop: StopReason | None = None,
-    failure: str | None = None,
+    counts: FeedCounts | None = None, position: Position = READ, stop: Failure | None = None, failure: str | None = None
 ) -> Any:
     return (counts or FeedCounts()).result({"a": 1}, FeedState(position=position), stop, failure)
 
@@ -1135,13 +1132,13 @@ def test_a_look_that_read_everything_is_complete() -> None:
     assert (failed.incomplete, failed.error) == ("no answer for one", None)
 
 
-@pytest.mark.parametrize("kind", ["Unauthorised", "Gone"])
-def test_an_answer_that_will_not_change_fails_a_look(kind: str) -> None:
+@pytest.mark.parametrize("kind", [Unauthorised, Gone])
+def test_an_answer_that_will_not_change_fails_a_look(kind: Any) -> None:
     """Others only stop it."""
-    lasting = ended(stop=StopReason("the key is refused", error_kind=kind))
-    passing = ended(stop=StopReason("no answer", error_kind="Unavailable"))
+    lasting = ended(stop=kind("the key is refused"))
+    passing = ended(stop=Unavailable("no answer"))
 
-    assert (lasting.error, lasting.error_kind) == ("the key is refused", kind)
+    assert (lasting.error, lasting.error_kind) == ("the key is refused", kind.__name__)
     assert (passing.error, passing.incomplete) == (None, "no answer")
 
 

@@ -13,7 +13,6 @@ from stacks_simulator.faults import FaultKind, SimulatedFault
 from stacks_simulator.traffic import start_tenures
 from stacks_simulator.truth import Campaign
 from support.competition import World, chain_of, feed, followed, open_world, started, sweep, trading, transaction
-from tocsin.errors import NoAnswer
 from tocsin.stacks import AccountNonce, ContractCall, MinedAt, StxPayment, Transaction
 from tocsin.swaps import proof as nonces
 from tocsin.swaps import store as swap_store
@@ -21,7 +20,7 @@ from tocsin.swaps.lists import ListReader, first_funders, record_funders, releva
 from tocsin.swaps.rules import Code, Rules, built_in
 from tocsin.swaps.store import Candidate, Known
 from tocsin.swaps.sweep import Sweep
-from tocsin.upstream.answer import BadRequest
+from tocsin.upstream.answer import BadRequest, NoAnswer
 
 WALLET, OTHER = address_of("wallet"), address_of("other")
 ALLOWED = built_in()

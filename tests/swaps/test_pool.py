@@ -8,11 +8,11 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast_testing.captured_log import CapturedLog
-from tocsin.errors import NoAnswer, RunStopped
+from tocsin.errors import RunStopped
 from tocsin.scheduler.task import ContextBindings, TaskContext
-from tocsin.swaps.pool import IN_FLIGHT_MAX, StopReason, UnitPool, UnitResult, _groups
+from tocsin.swaps.pool import IN_FLIGHT_MAX, UnitPool, UnitResult, _groups
 from tocsin.swaps.store import Candidate
-from tocsin.upstream.answer import Limited, Malformed, Unauthorised, Unavailable
+from tocsin.upstream.answer import Limited, Malformed, NoAnswer, Unauthorised, Unavailable
 from tocsin.upstream.limiter import task_session
 
 
@@ -118,7 +118,7 @@ async def test_a_limited_answer_stops_the_pool() -> None:
         5: "done",
     }
     assert later == []
-    assert pool.stop == StopReason("too many calls", START_MS + 5_000)
+    assert pool.stop == Limited(START_MS + 5_000, "too many calls")
     assert log.lines == []
 
 
@@ -132,7 +132,7 @@ async def test_a_refused_key_stops_the_pool_with_its_error() -> None:
     results = await results_of(pool, range(20), work)
 
     assert 0 < len(results) <= IN_FLIGHT_MAX
-    assert pool.stop == StopReason("the key was refused", error_kind="Unauthorised")
+    assert pool.stop == Unauthorised("the key was refused")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ async def test_calls_that_both_refuse_are_refused_by_the_upstream() -> None:
             raise NoAnswer(Limited(START_MS + 5_000 - unit, f"no {unit}", by_budget=order[unit]))
 
         await results_of(pool, [0, 1], work)
-        assert pool.stop == StopReason("no 1", START_MS + 5_000, by_budget=all(order))
+        assert pool.stop == Limited(START_MS + 5_000, "no 1", by_budget=all(order))
 
 
 async def test_the_first_failure_is_kept_up_to_two_hundred_characters() -> None:

@@ -35,12 +35,11 @@ from tocsin.scheduler.types import RunRecord
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
 from tocsin.swaps import store as swap_store
-from tocsin.swaps.pool import StopReason
 from tocsin.swaps.rules import AllowList, Code, Rules, built_in
 from tocsin.swaps.store import Candidate, drift
 from tocsin.swaps.sweep import EMPTY_RESULT, Sweep, SweepCounts, sweep_task
 from tocsin.swaps.verify import Tally, Verifier
-from tocsin.upstream.answer import Malformed
+from tocsin.upstream.answer import Failure, Limited, Malformed, Unauthorised
 
 HOUR_S = 3_600
 CONTRACTS = len(built_in().contracts)
@@ -64,7 +63,7 @@ COUNTERS = {
 NOW = 1_778_700_600_000
 MINUTE = 60_000
 TALLY = Tally(1, 2, 3, 4, 5, Counter({Code.TX_FAILED: 2, Code.INCOMPLETE_EVENTS: 1}))
-LIMITED = StopReason("calls are refused", limited_until=NOW + MINUTE, by_budget=True)
+LIMITED = Limited(NOW + MINUTE, "calls are refused", by_budget=True)
 
 
 async def sweep_within(world: World, slice_s: float) -> RunRecord:
@@ -945,7 +944,7 @@ def test_the_counters_of_a_sweep() -> None:
     assert {"way": "contracts", **nothing} == EMPTY_RESULT
 
 
-def swept(contracts: int = 2, stop: StopReason | None = None, failure: str | None = None, **counts: Any) -> Any:
+def swept(contracts: int = 2, stop: Failure | None = None, failure: str | None = None, **counts: Any) -> Any:
     made = SweepCounts(**{"read": {"a", "b"}, **counts})
     return made.result({"a": 1}, contracts, stop, failure)
 
@@ -989,7 +988,7 @@ def test_a_sweep_that_read_not_one_list_has_failed() -> None:
 def test_a_sweep_that_was_stopped_is_limited_or_failed() -> None:
     """Limited while calls are refused, whatever it has read; failed by an error that everything would meet."""
     limited = swept(read=set(), stop=LIMITED)
-    failed = swept(stop=StopReason("the key is refused", error_kind="Unauthorised"))
+    failed = swept(stop=Unauthorised("the key is refused"))
     done = swept(stop=LIMITED)
 
     assert (limited.error, limited.limited_until, limited.by_budget) == (None, NOW + MINUTE, True)

@@ -16,7 +16,6 @@ verifying and the pool.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.scheduler.types import Completeness
 from tocsin.settings import Settings
@@ -24,7 +23,7 @@ from tocsin.shape import FreeForm
 from tocsin.stacks import Page, Transaction
 from tocsin.swaps import proof as nonces
 from tocsin.swaps.lists import ListReader, PageQueue, ReadCounts, record_funders
-from tocsin.swaps.pool import QueueVerifier, StopReason, UnitPool, UnitResult, run_result
+from tocsin.swaps.pool import QueueVerifier, UnitPool, UnitResult, run_result
 from tocsin.swaps.position import (
     MONTH_MS,
     FeedState,
@@ -40,7 +39,18 @@ from tocsin.swaps.position import (
 from tocsin.swaps.proof import load_proof
 from tocsin.swaps.rules import Rules, Tier, rules_of, tiers_of
 from tocsin.text import long_duration, short_duration
-from tocsin.upstream.answer import Answer, BadRequest, Gone, Malformed, NotFound, value_or_raise
+from tocsin.upstream.answer import (
+    Answer,
+    BadRequest,
+    Failure,
+    Gone,
+    Limited,
+    Malformed,
+    NoAnswer,
+    NotFound,
+    Unauthorised,
+    value_or_raise,
+)
 from tocsin.upstream.hiro import HiroClient
 
 LONGEST_RUN_MS = 240_000
@@ -52,7 +62,6 @@ GAPS_MAX = 8  # more are joined, and what was read between them is read again
 VISITS_MAX = 5  # wallets with a missing nonce, per run
 VISIT_PAGES_MAX = 5
 
-LASTING = ("Unauthorised", "Gone")  # answers that do not change by themselves
 THE_LIST = "the network's list"
 MISSING = "Hiro does not have the list of all transactions"
 SERVED = "Hiro has the list of all transactions again"
@@ -83,11 +92,11 @@ class FeedCounts(ReadCounts):
         }
 
     def result(
-        self, counters: FreeForm, state: FeedState, stop: StopReason | None, first_failure: str | None
+        self, counters: FreeForm, state: FeedState, stop: Failure | None, first_failure: str | None
     ) -> TaskResult:
         """Return how the run ended: incomplete if it left something unread, failed if Hiro refuses it for good."""
-        if stop is not None and stop.error_kind in LASTING:
-            return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
+        if isinstance(stop, Unauthorised | Gone):  # it does not change by itself
+            return TaskResult.of(stop, counters)
         return run_result(counters, self._undone(state), stop, first_failure, progressed=self.progressed)
 
     def _undone(self, state: FeedState) -> list[str]:
@@ -138,7 +147,7 @@ class Feed:
         await self._queue.verify_queued()
         if self.state.source == "network":
             await self._prove()
-        if self._pool.stop is not None and self._pool.stop.limited_until is not None:
+        if isinstance(self._pool.stop, Limited):
             await self._save(replace(self.state, limited_at=self._context.clock.now()))
         self._report()
         return self.counts.result(self._counters(), self.state, self._pool.stop, self._pool.first_failure)

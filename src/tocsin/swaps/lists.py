@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from dataclasses import dataclass, field, replace
 
 from holdfast.types import Database, Statement
-from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import TaskContext
 from tocsin.sql import read_queries
 from tocsin.stacks import ContractCall, Page, Transaction
@@ -26,7 +25,7 @@ from tocsin.swaps.position import ABOVE_ALL, Mark, Step, after, anchor_at, is_de
 from tocsin.swaps.rules import MEANINGS, Code, Rules, Tier, judge
 from tocsin.swaps.store import Candidate, Known, Refusal
 from tocsin.swaps.verify import Tally
-from tocsin.upstream.answer import BadRequest, Malformed, value_or_raise
+from tocsin.upstream.answer import BadRequest, Malformed, NoAnswer, value_or_raise
 from tocsin.upstream.hiro import HiroClient
 
 FUNDING_MIN = 100_000  # micro-STX; less is advertising, which anybody can send to anybody

@@ -14,11 +14,11 @@ Emits `sweep.unit_unanswered` when an upstream had no answer for a unit, `sweep.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from holdfast.errors import BindingMissing, StoreError
-from tocsin.errors import NoAnswer, RunStopped
+from tocsin.errors import RunStopped
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.shape import FreeForm
 from tocsin.swaps import store as swap_store
@@ -26,7 +26,7 @@ from tocsin.swaps.lists import ReadCounts
 from tocsin.swaps.rules import Rules
 from tocsin.swaps.store import PUSHED, Candidate
 from tocsin.swaps.verify import ALONE_AFTER, Tally, Verifier, retry_ms
-from tocsin.upstream.answer import Gone, Limited, Malformed, Unauthorised
+from tocsin.upstream.answer import Failure, Gone, Limited, Malformed, NoAnswer, Unauthorised
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX
 
 T = TypeVar("T")
@@ -41,29 +41,16 @@ QUEUE_PART = 1_000  # candidates taken from the queue at once
 PUSHED_PER_RUN = EVENTS_TXIDS_MAX  # nobody but the sender of a push vouches for them: one call per run is enough
 
 
-@dataclass(frozen=True, slots=True)
-class StopReason:
-    """Why a pool stopped: calls are refused until `limited_until`, or every unit would meet the same error.
-
-    `by_budget`: our own budget refuses them.
-    """
-
-    reason: str
-    limited_until: int | None = None
-    by_budget: bool = False
-    error_kind: str | None = None
-
-
 def run_result(
-    counters: FreeForm, undone: Sequence[str], stop: StopReason | None, first_failure: str | None, *, progressed: bool
+    counters: FreeForm, undone: Sequence[str], stop: Failure | None, first_failure: str | None, *, progressed: bool
 ) -> TaskResult:
     """Return how a run ended: incomplete if something is `undone`, failed in one unit, or was stopped."""
     left, reason = ", ".join(undone), first_failure if stop is None else stop.reason
     return TaskResult(
         counters,
-        limited_until=None if stop is None else stop.limited_until,
+        limited_until=stop.until if isinstance(stop, Limited) else None,
         incomplete=f"{reason} ({left})" if reason and left else reason or left or None,
-        by_budget=stop is not None and stop.by_budget,
+        by_budget=isinstance(stop, Limited) and stop.by_budget,
         progressed=progressed or (stop is None and not left),
     )
 
@@ -78,11 +65,14 @@ class UnitResult(Generic[T, R]):
 
 
 class UnitPool:
-    """The workers of one run. `threw` counts units in which our own code failed, `first_failure` is for people."""
+    """The workers of one run. `stop` is why it stopped: calls are refused, or every unit would meet the same error.
+
+    `threw` counts units in which our own code failed, `first_failure` is for people.
+    """
 
     def __init__(self, context: TaskContext) -> None:
         self._context = context
-        self.stop: StopReason | None = None
+        self.stop: Failure | None = None
         self.threw = 0
         self.first_failure: str | None = None
 
@@ -129,12 +119,11 @@ class UnitPool:
         """Take note of a call without an answer: it may be a reason to stop."""
         answer = error.answer
         if isinstance(answer, Limited):
-            before = self.stop if self.stop and self.stop.limited_until else None
-            until = max(answer.until, before.limited_until or 0) if before else answer.until
-            by_budget = answer.by_budget and (before is None or before.by_budget)
-            self.stop = StopReason(answer.reason, until, by_budget)
+            before = self.stop if isinstance(self.stop, Limited) else answer
+            until = max(answer.until, before.until)
+            self.stop = replace(answer, until=until, by_budget=answer.by_budget and before.by_budget)
         elif isinstance(answer, Unauthorised | Gone) or self._context.session.given_up:
-            self.stop = self.stop or StopReason(str(error), error_kind=type(answer).__name__)
+            self.stop = self.stop or answer
         else:
             self._remember(unit, str(error))
             self._context.logger.warning("sweep.unit_unanswered", unit=_label(unit), reason=str(error))

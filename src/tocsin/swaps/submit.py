@@ -32,7 +32,7 @@ from typing import Literal, TypeAlias
 
 from holdfast.errors import ObjectReset, StoreError, UsageError
 from holdfast.types import JSON, Row
-from tocsin.errors import NoAnswer, ShareUsed
+from tocsin.errors import ShareUsed
 from tocsin.scheduler.task import RequestJob, WorkContext
 from tocsin.shape import Shape
 from tocsin.stacks import Transaction, TransactionWithEvents, canonical_txid
@@ -44,7 +44,7 @@ from tocsin.swaps.store import SUBMITTED, Candidate
 from tocsin.swaps.swap import recorded_legs
 from tocsin.swaps.types import SubmitAnswer, VerdictAnswer
 from tocsin.swaps.verify import Verifier, is_final, moves_if_needed
-from tocsin.upstream.answer import Limited, value_or_raise
+from tocsin.upstream.answer import Limited, NoAnswer, value_or_raise
 from tocsin.upstream.hiro import EVENTS_TXIDS_MAX, HiroClient
 from tocsin.upstream.limiter import request_session
 from tocsin.upstream.shares import ClientShares

@@ -26,7 +26,7 @@ from tocsin.shape import FreeForm
 from tocsin.sql import read_queries
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.lists import ListReader, ReadCounts
-from tocsin.swaps.pool import QUEUE_PART, QueueVerifier, StopReason, UnitPool, UnitResult, run_result
+from tocsin.swaps.pool import QUEUE_PART, QueueVerifier, UnitPool, UnitResult, run_result
 from tocsin.swaps.position import (
     DAY_MS,
     FAILURES_MAX,
@@ -43,6 +43,7 @@ from tocsin.swaps.rules import Rules, Tier, rules_of, still_refused, tiers
 from tocsin.swaps.store import Candidate, Refusal
 from tocsin.swaps.verify import LOOKS_MIN
 from tocsin.text import long_duration
+from tocsin.upstream.answer import Failure, Limited
 
 OTHER_CALLS = 6.0  # per run, in addition to one per contract: wallets' lists, new and pending swaps
 URGENT_MAX = 100  # wallets that were never read or failed, per sweep
@@ -156,12 +157,10 @@ class SweepCounts(ReadCounts):
             "cursor": self.cursor,
         }
 
-    def result(
-        self, counters: FreeForm, contracts: int, stop: StopReason | None, first_failure: str | None
-    ) -> TaskResult:
+    def result(self, counters: FreeForm, contracts: int, stop: Failure | None, first_failure: str | None) -> TaskResult:
         """Return how the sweep ended: incomplete if it could not read everything, failed if it read nothing."""
-        if stop is not None and stop.limited_until is None:
-            return TaskResult(counters, stop.reason, error_kind=stop.error_kind)
+        if stop is not None and not isinstance(stop, Limited):
+            return TaskResult.of(stop, counters)
         if stop is None and contracts and not self.read:
             return TaskResult(counters, f"{first_failure or IN_THE_LOG} (no contract's list could be read)")
         undone = self._undone(contracts)

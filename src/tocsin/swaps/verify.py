@@ -16,7 +16,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.types import JSON
-from tocsin.errors import NoAnswer
 from tocsin.scheduler.task import WorkContext
 from tocsin.shape import FreeForm
 from tocsin.stacks import Transaction, TransactionWithEvents
@@ -24,7 +23,7 @@ from tocsin.swaps import store as swap_store
 from tocsin.swaps.rules import MEANINGS, Check, Code, Rules, Tier, judge, tiers_of
 from tocsin.swaps.store import PUSHED, WAIT_MAX_MS, Candidate, NewSwap, Refusal
 from tocsin.swaps.swap import Moves, NoSwap, may_have_fees, moves_of_events, net_of_changes, provider_of, swap_of
-from tocsin.upstream.answer import value_or_raise
+from tocsin.upstream.answer import NoAnswer, value_or_raise
 from tocsin.upstream.hiro import EVENTS_MAX, HiroClient
 from tocsin.upstream.limiter import CallSession
 

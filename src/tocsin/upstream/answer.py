@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
-from tocsin.errors import MalformedBody, NoAnswer
+from tocsin.errors import MalformedBody, TocsinError
 from tocsin.fetch import FetchResponse
 from tocsin.upstream.decode import decode, printable
 
@@ -94,6 +94,14 @@ class Malformed:
 
 Failure: TypeAlias = Limited | Unauthorised | BadRequest | Gone | Unavailable | Malformed
 Answer: TypeAlias = Ok[T] | NotFound | Failure
+
+
+class NoAnswer(TocsinError):
+    """A call did not end with a fact; `answer` is how it ended."""
+
+    def __init__(self, answer: Failure) -> None:
+        super().__init__(answer.reason)
+        self.answer = answer
 
 
 def value_or_raise(answer: Answer[T]) -> T | None:
