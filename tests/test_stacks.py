@@ -137,9 +137,11 @@ def test_a_contract_is_an_address_and_a_name() -> None:
 def test_a_token_is_stx_or_a_contract_with_or_without_its_asset() -> None:
     """The pattern of the API allows the same, but for the checksum."""
     pattern = re.compile(TOKEN_ID_PATTERN)
-    for text in ("stx", f"{SHORT}.token", f"{SHORT}.token::asset"):
+    for text in ("stx", f"{SHORT}.token", f"{SHORT}.token::asset", f"{SHORT}.token::t-1_x"):
         assert is_token_id(text)
         assert pattern.match(text)
-    for text in ("stx::asset", "STX", f"{SHORT}.token::", f"{SHORT}.token::a::b", SHORT):
+    for text in ("stx::asset", "STX", f"{SHORT}.token::", f"{SHORT}.token::a::b", SHORT, f"{SHORT}.", f"{SHORT}.9"):
         assert not is_token_id(text)
         assert not pattern.match(text)
+    for text in ("", "stx ", "stx\n", "unknown", "SP1.a::b", f"{SHORT[:-1]}8.token", f"{SHORT}.{'a' * 129}"):
+        assert not is_token_id(text)

@@ -71,20 +71,6 @@ def test_the_static_tokens_are_the_known_ones() -> None:
     assert all(is_token_id(token_id) for token_id in STATIC_TOKENS)
 
 
-def test_an_id_is_stx_or_a_contract_with_or_without_its_asset() -> None:
-    """What is not a principal, or has text around it, is not an id."""
-    assert is_token_id("stx")
-    assert is_token_id(f"{CONTRACT}.token")
-    assert is_token_id(f"{CONTRACT}.token::t-1_x")
-    for text in ("", "STX", "stx ", "unknown", "stx\n", CONTRACT, f"{CONTRACT}.", f"{CONTRACT}.9", "SP1.a::b"):
-        assert not is_token_id(text)
-    assert not is_token_id(f"{CONTRACT}.token::")
-    assert not is_token_id(f"{CONTRACT}.token::a::b")
-    assert not is_token_id(f"SP{'O' * 38}.token")  # a letter that the alphabet leaves out
-    assert not is_token_id(f"{CONTRACT[:-1]}{'0' if CONTRACT[-1] != '0' else '1'}.token")  # a wrong checksum
-    assert not is_token_id(f"{CONTRACT}.{'a' * 129}")
-
-
 @given(st.binary(min_size=20, max_size=20), NAMES, st.just("") | NAMES.map("::{}".format))
 def test_every_id_can_be_asked_for_and_stored(hash160: bytes, name: str, asset: str) -> None:
     """What is accepted as an id is one for the upstream too, and fits into a key of KV."""
