@@ -75,6 +75,13 @@ class World:
         """A context for one visitor's request."""
         return WorkContext(self._bindings(), request_session(self.log))
 
+    def trade(self, *wallets: Wallet | str, kind: str = "simple") -> list[ChainTransaction]:
+        """Mine a block with a swap of each of these wallets, by default of all agents."""
+        chain = self.simulator.chain
+        sent = [chain.swap(wallet, kind) for wallet in wallets or chain.wallets]
+        chain.mine()
+        return sent
+
     async def submit(self, txid: str, rules: Rules | None = None) -> SubmitAnswer:
         """Submit a trade, as the only client."""
         return await submit(self.request(), rules or self.rules, {"txid": txid}, SubmissionLane())

@@ -172,8 +172,7 @@ async def test_an_address_with_swaps_is_kept_and_one_without_may_change(tmp_path
     """Recorded swaps belong to the address that sent them: they are neither lost nor given to another."""
     async with trading(tmp_path) as (world, chain):
         trader, idle = chain.wallets[:2]
-        tx = chain.swap(trader)
-        chain.mine()
+        [tx] = world.trade(trader)
         await world.submit(tx.tx_id)
 
         refused, moved = (
@@ -193,8 +192,7 @@ async def test_an_import_into_an_open_database_is_seen_by_it_at_once(tmp_path: P
     """Tiers are read from the tables each time: an imported agent counts at once."""
     async with trading(tmp_path) as (world, chain):
         stranger = chain.strangers[0].address
-        tx = chain.swap(stranger)
-        chain.mine()
+        [tx] = world.trade(stranger)
         before = await world.submit(tx.tx_id)
         import_into(tmp_path, line(1, stx_address=stranger, erc8004_agent_id=1, claim={"status": "verified"}))
         after = await world.submit(tx.tx_id)

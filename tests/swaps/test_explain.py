@@ -69,8 +69,7 @@ async def test_it_agrees_with_what_a_submission_stores(kind: str, tmp_path: Path
 async def test_it_agrees_about_a_transaction_that_a_reorg_removed(fate: Any, tmp_path: Path) -> None:
     """On a fork, dropped, gone, or back in the mempool: the same verdict as for a submission."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0])
         chain.reorg(3, fate)
         explanation = await asked(world, tx.tx_id)
         answer = await world.submit(tx.tx_id)
@@ -90,8 +89,7 @@ def shown(explanation: TradeVerdict) -> str:
 async def test_a_recorded_swap_is_shown_with_its_legs(tmp_path: Path) -> None:
     """By the record alone, without a call."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0], "third_token_fee")
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0], kind="third_token_fee")
         answer = await world.submit(tx.tx_id)
         calls = world.calls()
         explanation = await explained(world, tx.tx_id)
@@ -112,8 +110,7 @@ async def test_a_recorded_swap_is_shown_with_its_legs(tmp_path: Path) -> None:
 async def test_a_refusal_is_shown_with_its_legs(tmp_path: Path) -> None:
     """It shows what was given and received, although it is not a swap."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0], "two_given")
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0], kind="two_given")
         explanation = await explained(world, tx.tx_id)
 
     assert explanation.legs is not None

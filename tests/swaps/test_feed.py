@@ -79,8 +79,7 @@ async def test_the_first_look_begins_at_the_head(tmp_path: Path) -> None:
     async with trading(tmp_path, 2) as (world, chain):
         chain.swap(chain.wallets[0])
         many(world)
-        chain.swap(chain.wallets[1])
-        chain.mine()
+        world.trade(chain.wallets[1])
         first = await feed(world)
         paths, found = world.paths(), await world.rows()
         swept = await sweep(world)
@@ -160,8 +159,7 @@ async def test_calls_that_do_not_count_are_stored_and_reported(tmp_path: Path) -
         failed = chain.swap(chain.wallets[0], "abort_by_response")
         genesis = chain.swap(chain.wallets[9])
         unlisted = chain.swap(chain.wallets[1], "off_list_contract")
-        chain.swap(chain.strangers[0], "off_list_contract")
-        chain.mine()
+        world.trade(chain.strangers[0], kind="off_list_contract")
         before = world.calls()
         result = await feed(world)
         paths = world.paths(before)
@@ -183,8 +181,7 @@ async def test_refusals_of_the_feed_are_reopened(tmp_path: Path) -> None:
     async with followed(tmp_path, chain_of(11, all_eligible=False)) as (world, chain):
         half = chain.wallets[9]
         chain.swap(half)
-        sent = chain.swap(chain.wallets[0], "off_list_contract")
-        chain.mine()
+        [sent] = world.trade(chain.wallets[0], kind="off_list_contract")
         await feed(world)
         assert await world.rows() == []
         await register(world.db, [Wallet(half.address, "eligible", half.btc_address, erc8004_agent_id=99)])
@@ -256,11 +253,9 @@ async def test_what_a_wallet_sponsors_uses_its_nonces_too(tmp_path: Path) -> Non
 @pytest.mark.slow
 async def test_runs_of_feed_and_sweep_verify_a_swap_once(tmp_path: Path) -> None:
     """An hour of trades with both tasks: every swap is asked for once, and all are recorded."""
-    async with followed(tmp_path, 5) as (world, chain):
+    async with followed(tmp_path, 5) as (world, _):
         for _ in range(4):
-            for wallet in chain.wallets:
-                chain.swap(wallet)
-            chain.mine()
+            world.trade()
             await follow(world, 15)
         await world.check(20)
 
@@ -372,8 +367,7 @@ async def test_twenty_thousand_transactions_after_a_downtime(tmp_path: Path) -> 
         for _ in range(40):
             many(world, 500)
             await world.wait(2 * 3_600)
-        late = chain.swap(chain.wallets[1])
-        chain.mine()
+        [late] = world.trade(chain.wallets[1])
         results, found, sizes = [], [], []
         for _ in range(14):
             results.append(await feed(world))
@@ -679,9 +673,7 @@ async def test_lists_that_lag_take_no_visit_from_other_wallets(tmp_path: Path) -
         for wallets in (chain.wallets[:5], chain.wallets[5:]):
             hidden += [chain.swap(wallet) for wallet in wallets]
             chain.mine()
-        for wallet in chain.wallets:
-            chain.swap(wallet)
-        chain.mine()
+        world.trade()
         hide(world, *hidden)
 
         def without_new(url: str, body: dict[str, Any]) -> None:
@@ -701,9 +693,7 @@ async def test_many_wallets_are_visited_a_few_in_each_run(tmp_path: Path) -> Non
     async with all_traded(tmp_path, 12) as (world, chain):
         hidden = [chain.swap(wallet) for wallet in chain.wallets]
         chain.mine()
-        for wallet in chain.wallets:
-            chain.swap(wallet)
-        chain.mine()
+        world.trade()
         hide(world, *hidden)
         visited = await visits(world, 4)
         await world.check(24)
@@ -733,8 +723,7 @@ async def test_a_visit_that_fails_counts_once(tmp_path: Path) -> None:
 async def test_the_feed_alone_withdraws_a_swap_that_a_reorg_removed(fate: Any, tmp_path: Path) -> None:
     """It is no longer in the list, and the lookup confirms it; mined again, it is back."""
     async with followed(tmp_path, 2) as (world, chain):
-        sent = [chain.swap(wallet) for wallet in chain.wallets]
-        chain.mine()
+        sent = world.trade()
         await feed(world)
         before = await world.rows()
         chain.reorg(3, fate)
@@ -779,14 +768,11 @@ async def test_a_reorg_deeper_than_everything_read_restarts_the_feed(tmp_path: P
         many(world, 200)
         await world.wait(60)
         await started(world)
-        for wallet in chain.wallets:
-            chain.swap(wallet)
-        chain.mine()
+        world.trade()
         await feed(world)
         gone = await world.rows()
         chain.reorg(chain.tip_height - chain.blocks[0].height, "vanished")
-        chain.swap(chain.wallets[0])
-        chain.mine()
+        world.trade(chain.wallets[0])
         many(world)
         await world.clock.sleep(60)
         known = await world.all("SELECT wallet FROM nonces")
@@ -878,8 +864,7 @@ async def test_a_gap_that_cannot_be_read_does_not_prevent_the_look(wrong: str, t
             left = (await load_state(world.db)).position.gaps
             answer = wrong
             await world.wait(60)
-            later = chain.swap(chain.wallets[1])
-            chain.mine()
+            [later] = world.trade(chain.wallets[1])
             failed = await feed(world)
         early = await world.rows()
         healed = await feed(world, after_s=60)
@@ -957,9 +942,8 @@ async def test_a_list_that_ends_early_is_refused(wrong: Any, tmp_path: Path) -> 
 @pytest.mark.slow
 async def test_a_row_that_cannot_be_read_is_looked_up(tmp_path: Path) -> None:
     """It may be a swap: its transaction is queued, and recorded from the lookup. The others are read."""
-    async with followed(tmp_path, 3) as (world, chain):
-        sent = [chain.swap(wallet) for wallet in chain.wallets]
-        chain.mine()
+    async with followed(tmp_path, 3) as (world, _):
+        sent = world.trade()
 
         def spoilt(_: str, body: dict[str, Any]) -> None:
             for row in body["results"]:

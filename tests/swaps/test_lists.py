@@ -91,8 +91,7 @@ def test_rows_are_verified_refused_or_known() -> None:
 async def test_a_transaction_that_cannot_be_read_is_asked_for_less_and_less_often(tmp_path: Path) -> None:
     """Each look counts: after 5 minutes, then 10, then 20. It is neither refused nor dismissed."""
     async with trading(tmp_path, 1) as (world, chain):
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0])
 
         def unreadable(_url: str, body: dict[str, Any]) -> None:
             body[tx.tx_id]["result"]["burn_block_time"] = 10**15
@@ -124,8 +123,7 @@ async def test_a_group_without_an_answer_is_asked_for_again(
 ) -> None:
     """After a minute. A broken answer may be the transaction's own, so it counts as an attempt; an outage does not."""
     async with trading(tmp_path, 1) as (world, chain):
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0])
         await world.db.batch(swap_store.enqueue(world.db, [Candidate(tx.tx_id, "agent")], world.clock.now()))
         world.simulator.faults.add(SimulatedFault(kind=kind, status=500, path="/tx/multiple"))
         seen = []
@@ -143,8 +141,7 @@ async def test_one_sweep_reads_twenty_pages_of_a_wallet(tmp_path: Path) -> None:
     """The rest of a flood waits for the next sweep, which goes on where this one stopped."""
     async with trading(tmp_path, 1) as (world, chain):
         wallet = chain.wallets[0].address
-        chain.swap(chain.wallets[0])
-        chain.mine()
+        world.trade(chain.wallets[0])
         await world.wait(3_600)
         chain.mine(*chain.dust(wallet, 1_070))
         await world.wait(3_600)
@@ -182,12 +179,10 @@ async def lacking_wallet(world: World) -> str:
     """A wallet with a missing nonce, which its own list shows on the seventh page."""
     chain = world.simulator.chain
     wallet = chain.wallets[0]
-    hidden = chain.swap(wallet)
-    chain.mine()
+    [hidden] = world.trade(wallet)
     await world.wait(3_600)
     chain.dust(wallet.address, 320)
-    chain.swap(wallet)
-    chain.mine()
+    world.trade(wallet)
     await world.wait(3_600)
     world.simulator.hiro._is_listed = lambda tx: tx is not hidden  # type: ignore[method-assign]  # of our choice
     return wallet.address

@@ -56,8 +56,7 @@ async def test_what_waits_to_be_verified_is_not_on_record(tmp_path: Path) -> Non
     async with followed(tmp_path, 3) as (world, chain):
         await looked(world)
         world.simulator.faults.add(VERIFYING)
-        swap = chain.swap(chain.wallets[0], "simple")
-        chain.mine()
+        [swap] = world.trade(chain.wallets[0], kind="simple")
         await looked(world)
         assert swap.block is not None
         waiting, result = await claim(world), await feed(world)
@@ -78,8 +77,7 @@ async def test_a_transaction_that_left_the_chain_holds_nothing_back(tmp_path: Pa
     async with followed(tmp_path, 3) as (world, chain):
         await looked(world)
         world.simulator.faults.add(VERIFYING)
-        swap = chain.swap(chain.wallets[0], "simple")
-        chain.mine()
+        [swap] = world.trade(chain.wallets[0], kind="simple")
         await looked(world)
         held = await claim(world)
         world.simulator.faults.clear()

@@ -230,8 +230,7 @@ async def test_a_reorg_may_withdraw_more_swaps_than_a_value_can_hold(tmp_path: P
     """25,000 recorded swaps that the network's list no longer shows are queued together."""
     async with trading(tmp_path) as (world, chain):
         for _ in range(2):
-            chain.swap(chain.wallets[0])
-            chain.mine()
+            world.trade(chain.wallets[0])
             await feed(world)
         await world.db.prepare(_MANY).bind(chain.wallets[0].address, chain.tip_height + 1).run()
         chain.mine()
@@ -265,10 +264,7 @@ async def test_a_flood_of_pushes_neither_fills_the_database_nor_delays_a_swap(tm
     async with open_world(tmp_path) as world:
         await sweep(world)  # the lists are read once
         answers = [await pushed(world, number, 20_000) for number in range(0, 200_000, 20_000)]
-        chain = world.simulator.chain
-        for wallet in chain.wallets:
-            chain.swap(wallet)
-        chain.mine()
+        world.trade()
         calls = world.calls("tx/multiple")
         await sweep(world)
 
@@ -287,8 +283,7 @@ async def test_what_a_push_named_first_has_the_place_that_the_list_gives_it(tmp_
         world = made.world
         await pushed(world, 0, 5_000)
         chain = world.simulator.chain
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0])
         pushed_again = Candidate(tx.tx_id, "chainhook", rank=2)
         await world.db.batch(store.enqueue(world.db, [pushed_again], world.clock.now()))
         await sweep(world)

@@ -121,8 +121,7 @@ async def test_a_refused_long_route_costs_its_client_all_its_calls(tmp_path: Pat
         given = [AssetEvent(asset, "transfer", agent, pool.contract, 1) for asset in ("stx", ALEX.id)] * 130
         gotten = [AssetEvent(WELSH.id, "transfer", pool.contract, agent, 5)]
         long_route = chain.broadcast(agent, pool, (*given, *gotten), fee=100)
-        swap = chain.swap(chain.wallets[0], "multibin")
-        chain.mine()
+        [swap] = world.trade(chain.wallets[0], kind="multibin")
         used = []
         for tx in (long_route, swap):
             before = world.calls()
@@ -317,8 +316,7 @@ def without_events(_: str, body: dict[str, Any]) -> None:
 async def test_a_mined_trade_whose_tokens_are_not_shown_yet_is_pending_and_queued(tmp_path: Path) -> None:
     """Nothing is refused for what Hiro does not show: the sweep asks again."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0])
         with world.changing("tx/multiple", without_events):
             answer = await world.submit(tx.tx_id)
         queued = await world.all("SELECT txid, source FROM candidates")

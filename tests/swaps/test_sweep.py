@@ -95,8 +95,7 @@ async def test_the_result_has_the_documented_shape(tmp_path: Path) -> None:
             chain.swap(wallet)
         chain.swap(chain.wallets[0], "abort_by_response")
         chain.swap(chain.wallets[0], "one_sided")
-        chain.swap(chain.strangers[0])
-        chain.mine()
+        world.trade(chain.strangers[0])
         result = await sweep(world)
         await world.check()
 
@@ -180,8 +179,7 @@ async def test_rules_that_tighten_take_swaps_out(part: str, tmp_path: Path) -> N
     async with trading(tmp_path, 2) as (world, chain):
         for _ in range(3):
             chain.swap(chain.wallets[0])
-            chain.swap(chain.wallets[1], "multihop")
-            chain.mine()
+            world.trade(chain.wallets[1], kind="multihop")
             await world.wait(HOUR_S)
         await sweep(world)
         before = await world.rows()
@@ -235,8 +233,7 @@ async def test_a_list_that_grows_finds_what_was_before(kind: str, tmp_path: Path
 async def test_a_reorg_takes_swaps_out_and_brings_them_back(fate: Any, depth: int, tmp_path: Path) -> None:
     """A swap whose block was abandoned leaves the totals; mined again, it is back, in its new block."""
     async with trading(tmp_path, 3) as (world, chain):
-        sent = [chain.swap(wallet) for wallet in chain.wallets]
-        chain.mine()
+        sent = world.trade()
         await world.wait(5 * (depth - 2))
         await sweep(world)
         await world.check()
@@ -475,8 +472,7 @@ async def test_more_retracted_swaps_than_fit_into_one_sweep(tmp_path: Path, monk
     monkeypatch.setattr("tocsin.swaps.sweep.RETRACTED_MAX", 2)
     async with trading(tmp_path, 1) as (world, chain):
         for _ in range(5):
-            chain.swap(chain.wallets[0])
-            chain.mine()
+            world.trade(chain.wallets[0])
             await world.wait(HOUR_S)
         await sweep(world)
         last = (await world.rows())[-1]
@@ -571,10 +567,8 @@ async def test_a_404_for_a_list_is_not_an_empty_list(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_a_429_ends_the_run_with_the_time_to_try_again(tmp_path: Path) -> None:
     """No call follows, nothing is counted as failed, and what was found before stays queued."""
-    async with trading(tmp_path, 20) as (world, chain):
-        for wallet in chain.wallets:
-            chain.swap(wallet)
-        chain.mine()
+    async with trading(tmp_path, 20) as (world, _):
+        world.trade()
         world.simulator.faults.add(SimulatedFault(kind="limited", path="tx/multiple", retry_after=600))
         first = await sweep(world)
         made = world.calls("tx/multiple")
@@ -677,9 +671,7 @@ async def test_a_short_slice_is_used_and_a_useless_one_is_not_a_success(tmp_path
 async def test_a_store_that_fails_ends_the_run(tmp_path: Path) -> None:
     """The platform retries a database error: it passes through the run unchanged."""
     async with open_world(tmp_path, chain_of(4)) as world:
-        for wallet in world.simulator.chain.wallets:
-            world.simulator.chain.swap(wallet)
-        world.simulator.chain.mine()
+        world.trade()
         batch = world.db.batch
         calls = 0
 

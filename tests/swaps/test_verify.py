@@ -219,8 +219,7 @@ async def test_a_recheck_replaces_a_verdict_that_rests_on_a_wrong_answer(tmp_pat
 async def test_a_refusal_is_kept_and_not_fetched_again(tmp_path: Path) -> None:
     """The second submission is answered from what is kept: code, legs and the list's version."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0], "two_given")
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0], kind="two_given")
         first = await world.submit(tx.tx_id)
         calls = world.calls()
         second = await world.submit(tx.tx_id[2:].upper())
@@ -240,8 +239,7 @@ async def test_a_refusal_ends_when_its_sender_becomes_eligible(tier: str, tmp_pa
         stranger = chain.strangers[0].address
         if tier != "not_registered":
             await register(world.db, [Wallet(stranger, tier, "bc1qnew")])  # type: ignore[arg-type]  # a word of the table above
-        tx = chain.swap(stranger)
-        chain.mine()
+        [tx] = world.trade(stranger)
         before = await world.submit(tx.tx_id)
         await register(world.db, [Wallet(stranger, "eligible", "bc1qnew", erc8004_agent_id=9)])
         after = await world.submit(tx.tx_id)
@@ -255,8 +253,7 @@ async def test_a_refusal_ends_when_its_sender_becomes_eligible(tier: str, tmp_pa
 async def test_a_refusal_ends_when_the_list_grows(tmp_path: Path) -> None:
     """A contract that is added makes its earlier trades count."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0], "off_list_contract")
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0], kind="off_list_contract")
         before = await world.submit(tx.tx_id)
         grown = listing(world, tx)
         after = await world.submit(tx.tx_id, grown)
@@ -268,8 +265,7 @@ async def test_a_refusal_ends_when_the_list_grows(tmp_path: Path) -> None:
 async def test_the_campaign_has_an_end(tmp_path: Path) -> None:
     """The last second counts, the next does not; a later end re-opens the refusal."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0])
         assert tx.block is not None
         ends_now = Rules(built_in(), 0, tx.block.burn_time_s)
         ends_next = Rules(built_in(), 0, tx.block.burn_time_s + 1)
@@ -301,8 +297,7 @@ async def test_a_pending_trade_is_queued_if_it_would_count(tmp_path: Path) -> No
 async def test_a_trade_that_a_reorg_removed_is_not_refused_for_good(fate: Any, tmp_path: Path) -> None:
     """Off the canonical chain nothing is final: no row, no refusal, and it counts once it is mined again."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0])
         chain.reorg(3, fate)
         before = await world.submit(tx.tx_id)
         kept = await world.all("SELECT txid FROM swaps UNION ALL SELECT txid FROM refusals")
@@ -320,8 +315,7 @@ async def test_a_trade_that_a_reorg_removed_is_not_refused_for_good(fate: Any, t
 async def test_a_429_gives_the_time_to_try_again(tmp_path: Path) -> None:
     """A 429 is not a refusal: nothing is kept, and the answer has the time to try again."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0])
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0])
         world.simulator.faults.add(SimulatedFault(kind="limited", retry_after=300))
         answer = await world.submit(tx.tx_id)
         kept = await world.all("SELECT txid FROM refusals UNION ALL SELECT txid FROM candidates")
@@ -397,8 +391,7 @@ async def test_the_sites_readers_find_their_columns(tmp_path: Path) -> None:
     async with trading(tmp_path) as (world, chain):
         wallet = chain.wallets[0].address
         tx = chain.swap(wallet, "third_token_fee")
-        chain.swap(wallet)
-        chain.mine()
+        world.trade(wallet)
         await sweep(world)
         rows = (await world.db.prepare(COMING_TO_THE_SITE).bind(wallet).all()).results
         (stats,) = await world.all("SELECT * FROM agent_swap_stats")
@@ -436,8 +429,7 @@ def spoilt_amounts(_: str, body: dict[str, Any]) -> None:
 async def test_a_bad_amount_between_strangers_does_not_spoil_the_swap(tmp_path: Path) -> None:
     """It is counted in the log, and the swap is recorded by what is known of its sender."""
     async with trading(tmp_path) as (world, chain):
-        tx = chain.swap(chain.wallets[0], "bystanders")
-        chain.mine()
+        [tx] = world.trade(chain.wallets[0], kind="bystanders")
         with world.changing("tx/multiple", spoilt_amounts):
             await world.submit(tx.tx_id)
         await world.check()
