@@ -60,6 +60,16 @@ def static_market(**more: float | None) -> Market:
     return Market([{**PRICED, **more}])
 
 
+@asynccontextmanager
+async def static_bench(directory: Path, *traded: str) -> AsyncIterator[tuple[TaskBench, Market]]:
+    """Run on a market that lists the static tokens; these others were traded as well."""
+    market = static_market()
+    async with task_bench(directory, market) as bench:
+        if traded:
+            await bench.traded(*[(token_id, "stx") for token_id in traded])
+        yield bench, market
+
+
 def failing(status: int, headers: dict[str, str] | None = None) -> Callable[[Request], FetchResponse]:
     return lambda _: response({"message": "no"}, status=status, headers=headers or {})
 
@@ -72,9 +82,8 @@ async def usd_of(bench: TaskBench, token_id: str) -> float | None:
 
 async def test_one_page_prices_all_tokens(tmp_path: Path) -> None:
     """A refresh is one call; its result has the documented shape, and readers find prices and the set."""
-    market = static_market()
-    market.headers = {"x-ratelimit-minute-remaining": "99", "x-ratelimit-month-remaining": "49000"}
-    async with task_bench(tmp_path, market) as bench:
+    async with static_bench(tmp_path) as (bench, market):
+        market.headers = {"x-ratelimit-minute-remaining": "99", "x-ratelimit-month-remaining": "49000"}
         result = await bench.run(TASK)
 
         assert result.error is None
@@ -112,10 +121,7 @@ async def test_progress_is_shown_as_prices_come_in(tmp_path: Path) -> None:
 
 async def test_a_pegged_stablecoin_costs_no_call(tmp_path: Path) -> None:
     """It is tracked, and has a price without the source."""
-    market = static_market()
-    async with task_bench(tmp_path, market) as bench:
-        await bench.traded((USDA, "stx"))
-
+    async with static_bench(tmp_path, USDA) as (bench, market):
         result = await bench.run(TASK)
 
         assert (result.counters["tokensAttempted"], len(market.asked)) == (3, 1)
@@ -124,11 +130,9 @@ async def test_a_pegged_stablecoin_costs_no_call(tmp_path: Path) -> None:
 
 async def test_what_the_list_lacks_is_asked_for_singly_and_found_there_again(tmp_path: Path) -> None:
     """The list is not searched for it in every refresh, only once a day."""
-    market = static_market()
-    market.unlisted = {OTHERS[0]: 2.5}
-    market.pages += [{OTHERS[8]: 1.0}, {OTHERS[7]: 1.0}]
-    async with task_bench(tmp_path, market) as bench:
-        await bench.traded((OTHERS[0], "stx"))
+    async with static_bench(tmp_path, OTHERS[0]) as (bench, market):
+        market.unlisted = {OTHERS[0]: 2.5}
+        market.pages += [{OTHERS[8]: 1.0}, {OTHERS[7]: 1.0}]
         calls = []
         for _ in range(3):
             calls.append((await bench.run(TASK)).counters["calls"])
@@ -163,18 +167,15 @@ async def test_one_bad_list_does_not_switch_the_list_off(tmp_path: Path, rows: l
 
 async def test_another_tokens_bad_row_does_not_hide_what_the_list_lacks(tmp_path: Path) -> None:
     """The row's token can be read: the others' absence is believed, and the pages are not read each time."""
-    market = static_market()
-    market.pages += [{OTHERS[6]: 1.0}, {OTHERS[7]: 1.0}]
-    market.unlisted = {OTHERS[0]: 2.5}
-    market.row = lambda token_id, usd: {  # type: ignore[method-assign]
-        "address": token_address(token_id),
-        "price_usd": usd,
-        "decimals": 99 if token_id == OTHERS[8] else 6,
-    }
-    market.pages[0][OTHERS[8]] = 1.0
-    async with task_bench(tmp_path, market) as bench:
-        await bench.traded((OTHERS[0], "stx"))
-
+    async with static_bench(tmp_path, OTHERS[0]) as (bench, market):
+        market.pages += [{OTHERS[6]: 1.0}, {OTHERS[7]: 1.0}]
+        market.unlisted = {OTHERS[0]: 2.5}
+        market.row = lambda token_id, usd: {  # type: ignore[method-assign]
+            "address": token_address(token_id),
+            "price_usd": usd,
+            "decimals": 99 if token_id == OTHERS[8] else 6,
+        }
+        market.pages[0][OTHERS[8]] = 1.0
         calls = [(await bench.run(TASK)).counters["calls"] for _ in range(3)]
 
         assert calls == [4, 2, 2]
@@ -182,9 +183,7 @@ async def test_another_tokens_bad_row_does_not_hide_what_the_list_lacks(tmp_path
 
 async def test_a_token_that_the_source_does_not_know_is_not_a_failure(tmp_path: Path) -> None:
     """It is counted, named, and remembered as having no price."""
-    async with task_bench(tmp_path, static_market()) as bench:
-        await bench.traded((OTHERS[0], "stx"))
-
+    async with static_bench(tmp_path, OTHERS[0]) as (bench, _):
         result = await bench.run(TASK)
 
         assert result.error is None
@@ -197,8 +196,7 @@ async def test_a_token_that_the_source_does_not_know_is_not_a_failure(tmp_path: 
 
 async def test_a_price_that_goes_missing_is_kept_and_reported(tmp_path: Path) -> None:
     """A 200 with 0 or null does not remove the last good price."""
-    market = static_market()
-    async with task_bench(tmp_path, market) as bench:
+    async with static_bench(tmp_path) as (bench, market):
         await bench.run(TASK)
         market.pages[0]["stx"] = 0
         market.pages[0][SBTC] = None
@@ -237,8 +235,7 @@ async def test_a_failed_list_fails_the_refresh_and_keeps_the_prices(
     tmp_path: Path, status: int, part: str, kind: str
 ) -> None:
     """Every token is counted, the reason is logged, and no single call is made instead."""
-    market = static_market()
-    async with task_bench(tmp_path, market) as bench:
+    async with static_bench(tmp_path) as (bench, market):
         await bench.run(TASK)
         market.broken = failing(status)
         asked_before = len(market.asked)
@@ -257,9 +254,8 @@ async def test_a_failed_list_fails_the_refresh_and_keeps_the_prices(
 
 async def test_a_429_says_when_to_come_back(tmp_path: Path) -> None:
     """It gave no price, and our own budget did not refuse the call."""
-    market = static_market()
-    market.broken = failing(429, {"retry-after": "600"})
-    async with task_bench(tmp_path, market) as bench:
+    async with static_bench(tmp_path) as (bench, market):
+        market.broken = failing(429, {"retry-after": "600"})
         result = await bench.run(TASK)
 
         assert result.limited_until == START_MS + 600_000
@@ -271,13 +267,10 @@ async def test_a_429_says_when_to_come_back(tmp_path: Path) -> None:
 
 async def test_a_limit_in_the_middle_ends_the_refresh_without_failing_it(tmp_path: Path) -> None:
     """Prices received before it count; the rest count as failed."""
-    market = static_market()
-    market.broken = lambda request: (
-        None if "?" in request.url else response({}, status=429, headers={"retry-after": "600"})
-    )
-    async with task_bench(tmp_path, market) as bench:
-        await bench.traded((OTHERS[0], OTHERS[1]))
-
+    async with static_bench(tmp_path, OTHERS[0], OTHERS[1]) as (bench, market):
+        market.broken = lambda request: (
+            None if "?" in request.url else response({}, status=429, headers={"retry-after": "600"})
+        )
         result = await bench.run(TASK)
 
         assert result.error is None
@@ -288,9 +281,8 @@ async def test_a_limit_in_the_middle_ends_the_refresh_without_failing_it(tmp_pat
 @pytest.mark.parametrize(("window", "until_ms"), [("minute", 60_000), ("month", 3_600_000)])
 async def test_calls_used_up_are_a_signal_to_slow_down(tmp_path: Path, window: str, until_ms: int) -> None:
     """Even when everything was answered."""
-    market = static_market()
-    market.headers = {f"x-ratelimit-{window}-remaining": "0"}
-    async with task_bench(tmp_path, market) as bench:
+    async with static_bench(tmp_path) as (bench, market):
+        market.headers = {f"x-ratelimit-{window}-remaining": "0"}
         result = await bench.run(TASK)
 
         assert result.error is None
@@ -299,14 +291,11 @@ async def test_calls_used_up_are_a_signal_to_slow_down(tmp_path: Path, window: s
 
 async def test_one_bad_token_fails_alone(tmp_path: Path) -> None:
     """A single call that breaks its contract is counted and logged, and the others go on."""
-    market = static_market()
-    market.unlisted = {OTHERS[0]: 1.0, OTHERS[1]: 2.0}
-    market.broken = lambda request: (
-        response({"data": {"address": "x"}}) if request.url.endswith(token_address(OTHERS[0])) else None
-    )
-    async with task_bench(tmp_path, market) as bench:
-        await bench.traded((OTHERS[0], OTHERS[1]))
-
+    async with static_bench(tmp_path, OTHERS[0], OTHERS[1]) as (bench, market):
+        market.unlisted = {OTHERS[0]: 1.0, OTHERS[1]: 2.0}
+        market.broken = lambda request: (
+            response({"data": {"address": "x"}}) if request.url.endswith(token_address(OTHERS[0])) else None
+        )
         result = await bench.run(TASK)
 
         assert result.error is None
@@ -317,8 +306,7 @@ async def test_one_bad_token_fails_alone(tmp_path: Path) -> None:
 
 async def test_a_jump_is_believed_when_seen_twice(tmp_path: Path) -> None:
     """Readers see the old price until then, and the log has a line both times."""
-    market = static_market()
-    async with task_bench(tmp_path, market) as bench:
+    async with static_bench(tmp_path) as (bench, market):
         await bench.run(TASK)
         market.pages[0]["stx"] = 85.0
         first = await bench.run(TASK)
@@ -348,9 +336,8 @@ async def test_a_jump_is_forgotten_with_the_next_usual_price(tmp_path: Path) -> 
 
 async def test_the_factor_of_a_jump_can_be_set(tmp_path: Path) -> None:
     """`price_jump_factor` is a setting of the task."""
-    market = static_market()
-    task = refresh_prices_task(Settings(price_jump_factor=1.01))
-    async with task_bench(tmp_path, market) as bench:
+    async with static_bench(tmp_path) as (bench, market):
+        task = refresh_prices_task(Settings(price_jump_factor=1.01))
         await bench.run(task)
         market.pages[0]["stx"] = 0.9
 
@@ -370,11 +357,8 @@ async def test_unchanged_prices_are_written_once_an_hour(tmp_path: Path) -> None
 
 async def test_a_stopped_run_has_kept_what_it_learned(tmp_path: Path) -> None:
     """A pause between two units of work: the list's prices are there, and the rest goes first next time."""
-    market = static_market()
-    market.unlisted = {OTHERS[0]: 2.5}
-    async with task_bench(tmp_path, market) as bench:
-        await bench.traded((OTHERS[0], "stx"))
-
+    async with static_bench(tmp_path, OTHERS[0]) as (bench, market):
+        market.unlisted = {OTHERS[0]: 2.5}
         with pytest.raises(RunStopped):
             await TASK.run(bench.context(TASK, stop_after=1))
         assert len(await get_cached_token_prices(bench.kv, STATIC_TOKENS)) == 3
@@ -385,8 +369,7 @@ async def test_a_stopped_run_has_kept_what_it_learned(tmp_path: Path) -> None:
 
 async def test_a_store_that_fails_is_the_platforms_error(tmp_path: Path) -> None:
     """It passes through the run unchanged, and no call is spent on a store that cannot be read."""
-    market = static_market()
-    async with task_bench(tmp_path, market) as bench:
+    async with static_bench(tmp_path) as (bench, market):
         await bench.db.prepare("ALTER TABLE token_totals RENAME COLUMN token TO other").run()
 
         with pytest.raises(StoreError):
@@ -406,9 +389,7 @@ async def test_a_refresh_that_waits_counts_the_time(tmp_path: Path) -> None:
 
 async def test_singles_are_not_begun_when_little_time_is_left(tmp_path: Path) -> None:
     """The run ends by itself before its slice is over."""
-    market = static_market()
-    async with task_bench(tmp_path, market) as bench:
-        await bench.traded((OTHERS[0], "stx"))
+    async with static_bench(tmp_path, OTHERS[0]) as (bench, market):
         context = bench.context(TASK)
         await bench.wired.clock.sleep(context.time_left_s() - 79)
 
