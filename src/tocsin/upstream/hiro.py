@@ -207,15 +207,11 @@ class HiroClient:
             rows += page.rows
             cursor = page.next_cursor
             if cursor is None:
-                return self._checked(changes, rows, page.total, target, session)
-        return self.client.contract_broken(target, f"a list that does not end after {PAGES_MAX} pages", session)
-
-    def _checked(
-        self, changes: Sequence[BalanceChange], rows: int, total: int, target: str, session: CallSession
-    ) -> Ok[tuple[BalanceChange, ...]] | Malformed:
-        """The whole list, if it has as many rows as it says, and none twice."""
-        if rows != total:
-            return self.client.contract_broken(target, f"{total} rows announced, {rows} sent", session)
+                break
+        else:
+            return self.client.contract_broken(target, f"a list that does not end after {PAGES_MAX} pages", session)
+        if rows != page.total:
+            return self.client.contract_broken(target, f"{page.total} rows announced, {rows} sent", session)
         if len({(row.tx_id, row.asset) for row in changes}) < len(changes):
             return self.client.contract_broken(target, "a transaction's asset is listed twice", session)
         return Ok(tuple(changes))
