@@ -82,9 +82,9 @@ class World:
         chain.mine()
         return sent
 
-    async def submit(self, txid: str, rules: Rules | None = None) -> SubmitAnswer:
+    async def submit(self, txid: str, rules: Rules | None = None, *, again: bool = False) -> SubmitAnswer:
         """Submit a trade, as the only client."""
-        return await submit(self.request(), rules or self.rules, {"txid": txid}, SubmissionLane())
+        return await submit(self.request(), rules or self.rules, {"txid": txid}, SubmissionLane(), again=again)
 
     @contextmanager
     def answering(self, answer: Callable[[str], FetchResponse | str | None]) -> Iterator[None]:

@@ -31,7 +31,7 @@ from tocsin.fetch import FetchResponse
 from tocsin.swaps import store as swap_store
 from tocsin.swaps.rules import MEANINGS, Code, Rules, built_in
 from tocsin.swaps.store import Candidate
-from tocsin.swaps.submit import SubmissionLane, recheck, submit
+from tocsin.swaps.submit import SubmissionLane, submit
 from tocsin.swaps.swap import moves_of_events
 from tocsin.swaps.types import SubmitAnswer
 from tocsin.swaps.verify import (
@@ -205,9 +205,7 @@ async def test_a_recheck_replaces_a_verdict_that_rests_on_a_wrong_answer(tmp_pat
             ]
         )
         again = await world.submit(good.tx_id)
-        rechecked = [
-            await recheck(world.request(), world.rules, {"txid": tx.tx_id}, SubmissionLane()) for tx in (good, bad)
-        ]
+        rechecked = [await world.submit(tx.tx_id, again=True) for tx in (good, bad)]
         await world.check()
         refused = await world.all("SELECT txid FROM refusals")
 

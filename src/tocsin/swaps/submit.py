@@ -27,6 +27,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from typing import Literal, TypeAlias
 
@@ -177,18 +178,16 @@ class SubmissionLane:
             self._group = None
 
 
-async def submit(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
-    """Verify the trade `{"txid": …, "client": […]}`. The cost counts against the client: see `SubmissionLane`."""
-    answer = await _answered(context, rules, argument, lane, again=False)
-    if answer.code is None:
+async def submit(
+    context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane, *, again: bool = False
+) -> SubmitAnswer:
+    """Verify the trade `{"txid": …, "client": […]}`. The cost counts against the client: see `SubmissionLane`.
+
+    `again`: even if it is recorded or refused, for an operator who doubts the verdict.
+    """
+    answer = await _answered(context, rules, argument, lane, again=again)
+    if again or answer.code is None:
         context.wake("board")
-    return answer
-
-
-async def recheck(context: WorkContext, rules: Rules, argument: JSON, lane: SubmissionLane) -> SubmitAnswer:
-    """Verify the trade again, even if it is recorded or refused: for an operator who doubts the verdict."""
-    answer = await _answered(context, rules, argument, lane, again=True)
-    context.wake("board")
     return answer
 
 
@@ -365,7 +364,7 @@ def competition_jobs(rules: Rules) -> Mapping[str, RequestJob]:
     async def verify_queued(context: WorkContext, _argument: JSON) -> JSON:
         return await _verify_queued(context, rules, lane)
 
-    jobs = {SUBMIT: job(submit), RECHECK: job(recheck), VERDICT: job(verdict)}
+    jobs = {SUBMIT: job(submit), RECHECK: job(partial(submit, again=True)), VERDICT: job(verdict)}
     return {**jobs, RECEIVE: receive, VERIFY_QUEUED: verify_queued}
 
 
