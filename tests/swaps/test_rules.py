@@ -36,70 +36,41 @@ def at(seconds: int) -> dict[str, Any]:
     return {"mined": MinedAt(5, "0x", 0, seconds)}
 
 
+FAILED, FORKED = "abort_by_response", "it is on a fork that was abandoned, and not mined again yet"
+START, END = "2026-05-01 00:00:00 UTC", "2026-06-01 00:00:00 UTC"
+
+
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "name", "detail", "code"),
     [
-        ({}, None),
-        (at(END_S - 1), None),
-        (
-            at(START_S - 1),
-            Check(
-                "campaign",
-                "2026-04-30 23:59:59 UTC is before the start, 2026-05-01 00:00:00 UTC",
-                Code.BEFORE_COMP_START,
-            ),
-        ),
-        (
-            at(END_S),
-            Check("campaign", "2026-06-01 00:00:00 UTC is after the end, 2026-06-01 00:00:00 UTC", Code.AFTER_COMP_END),
-        ),
-        (
-            at(253_402_300_799),
-            Check("campaign", "9999-12-31 23:59:59 UTC is after the end, 2026-06-01 00:00:00 UTC", Code.AFTER_COMP_END),
-        ),
-        (
-            at(253_402_300_800),
-            Check("campaign", "second 253402300800 is after the end, 2026-06-01 00:00:00 UTC", Code.AFTER_COMP_END),
-        ),
-        (
-            {"status": "pending", "mined": None, "canonical": False},
-            Check("status", "waiting in the mempool", Code.PENDING),
-        ),
+        (at(START_S - 1), "campaign", f"2026-04-30 23:59:59 UTC is before the start, {START}", "before_comp_start"),
+        (at(END_S), "campaign", f"{END} is after the end, {END}", "after_comp_end"),
+        (at(253_402_300_799), "campaign", f"9999-12-31 23:59:59 UTC is after the end, {END}", "after_comp_end"),
+        (at(253_402_300_800), "campaign", f"second 253402300800 is after the end, {END}", "after_comp_end"),
+        ({"status": "pending", "mined": None, "canonical": False}, "status", "waiting in the mempool", "pending"),
         (
             {"status": "dropped_problematic", "mined": None},
-            Check("status", "it left the mempool unmined (dropped_problematic)", Code.TX_FAILED),
+            *("status", "it left the mempool unmined (dropped_problematic)", "tx_failed"),
         ),
-        (
-            {"status": "new"},
-            Check("status", "Hiro calls it new, a status that Tocsin does not know", Code.MALFORMED_TX),
-        ),
-        (
-            {"canonical": False},
-            Check("status", "it is on a fork that was abandoned, and not mined again yet", Code.PENDING),
-        ),
-        (
-            {"status": "abort_by_response"},
-            Check("status", "it was mined and failed (abort_by_response)", Code.TX_FAILED),
-        ),
-        (
-            {"status": "abort_by_response", "canonical": False},
-            Check("status", "it is on a fork that was abandoned, and not mined again yet", Code.PENDING),
-        ),
-        ({"contract_call": None}, Check("kind", "it does not say which contract it calls", Code.MALFORMED_TX)),
-        (
-            {"contract_call": None, "type": "coinbase"},
-            Check("kind", "it is a coinbase, not a contract_call", Code.MALFORMED_TX),
-        ),
+        ({"status": "new"}, "status", "Hiro calls it new, a status that Tocsin does not know", "malformed_tx"),
+        ({"canonical": False}, "status", FORKED, "pending"),
+        ({"status": FAILED}, "status", f"it was mined and failed ({FAILED})", "tx_failed"),
+        ({"status": FAILED, "canonical": False}, "status", FORKED, "pending"),
+        ({"contract_call": None}, "kind", "it does not say which contract it calls", "malformed_tx"),
+        ({"contract_call": None, "type": "coinbase"}, "kind", "it is a coinbase, not a contract_call", "malformed_tx"),
         (
             {"contract_call": ContractCall("SP1.router", "steal")},
-            Check(
-                "contract", f"SP1.router::steal is not on list {RULES.allowlist.version}", Code.CONTRACT_NOT_ALLOWLISTED
-            ),
+            *("contract", f"SP1.router::steal is not on list {RULES.allowlist.version}", "contract_not_allowlisted"),
         ),
     ],
 )
-def test_the_first_failed_check_is_the_reason(changes: dict[str, Any], expected: Check | None) -> None:
-    assert judge(replace(GOOD, **changes), "eligible", RULES) == expected
+def test_the_first_failed_check_is_the_reason(changes: dict[str, Any], name: str, detail: str, code: str) -> None:
+    assert judge(replace(GOOD, **changes), "eligible", RULES) == Check(name, detail, Code(code))
+
+
+def test_a_call_counts_until_the_last_second_of_the_campaign() -> None:
+    assert judge(GOOD, "eligible", RULES) is None
+    assert judge(replace(GOOD, **at(END_S - 1)), "eligible", RULES) is None
 
 
 def test_all_checks_come_in_their_order() -> None:

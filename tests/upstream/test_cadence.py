@@ -21,6 +21,7 @@ from tocsin.upstream.windows import Lane
 JUNE = 1_780_272_000_000  # its first instant
 NOW = JUNE - 864_000_000  # ten days before
 CONFIGURED = "as configured: the plan allows it"
+A_THOUSAND = "stretched: tasks may still use 1,000 of 1,000 calls, for 10.0 days"
 
 
 @pytest.mark.parametrize(
@@ -54,15 +55,11 @@ def test_a_run_costs_what_the_newest_ones_did(most: float | None, recent: list[i
         ),
         (Quota(month=1_000, request_share=0), Demand(864_000, 1), Cadence(864_000, CONFIGURED)),
         (Quota(month=1_000, request_share=0), Demand(864_000, 0), Cadence(864_000, CONFIGURED)),
-        (
-            Quota(month=1_000, request_share=0),
-            Demand(432_000, 1),
-            Cadence(864_000, "stretched: tasks may still use 1,000 of 1,000 calls, for 10.0 days"),
-        ),
+        (Quota(month=1_000, request_share=0), Demand(432_000, 1), Cadence(864_000, A_THOUSAND)),
         (  # the month needs more than the minute
             Quota(minute=9, month=1_000, request_share=0),
             Demand(60_000, 18),
-            Cadence(15_552_000, "stretched: tasks may still use 1,000 of 1,000 calls, for 10.0 days"),
+            Cadence(15_552_000, A_THOUSAND),
         ),
         (  # the minute needs more than the month
             Quota(minute=52, month=1_000_000, request_share=0),
