@@ -80,7 +80,7 @@ async def ask(
 
 def checked(app: ASGIApp) -> CheckedApp:
     async def read_document() -> Any:
-        return (await ask(unchecked(app), DOCUMENT)).json()
+        return (await ask(unchecked(app), DOCUMENT, client="192.0.2.254")).json()  # with limits of its own
 
     return CheckedApp(app, read_document)
 
