@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.virtual_time import VirtualClock
-from support.scheduler import ended_run, prices, scheduler
+from support.scheduler import QUOTAS, ended_run, prices, refresh_prices, scheduler
 from support.scripted_fetch import Request, ScriptedFetch, response
-from support.stored_states import QUOTAS, refresh_prices
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.types import Histogram, Measures
 

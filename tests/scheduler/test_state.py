@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import json
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,15 +16,32 @@ from hypothesis import strategies as st
 from holdfast.storage import Storage
 from holdfast.testing.virtual_time import START_MS, VirtualClock, run_virtual
 from support.examples import shape_differences
-from support.scheduler import MINUTE, Job, Scheduler, ended_run, prices, run_entries, scheduler, store_entries
-from support.scripted_fetch import ScriptedFetch, always, response
-from support.stored_states import QUOTAS, jobs, refresh_prices, stored_state, write_state
+from support.scheduler import (
+    MINUTE,
+    QUOTAS,
+    Job,
+    Scheduler,
+    ended_run,
+    prices,
+    refresh_prices,
+    run_entries,
+    scheduler,
+    store_entries,
+)
+from support.scripted_fetch import Request, ScriptedFetch, always, response
+from tocsin import __version__
+from tocsin.fetch import FetchResponse
 from tocsin.scheduler.state import SchedulerState, TaskState
+from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import LastError, RunFilter, RunRecord
 from tocsin.upstream.budget import Quota
+from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.windows import DAY_MS
 
 Entries: TypeAlias = Mapping[str, Any]
+# What this release stores: the entries of one object. Once a release is published, its file never changes. To write
+# it: `PYTHONPATH=tests:packages/holdfast/tests python -m scheduler.test_state`.
+STATE = Path(__file__).parents[1] / "data" / "states" / f"{__version__}.json"
 UNREADABLE = "state.entry_unreadable"
 PROCESS_ENDED = "the process ended during this run, or the object was reset or moved"
 DEMO = {"hiro": Quota(10**9, 10**9, 10**9), "tenero": Quota(None, 10**9, 10**9)}
@@ -108,6 +126,53 @@ def warnings(made: Scheduler) -> list[str]:
 
 def outcomes(runs: list[RunRecord]) -> list[tuple[int, str, str]]:
     return [(run.id, run.task, run.outcome) for run in runs]
+
+
+def stored_state() -> dict[str, Any]:
+    entries: dict[str, Any] = json.loads(STATE.read_text())
+    return entries
+
+
+async def sweep_slowly(context: TaskContext) -> TaskResult:
+    """Do more units of work than fit into the slice."""
+    hiro = context.upstream("hiro", HiroClient)
+    for done in range(100):
+        context.checkpoint()
+        await hiro.principal_transactions(f"SP{done}", context.session)
+        context.progress(done + 1, 100, scanned=done + 1, rejectionReasons={"tx_failed": done})
+        await context.clock.sleep(10)
+    raise AssertionError("not reached")
+
+
+def jobs() -> tuple[Job, Job]:
+    prices = Job("tenero", 5 * MINUTE, run=refresh_prices)
+    return prices, Job("sweep", 10 * MINUTE, slice_ms=MINUTE, upstream="hiro", run=sweep_slowly)
+
+
+async def write_state(directory: Path) -> dict[str, Any]:
+    """Store what this release stores: runs of every outcome, one under way, a pause, a back-off, two budgets."""
+    price = response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})
+    limited = response({}, status=429, headers={"retry-after": "100"})
+    no_rows = response({"total": 0, "limit": 50, "cursor": {"next": None}, "results": []})
+    prices = iter([price, limited])
+
+    async def reply(request: Request) -> FetchResponse:
+        if "tenero" not in request.url:
+            return no_rows
+        await asyncio.sleep(0 if (answer := next(prices, None)) else 3_600)
+        return answer or price
+
+    async with scheduler(directory, *jobs(), fetch=ScriptedFetch(reply), quotas=QUOTAS) as made:
+        await asyncio.sleep(10 * 60 + 2)  # tenero: ok, failed, under way; sweep: partial, under way
+        await made.client().pause_until(made.clock.now() + 120 * MINUTE)
+        await asyncio.sleep(13)  # sweep: stopped at its checkpoint
+        made.reset()
+        await made.client().status()  # tenero: interrupted, and to be run again
+        under_way = made.stub().refresh_now("sweep")
+        await asyncio.sleep(5)
+        entries = made.entries()
+    await asyncio.gather(under_way, return_exceptions=True)
+    return entries
 
 
 async def test_what_is_stored_loads_completely(tmp_path: Path) -> None:
@@ -461,3 +526,9 @@ async def test_after_a_wake_a_save_writes_what_has_changed(tmp_path: Path, monke
     assert woken == []
     assert {*written} - {"measures"} == {"task:tenero"}
     assert after["task:sweep"] == before["task:sweep"]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        made = run_virtual(write_state(Path(scratch)))
+    STATE.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")

@@ -12,7 +12,7 @@ from holdfast.errors import ObjectReset
 from holdfast.local.object_id import LocalObjectId
 from holdfast.local.runtime import LocalNamespace, Runtime
 from holdfast.testing.virtual_time import START_MS, VirtualClock
-from holdfast.types import KV, Database, DurableObject
+from holdfast.types import JSON, KV, Database, DurableObject
 from holdfast.values import decode
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.stores import make_objects_file
@@ -25,14 +25,16 @@ from tocsin.scheduler.task import RequestJob, Task, TaskContext, TaskResult
 from tocsin.scheduler.types import Outcome, RunFilter, RunRecord, Status
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm
+from tocsin.upstream.answer import Limited
 from tocsin.upstream.budget import Quota
 from tocsin.upstream.client import Upstream
 from tocsin.upstream.hiro import hiro_upstream
-from tocsin.upstream.tenero import tenero_upstream
+from tocsin.upstream.tenero import TeneroClient, tenero_upstream
 
 MINUTE = 60_000
 FIVE = 5 * MINUTE
 ROOMY = Quota(minute=10_000, month=10_000_000)
+QUOTAS = {"hiro": Quota(20, 50, 150_000), "tenero": Quota(None, 100, 50_000)}
 
 Work: TypeAlias = Callable[[TaskContext], Awaitable[TaskResult]]
 
@@ -94,6 +96,16 @@ def limited(for_ms: int, **fields: Any) -> Work:
         return TaskResult({}, limited_until=context.clock.now() + for_ms, **fields)
 
     return work
+
+
+async def refresh_prices(context: TaskContext) -> TaskResult:
+    """One call; a 429 is a failure that holds the task back."""
+    tenero = context.upstream("tenero", TeneroClient)
+    answer = await tenero.fetch_token_price_usd("stx", context.logger, context.session)
+    counters: dict[str, JSON] = {"calls": context.session.calls, "rateLimitRemaining": {"minute": None}}
+    if isinstance(answer, Limited):
+        return TaskResult(counters, answer.reason, answer.until, "Limited")
+    return TaskResult(counters)
 
 
 def prices(run: Work | None = None, **options: Any) -> Job:

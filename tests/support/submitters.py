@@ -13,17 +13,16 @@ from itertools import count
 from random import Random
 
 from holdfast.testing.virtual_time import VirtualClock
-from holdfast_testing.captured_log import CapturedLog
-from support.scripted_fetch import Request, ScriptedFetch, response
+from support.scripted_fetch import Request, response
+from support.upstreams import Wired
 from tocsin.errors import ShareUsed
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.task import ContextBindings, WorkContext
 from tocsin.swaps.submit import NoFact, SubmissionLane
 from tocsin.upstream.answer import Limited, NoAnswer, Ok
 from tocsin.upstream.budget import Quota
-from tocsin.upstream.client import UpstreamClient
-from tocsin.upstream.hiro import HiroClient, hiro_upstream
-from tocsin.upstream.limiter import BudgetLimiter, request_session, restored_budget, task_session
+from tocsin.upstream.hiro import hiro_upstream
+from tocsin.upstream.limiter import task_session
 from tocsin.upstream.windows import Lane, span_of
 from tocsin.web.limits import client_networks
 
@@ -54,17 +53,13 @@ class LaneFigures:
 class LaneWorld:
     """One object's lane and budget. Without `shares` every client may use all of it, like an operator."""
 
-    def __init__(self, plan: Quota = PLAN, *, shares: bool = True) -> None:
+    def __init__(self, *, shares: bool = True) -> None:
         self.clock = VirtualClock(MAY.starts_at)
-        log = CapturedLog()
-        budget = restored_budget(plan, None, self.clock)
-        limiter = BudgetLimiter("hiro", budget, self.clock, Random(7).random, log, lambda _: None)
-        self.fetch = ScriptedFetch(hiro_knows_nothing, latency_s=0.2)
-        upstream = hiro_upstream("https://hiro.test", "key", plan)
-        self.hiro = HiroClient(UpstreamClient(upstream, self.fetch, limiter))
+        upstream = hiro_upstream("https://hiro.test", "key")
+        self.wired = Wired(upstream, hiro_knows_nothing, PLAN, latency_s=0.2, clock=self.clock)
+        self.hiro = self.wired.hiro
         self.lane = SubmissionLane()
         self.figures = LaneFigures()
-        self._log = log
         self._shares = shares
         self._numbers = count(1)
 
@@ -74,7 +69,7 @@ class LaneWorld:
     async def submit(self, host: str) -> None:
         """Submit; raises the error with which a submission is refused."""
         bindings = ContextBindings(self.clock, {"hiro": self.hiro})
-        context = WorkContext(bindings, request_session(self._log))
+        context = WorkContext(bindings, self.wired.request())
         client = client_networks(host) if self._shares else ()
         with suppress(NoFact):
             await self.lane.find(context, self.new_txid(), client)
@@ -87,7 +82,7 @@ class LaneWorld:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         figures = self.figures
-        figures.request_calls = len(self.fetch.requests) - figures.task_calls
+        figures.request_calls = len(self.wired.fetch.requests) - figures.task_calls
         return figures
 
     async def _submit_greedily(self, host: str) -> None:
@@ -122,7 +117,7 @@ class LaneWorld:
 
     async def _sweep(self) -> None:
         while True:
-            session = task_session(self._log)
+            session = task_session(self.wired.log)
             for _ in range(SWEEP_CALLS):
                 self.figures.task_calls += 1
                 answer = await self.hiro.transactions_with_events([self.new_txid()], session)
