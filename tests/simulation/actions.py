@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.errors import DataDirInUse, HoldfastError
 from holdfast.local.data_dir import DataDir
@@ -17,6 +17,8 @@ from simulation.users import ADMIN_PATH, OPERATOR
 
 if TYPE_CHECKING:
     from simulation.history import History
+
+Action: TypeAlias = Callable[[Event, SimulatedProcess, Random], None]
 
 BEFORE_START_S = 5_400
 LOOK_S = 5.0  # between two checks while the disk has a fault
@@ -32,49 +34,12 @@ class Actions(CommandUsers):
     # Events
 
     def do(self, event: Event, process: SimulatedProcess) -> None:
-        """Do an event while the process runs."""
-        rng = Random(event.draw)
-        inside: dict[str, Callable[[Event, SimulatedProcess, Random], None]] = {
-            "kill": self._kill,
-            "kill_at_commit": self._kill_at_commit,
-            "stop": self._stop,
-            "reboot": self._reboot,
-            "jump": self._jump,
-            "disk_full": self._disk_full,
-            "disk_slow": self._disk_slow,
-            "sync_fails": self._sync_fails,
-            "pause": self._pause,
-            "resume": self._resume,
-            "refresh": self._refresh,
-            "reset": self._reset,
-            "submit": self._submit,
-            "push": self._push,
-            "promote": self._promote,
-            "demote": self._demote,
-            "round_rule": self._round_rule,
-            "round_add": self._round_add,
-            "round_act": self._round_act,
-            "round_care": self._round_care,
-            "settings": self._settings,
-            "second_process": self._second_process,
-            "visit": self._visit,
-            "read": self._read,
-            "recheck": self._recheck,
-            "odd_request": self._odd_request,
-            "odd_push": self._odd_push,
-            "rehearse": self._rehearse,
-            "explain": self._explain,
-            "follow": self._follow,
-            "crowd": self._crowd,
-            "confused": self._confused,
-            "damage": self._damage,
-            "job": self._job,
-        }
-        action = inside.get(event.kind)
+        """Do an event while the process runs: with the method that has its name, if it concerns the process."""
+        action: Action | None = getattr(self, f"_{event.kind}", None)
         if action is None:
             self.do_outside(event)
         else:
-            action(event, process, rng)
+            action(event, process, Random(event.draw))
 
     def do_outside(self, event: Event) -> None:
         """Do the part of an event that does not need the process."""
