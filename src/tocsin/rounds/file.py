@@ -113,22 +113,18 @@ def file_lines(inputs: RoundInputs, outcome: RoundOutcome, *, in_order: bool = F
 
 
 def parts_of(lines: Iterable[str], size_max: int = PART_BYTES) -> Iterator[str]:
-    """Yield the file in parts of at most `size_max` bytes. Parts end at a line end; only a longer line is cut."""
+    """Yield the file in parts of whole lines, of at most `size_max` bytes if each line is shorter."""
     part: list[str] = []
     size = 0
     for line in lines:
         text = f"{line}\n"
         length = len(text.encode())
-        if size + length > size_max and part:
+        if part and size + length > size_max:
             yield "".join(part)
             part, size = [], 0
-        if length > size_max:
-            yield from pieces(text, size_max)
-        else:
-            part.append(text)
-            size += length
-    if part:
-        yield "".join(part)
+        part.append(text)
+        size += length
+    yield "".join(part)
 
 
 def lines_of(text: str) -> list[str]:
@@ -181,13 +177,6 @@ def _swap_line(swap: RoundSwap) -> str:
     if not _SWAP_LINE.fullmatch(line):
         raise UsageError(f"A swap has a name that is not printable ASCII, or another wrong value: {line:.500}")
     return line
-
-
-def pieces(line: str, size_max: int) -> Iterator[str]:
-    """Cut a long text between characters, each of which has at most four bytes."""
-    length = size_max if line.isascii() else size_max // 4
-    for start in range(0, len(line), length):
-        yield line[start : start + length]
 
 
 @dataclass(frozen=True, slots=True)
