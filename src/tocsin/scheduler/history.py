@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from holdfast.storage import Storage
 from holdfast.types import JSON, Logger
@@ -25,9 +25,6 @@ from tocsin.errors import MalformedShape
 from tocsin.scheduler.types import DayTotals, EventBatch, RunFilter, RunLines, RunRecord, SchedulerEvent, TaskTotals
 from tocsin.shape import FreeForm
 from tocsin.upstream.windows import DAY_MS, HOUR_MS
-
-if TYPE_CHECKING:
-    from tocsin.scheduler.state import SchedulerState
 
 T = TypeVar("T")
 
@@ -109,14 +106,20 @@ def counted(day: DayTotals, record: RunRecord, items: int = 0) -> DayTotals:
     return replace(day, tasks={**day.tasks, record.task: added})
 
 
+class HistoryState(Protocol):
+    """The part of the scheduler's state that belongs to the history."""
+
+    run_seq: int
+    days: dict[str, DayTotals]
+    oldest_run: tuple[int, int] | None
+
+
 def read_runs(entries: EntryReader, stored: Mapping[str, JSON]) -> dict[int, RunRecord]:
     records = [entries.read(key, value, RunRecord.from_json, None) for key, value in stored.items()]
     return {record.id: record for record in records if record is not None}
 
 
-async def find_runs(
-    state: "SchedulerState", entries: EntryReader, query: RunFilter
-) -> tuple[list[RunRecord], int | None]:
+async def find_runs(state: HistoryState, entries: EntryReader, query: RunFilter) -> tuple[list[RunRecord], int | None]:
     """The newest matching runs, and where to continue if there may be more."""
     found: list[RunRecord] = []
     scanned = 0
@@ -155,13 +158,13 @@ async def read_lines(entries: EntryReader, number: int) -> RunLines:
     return entries.read(key, await entries.storage.get(key), RunLines.from_json, RunLines())
 
 
-async def prepare_history(state: "SchedulerState", entries: EntryReader, now: int) -> None:
+async def prepare_history(state: HistoryState, entries: EntryReader, now: int) -> None:
     """Prepare the history for a new run: load today's totals, and remove old runs."""
     await load_day(state, entries, now)
     await _remove_old(state, entries.storage, now)
 
 
-async def load_day(state: "SchedulerState", entries: EntryReader, at_ms: int) -> None:
+async def load_day(state: HistoryState, entries: EntryReader, at_ms: int) -> None:
     """Load the totals of this day into memory, so that a run can be added to them."""
     day = day_of(at_ms)
     if day in state.days:
@@ -179,7 +182,7 @@ async def read_days(entries: EntryReader, limit: int) -> list[DayTotals]:
     return [day for day in days if day is not None]
 
 
-async def _remove_old(state: "SchedulerState", storage: Storage, now: int) -> None:
+async def _remove_old(state: HistoryState, storage: Storage, now: int) -> None:
     """Remove expired runs and days, about once an hour and a limited number at a time."""
     if state.oldest_run is None:
         state.oldest_run = _first(await storage.list(prefix=RUN_PREFIX, limit=1))
