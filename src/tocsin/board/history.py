@@ -31,6 +31,7 @@ from tocsin.scheduler.task import Task, TaskContext, TaskResult
 from tocsin.settings import Settings
 from tocsin.shape import FreeForm, Shape
 from tocsin.sql import read_queries
+from tocsin.swaps.position import get_value, set_value
 
 SQL = read_queries(__file__)
 
@@ -128,16 +129,16 @@ async def thin_out(db: Database, now: int, hourly_days: int) -> tuple[int, int]:
     """Thin out everything older than `hourly_days` days; return how many days and prices changed."""
     today = now // DAY_MS
     before_day = today - hourly_days
-    row = await db.prepare(SQL["state"]).bind(STATE_KEY).first()
-    done = json.loads(row["value"]) if row else {}
+    stored = await get_value(db, STATE_KEY)
+    done = json.loads(stored) if stored else {}
     day, hour = int(done.get("day", 0)), int(done.get("hour", 0))
     days = (await db.prepare(SQL["thin_out_days"]).bind(day, before_day, ROWS_MAX).run()).meta.changes
     if days < ROWS_MAX:
         day = max(day, before_day)
     prices, hour = await _thin_prices(db, hour, before_day * 24)
     state = json.dumps({"day": day, "hour": hour})
-    if row is None or row["value"] != state:
-        await db.prepare(SQL["save_state"]).bind(STATE_KEY, state, now).run()
+    if stored != state:
+        await set_value(db, STATE_KEY, state, now).run()
     return days, prices
 
 

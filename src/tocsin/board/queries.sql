@@ -112,15 +112,6 @@ UPDATE agent_days SET points = last_point
 WHERE (day, agent_id) IN (
   SELECT day, agent_id FROM agent_days WHERE day >= ? AND day < ? AND points <> last_point LIMIT ?);
 
--- name: state
--- A stored state.
-SELECT value FROM competition_state WHERE key = ?;
-
--- name: save_state
--- Store a state.
-INSERT INTO competition_state (key, value, updated_at) VALUES (?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at;
-
 -- name: first_price
 -- The time of the oldest price.
 SELECT min(first) AS first
