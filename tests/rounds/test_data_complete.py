@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.history_rows import registered
 from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world, txid
 from tocsin.rounds.data_complete import RoundRecord, incomplete_because, load_record
 from tocsin.rounds.round import RoundRules
@@ -127,9 +128,7 @@ async def test_a_reopened_round_waits_for_the_lists_of_new_wallets(tmp_path: Pat
     """It was complete once. The past of a wallet registered since is found only when its list is read."""
     async with round_world(tmp_path) as world:
         await world.finalized()
-        agent = "INSERT INTO agents (btc_address, stx_address, erc8004_agent_id, display_name) VALUES ('b', ?, 99, '')"
-        await world.execute(agent, LATE)
-        await world.execute("INSERT INTO claims (btc_address, status) VALUES ('b', 'verified')")
+        await world.db.batch(registered(world.db, "b", LATE, 99))
         world.clock.at_s = GRACE_S + 86_400
         await world.act("reopen", roundId=ROUND_ID, reason="agent 99 was registered late")
         waits = await world.run()

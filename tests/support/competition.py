@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -10,13 +10,14 @@ from random import Random
 from typing import Any
 
 from holdfast.testing.virtual_time import VirtualClock
-from holdfast.types import Clock, Database
+from holdfast.types import Clock, Database, Statement
 from holdfast_testing.captured_log import CapturedLog
 from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import ChainTransaction, SimulatedCall
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.truth import TrueSwap
 from stacks_simulator.wallets import Wallet
+from support.history_rows import registered
 from support.local_store import open_competition
 from support.simulated import quiet_simulator
 from support.simulated_fetch import HIRO_URL, SimulatedFetch
@@ -87,7 +88,15 @@ class World:
         return await submit(self.request(), rules or self.rules, {"txid": txid}, SubmissionLane(), again=again)
 
     @contextmanager
-    def answering(self, answer: Callable[[str], FetchResponse | str | None]) -> Iterator[None]:
+    def _fetching(self, fetch: Fetch) -> Iterator[None]:
+        client = self.hiro.client
+        whole, client._fetch = client._fetch, fetch
+        try:
+            yield
+        finally:
+            client._fetch = whole
+
+    def answering(self, answer: Callable[[str], FetchResponse | str | None]) -> AbstractContextManager[None]:
         """Let Hiro's answer to a URL be this one, or its own to another URL; None: its own."""
         whole = self.hiro.client._fetch
 
@@ -95,14 +104,9 @@ class World:
             given = answer(url)
             return given if isinstance(given, FetchResponse) else await whole(given or url, **options)
 
-        self.hiro.client._fetch = fetch
-        try:
-            yield
-        finally:
-            self.hiro.client._fetch = whole
+        return self._fetching(fetch)
 
-    @contextmanager
-    def changing(self, part: str, change: Callable[[str, Any], object]) -> Iterator[None]:
+    def changing(self, part: str, change: Callable[[str, Any], object]) -> AbstractContextManager[None]:
         """Let `change` edit the JSON of each 200 from a URL that contains `part`."""
         whole = self.hiro.client._fetch
 
@@ -114,11 +118,7 @@ class World:
             change(url, body)
             return FetchResponse(200, answer.headers, json.dumps(body).encode())
 
-        self.hiro.client._fetch = fetch
-        try:
-            yield
-        finally:
-            self.hiro.client._fetch = whole
+        return self._fetching(fetch)
 
     async def wait(self, seconds: float) -> None:
         """Let time pass for the clock and the chain."""
@@ -225,24 +225,12 @@ def transaction(tx_id: str, sender: str, **values: Any) -> Transaction:
 
 async def register(db: Database, wallets: Iterable[Wallet]) -> None:
     """Register wallets as agents of their tier, or change the tier of registered ones."""
-    agents = json.dumps([[w.btc_address or f"bc1{w.address}", w.address, w.erc8004_agent_id] for w in wallets])
-    claims = json.dumps(
-        [
-            [w.btc_address or f"bc1{w.address}", "verified" if w.tier in {"eligible", "genesis"} else "pending"]
-            for w in wallets
-        ]
-    )
-    await db.batch([db.prepare(_AGENTS).bind(agents), db.prepare(_CLAIMS).bind(claims)])
-
-
-_AGENTS = """
-INSERT INTO agents (btc_address, stx_address, erc8004_agent_id)
-SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?)
-WHERE true ON CONFLICT (btc_address) DO UPDATE SET erc8004_agent_id = excluded.erc8004_agent_id"""
-_CLAIMS = """
-INSERT INTO claims (btc_address, status)
-SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
-WHERE true ON CONFLICT (btc_address) DO UPDATE SET status = excluded.status"""
+    statements: list[Statement] = []
+    for wallet in wallets:
+        btc_address = wallet.btc_address or f"bc1{wallet.address}"
+        status = "verified" if wallet.tier in {"eligible", "genesis"} else "pending"
+        statements += registered(db, btc_address, wallet.address, wallet.erc8004_agent_id, status=status)
+    await db.batch(statements)
 
 
 def as_rows(truth: Iterable[TrueSwap]) -> list[dict[str, Any]]:

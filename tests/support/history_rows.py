@@ -6,13 +6,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.types import Database
+from holdfast.types import Database, Statement
 from support.local_store import open_competition
 
 _SWAP = """
 INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
   burn_block_time, block_height, block_hash, tx_index, block_time, source, allowlist_version, recorded_at)
 VALUES (?, ?, 'C.c', 'swap', ?, ?, ?, ?, ?, ?, '0x', ?, ?, 'cron', 'v', 0)"""
+
+ADD_AGENT = """
+INSERT INTO agents (btc_address, stx_address, erc8004_agent_id, display_name) VALUES (?, ?, ?, ?)
+ON CONFLICT (btc_address) DO UPDATE SET erc8004_agent_id = excluded.erc8004_agent_id"""
+
+SET_CLAIM = """
+INSERT INTO claims (btc_address, status) VALUES (?, ?)
+ON CONFLICT (btc_address) DO UPDATE SET status = excluded.status"""
 
 _EXCESS = """
 INSERT INTO excess_swaps SELECT txid, sender, token_in, amount_in, token_out, amount_out, burn_block_time,
@@ -35,7 +43,7 @@ class PlainSwap:
 
     @property
     def txid(self) -> str:
-        return f"0x{self.number:064x}"
+        return f"0x{self.number % 2**256:064x}"
 
     @property
     def position(self) -> tuple[int, int]:
@@ -52,15 +60,23 @@ async def traders_in(directory: Path, *senders: tuple[str, int]) -> AsyncIterato
 
 async def add_traders(db: Database, senders: Iterable[tuple[str, int]]) -> None:
     """Eligible wallets, each with the id of its agent."""
-    rows = json.dumps([[sender, agent_id] for sender, agent_id in senders])
-    agents = """
-    INSERT INTO agents (btc_address, stx_address, erc8004_agent_id)
-    SELECT 'bc1' || json_extract(value, '$[0]'), json_extract(value, '$[0]'), json_extract(value, '$[1]')
-    FROM json_each(?)"""
-    claims = """
-    INSERT INTO claims (btc_address, status)
-    SELECT 'bc1' || json_extract(value, '$[0]'), 'verified' FROM json_each(?)"""
-    await db.batch([db.prepare(agents).bind(rows), db.prepare(claims).bind(rows)])
+    await db.batch([each for sender, number in senders for each in registered(db, f"bc1{sender}", sender, number)])
+
+
+def registered(
+    db: Database,
+    btc_address: str,
+    stx_address: str,
+    agent_id: int | None,
+    *,
+    status: str = "verified",
+    display_name: str | None = None,
+) -> list[Statement]:
+    """Register an agent with a claim in this status, or change those of a registered one."""
+    return [
+        db.prepare(ADD_AGENT).bind(btc_address, stx_address, agent_id, display_name),
+        db.prepare(SET_CLAIM).bind(btc_address, status),
+    ]
 
 
 async def add_swaps(db: Database, swaps: Iterable[PlainSwap]) -> None:

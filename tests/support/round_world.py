@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.types import Database
 from holdfast_testing.captured_log import CapturedLog
+from support.history_rows import ADD_AGENT, SET_CLAIM, PlainSwap, add_swaps, registered
 from support.local_store import open_competition
 from tocsin.prices.store import PricePoint, append
 from tocsin.rounds.actions import ROUND, round_jobs
@@ -54,21 +55,13 @@ ALONE = {
     "TENERO_API_URL": "http://127.0.0.1:9",
 }
 
-_SWAP = """
-INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
-  burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
-VALUES (?, ?, 'SP.pool', 'swap', ?, ?, ?, ?, ?, ?, '0x', 0, 'cron', 'v', 0)"""
 _CANDIDATE = "INSERT INTO candidates (txid, source, added_at, due_at, block_height) VALUES (?, 'cron', 0, 0, ?)"
 _OVERRIDE = "INSERT INTO competition_round_price_overrides VALUES (?, ?, '0', 6, '', '', '')"
-_CLAIM = """
-INSERT INTO claims (btc_address, status) VALUES (?, ?)
-ON CONFLICT (btc_address) DO UPDATE SET status = excluded.status"""
 _REFUSE = """
 INSERT INTO refusals (txid, code, reason, sender, burn_block_time, block_height, block_hash, source,
   allowlist_version, refused_at)
 VALUES (?, 'not_a_swap', ?, ?, ?, 5, '0x', 'cron', 'v', 0)
 ON CONFLICT (txid) DO UPDATE SET reason = excluded.reason"""
-REGISTER = "INSERT INTO agents (btc_address, stx_address, erc8004_agent_id) VALUES (?, ?, ?)"
 _READ_WALLETS = """
 INSERT INTO marks (principal, rules, walked_at) SELECT stx_address, 'r', ? FROM agent_tiers WHERE tier = 'eligible'
 ON CONFLICT (principal) DO UPDATE SET walked_at = excluded.walked_at"""
@@ -181,8 +174,8 @@ class RoundWorld:
     ) -> None:
         """Add a swap of an agent, or of another wallet, in units of a millionth."""
         sender = AGENTS[agent] if isinstance(agent, int) else agent
-        sides = (given[0], str(given[1] * 10**6), gotten[0], str(gotten[1] * 10**6))
-        await self.execute(_SWAP, txid(number), sender, *sides, at_s, 1_000 + number)
+        sides = (given[0], given[1] * 10**6, gotten[0], gotten[1] * 10**6)
+        await add_swaps(self.db, [PlainSwap(number, sender, *sides, at_s, 1_000 + number)])
 
     async def candidate(self, number: int, block: int) -> None:
         """Add a transaction that waits to be verified; block 0: it is not known."""
@@ -193,14 +186,14 @@ class RoundWorld:
 
     async def claim(self, agent: int, status: str) -> None:
         """Make an agent eligible with `verified`, or ineligible with `failed`."""
-        await self.execute(_CLAIM, f"bc1q{agent}", status)
+        await self.execute(SET_CLAIM, f"bc1q{agent}", status)
 
     async def refuse(self, number: int, sender: str, reason: str = "no swap") -> None:
         await self.execute(_REFUSE, txid(number), reason, sender, START_S + 90)
 
     async def populate(self) -> None:
         """Add a wallet that may become eligible, with a swap; and refusals of it, of an agent and of a stranger."""
-        await self.execute(REGISTER, "bc1q3", LATER, 13)
+        await self.execute(ADD_AGENT, "bc1q3", LATER, 13, None)
         await self.swap(30, LATER, ("stx", 30), (STSTX, 33), at_s=START_S + 70)
         for number, sender in ((101, AGENTS[1]), (102, STRANGER), (103, LATER)):
             await self.refuse(number, sender)
@@ -244,7 +237,7 @@ class RoundWorld:
         """Return the parts of the files."""
         return await self.column("SELECT text FROM competition_round_files ORDER BY version, part")
 
-    async def execute(self, sql: str, *values: str | int) -> None:
+    async def execute(self, sql: str, *values: str | int | None) -> None:
         await self.db.prepare(sql).bind(*values).run()
 
     async def status(self, round_id: str = ROUND_ID) -> str:
@@ -262,16 +255,9 @@ class RoundWorld:
 
 async def seed(world: RoundWorld, start_s: int = START_S, end_s: int = END_S) -> None:
     """Add three eligible agents: the first gains 85 - 75 USD, the second loses, and the third breaks even."""
-    db = world.db
     for number, address in enumerate(AGENTS):
-        await db.batch(
-            [
-                db.prepare(
-                    "INSERT INTO agents (btc_address, stx_address, erc8004_agent_id, display_name) VALUES (?, ?, ?, ?)"
-                ).bind(f"bc1q{number}", address, 10 + number, f"Agent {number}"),
-                db.prepare("INSERT INTO claims (btc_address, status) VALUES (?, 'verified')").bind(f"bc1q{number}"),
-            ]
-        )
+        agent = registered(world.db, f"bc1q{number}", address, 10 + number, display_name=f"Agent {number}")
+        await world.db.batch(agent)
     await world.swap(1, 0, ("stx", 75), (STSTX, 85), start_s + 60)
     await world.swap(2, 1, ("stx", 200), (STSTX, 190), start_s + 60)
     await world.swap(3, 2, ("stx", 10), (STSTX, 10), start_s + 60)
