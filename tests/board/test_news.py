@@ -2,24 +2,12 @@
 
 from pathlib import Path
 
-from holdfast.types import Database
 from stacks_simulator.addresses import address_of
+from support.history_rows import PlainSwap, add_refusal, add_swaps, remove_swap, traders_in
 from support.local_store import open_competition
 from tocsin.board.news import newest_id, read_news, trim_news
 
-NOW = 1_778_700_600_000
-WALLET, OTHER = address_of("wallet"), address_of("other")
-_REFUSAL = """
-INSERT INTO refusals (txid, code, reason, sender, burn_block_time, block_height, block_hash, source, allowlist_version,
-  refused_at) VALUES (?, ?, 'why', ?, 1, 1, '0x', 'cron', '1', ?)"""
-_SWAP = """
-INSERT INTO swaps (txid, sender, contract_id, function_name, token_in, amount_in, token_out, amount_out,
-  burn_block_time, block_height, block_hash, tx_index, source, allowlist_version, recorded_at)
-VALUES (?, ?, 'c', 'f', 'stx', '5', 'b', '7', 1, 1, '0x', 0, 'cron', '1', 1)"""
-
-
-async def refuse(db: Database, number: int, code: str = "tx_failed", sender: str = WALLET, at: int = NOW) -> None:
-    await db.prepare(_REFUSAL).bind(f"0x{number:064x}", code, sender, at).run()
+WALLET = address_of("wallet")
 
 
 async def test_news_are_read_from_a_number_on(tmp_path: Path) -> None:
@@ -27,7 +15,7 @@ async def test_news_are_read_from_a_number_on(tmp_path: Path) -> None:
     async with open_competition(tmp_path) as db:
         before = await newest_id(db)
         for number in range(1, 203):
-            await refuse(db, number)
+            await add_refusal(db, number, WALLET, "tx_failed")
         first, after_first = await read_news(db, 0)
         second, after_second = await read_news(db, after_first)
         none, after_none = await read_news(db, after_second)
@@ -42,23 +30,17 @@ async def test_news_are_read_from_a_number_on(tmp_path: Path) -> None:
 
 async def test_a_swap_that_moved_is_no_news_and_one_that_came_and_went_neither(tmp_path: Path) -> None:
     """Within one reading; what counts in the end and did not before is."""
-    first, second, third = (f"0x{n:064x}" for n in (1, 2, 3))
-    async with open_competition(tmp_path) as db:
-        await db.prepare("INSERT INTO agents (btc_address, stx_address) VALUES ('bc1', ?)").bind(WALLET).run()
-        await db.prepare(_SWAP).bind(first, WALLET).run()
+    first, second, third = (PlainSwap(number, WALLET, "stx", 5, "b", 7) for number in (1, 2, 3))
+    async with traders_in(tmp_path, (WALLET, 1)) as db:
+        await add_swaps(db, [first])
         known = await newest_id(db)
-        for statement, txid in (
-            ("DELETE FROM swaps WHERE txid = ?", first),
-            (_SWAP, first),
-            (_SWAP, second),
-            ("DELETE FROM swaps WHERE txid = ?", second),
-            (_SWAP, third),
-        ):
-            values = (txid, WALLET) if statement is _SWAP else (txid,)
-            await db.prepare(statement).bind(*values).run()
+        await remove_swap(db, first)
+        await add_swaps(db, [first, second])
+        await remove_swap(db, second)
+        await add_swaps(db, [third])
         told, _ = await read_news(db, known)
 
-    assert [(each.kind, each.txid) for each in told] == [("counted", third)]
+    assert [(each.kind, each.txid) for each in told] == [("counted", third.txid)]
     assert told[0].trade is not None
     assert (told[0].trade.amount_in, told[0].address) == ("5", WALLET)
 

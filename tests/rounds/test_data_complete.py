@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from support.history_rows import registered
-from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world, txid
+from support.history_rows import add_refusal, registered
+from support.round_world import AGENTS, END_S, GRACE_S, ROUND_ID, RULES, START_S, STSTX, RoundWorld, round_world
 from tocsin.rounds.data_complete import RoundRecord, incomplete_because, load_record
 from tocsin.rounds.round import RoundRules
 from tocsin.rounds.store import load_unfinished
@@ -23,9 +23,6 @@ UNREAD = "the chain was not read completely since the grace ended (2027-01-22 09
 UNREAD_WALLET = "wallets that have become eligible, and whose lists were not read yet: 1"
 LATE = "SP3D3AMACPMMA62DD0BT1SDFQSRWS9G0VBQ0V6JXF"
 OUTSIDE_S = 7_200  # burn block times are at most this much out of order
-REFUSED = """
-INSERT INTO refusals (txid, sender, code, burn_block_time, reason, source, refused_at, allowlist_version, block_height,
-  block_hash) VALUES (?, ?, ?, ?, 'why', 'cron', 0, 'v', 1005, '0x')"""
 
 
 async def read_wallets(world: RoundWorld, *wallets: str) -> None:
@@ -116,7 +113,7 @@ async def test_what_counts_now_that_its_sender_is_eligible_holds_a_round_up(
     """It was refused, and the next sweep verifies it, if it lies within the round."""
     async with round_world(tmp_path) as world:
         await world.swept(GRACE_S)
-        await world.execute(REFUSED, txid(77), AGENTS[0], code, at_s)
+        await add_refusal(world.db, 77, AGENTS[0], code, at_s=at_s)
         found = await reason(world, FOLLOWED)
         await world.claim(0, "failed")
         ineligible = await reason(world, FOLLOWED)

@@ -22,6 +22,11 @@ SET_CLAIM = """
 INSERT INTO claims (btc_address, status) VALUES (?, ?)
 ON CONFLICT (btc_address) DO UPDATE SET status = excluded.status"""
 
+_REFUSAL = """
+INSERT INTO refusals (txid, code, reason, sender, burn_block_time, block_height, block_hash, source, allowlist_version,
+  refused_at) VALUES (?, ?, ?, ?, ?, 5, '0x', 'cron', 'v', 0)
+ON CONFLICT (txid) DO UPDATE SET reason = excluded.reason"""
+
 _EXCESS = """
 INSERT INTO excess_swaps SELECT txid, sender, token_in, amount_in, token_out, amount_out, burn_block_time,
   '1', NULL, '9', NULL FROM swaps WHERE txid IN (SELECT value FROM json_each(?))"""
@@ -96,6 +101,13 @@ async def add_swaps(db: Database, swaps: Iterable[PlainSwap]) -> None:
             for swap in swaps
         ]
     )
+
+
+async def add_refusal(
+    db: Database, number: int, sender: str, code: str = "not_a_swap", *, reason: str = "why", at_s: int = 1_000
+) -> None:
+    """Refuse a transaction; if it is refused already, only the reason changes."""
+    await db.prepare(_REFUSAL).bind(f"0x{number:064x}", code, reason, sender, at_s).run()
 
 
 async def mark_excessive(db: Database, *numbers: int) -> None:

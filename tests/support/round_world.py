@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.types import Database
 from holdfast_testing.captured_log import CapturedLog
-from support.history_rows import ADD_AGENT, SET_CLAIM, PlainSwap, add_swaps, registered
+from support.history_rows import ADD_AGENT, SET_CLAIM, PlainSwap, add_refusal, add_swaps, registered
 from support.local_store import open_competition
 from tocsin.prices.store import PricePoint, append
 from tocsin.rounds.actions import ROUND, round_jobs
@@ -57,11 +57,6 @@ ALONE = {
 
 _CANDIDATE = "INSERT INTO candidates (txid, source, added_at, due_at, block_height) VALUES (?, 'cron', 0, 0, ?)"
 _OVERRIDE = "INSERT INTO competition_round_price_overrides VALUES (?, ?, '0', 6, '', '', '')"
-_REFUSE = """
-INSERT INTO refusals (txid, code, reason, sender, burn_block_time, block_height, block_hash, source,
-  allowlist_version, refused_at)
-VALUES (?, 'not_a_swap', ?, ?, ?, 5, '0x', 'cron', 'v', 0)
-ON CONFLICT (txid) DO UPDATE SET reason = excluded.reason"""
 _READ_WALLETS = """
 INSERT INTO marks (principal, rules, walked_at) SELECT stx_address, 'r', ? FROM agent_tiers WHERE tier = 'eligible'
 ON CONFLICT (principal) DO UPDATE SET walked_at = excluded.walked_at"""
@@ -189,7 +184,7 @@ class RoundWorld:
         await self.execute(SET_CLAIM, f"bc1q{agent}", status)
 
     async def refuse(self, number: int, sender: str, reason: str = "no swap") -> None:
-        await self.execute(_REFUSE, txid(number), reason, sender, START_S + 90)
+        await add_refusal(self.db, number, sender, reason=reason, at_s=START_S + 90)
 
     async def populate(self) -> None:
         """Add a wallet that may become eligible, with a swap; and refusals of it, of an agent and of a stranger."""
