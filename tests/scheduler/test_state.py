@@ -34,7 +34,6 @@ from tocsin.fetch import FetchResponse
 from tocsin.scheduler.state import SchedulerState, TaskState
 from tocsin.scheduler.task import TaskContext, TaskResult
 from tocsin.scheduler.types import LastError, RunFilter, RunRecord
-from tocsin.upstream.budget import Quota
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.windows import DAY_MS
 
@@ -44,7 +43,6 @@ Entries: TypeAlias = Mapping[str, Any]
 STATE = Path(__file__).parents[1] / "data" / "states" / f"{__version__}.json"
 UNREADABLE = "state.entry_unreadable"
 PROCESS_ENDED = "the process ended during this run, or the object was reset or moved"
-DEMO = {"hiro": Quota(10**9, 10**9, 10**9), "tenero": Quota(None, 10**9, 10**9)}
 PRICE = ScriptedFetch(always(response({"data": {"address": "stx", "price_usd": 1, "decimals": 6}})))
 BEGUN_AT = START_MS + MINUTE  # when a scheduler starts on a damaged state
 NEXT_SLOT = START_MS + 5 * MINUTE

@@ -149,9 +149,9 @@ def with_past(row: BoardRow, random: Random) -> BoardRow:
     return replace(row, sparkline=line, rank_change=random.choice((None, 0, 1, 2, -1, -4, 12)))
 
 
-def sample_board(count: int, now: int, seed: int = 7) -> tuple[list[Json], dict[str, list[Json]]]:
+def sample_board(count: int, now: int) -> tuple[list[Json], dict[str, list[Json]]]:
     """Rows, and the trades behind them by address."""
-    random = Random(seed)
+    random = Random(7)
     rows: list[Json] = []
     trades_of: dict[str, list[Json]] = {}
     for index in range(count):
@@ -332,15 +332,15 @@ def feed_result(found: int) -> FreeForm:
     return {**EMPTY_RESULT, **about, **counts, "completeUntilBlock": 7_912_345, "transactionsPerDay": 12_000}
 
 
-def sample_runs(now: int, seed: int = 3) -> list[Json]:
+def sample_runs(now: int) -> list[Json]:
     """A day of runs, newest first; some of them failed."""
-    return [{**run, "result": dict(run["result"])} for run in _runs_until(now - now % MINUTE, seed)]
+    return [{**run, "result": dict(run["result"])} for run in _runs_until(now - now % MINUTE)]
 
 
 @lru_cache(maxsize=2)
-def _runs_until(now: int, seed: int) -> list[Json]:
+def _runs_until(now: int) -> list[Json]:
     """Build the runs, cached: they stay the same for a minute, and building them takes longer than most tests."""
-    random = Random(seed)
+    random = Random(3)
     runs: list[RunRecord] = []
     for name, task in TASKS.items():
         started = now - (now % task.cadence_ms)

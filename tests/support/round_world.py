@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -200,8 +200,8 @@ class RoundWorld:
             for table, order in _TABLES.items()
         }
 
-    async def price(self, token: str, price: str, at_s: int, *, liquidity: str = "20000") -> None:
-        await self.db.batch(append(self.db, [PricePoint(token, at_s * 1000, price, 6, "tenero", liquidity, "700")]))
+    async def price(self, token: str, price: str, at_s: int) -> None:
+        await self.db.batch(append(self.db, [PricePoint(token, at_s * 1000, price, 6, "tenero", "20000", "700")]))
 
     async def impossible_price(self) -> None:
         """Set a price of 0, which no action accepts: the round cannot be scored."""
@@ -260,11 +260,11 @@ async def seed(world: RoundWorld, start_s: int = START_S, end_s: int = END_S) ->
 
 
 @asynccontextmanager
-async def round_world(directory: Path, wrap: Callable[[Database], Database] | None = None) -> AsyncIterator[RoundWorld]:
+async def round_world(directory: Path) -> AsyncIterator[RoundWorld]:
     """Open a world with a running round, in a directory that is made if it does not exist."""
     directory.mkdir(exist_ok=True)  # noqa: ASYNC240 - a file system in memory
     async with open_competition(directory) as db:
-        world = RoundWorld(db, wrapped=None if wrap is None else wrap(db))
+        world = RoundWorld(db)
         await seed(world)
         await world.add_round()
         yield world

@@ -14,16 +14,14 @@ from tocsin.fetch import FetchResponse
 
 HIRO_URL = "https://api.mainnet.hiro.so"
 TENERO_URL = "https://api.tenero.io"
+BASES: Mapping[str, UpstreamName] = {HIRO_URL: "hiro", TENERO_URL: "tenero"}
 
 
 class SimulatedFetch:
     """Reaches the two upstreams at their base URLs, and nothing else."""
 
-    def __init__(
-        self, simulator: Simulator, *, hiro_url: str = HIRO_URL, tenero_url: str = TENERO_URL, latency_s: float = 0.0
-    ) -> None:
+    def __init__(self, simulator: Simulator, *, latency_s: float = 0.0) -> None:
         self._simulator = simulator
-        self._bases: dict[str, UpstreamName] = {hiro_url.rstrip("/"): "hiro", tenero_url.rstrip("/"): "tenero"}
         self.latency_s = latency_s
 
     async def __call__(
@@ -48,10 +46,10 @@ class SimulatedFetch:
         return FetchResponse(reply.status, reply.headers, reply.body + b" " * delivery.padding)
 
     def _upstream(self, url: str) -> tuple[UpstreamName, str]:
-        for base, upstream in self._bases.items():
+        for base, upstream in BASES.items():
             if url.startswith(base + "/"):
                 return upstream, base
-        raise FetchFailed(f"nothing is simulated at {url}; the base URLs are {', '.join(self._bases)}")
+        raise FetchFailed(f"nothing is simulated at {url}; the base URLs are {', '.join(BASES)}")
 
     async def _wait_for(self, delivery: Delivery, left_s: float, body_max: int) -> None:
         """Wait as long as the delivery takes. Raise when it does not arrive completely."""
