@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
 TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
@@ -14,13 +14,11 @@ TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "string": (str,),
 }
-ABOUT_FIELDS = {"properties", "patternProperties", "additionalProperties", "propertyNames", "required"}
 KNOWN = {
     *("$ref", "anyOf", "const", "default", "description", "enum", "exclusiveMinimum", "items", "maximum", "minimum"),
-    *("pattern", "title", "type", *ABOUT_FIELDS),
+    *("pattern", "title", "type"),
+    *("properties", "patternProperties", "additionalProperties", "propertyNames", "required"),
 }
-
-Check: TypeAlias = Callable[[Any], str | None]  # the place in the value, and what is wrong there
 
 
 def resolve(document: Any, reference: str) -> Any:
@@ -44,125 +42,60 @@ def references(value: Any) -> Iterator[str]:
 
 def violation(document: Any, schema: Any, value: Any) -> str | None:
     """The first place where a value does not fit a schema of the document, and why; None if it fits."""
-    if id(document) not in _checkers:
-        _checkers[id(document)] = _Checker(document)
-    wrong = _checkers[id(document)].of(schema)(value)
+    wrong = next(_violations(document, schema, value), None)
     return None if wrong is None else f"${wrong}"
 
 
-class _Checker:
-    """Compiles each schema of a document into a function, once."""
-
-    def __init__(self, document: Any) -> None:
-        self._document = document
-        self._made: dict[int, tuple[Any, Check]] = {}  # by the identity of the schema, which is kept
-
-    def of(self, schema: Any) -> Check:
-        number = id(schema)
-        if number not in self._made:
-            assert schema.keys() <= KNOWN, f"this checker has no rule for {schema.keys() - KNOWN}"
-
-            def later(value: Any) -> str | None:  # for a schema that contains itself
-                return self._made[number][1](value)
-
-            self._made[number] = schema, later
-            self._made[number] = schema, self._make(schema)
-        return self._made[number][1]
-
-    def _make(self, schema: Any) -> Check:
-        if "$ref" in schema:
-            return self.of(resolve(self._document, schema["$ref"]))
-        checks = list(_value_checks(schema))
-        if "anyOf" in schema:
-            checks.append(_any_of([self.of(one) for one in schema["anyOf"]]))
-        if not ABOUT_FIELDS.isdisjoint(schema):
-            checks.append(self._fields(schema))
-        if "items" in schema:
-            checks.append(_items(self.of(schema["items"])))
-        return checks[0] if len(checks) == 1 else _all_of(checks)
-
-    def _fields(self, schema: Any) -> Check:
-        properties = {name: self.of(one) for name, one in schema.get("properties", {}).items()}
-        patterns = [(re.compile(text), self.of(one)) for text, one in schema.get("patternProperties", {}).items()]
-        others, required = schema.get("additionalProperties", True), schema.get("required", ())
-        of_others = self.of(others) if isinstance(others, dict) else _all_of([])
-        of_names = self.of(schema.get("propertyNames", ANYTHING))
-
-        def check_field(name: str, field: Any) -> str | None:
-            fitting = [check for pattern, check in patterns if pattern.search(name)]
-            if name in properties:
-                fitting.append(properties[name])
-            if not fitting and others is False:
-                return ": there is no such field"
-            return of_names(name) or next((wrong for each in fitting or [of_others] if (wrong := each(field))), None)
-
-        def check(value: Any) -> str | None:
-            if type(value) is not dict:
-                return None
-            missing = next((f": {name} is missing" for name in required if name not in value), None)
-            wrong = (f".{name}{found}" for name, field in value.items() if (found := check_field(name, field)))
-            return missing or next(wrong, None)
-
-        return check
+def _violations(document: Any, schema: Any, value: Any) -> Iterator[str]:
+    """Each is a place in the value, and what is wrong there."""
+    if "$ref" in schema:
+        yield from _violations(document, resolve(document, schema["$ref"]), value)
+        return
+    assert schema.keys() <= KNOWN, f"this checker has no rule for {schema.keys() - KNOWN}"
+    for why in _unlike(schema, value):
+        yield f": {json.dumps(value)[:80]} is {why}"
+    if "anyOf" in schema:
+        tries = [next(_violations(document, one, value), None) for one in schema["anyOf"]]
+        found = [wrong for wrong in tries if wrong is not None]
+        if len(found) == len(tries):
+            yield f": fits none of {len(tries)}: {min(found, key=len)}"
+    if type(value) is dict:
+        yield from _of_fields(document, schema, value)
+    if type(value) is list and "items" in schema:
+        for index, each in enumerate(value):
+            yield from (f"[{index}]{wrong}" for wrong in _violations(document, schema["items"], each))
 
 
-def _value_checks(schema: Any) -> Iterator[Check]:
-    def refused_if(is_wrong: Callable[[Any], Any], why: str) -> Check:
-        return lambda value: f": {json.dumps(value)[:80]} is {why}" if is_wrong(value) else None
-
-    def number_refused_if(is_wrong: Callable[[Any], bool], why: str) -> Check:
-        return refused_if(lambda value: isinstance(value, int | float) and is_wrong(value), why)
-
+def _unlike(schema: Any, value: Any) -> Iterator[str]:
+    """What the value is not, by the keywords about a single value."""
     if "type" in schema:
         names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-        types = {each for name in names for each in TYPES[name]}  # a bool is not an int here
-        yield refused_if(lambda value: type(value) not in types, f"not of type {' or '.join(names)}")
-    if "enum" in schema:
-        yield refused_if(lambda value: value not in schema["enum"], f"not one of {schema['enum']}")
-    if "const" in schema:
-        yield refused_if(lambda value: value != schema["const"], f"not {schema['const']}")
-    if "pattern" in schema:
-        pattern = re.compile(schema["pattern"])
-        yield refused_if(lambda value: isinstance(value, str) and not pattern.search(value), f"not {pattern.pattern}")
-    if "minimum" in schema:
-        yield number_refused_if(lambda value: value < schema["minimum"], f"below {schema['minimum']}")
-    if "maximum" in schema:
-        yield number_refused_if(lambda value: value > schema["maximum"], f"above {schema['maximum']}")
-    if "exclusiveMinimum" in schema:
-        least = schema["exclusiveMinimum"]
-        yield number_refused_if(lambda value: value <= least, f"not above {least}")
+        if not any(type(value) in TYPES[name] for name in names):  # a bool is not an int here
+            yield f"not of type {' or '.join(names)}"
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"not one of {schema['enum']}"
+    if "const" in schema and value != schema["const"]:
+        yield f"not {schema['const']}"
+    if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
+        yield f"not {schema['pattern']}"
+    if isinstance(value, int | float):
+        if value < schema.get("minimum", value):
+            yield f"below {schema['minimum']}"
+        if value > schema.get("maximum", value):
+            yield f"above {schema['maximum']}"
+        if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
+            yield f"not above {schema['exclusiveMinimum']}"
 
 
-def _all_of(checks: list[Check]) -> Check:
-    def check(value: Any) -> str | None:
-        for each in checks:
-            if (wrong := each(value)) is not None:
-                return wrong
-        return None
-
-    return check
-
-
-def _any_of(checks: list[Check]) -> Check:
-    def check(value: Any) -> str | None:
-        tries = []
-        for each in checks:
-            if (wrong := each(value)) is None:
-                return None
-            tries.append(wrong)
-        return f": fits none of {len(tries)}: {min(tries, key=len)}"
-
-    return check
-
-
-def _items(item: Check) -> Check:
-    def check(value: Any) -> str | None:
-        if type(value) is not list:
-            return None
-        return next((f"[{index}]{wrong}" for index, each in enumerate(value) if (wrong := item(each))), None)
-
-    return check
-
-
-ANYTHING: dict[str, Any] = {}
-_checkers: dict[int, _Checker] = {}
+def _of_fields(document: Any, schema: Any, value: dict[str, Any]) -> Iterator[str]:
+    yield from (f": {name} is missing" for name in schema.get("required", ()) if name not in value)
+    others = schema.get("additionalProperties", True)
+    for name, field in value.items():
+        fitting = [one for text, one in schema.get("patternProperties", {}).items() if re.search(text, name)]
+        if name in schema.get("properties", {}):
+            fitting.append(schema["properties"][name])
+        if not fitting and others is False:
+            yield f".{name}: there is no such field"
+        yield from (f".{name}{wrong}" for wrong in _violations(document, schema.get("propertyNames", {}), name))
+        for one in fitting or ([others] if isinstance(others, dict) else []):
+            yield from (f".{name}{wrong}" for wrong in _violations(document, one, field))
