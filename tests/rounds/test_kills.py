@@ -1,10 +1,6 @@
-"""A run or a service that is killed at any moment continues later: exactly one result, the right one.
-
-`TOCSIN_KILLS=100` kills the real service as many more times at random moments.
-"""
+"""A run or a service that is killed at any moment continues later: exactly one result, the right one."""
 
 import asyncio
-import os
 import shutil
 import signal
 import sqlite3
@@ -14,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from random import Random
 from typing import Any, TypeAlias
 
 import pytest
@@ -280,20 +275,3 @@ def test_killed_at_the_commits_of_a_closing(tmp_path: Path) -> None:
 
     assert [end.result() for end in ends] == [(status, expected) for status in kills.values()]
     assert len(expected["competition_round_results"]) == 3
-    chance = Random(7)
-    for number in range(int(os.environ.get("TOCSIN_KILLS", "0"))):
-        copy = tmp_path / f"killed-{number}"
-        shutil.copytree(fresh, copy)
-        kill_once(copy, chance)
-        assert finished(copy) == expected
-
-
-def kill_once(data: Path, chance: Random) -> None:
-    """At one of the four commits of a closing, or at any moment of its first half second."""
-    number = chance.randrange(5)
-    if number:
-        killed(data, chance.choice(("before", "after")), number)
-        return
-    with running(ServiceProcess(data, **ALONE)) as service:
-        time.sleep(chance.uniform(0, 0.5))
-        service.kill()
