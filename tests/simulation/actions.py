@@ -264,9 +264,8 @@ class Actions(CommandUsers):
             checks.paused_until_ms, checks.pause_is_known = None, True
 
     def _refresh(self, event: Event, process: SimulatedProcess, _rng: Random) -> None:
-        path = f"{ADMIN_PATH}?action=refresh&task={event.values['task']}"
         for _ in range(event.values["times"]):
-            self.spawn(self._ignore(self._post(process, path, OPERATOR)))
+            self._operate(process, f"action=refresh&task={event.values['task']}")
 
     def _settings(self, event: Event, process: SimulatedProcess, rng: Random) -> None:
         """Change settings: by a restart, or by a reload of those that need no restart."""

@@ -196,8 +196,7 @@ class Clients:
         if rng.random() < 0.5:
             self.spawn(self._do_visit(process, rng.choice(ODD_PATHS)))
         elif rng.random() < 0.5:
-            path = f"{ADMIN_PATH}?{rng.choice(ODD_ACTIONS)}"
-            self.spawn(self._ignore(self._post(process, path, OPERATOR)))
+            self._operate(process, rng.choice(ODD_ACTIONS))
         else:
             headers, body = {"content-type": "application/json"}, rng.choice(ODD_BODIES)
             asked = self._ask(process, "/api/competition/trades", "POST", headers, body)
@@ -223,8 +222,7 @@ class Clients:
     def _recheck(self, _event: Event, process: SimulatedProcess, rng: Random) -> None:
         """Have an operator recheck a refused or an unknown transaction."""
         for transaction in self._outside.recent(1, rng):
-            path = f"{ADMIN_PATH}?action=recheck&txid={transaction.tx_id}&reason=an+agent+asks"
-            self.spawn(self._ignore(self._post(process, path, OPERATOR)))
+            self._operate(process, f"action=recheck&txid={transaction.tx_id}&reason=an+agent+asks")
 
     async def _do_visit(self, process: SimulatedProcess, path: str) -> None:
         headers = OPERATOR if path.startswith("/api/admin") else {}
@@ -293,6 +291,10 @@ class Clients:
 
     async def _ignore(self, work: Coroutine[Any, Any, Answer]) -> None:
         await work
+
+    def _operate(self, process: SimulatedProcess, query: str) -> None:
+        """Have an operator do an action, whatever the answer is."""
+        self.spawn(self._ignore(self._post(process, f"{ADMIN_PATH}?{query}", OPERATOR)))
 
 
 async def _sent(pieces: list[bytes]) -> AsyncIterator[bytes]:
@@ -434,8 +436,7 @@ class Crowds(Followers):
         )
         if then != "probe":  # an operator's run goes through a closed limiter if none is under way
             for task in ("feed", "sweep"):
-                path = f"{ADMIN_PATH}?action=refresh&task={task}"
-                self.spawn(self._ignore(self._post(process, path, OPERATOR)))
+                self._operate(process, f"action=refresh&task={task}")
         submitted = []
         for number, transaction in enumerate(outside.recent(event.values["count"], rng)):
             self.spawn(self._do_submit(process, transaction, f"198.51.100.{number + 1}"))
