@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,136 +29,6 @@ from tocsin.settings import Settings
 URL = "https://alerts.test/T0/s3cret"
 
 
-class SchedulerStub:
-    """A stub with one answer or one error; None: it never answers."""
-
-    def __init__(self, answer: Status | Exception | None) -> None:
-        self.answer = answer
-        self.armed = 0
-
-    async def arm(self) -> int:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        self.armed += 1
-        return 5
-
-    async def measured_status(self) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        if self.answer is None:
-            await asyncio.Event().wait()
-            raise AssertionError("not reached")
-        return MeasuredStatus(self.answer, Measures()).to_json()
-
-
-class Store:
-    """A KV that a test can break."""
-
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-        self.written = 0
-
-    async def put(self, _key: str, _value: str, *, expiration_ttl: int | None = None) -> None:
-        del expiration_ttl
-        if self.error is not None:
-            raise self.error
-        self.written += 1
-
-
-def watch(
-    answer: SchedulerStub | Status | Exception | None, store: Store, clock: VirtualClock, **hooks: Any
-) -> HealthWatch:
-    """A watch of a scheduler, or of one with this answer."""
-    stub = answer if isinstance(answer, SchedulerStub) else SchedulerStub(answer)
-    return HealthWatch(lambda: SchedulerClient(stub), store, clock, **hooks)  # type: ignore[arg-type]
-
-
-async def test_an_old_check_shows_its_age() -> None:
-    """A stuck loop checks nothing: the age of the last check grows, whatever it saw."""
-    clock = VirtualClock()
-    health = watch(scheduler_status(), Store(), clock)
-    await health.check()
-    fresh = await health.snapshot()
-    await clock.sleep(60)
-
-    assert (fresh.loop_tick_age_s, fresh.scheduler_error) == (0, None)
-    assert fresh.status is not None
-    assert fresh.status.next_alarm_at == START_MS + 60_000
-    assert (await health.snapshot()).loop_tick_age_s == 60
-
-
-async def test_a_store_error_and_its_recovery_are_noticed() -> None:
-    """It is written to every few seconds, and at each check while it fails."""
-    clock, store = VirtualClock(), Store()
-    health = watch(scheduler_status(), store, clock)
-    await health.check()
-    await health.check()
-    assert store.written == 1
-    store.error = StoreUnavailable("KV.put: disk full")
-    await clock.sleep(5)
-    await health.check()
-    assert (await health.snapshot()).store_error == "KV.put: disk full"
-    store.error = None
-    await health.check()
-
-    assert (await health.snapshot()).store_error is None
-
-
-async def test_a_scheduler_that_does_not_answer_is_a_problem() -> None:
-    """An error or silence: each has its sentence."""
-    clock = VirtualClock()
-    failed, silent = watch(ObjectReset("reset"), Store(), clock), watch(None, Store(), clock)
-    await failed.check()
-    await silent.check()
-
-    assert (await failed.snapshot()).scheduler_error == "the scheduler does not answer: reset"
-    assert (await silent.snapshot()).scheduler_error == "the scheduler did not answer within 2 s"
-
-
-async def test_the_alarm_is_set_again_when_the_store_recovers() -> None:
-    """Once, and not before the scheduler takes it."""
-    clock, store, stub = VirtualClock(), Store(), SchedulerStub(scheduler_status())
-    health = watch(stub, store, clock)
-    await health.check()
-    store.error = StoreUnavailable("KV.put: disk full")
-    await clock.sleep(5)
-    await health.check()
-    store.error, stub.answer = None, ObjectReset("reset")
-    await health.check()
-    armed_while_reset, stub.answer = stub.armed, scheduler_status()
-    for _ in range(3):
-        await clock.sleep(5)
-        await health.check()
-
-    assert (armed_while_reset, stub.armed) == (0, 1)
-
-
-@pytest.mark.slow
-async def test_work_resumes_soon_after_a_full_disk(tmp_path: Path) -> None:
-    """The retries of the alarm have become rare by then, and the watch does not wait for the next one."""
-    prices, store = Job("tenero", MINUTE, slice_ms=MINUTE // 2), Store()
-
-    def full(step: str, _connection: sqlite3.Connection) -> None:
-        if step == "before commit":
-            raise sqlite3.OperationalError("database or disk is full")
-
-    async with scheduler(tmp_path, prices) as made:
-        health = HealthWatch(made.client, store, made.clock)  # type: ignore[arg-type]
-        watching = asyncio.create_task(health.watch())
-        await asyncio.sleep(90)
-        free = made.runtime.store.crash_point
-        made.runtime.store.crash_point = full
-        store.error = StoreUnavailable("KV.put: database or disk is full")
-        await asyncio.sleep(400)
-        made.runtime.store.crash_point = free
-        store.error, freed_at = None, made.clock.now()
-        await asyncio.sleep(300)
-        watching.cancel()
-
-    first = next(at for at in prices.started if at >= freed_at)
-    assert first - freed_at < 5_000
-
-
 @dataclass(frozen=True)
 class Problem:
     """What is wrong with a file."""
@@ -167,118 +37,53 @@ class Problem:
     loses_writes: bool
 
 
-async def test_a_lost_file_is_the_error_of_the_store() -> None:
-    """While writes would be lost, nothing is tried. A lost lock file is a problem, but work continues."""
-    clock, store, stub = VirtualClock(), Store(), SchedulerStub(scheduler_status())
-    problems: list[Problem | None] = [
-        None,
-        Problem("db.sqlite was deleted", loses_writes=True),
-        Problem("tocsin.lock was deleted", loses_writes=False),
-        None,
-    ]
-    seen = []
-    health = watch(stub, store, clock, check_files=lambda: problems[0])
-    while problems:
-        await clock.sleep(5)
-        await health.check()
-        snapshot = await health.snapshot()
-        seen.append((snapshot.store_error, snapshot.file_problem, store.written, stub.armed))
-        problems.pop(0)
-
-    assert seen == [
-        (None, None, 1, 0),
-        ("db.sqlite was deleted", None, 1, 0),
-        (None, "tocsin.lock was deleted", 2, 1),
-        (None, None, 3, 1),
-    ]
-
-
-async def test_the_store_is_written_every_five_seconds_and_looked_at_every_second() -> None:
-    clock, store, ages = VirtualClock(), Store(), []
-    await clock.sleep(100)
-    health = watch(
-        scheduler_status(),
-        store,
-        clock,
-        on_check=lambda seen: ages.append((clock.now() - START_MS - 100_000, seen.loop_tick_age_s, store.written)),
-    )
-    watching = asyncio.create_task(health.watch())
-    await clock.sleep(5.5)
-    watching.cancel()
-
-    assert ages == [(0, 0, 1), (1_000, 0, 1), (2_000, 0, 1), (3_000, 0, 1), (4_000, 0, 1), (5_000, 0, 2)]
-
-
-@pytest.mark.parametrize(("active", "next_alarm_at", "armed"), [(True, None, 1), (False, None, 0), (True, START_MS, 0)])
-async def test_a_missing_alarm_is_set_again(active: bool, next_alarm_at: int | None, armed: int) -> None:
-    """Unless this scheduler is not the active one."""
-    stub = SchedulerStub(scheduler_status(active=active, next_alarm_at=next_alarm_at))
-    health = watch(stub, Store(), VirtualClock())
-    await health.check()
-
-    assert stub.armed == armed
-
-
-async def test_before_the_first_check_the_scheduler_is_a_problem() -> None:
-    health = watch(scheduler_status(), Store(), VirtualClock())
-
-    assert health.seen().scheduler_error == "the scheduler has not been checked yet"
-    assert (health.seen().store_error, health.seen().file_problem) == (None, None)
-
-
-async def test_a_scheduler_that_does_not_take_the_alarm_does_not_stop_the_watch() -> None:
-    """It is called again at the next successful write."""
-
-    class Silent(SchedulerStub):
-        """Never answers when it is armed."""
-
-        async def arm(self) -> int:
-            self.armed += 1
-            await asyncio.Event().wait()
-            return 5
-
-    clock, store, stub = VirtualClock(), Store(), Silent(scheduler_status())
-    health = watch(stub, store, clock)
-    store.error = StoreUnavailable("KV.put: disk full")
-    await health.check()
-    store.error = None
-    for _ in range(2):
-        await health.check()
-        await clock.sleep(5)
-
-    assert stub.armed == 2
-    assert health.seen().status is not None
-
-
 @dataclass
 class Process:
-    """A process with a store, an alarm and a receiver that tests break and repair."""
+    """A process with a scheduler, a store and a receiver of alerts that tests break and repair."""
 
-    clock: VirtualClock
+    clock: VirtualClock = field(default_factory=VirtualClock)
     log: CapturedLog = field(default_factory=CapturedLog)
+    answer: Status | Exception | None = field(default_factory=scheduler_status)  # None: it never answers
+    armed: int = 0
+    takes_alarm: bool = True
     store_error: str | None = None
+    written: int = 0
     lost: Problem | None = None
-    alarm_late_ms: int = 0
+    alarm_late_ms: int | None = None  # None: the time of its alarm is as in the answer
     overdue: bool = False
     receiver_down: bool = False
     told: list[dict[str, Any]] = field(default_factory=list)
     told_at: list[float] = field(default_factory=list)
 
+    def watch(self, on_check: Callable[[HealthSnapshot], None] = lambda _: None) -> HealthWatch:
+        return HealthWatch(lambda: SchedulerClient(self), self, self.clock, lambda: self.lost, on_check)  # type: ignore[arg-type]  # and of a store
+
     async def put(self, _key: str, _value: str, **_options: Any) -> None:
         if self.store_error is not None:
             raise StoreUnavailable(self.store_error)
+        self.written += 1
 
     async def measured_status(self) -> dict[str, Any]:
-        status = scheduler_status()
-        tasks = status.tasks
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.answer is None:
+            await asyncio.Event().wait()
+        assert self.answer is not None
+        status = self.answer
         if self.overdue:
-            tasks = {**tasks, "sweep": replace(tasks["sweep"], condition="overdue", problem="sweep is overdue")}
-        late = self.clock.now() - self.alarm_late_ms
-        status = replace(status, tasks=tasks, next_alarm_at=late if self.alarm_late_ms else self.clock.now())
+            sweep = replace(status.tasks["sweep"], condition="overdue", problem="sweep is overdue")
+            status = replace(status, tasks={**status.tasks, "sweep": sweep})
+        if self.alarm_late_ms is not None:
+            status = replace(status, next_alarm_at=self.clock.now() - self.alarm_late_ms)
         return MeasuredStatus(status, Measures()).to_json()
 
     async def arm(self) -> int | None:
-        return None
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        self.armed += 1
+        if not self.takes_alarm:
+            await asyncio.Event().wait()
+        return 5
 
     async def fetch(self, url: str, **options: Any) -> FetchResponse:
         assert url == URL
@@ -293,6 +98,155 @@ class Process:
         return [alert["event"] for alert in self.told]
 
 
+async def test_an_old_check_shows_its_age() -> None:
+    """A stuck loop checks nothing: the age of the last check grows, whatever it saw."""
+    made = Process()
+    health = made.watch()
+    await health.check()
+    fresh = await health.snapshot()
+    await made.clock.sleep(60)
+
+    assert (fresh.loop_tick_age_s, fresh.scheduler_error) == (0, None)
+    assert fresh.status is not None
+    assert fresh.status.next_alarm_at == START_MS + 60_000
+    assert (await health.snapshot()).loop_tick_age_s == 60
+
+
+async def test_a_store_error_and_its_recovery_are_noticed() -> None:
+    """It is written to every few seconds, and at each check while it fails."""
+    made = Process()
+    health = made.watch()
+    await health.check()
+    await health.check()
+    assert made.written == 1
+    made.store_error = "KV.put: disk full"
+    await made.clock.sleep(5)
+    await health.check()
+    assert (await health.snapshot()).store_error == "KV.put: disk full"
+    made.store_error = None
+    await health.check()
+
+    assert (await health.snapshot()).store_error is None
+
+
+async def test_a_scheduler_that_does_not_answer_is_a_problem() -> None:
+    """An error or silence: each has its sentence."""
+    failed, silent = Process(answer=ObjectReset("reset")).watch(), Process(answer=None).watch()
+    await failed.check()
+    await silent.check()
+
+    assert (await failed.snapshot()).scheduler_error == "the scheduler does not answer: reset"
+    assert (await silent.snapshot()).scheduler_error == "the scheduler did not answer within 2 s"
+
+
+async def test_the_alarm_is_set_again_when_the_store_recovers() -> None:
+    """Once, and not before the scheduler takes it."""
+    made = Process()
+    health = made.watch()
+    await health.check()
+    made.store_error = "KV.put: disk full"
+    await made.clock.sleep(5)
+    await health.check()
+    made.store_error, made.answer = None, ObjectReset("reset")
+    await health.check()
+    armed_while_reset, made.answer = made.armed, scheduler_status()
+    for _ in range(3):
+        await made.clock.sleep(5)
+        await health.check()
+
+    assert (armed_while_reset, made.armed) == (0, 1)
+
+
+@pytest.mark.slow
+async def test_work_resumes_soon_after_a_full_disk(tmp_path: Path) -> None:
+    """The retries of the alarm have become rare by then, and the watch does not wait for the next one."""
+    prices, store = Job("tenero", MINUTE, slice_ms=MINUTE // 2), Process()
+
+    def full(step: str, _connection: sqlite3.Connection) -> None:
+        if step == "before commit":
+            raise sqlite3.OperationalError("database or disk is full")
+
+    async with scheduler(tmp_path, prices) as made:
+        health = HealthWatch(made.client, store, made.clock)  # type: ignore[arg-type]
+        watching = asyncio.create_task(health.watch())
+        await asyncio.sleep(90)
+        free = made.runtime.store.crash_point
+        made.runtime.store.crash_point = full
+        store.store_error = "KV.put: database or disk is full"
+        await asyncio.sleep(400)
+        made.runtime.store.crash_point = free
+        store.store_error, freed_at = None, made.clock.now()
+        await asyncio.sleep(300)
+        watching.cancel()
+
+    first = next(at for at in prices.started if at >= freed_at)
+    assert first - freed_at < 5_000
+
+
+async def test_a_lost_file_is_the_error_of_the_store() -> None:
+    """While writes would be lost, nothing is tried. A lost lock file is a problem, but work continues."""
+    made, seen = Process(), []
+    health = made.watch()
+    deleted, unlocked = Problem("db.sqlite was deleted", True), Problem("tocsin.lock was deleted", False)
+    for made.lost in (None, deleted, unlocked, None):
+        await made.clock.sleep(5)
+        await health.check()
+        snapshot = await health.snapshot()
+        seen.append((snapshot.store_error, snapshot.file_problem, made.written, made.armed))
+
+    assert seen == [
+        (None, None, 1, 0),
+        ("db.sqlite was deleted", None, 1, 0),
+        (None, "tocsin.lock was deleted", 2, 1),
+        (None, None, 3, 1),
+    ]
+
+
+async def test_the_store_is_written_every_five_seconds_and_looked_at_every_second() -> None:
+    made, ages = Process(), []
+    await made.clock.sleep(100)
+
+    def note(seen: HealthSnapshot) -> None:
+        ages.append((made.clock.now() - START_MS - 100_000, seen.loop_tick_age_s, made.written))
+
+    watching = asyncio.create_task(made.watch(note).watch())
+    await made.clock.sleep(5.5)
+    watching.cancel()
+
+    assert ages == [(0, 0, 1), (1_000, 0, 1), (2_000, 0, 1), (3_000, 0, 1), (4_000, 0, 1), (5_000, 0, 2)]
+
+
+@pytest.mark.parametrize(("active", "next_alarm_at", "armed"), [(True, None, 1), (False, None, 0), (True, START_MS, 0)])
+async def test_a_missing_alarm_is_set_again(active: bool, next_alarm_at: int | None, armed: int) -> None:
+    """Unless this scheduler is not the active one."""
+    made = Process(answer=scheduler_status(active=active, next_alarm_at=next_alarm_at))
+    await made.watch().check()
+
+    assert made.armed == armed
+
+
+async def test_before_the_first_check_the_scheduler_is_a_problem() -> None:
+    health = Process().watch()
+
+    assert health.seen().scheduler_error == "the scheduler has not been checked yet"
+    assert (health.seen().store_error, health.seen().file_problem) == (None, None)
+
+
+async def test_a_scheduler_that_does_not_take_the_alarm_does_not_stop_the_watch() -> None:
+    """It is called again at the next successful write."""
+    made = Process(takes_alarm=False)
+    health = made.watch()
+    made.store_error = "KV.put: disk full"
+    await health.check()
+    made.store_error = None
+    for _ in range(2):
+        await health.check()
+        await made.clock.sleep(5)
+
+    assert made.armed == 2
+    assert health.seen().status is not None
+
+
 def process_alerts(fetch: Fetch, clock: VirtualClock, log: CapturedLog) -> ProcessAlerts:
     settings = Settings(alert_url=URL)
     env = SchedulerEnv(
@@ -303,12 +257,9 @@ def process_alerts(fetch: Fetch, clock: VirtualClock, log: CapturedLog) -> Proce
 
 @asynccontextmanager
 async def process() -> AsyncIterator[Process]:
-    clock = VirtualClock()
-    made = Process(clock)
-    sender = process_alerts(made.fetch, clock, made.log)
-    client = SchedulerClient(made)
-    watch = HealthWatch(lambda: client, made, clock, lambda: made.lost, sender.check)  # type: ignore[arg-type]  # and of a store
-    watching = asyncio.create_task(watch.watch())
+    made = Process(alarm_late_ms=0)
+    sender = process_alerts(made.fetch, made.clock, made.log)
+    watching = asyncio.create_task(made.watch(sender.check).watch())
     try:
         yield made
     finally:
