@@ -33,7 +33,7 @@ from support.local_store import open_competition
 from support.pages_rounds import round_row
 from support.pages_world import sample_row
 from support.round_world import SetClock
-from tocsin.app import Platform, Process, build
+from tocsin.app import Platform, build
 from tocsin.board.board import BoardReader, PeriodRows, PublishedBoard, publish, read_published
 from tocsin.board.history import CURVES_KEY, PAST_KEY, BoardPast, curves_at, past_at, with_past
 from tocsin.board.publish import rows_now
@@ -41,6 +41,7 @@ from tocsin.board.types import BoardRow
 from tocsin.fetch import FetchResponse
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.settings import Settings
+from tocsin.web.deps import Process
 
 T = TypeVar("T")
 DAY_MS = 86_400_000

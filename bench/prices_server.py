@@ -18,7 +18,7 @@ from holdfast.local.database import SqliteDatabase
 from holdfast.local.kv import KV_MIGRATIONS, SqliteKV
 from holdfast.local.migrations import load
 from stacks_simulator.addresses import address_of
-from tocsin.app import Platform, Process, build
+from tocsin.app import Platform, build
 from tocsin.board.board import PublishedBoard, publish
 from tocsin.board.types import BoardRow
 from tocsin.fetch import FetchResponse
@@ -32,6 +32,7 @@ from tocsin.upstream.client import Relayed, UpstreamClient
 from tocsin.upstream.limiter import request_session
 from tocsin.upstream.lookups import Lookup, LookUps
 from tocsin.upstream.windows import Lane
+from tocsin.web.deps import Process
 
 LOOKUP_KEY = "a-key-of-the-benchmark"
 LOOKUP_PATH = "/api/upstream/hiro/v1/addresses/stacks/SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"

@@ -32,11 +32,12 @@ from support.asgi import Answer, ask, unchecked
 from support.competition import chain_of, register
 from support.simulated_fetch import SimulatedFetch
 from support.tocsin_command import tocsin_here
-from tocsin.app import App, Parts, Platform, Process, build, tasks
+from tocsin.app import App, Parts, Platform, build, tasks
 from tocsin.commands.files import DB_FILE, KV_FILE, OBJECTS_FILE, load_migrations
 from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.types import RunFilter
 from tocsin.settings import AccessKey, Settings
+from tocsin.web.deps import Process
 
 ROOT = Path(__file__).parents[1]
 OURS = (f"{ROOT}/src/", f"{ROOT}/packages/holdfast/src/")

@@ -7,7 +7,7 @@ To add a task, add a line to `tasks`; see docs/tasks.md.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,8 +28,7 @@ from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.config import SchedulerEnv
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.task import RequestJob, Task
-from tocsin.scheduler.types import Reloaded
-from tocsin.scheduler.watch import FileProblem, HealthWatch, ask_scheduler, why_refused
+from tocsin.scheduler.watch import HealthWatch, ask_scheduler
 from tocsin.settings import Settings
 from tocsin.swaps.chainhook import watch_chainhook_tasks
 from tocsin.swaps.feed import follow_network_tasks
@@ -40,7 +39,7 @@ from tocsin.upstream.client import Upstream
 from tocsin.upstream.lookups import LookUps
 from tocsin.upstream.registry import upstreams
 from tocsin.web.app import WebApp
-from tocsin.web.deps import InForce, WebDeps
+from tocsin.web.deps import InForce, Process, WebDeps
 
 
 def tasks(settings: Settings) -> tuple[Task, ...]:
@@ -84,17 +83,6 @@ class Configured:
     rules: Rules
     tasks: Sequence[Task]
     request_jobs: Mapping[str, RequestJob]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """What a platform adds that is one long-lived process. Cloudflare's is not."""
-
-    check_files: Callable[[], FileProblem | None] = lambda: None
-    metrics: Callable[[], Mapping[str, float]] = dict
-    reload: Callable[[], Awaitable[Reloaded]] | None = None
-    compress: bool = False  # a proxy or Cloudflare may compress responses itself
-    simulator: str | None = None  # the path of a demo's simulator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +157,7 @@ class App:
     @cached_property
     def deps(self) -> WebDeps:
         """What the routes are given."""
-        platform, process = self.platform, self.platform.process or Process()
-        watched = platform.process is not None
+        platform, watched = self.platform, self.platform.process is not None
         return WebDeps(
             scheduler=self.scheduler,
             kv=platform.kv,
@@ -182,12 +169,8 @@ class App:
             in_force=self.in_force,
             health=self.health.snapshot if watched else self._ask_health,
             in_one_loop=watched,
-            store_fault=lambda: why_refused(process.check_files()),
-            compress=process.compress,
+            process=platform.process or Process(),
             look_ups=self._look_ups if watched else None,
-            simulator=process.simulator,
-            reload=process.reload,
-            runtime_metrics=process.metrics if watched else None,
         )
 
     def web(self, routes: Sequence[BaseRoute] = ()) -> ASGIApp:

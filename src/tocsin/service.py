@@ -30,7 +30,7 @@ from holdfast.local.object_id import LocalObjectId
 from holdfast.local.runtime import Runtime, Stub
 from holdfast.types import Logger
 from tocsin import __version__
-from tocsin.app import Parts, Platform, Process, build
+from tocsin.app import Parts, Platform, build
 from tocsin.commands.client import DEMO_DIR
 from tocsin.commands.files import DB_FILE, KV_FILE, OBJECTS_FILE, free_port, load_migrations, refuse_demo
 from tocsin.commands.reload import Reloader, SettingsSource
@@ -46,6 +46,7 @@ from tocsin.scheduler.scheduler_do import SchedulerDO
 from tocsin.scheduler.types import Reloaded
 from tocsin.scheduler.watch import why_refused
 from tocsin.settings import Settings, read, secret_values
+from tocsin.web.deps import Process
 from tocsin.web.pages import page_routes
 
 LOG_FLUSH_S = 3.0

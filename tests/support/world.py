@@ -24,13 +24,13 @@ from support.local_store import open_competition
 from support.scheduler import Scheduler, store_entries
 from support.simulated import quiet_simulator
 from support.simulated_fetch import SimulatedFetch
-from tocsin.app import App, Platform, Process, build
+from tocsin.app import App, Platform, build
 from tocsin.fetch import Fetch
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.settings import AccessKey, Role, Settings
 from tocsin.upstream.budget import Quota
 from tocsin.web.app import WebApp
-from tocsin.web.deps import InForce, WebDeps
+from tocsin.web.deps import InForce, Process, WebDeps
 from tocsin.web.pages import page_routes
 
 T = TypeVar("T")

@@ -30,7 +30,6 @@ from support.world import (
     tocsin_in,
 )
 from tocsin import __version__
-from tocsin.app import Process
 from tocsin.errors import RequestRefused
 from tocsin.scheduler.health import HealthSnapshot, health_of
 from tocsin.scheduler.history import day_of
@@ -47,6 +46,7 @@ from tocsin.scheduler.types import (
     SchedulerOverview,
 )
 from tocsin.swaps.proof import SWITCHED_OFF
+from tocsin.web.deps import Process
 
 PATH = "/api/admin/scheduler"
 
@@ -510,7 +510,7 @@ async def test_a_reload_answers_with_what_changed(tmp_path: Path) -> None:
 
     async with tocsin_in(tmp_path, process=Process(reload=reload)) as made:
         done = await made.act("action=reload")
-        made.with_deps(reload=refuse)
+        made.with_deps(process=Process(reload=refuse))
         refused = await made.act("action=reload")
 
         assert done.json() == {

@@ -12,6 +12,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.testing.virtual_time import VirtualClock
 from tocsin.shape import Shape
 from tocsin.web.cache import ResponseCache
+from tocsin.web.deps import Process
 from tocsin.web.response import PreparedResponse
 from tocsin.web.route import Operation
 
@@ -40,7 +41,7 @@ class Route:
         return Shown(number)
 
     def cache(self, *, in_one_loop: bool = True) -> ResponseCache[int]:
-        deps: Any = SimpleNamespace(clock=self.clock, in_one_loop=in_one_loop, compress=False)
+        deps: Any = SimpleNamespace(clock=self.clock, in_one_loop=in_one_loop, process=Process())
         operation = Operation("GET", "/it", "it", "It.", max_age_s=5, kept=64)
         return ResponseCache(deps, [], operation, self.respond)
 

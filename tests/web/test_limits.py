@@ -14,11 +14,11 @@ from holdfast.testing.virtual_time import VirtualClock
 from holdfast_testing.captured_log import CapturedLog
 from support.asgi import Answer, ask, open_server
 from support.world import ADMIN_KEY, KEY, Tocsin, named_keys, tocsin_in
-from tocsin.app import Process
 from tocsin.errors import RequestRefused
 from tocsin.settings import AccessKey, Settings
 from tocsin.web import limits as request_limits
 from tocsin.web.app import ErrorMiddleware
+from tocsin.web.deps import Process
 from tocsin.web.limits import ClientLimits, ClientRateLimit, networks_of
 from tocsin.web.route import Access, Operation, authorize, routes_of
 

@@ -19,9 +19,9 @@ from support.asgi import Answer, serving
 from support.simulated import quiet_simulator
 from support.simulated_fetch import SimulatedFetch
 from support.world import KEY, Tocsin, tocsin_in
-from tocsin.app import Process
 from tocsin.settings import lookup_keys, read
 from tocsin.upstream.lookups import STALE_MAX_S
+from tocsin.web.deps import Process
 
 SITE = {"x-api-key": "a-key-of-the-site-1"}
 OTHER = {"x-api-key": "a-key-of-a-board-2"}

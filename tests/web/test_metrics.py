@@ -18,10 +18,10 @@ from support.simulated_fetch import SimulatedFetch
 from support.statuses import DAY, run_record
 from support.world import Tocsin, tocsin_in
 from tocsin import __version__
-from tocsin.app import Process
 from tocsin.prices.store import CachedPrice, put_token_price
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Histogram, Measures
+from tocsin.web.deps import Process
 from tocsin.web.metrics import HistogramFamily, metric_text
 
 STORED = {
@@ -245,7 +245,7 @@ async def test_metrics_show_what_the_runtime_counts(made: Tocsin) -> None:
     """Where there is a runtime of ours: alarms that rang, failed or were given up, objects that broke."""
     counted = Counted(calls=9, alarms_rung=5, alarms_failed=3, alarms_exhausted=1, objects_reset=2)
     without = await scraped(made)
-    found = await scraped_of(made, runtime_metrics=lambda: asdict(counted))
+    found = await scraped_of(made, process=Process(metrics=lambda: asdict(counted)))
 
     assert {name: count for name, count in found.items() if name not in without} == {
         "tocsin_object_calls_total": 9,

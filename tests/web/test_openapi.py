@@ -13,7 +13,6 @@ from support.api_contract import check_response
 from support.schemas import references, resolve, violation
 from support.world import Tocsin, tocsin_in
 from tocsin import shape
-from tocsin.app import Process
 from tocsin.prices import price as prices
 from tocsin.scheduler import types as scheduler
 from tocsin.shape import SnakeShape, schemas_of
@@ -22,6 +21,7 @@ from tocsin.text import camel_case
 from tocsin.web import openapi as openapi_module
 from tocsin.web import route as responses
 from tocsin.web.app import WebApp
+from tocsin.web.deps import Process
 
 API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from support.asgi import Answer, open_server
 from support.world import Tocsin, tocsin_in
-from tocsin.app import Process
 from tocsin.local.server import HttpServer
+from tocsin.web.deps import Process
 from tocsin.web.response import SEND_COMPLETE, PreparedResponse, accepts_gzip, static_headers
 
 GZIP = {"accept-encoding": "gzip, deflate, br"}

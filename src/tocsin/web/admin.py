@@ -272,7 +272,7 @@ class AdminRoutes:
             lists=lists,
             complete=await self._proof.read(status.tasks),
             caller=Caller(key.name, "operator" if key.role == "operator" else "viewer"),
-            simulator=deps.simulator,
+            simulator=deps.process.simulator,
         )
         return json_response(overview.to_json(), headers=PRIVATE)
 
@@ -310,9 +310,9 @@ class AdminRoutes:
             case "recheck":
                 target, work = query.txid, partial(self._recheck, query.txid)
             case _:
-                if deps.reload is None:
+                if deps.process.reload is None:
                     raise RequestRefused(409, "reload_is_a_deployment", DEPLOYMENT)
-                target, work = None, deps.reload
+                target, work = None, deps.process.reload
         entry = replace(by, target=target and target[:TARGET_MAX])
         return await audited(deps.scheduler, deps.logger, entry, work, detail_of)
 

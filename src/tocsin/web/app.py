@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.errors import ObjectReset, StoreError, StoreUnavailable
 from holdfast.types import Logger
 from tocsin.errors import RequestRefused
+from tocsin.scheduler.watch import why_refused
 from tocsin.web import (
     admin,
     agent_guide,
@@ -207,7 +208,7 @@ class WebApp:
         self._cross_origin.paths = PathPatterns({each.path for each, _ in listed if each.is_public} | DOCUMENTS)
         pictures = Pictures(in_one_loop=deps.in_one_loop)
         self.routes = [
-            *routes_of(routed, limits, compress=deps.compress),
+            *routes_of(routed, limits, compress=deps.process.compress),
             *BoardPage(deps, limits, pictures).routes(),
             *AgentPages(deps, agent_routes, limits, pictures).routes(),
             *RoundPages(deps, limits, pictures).routes(),
@@ -215,7 +216,7 @@ class WebApp:
         ]
         self._http.know(route.path for route in self.routes if isinstance(route, Route))
         router = Router(self.routes, redirect_slashes=False, default=_not_found)  # a redirect would trust Host
-        self._routed = ErrorMiddleware(router, deps.logger, deps.store_fault)
+        self._routed = ErrorMiddleware(router, deps.logger, lambda: why_refused(deps.process.check_files()))
 
     def _forget(self) -> None:
         for cache in self._caches.values():

@@ -163,7 +163,7 @@ class BoardPage:
     def _prepare(self, board: PublishedBoard | None, banner: str) -> None:
         deps = self._deps
         page = page_of(board, banner, deps.clock.now(), deps.settings.public_url).encode()
-        self._page = PreparedResponse(page, "text/html; charset=utf-8", [REVALIDATED], compress=deps.compress)
+        self._page = PreparedResponse(page, "text/html; charset=utf-8", [REVALIDATED], compress=deps.process.compress)
 
     async def newest(self) -> PublishedBoard | None:
         of_round = await self._deps.round_board.read()

@@ -95,7 +95,7 @@ class ResponseCache(Generic[K]):
     def __init__(self, deps: WebDeps, headers: RawHeaders, operation: Operation, handler: Handler) -> None:
         aged = (b"cache-control", f"public, max-age={operation.max_age_s}".encode())
         self._headers = [aged, *SECURITY_HEADERS, *headers]
-        self._compress = deps.compress
+        self._compress = deps.process.compress
         self._handler = handler
         self._responses: SharedResults[K, PreparedResponse] = SharedResults(deps, AGE_MAX_S, operation.kept)
         self._keys: dict[bytes, K] = {}  # the meaning of queries that the route accepted, by their text

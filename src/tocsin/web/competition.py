@@ -187,7 +187,7 @@ class CurvesRoute:
             text = json_bytes(Curves(now, now // DAY_MS * DAY_MS, 0, []).to_json()).decode()
         if self._prepared is None or text != self._published:
             body, kind = text.encode(), "application/json"
-            self._prepared = PreparedResponse(body, kind, self._headers, compress=self._deps.compress)
+            self._prepared = PreparedResponse(body, kind, self._headers, compress=self._deps.process.compress)
             self._published = text
         return self._prepared
 

@@ -10,9 +10,21 @@ from tocsin.board.publish import board_at
 from tocsin.scheduler.client import SchedulerClient
 from tocsin.scheduler.health import HealthSnapshot
 from tocsin.scheduler.types import Reloaded
+from tocsin.scheduler.watch import FileProblem
 from tocsin.settings import Settings
 from tocsin.swaps.rules import Rules
 from tocsin.upstream.lookups import LookUps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What a platform adds that is one long-lived process. Cloudflare's is not."""
+
+    check_files: Callable[[], FileProblem | None] = lambda: None
+    metrics: Callable[[], Mapping[str, float]] = dict
+    reload: Callable[[], Awaitable[Reloaded]] | None = None  # None: settings are those of the deployment
+    compress: bool = False  # a proxy or Cloudflare may compress responses itself
+    simulator: str | None = None  # the path of a demo's simulator
 
 
 @dataclass(slots=True)
@@ -36,13 +48,9 @@ class WebDeps:
     logger: Logger
     in_force: InForce
     health: Callable[[], Awaitable[HealthSnapshot]]
-    runtime_metrics: Callable[[], Mapping[str, float]] | None = None  # None: the platform has its own metrics
+    process: Process = Process()
     posts_per_minute_max: int = 60  # of one client
-    store_fault: Callable[[], str | None] = lambda: None  # why nothing may be written at the moment
-    compress: bool = False  # Cloudflare compresses responses itself
-    simulator: str | None = None  # the path of a demo's simulator
     in_one_loop: bool = False  # all requests share one event loop, so one may wait for another's work
-    reload: Callable[[], Awaitable[Reloaded]] | None = None  # None: the platform gives settings to a new deployment
     look_ups: LookUps | None = None  # None: the object has the answers, and runs elsewhere
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # when it is set, streams end
 

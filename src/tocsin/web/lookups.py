@@ -128,7 +128,7 @@ class LookupRoutes:
 
     def _prepared(self, answer: LookupAnswer) -> PreparedResponse:
         headers = [(name.lower().encode(), value.encode()) for name, value in _headers_of(answer).items()]
-        compress = self._deps.compress
+        compress = self._deps.process.compress
         return PreparedResponse(
             answer.body.encode(), "application/json", [*headers, *SECURITY_HEADERS], compress=compress
         )

@@ -195,7 +195,7 @@ class MetricsRoute:
             ),
             MetricFamily("scheduler_up", "1 when the scheduler answers", one(status is not None)),
             MetricFamily("loop_tick_age_seconds", "since the event loop last ran", one(snapshot.loop_tick_age_s)),
-            *_of_runtime(deps.runtime_metrics() if deps.runtime_metrics is not None else {}),
+            *_of_runtime(deps.process.metrics()),
             *_of_prices(prices, len(supported), now),
             *([] if status is None else _of_status(status, now)),
             *([] if snapshot.measures is None else _of_measures(snapshot.measures)),

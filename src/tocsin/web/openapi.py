@@ -156,7 +156,7 @@ class ApiDocs:
         """Made once, which takes a third of a second: in a thread, where other requests would wait for it."""
         response = await asyncio.to_thread(make) if self._deps.in_one_loop else make()
         body, media_type = bytes(response.body), response.headers["content-type"]
-        return PreparedResponse(body, media_type, [CACHED], compress=self._deps.compress)
+        return PreparedResponse(body, media_type, [CACHED], compress=self._deps.process.compress)
 
 
 def openapi(version: str, operations: Iterable[Operation]) -> FreeForm:
