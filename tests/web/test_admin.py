@@ -173,6 +173,13 @@ async def test_refresh_runs_a_task_and_returns_its_result(made: Tocsin, query: s
         assert result == status.last_result[name]
 
 
+NO_DURATION = " is not a duration: a number and ms, s, m, h or d, such as for=2h."
+WRONG_DURATIONS = ("soon", "0h", "-2h", "1.5h", "2H", f"{'9' * 60}d")
+FOREIGN_PARAMETERS = ("resume&until=1", "refresh&task=tenero&for=2h", "pause&for=2h&txid=0x1")
+WRONG_TIMES = ("tomorrow", "12abc", "-5", "1e12", "٣٣٣")
+TASK_NAMES = "tenero, feed, sweep, board, snapshot, rounds, all"
+
+
 @pytest.mark.parametrize(
     ("query", "code", "sentence"),
     [
@@ -180,48 +187,12 @@ async def test_refresh_runs_a_task_and_returns_its_result(made: Tocsin, query: s
         ("action=stop", "unknown_action", "action=resume"),
         ("action=pause", "bad_until", "Give either for=2h or until=1778700600000."),
         ("action=pause&for=2h&until=1778700600000", "bad_until", "Give either for=2h or until=1778700600000."),
-        (
-            "action=pause&for=soon",
-            "bad_until",
-            "for=soon is not a duration: a number and ms, s, m, h or d, such as for=2h.",
-        ),
+        *[(f"action=pause&for={text}", "bad_until", f"for={text[:40]}{NO_DURATION}") for text in WRONG_DURATIONS],
         ("action=pause&for=", "bad_until", "for= is not a duration"),
-        (
-            "action=pause&for=0h",
-            "bad_until",
-            "for=0h is not a duration: a number and ms, s, m, h or d, such as for=2h.",
-        ),
-        (
-            "action=pause&for=-2h",
-            "bad_until",
-            "for=-2h is not a duration: a number and ms, s, m, h or d, such as for=2h.",
-        ),
-        (
-            "action=pause&for=1.5h",
-            "bad_until",
-            "for=1.5h is not a duration: a number and ms, s, m, h or d, such as for=2h.",
-        ),
-        (
-            "action=pause&for=2H",
-            "bad_until",
-            "for=2H is not a duration: a number and ms, s, m, h or d, such as for=2h.",
-        ),
-        (
-            f"action=pause&for={'9' * 60}d",
-            "bad_until",
-            f"for={'9' * 40} is not a duration: a number and ms, s, m, h or d, such as",
-        ),
-        ("action=resume&until=1", "bad_request", "takes no"),
-        ("action=refresh&task=tenero&for=2h", "bad_request", "takes no"),
-        ("action=pause&for=2h&txid=0x1", "bad_request", "takes no"),
-        ("action=pause&until=tomorrow", "bad_until", "whole number"),
-        ("action=pause&until=12abc", "bad_until", "whole number"),
-        ("action=pause&until=-5", "bad_until", "whole number"),
-        ("action=pause&until=1e12", "bad_until", "whole number"),
-        ("action=pause&until=٣٣٣", "bad_until", "whole number"),
+        *[(f"action={each}", "bad_request", "takes no") for each in FOREIGN_PARAMETERS],
+        *[(f"action=pause&until={each}", "bad_until", "whole number") for each in WRONG_TIMES],
         ("action=pause&until=1", "bad_until", "That time is past"),
-        ("action=refresh&task=../x", "bad_task", "tenero, feed, sweep, board, snapshot, rounds, all"),
-        ("action=refresh&task=nothing", "bad_task", "tenero, feed, sweep, board, snapshot, rounds, all"),
+        *[(f"action=refresh&task={each}", "bad_task", TASK_NAMES) for each in ("../x", "nothing")],
     ],
 )
 async def test_a_wrong_action_is_refused_with_what_is_accepted(
