@@ -68,6 +68,40 @@ def test_a_sweep_finds_what_the_truth_holds(tmp_path: Path) -> None:
                 assert {name: row[name] for name in names} == {name: swap[name] for name in names}
 
 
+def control(url: str, command: str, **body: Any) -> Any:
+    """Tell the simulator to do something."""
+    return ask(f"{url}/_control/{command}", body=body)[1]
+
+
+def killed_during(action: str, service: ServiceProcess, within_s: float) -> None:
+    """Start a run of a task, and kill the service a random while after its begin."""
+    task = action.rpartition("=")[2]
+    with running(service), calling(service.url + action):
+        until(lambda: service.status()["tasks"][task]["running"])
+        time.sleep(within_s)  # another process: its time is real
+        service.kill()
+
+
+def check_record(url: str, data: Path, service: ServiceProcess, action: str, truth_min: int) -> Any:
+    """After five kills, the last run completes the record: the truth, each swap once. Returns that run's answer."""
+    control(url, "calm")
+    with running(service):
+        truth = {swap["txid"]: swap for swap in ask(f"{url}/_truth")[1]["swaps"]}
+        status, answer = ask(service.url + action, headers=KEY, body={})
+        cut = sum(run["outcome"] == "interrupted" for run in service.runs(action.rpartition("=")[2]))
+        rows = [row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)]
+    rebuild = tocsin_here("rebuild", "--data-dir", str(data), environment={})
+
+    found = {row["txid"]: row for row in rows}
+    assert (status, cut >= 3) == (200, True)
+    assert len(found) == len(rows)
+    assert len(truth) >= truth_min
+    for txid, swap in truth.items():
+        assert [found[txid][name] for name in AMOUNTS] == [swap[name] for name in AMOUNTS]
+    assert rebuild.stdout == "All totals agree with the swaps.\n"
+    return answer
+
+
 @pytest.mark.slow
 def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
     """By SIGKILL, at random moments of a sweep over a slow upstream: nothing is missing or recorded twice."""
@@ -75,29 +109,12 @@ def test_killed_in_the_middle_of_sweeps(tmp_path: Path) -> None:
     with running_simulator(wallets=9) as upstreams:
         url, data = root_of(upstreams), tmp_path / "data"
         import_agents(data, read(f"{url}/_agents"))
-        ask(f"{url}/_control/swap", body={"wallet": 0, "count": 60})
-        ask(f"{url}/_control/mine", body={})
-        ask(f"{url}/_control/fault", body={"kind": "delay", "upstream": "hiro", "seconds": 0.2})
+        control(url, "swap", wallet=0, count=60)
+        control(url, "mine")
+        control(url, "fault", kind="delay", upstream="hiro", seconds=0.2)
         for _ in range(5):
-            with running(ServiceProcess(data, **upstreams)) as service, calling(service.url + SWEEP):
-                until(lambda service=service: service.status()["tasks"]["sweep"]["running"])  # type: ignore[misc]  # bound at once
-                time.sleep(chance.uniform(0, 0.5))  # another process: its time is real
-                service.kill()
-        ask(f"{url}/_control/calm", body={})
-        with running(ServiceProcess(data, **upstreams)) as service:
-            truth = {swap["txid"]: swap for swap in ask(f"{url}/_truth")[1]["swaps"]}
-            ask(service.url + SWEEP, headers=KEY, body={})
-            cut = sum(run["outcome"] == "interrupted" for run in service.runs("sweep"))
-            rows = [row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)]
-        rebuild = tocsin_here("rebuild", "--data-dir", str(data), environment={})
-
-    found = {row["txid"]: row for row in rows}
-    assert cut >= 3
-    assert len(found) == len(rows)
-    assert len(truth) >= 60
-    for txid, swap in truth.items():
-        assert [found[txid][name] for name in AMOUNTS] == [swap[name] for name in AMOUNTS]
-    assert rebuild.stdout == "All totals agree with the swaps.\n"
+            killed_during(SWEEP, ServiceProcess(data, **upstreams), chance.uniform(0, 0.5))
+        check_record(url, data, ServiceProcess(data, **upstreams), SWEEP, 60)
 
 
 @pytest.mark.slow
@@ -111,30 +128,14 @@ def test_killed_while_it_follows_the_network(tmp_path: Path) -> None:
             until(lambda: service.runs("feed") and service.runs("feed")[0]["outcome"] == "ok")
             until(lambda: service.runs("sweep")[0]["outcome"] == "ok")
         for number in range(5):
-            ask(f"{url}/_control/calm", body={})
-            ask(f"{url}/_control/swap", body={"wallet": number, "count": 70})
-            ask(f"{url}/_control/mine", body={})
-            ask(f"{url}/_control/fault", body={"kind": "delay", "upstream": "hiro", "seconds": 0.3})
-            with running(ServiceProcess(data, **upstreams)) as service, calling(service.url + FEED):
-                until(lambda service=service: service.status()["tasks"]["feed"]["running"])  # type: ignore[misc]  # bound at once
-                time.sleep(chance.uniform(0, 0.6))  # another process: its time is real
-                service.kill()
-        ask(f"{url}/_control/calm", body={})
-        with running(ServiceProcess(data, **upstreams)) as service:
-            truth = {swap["txid"]: swap for swap in ask(f"{url}/_truth")[1]["swaps"]}
-            status, answer = ask(service.url + FEED, headers=KEY, body={})
-            cut = sum(run["outcome"] == "interrupted" for run in service.runs("feed"))
-            rows = [row for sender in {s["sender"] for s in truth.values()} for row in trades(service, sender)]
-        rebuild = tocsin_here("rebuild", "--data-dir", str(data), environment={})
+            control(url, "calm")
+            control(url, "swap", wallet=number, count=70)
+            control(url, "mine")
+            control(url, "fault", kind="delay", upstream="hiro", seconds=0.3)
+            killed_during(FEED, ServiceProcess(data, **upstreams), chance.uniform(0, 0.6))
+        answer = check_record(url, data, ServiceProcess(data, **upstreams), FEED, 300)
 
-    found = {row["txid"]: row for row in rows}
-    assert cut >= 3
-    assert (status, answer["result"]["way"], answer["result"]["blocksBehind"]) == (200, "network", 0)
-    assert len(found) == len(rows)
-    assert len(truth) >= 300
-    for txid, swap in truth.items():
-        assert [found[txid][name] for name in AMOUNTS] == [swap[name] for name in AMOUNTS]
-    assert rebuild.stdout == "All totals agree with the swaps.\n"
+    assert (answer["result"]["way"], answer["result"]["blocksBehind"]) == ("network", 0)
 
 
 @pytest.mark.slow
@@ -145,8 +146,8 @@ def test_a_trade_is_submitted_and_another_pushed(tmp_path: Path) -> None:
         import_agents(tmp_path / "data", read(f"{url}/_agents"))
         off = {"TOCSIN_SWEEP_ENABLED": "no", "TOCSIN_FEED_ENABLED": "no"}  # or they would be faster
         settings = {"CHAINHOOK_SECRET": SECRET, **off, **upstreams}
-        txids = ask(f"{url}/_control/swap", body={"wallet": 0, "count": 2})[1]["txids"]
-        ask(f"{url}/_control/mine", body={})
+        txids = control(url, "swap", wallet=0, count=2)["txids"]
+        control(url, "mine")
         push = {"event": {"apply": [_block(txids[1])], "rollback": []}}
         with running(ServiceProcess(tmp_path / "data", **settings)) as service:
             first, row = ask(f"{service.url}/api/competition/trades", body={"txid": txids[0]})

@@ -54,8 +54,7 @@ async def test_a_throttled_sweep_makes_progress_and_says_that_it_is_not_complete
 ) -> None:
     """Fifteen calls per cadence for 40 lists: every swap is stored within seven cadences, and no run is ok."""
     simulator = chain_of(3)
-    clock = clock_of(simulator)
-    throttle = Throttle(SimulatedFetch(simulator), clock, calls, window_s)
+    throttle = Throttle(SimulatedFetch(simulator), clock_of(simulator), calls, window_s)
     async with service(tmp_path, simulator, fetch=throttle, feed_enabled=False) as made:
         chain = simulator.chain
         for _ in range(10):
@@ -83,8 +82,7 @@ async def test_restarted_over_and_over_it_spends_what_it_may_and_no_more(
 ) -> None:
     """Some fifty restarts or more: no window is exceeded, and at least 80 % of the affordable calls are made."""
     simulator = chain_of(400)
-    clock = clock_of(simulator)
-    spy = Spy(SimulatedFetch(simulator, latency_s=0.06), clock)
+    spy = Spy(SimulatedFetch(simulator, latency_s=0.06), clock_of(simulator))
     quotas = {"hiro": Quota(second=3, minute=6, is_cap=True)}  # five a minute are for tasks
     for _ in range(minutes * 60 // every_s):
         async with service(tmp_path, simulator, fetch=spy, quotas=quotas):
@@ -100,8 +98,7 @@ async def test_restarted_over_and_over_it_spends_what_it_may_and_no_more(
 async def test_a_refresh_sends_one_call_through_a_closed_limiter_and_success_opens_it(tmp_path: Path) -> None:
     """One 429 with a wrong Retry-After must not keep an operator from trying."""
     simulator = chain_of(3)
-    clock = clock_of(simulator)
-    spy = Spy(SimulatedFetch(simulator), clock)
+    spy = Spy(SimulatedFetch(simulator), clock_of(simulator))
     async with service(tmp_path, simulator, fetch=spy) as made:
         await asyncio.sleep(60)
         fault = SimulatedFault(kind="limited", upstream="hiro", retry_after=86_400)
@@ -150,8 +147,7 @@ async def test_a_clock_that_is_set_back_moves_no_back_off_and_hides_no_failure(t
 async def test_a_call_without_events_is_asked_for_again(tmp_path: Path) -> None:
     """An index that lags shows a swap without its transfers: unknown, not refused."""
     simulator = chain_of(3)
-    clock = clock_of(simulator)
-    spy = Spy(SimulatedFetch(simulator), clock)
+    spy = Spy(SimulatedFetch(simulator), clock_of(simulator))
     async with service(tmp_path, simulator, fetch=spy) as made:
         await asyncio.sleep(60)
         spy.events_hidden = True
@@ -171,8 +167,7 @@ async def test_a_call_without_events_is_asked_for_again(tmp_path: Path) -> None:
 async def test_a_refusal_that_rests_on_a_wrong_answer_is_looked_at_again_within_a_day(tmp_path: Path) -> None:
     """Hidden for hours, it is refused. A day later it is verified again."""
     simulator = chain_of(3)
-    clock = clock_of(simulator)
-    spy = Spy(SimulatedFetch(simulator), clock, events_hidden=True)
+    spy = Spy(SimulatedFetch(simulator), clock_of(simulator), events_hidden=True)
     rarely: dict[str, Any] = {"tenero_cadence": 6 * 3_600_000, "feed_cadence": SWEEP_S * 1000}  # neither matters here
     async with service(tmp_path, simulator, fetch=spy, **rarely) as made:
         await asyncio.sleep(60)
