@@ -283,19 +283,26 @@ def test_a_line_that_a_full_disk_has_cut_is_completed(tmp_path: Path) -> None:
 
 
 def test_what_libraries_report_is_a_line_of_the_log() -> None:
-    """With its level and its traceback, and only within the block."""
+    """With its level, and only within the block: the first 4,000 characters of a message, the last of a traceback."""
     log, library = CapturedLog(), logging.getLogger("some.library")
     with library_logs(log):
         library.info("not worth a line")
         library.warning("there are %d of them", 7)
+        library.warning("%s", "w" * 5_000)
         library.error("it failed", exc_info=ValueError("why"))
+        library.error("broken", exc_info=ValueError("v" * 5_000))
+        library.critical("worse")
     with library_logs(CapturedLog()):
         library.warning("later")
 
-    first, second = log.of("library.reported")
+    first, long, failed, broken, worse = log.of("library.reported")
     assert (first.level, first.fields) == ("WARN", {"library": "some.library", "message": "there are 7 of them"})
-    assert (second.level, second.fields["message"]) == ("ERROR", "it failed")
-    assert "ValueError: why" in second.fields["traceback"]
+    assert (long.level, len(long.fields["message"])) == ("WARN", 4_000)
+    assert (failed.level, failed.fields["message"]) == ("ERROR", "it failed")
+    assert "ValueError: why" in failed.fields["traceback"]
+    assert len(broken.fields["traceback"]) == 4_000
+    assert broken.fields["traceback"].endswith("v\n")
+    assert worse.level == "ERROR"
 
 
 def test_a_mistake_in_a_librarys_call_is_not_an_error_of_its_caller() -> None:
@@ -364,25 +371,6 @@ def test_four_mebibytes_wait_for_a_reader_that_hangs() -> None:
         made.writer.write("z")
 
         assert (fits, made.writer.dropped) == (0, 1)
-
-
-def test_a_report_of_a_library_has_four_thousand_characters_at_most() -> None:
-    """The first of a message, the last of a traceback; warnings are warnings and errors are errors."""
-    log = CapturedLog()
-    with library_logs(log):
-        logger = logging.getLogger("some.library")
-        logger.info("not for us")
-        logger.warning("%s", "w" * 5_000)
-        logger.error("broken", exc_info=ValueError("v" * 5_000))
-        logger.critical("worse")
-    logging.getLogger("some.library").debug("outside")
-    warned, broken, worse = log.of("library.reported")
-
-    assert (warned.level, len(warned.fields["message"]), "traceback" in warned.fields) == ("WARN", 4_000, False)
-    assert (broken.level, broken.fields["library"], broken.fields["message"]) == ("ERROR", "some.library", "broken")
-    assert len(broken.fields["traceback"]) == 4_000
-    assert broken.fields["traceback"].endswith("v\n")
-    assert worse.level == "ERROR"
 
 
 async def test_the_log_service_has_five_seconds_and_a_mebibyte() -> None:
