@@ -40,7 +40,7 @@ class Route:
             raise StoreUnavailable("no")
         return Shown(number)
 
-    def cache(self, *, in_one_loop: bool = True) -> ResponseCache[int]:
+    def cache(self, *, in_one_loop: bool = True) -> ResponseCache:
         deps: Any = SimpleNamespace(clock=self.clock, in_one_loop=in_one_loop, process=Process())
         operation = Operation("GET", "/it", "it", "It.", max_age_s=5, kept=64)
         return ResponseCache(deps, [], operation, self.respond)
@@ -50,9 +50,9 @@ def _limit(query: QueryParams) -> int:
     return int(query.get("limit", "50"))
 
 
-async def show(cache: ResponseCache[int], query: str = "") -> bytes:
+async def show(cache: ResponseCache, query: str = "") -> bytes:
     request = Request({"type": "http", "query_string": query.encode(), "headers": []})
-    response = await cache.show(request, _limit(request.query_params))
+    response = await cache.show(request, limit=_limit(request.query_params))
     assert isinstance(response, PreparedResponse)
     body: bytes = response.complete.body["body"]
     return body

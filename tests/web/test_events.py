@@ -27,8 +27,8 @@ from tocsin.errors import RequestRefused
 from tocsin.scheduler.types import SchedulerEvent
 from tocsin.swaps import store as swap_store
 from tocsin.web import events as news_streams
-from tocsin.web.events import STREAMS_MAX, STREAMS_PER_CLIENT, EventStreams, NewsQuery, NewsStreams
-from tocsin.web.parameters import read_query, sent_text
+from tocsin.web.events import STREAMS_MAX, STREAMS_PER_CLIENT, EventStreams, NewsStreams
+from tocsin.web.parameters import parameters, read_values, sent_text
 
 EVENTS = "/api/competition/events"
 
@@ -38,7 +38,7 @@ async def opened(streams: NewsStreams, address: str = "", last_id: str = "") -> 
     headers = [(b"last-event-id", last_id.encode())] if last_id else []
     query = f"address={address}".encode() if address else b""
     request = Request(scope_of(query=query, headers=headers))
-    response = await streams.show(request, read_query(NewsQuery, partial(sent_text, request)))
+    response = await streams.show(request, **read_values(parameters(streams.show), partial(sent_text, request)))
     assert isinstance(response, StreamingResponse)
     frames = one_by_one(cast("AsyncGenerator[bytes, None]", response.body_iterator))
     assert await anext(frames) == b"retry: 3000\n\n"
@@ -278,7 +278,7 @@ class Client:
         self.scope = scope_of(address)
 
     async def read(self, streams: NewsStreams) -> None:
-        response = await streams.show(Request(self.scope), NewsQuery())
+        response = await streams.show(Request(self.scope))
         self.started.set()
         await response(self.scope, self._receive, self._send)
 

@@ -129,91 +129,31 @@ def _task(description: str, pattern: str = TASK_PATTERN) -> Parameter:
     return Parameter(description, schema, lambda _name, sent: SITE_TASKS.get(sent, sent))
 
 
-@dataclass(frozen=True, slots=True)
-class ActQuery:
-    """An operator's action."""
-
-    action: Annotated[str, Parameter("what to do", {"enum": list(PARAMETERS)}, _action)]
-    until: Annotated[int | None, whole("pause: until when, unix milliseconds", _AT)] = None
-    length_ms: Annotated[
-        int | None,
-        Parameter(
-            "pause: for how long, such as 90s, 15m, 2h, 1d",
-            {"type": "string", "pattern": DURATION_PATTERN},
-            _duration,
-            "for",
-            strict=True,
-        ),
-    ] = None
-    task: Annotated[
-        str | None,
-        _task(f"a task's name; refresh: or all, {DEFAULT_TASK} by default; pause and resume: all by default"),
-    ] = None
-    txid: Annotated[str, text("recheck: a transaction", pattern=TXID_PATTERN)] = ""
-    reason: Annotated[
-        str | None,
-        Parameter(
-            "why, for the audit log",
-            {"type": "string", "maxLength": REASON_MAX},
-            lambda _name, sent: checked_reason(sent),
-        ),
-    ] = None
-
-    def __post_init__(self) -> None:
-        given = {"until": self.until, "for": self.length_ms, "task": self.task, "txid": self.txid or None}
-        own = PARAMETERS[self.action]
-        foreign = next((name for name, value in given.items() if value is not None and name not in own), None)
-        if foreign is not None:
-            sentence = f"{self.action} takes no {foreign}. Give one of these: {ACTIONS}."
-            raise RequestRefused(400, "bad_request", sentence)
-        if self.action == "pause" and (self.until is None) == (self.length_ms is None):
-            raise RequestRefused(400, "bad_until", f"Give either for=2h or until={_AT}.")
+_LENGTH = Parameter(
+    "pause: for how long, such as 90s, 15m, 2h, 1d",
+    {"type": "string", "pattern": DURATION_PATTERN},
+    _duration,
+    "for",
+    strict=True,
+)
+_ACTED_ON = _task(f"a task's name; refresh: or all, {DEFAULT_TASK} by default; pause and resume: all by default")
+_REASON = Parameter(
+    "why, for the audit log", {"type": "string", "maxLength": REASON_MAX}, lambda _name, sent: checked_reason(sent)
+)
+_RUN = Parameter(
+    "the run's `id`", {"type": "string", "pattern": "^[0-9]{1,15}$"}, _run_number, place="path", example="17"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class RunsQuery:
-    """A page of runs, filtered."""
-
-    task: Annotated[str | None, _task("only runs of this task", f"^$|{TASK_PATTERN}")] = None
-    outcome: Annotated[str | None, one_of(("running", *OUTCOMES), "only runs with this outcome", "bad_outcome")] = None
-    trigger: Annotated[str | None, one_of(TRIGGERS, "only runs with this trigger", "bad_trigger")] = None
-    since: Annotated[int | None, whole("only runs that started at or after it, unix milliseconds", _AT)] = None
-    until: Annotated[int | None, whole("only runs that started at or before it, unix milliseconds", _AT)] = None
-    limit: Annotated[int, whole("50 by default", 50, RUNS_PAGE_MAX, 1)] = 50
-    cursor: Annotated[int | None, whole("`next` of the previous page", 51)] = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunQuery:
-    """One run."""
-
-    number: Annotated[
-        int,
-        Parameter(
-            "the run's `id`", {"type": "string", "pattern": "^[0-9]{1,15}$"}, _run_number, place="path", example="17"
-        ),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class DaysQuery:
-    """The newest days."""
-
-    limit: Annotated[int, whole("30 by default", 50, DAYS_KEPT, 1)] = 30
-
-
-@dataclass(frozen=True, slots=True)
-class AuditQuery:
-    """The newest actions."""
-
-    limit: Annotated[int, whole("50 by default", 50, AUDIT_MAX, 1)] = 50
-
-
-@dataclass(frozen=True, slots=True)
-class EventsQuery:
-    """Where a stream continues."""
-
-    after: Annotated[int | None, LAST_EVENT] = None
+def _check_given(action: str, until: int | None, length_ms: int | None, task: str | None, txid: str) -> None:
+    """Refuse an action with the parameter of another one, or a pause without one end."""
+    given = {"until": until, "for": length_ms, "task": task, "txid": txid or None}
+    own = PARAMETERS[action]
+    foreign = next((name for name, value in given.items() if value is not None and name not in own), None)
+    if foreign is not None:
+        raise RequestRefused(400, "bad_request", f"{action} takes no {foreign}. Give one of these: {ACTIONS}.")
+    if action == "pause" and (until is None) == (length_ms is None):
+        raise RequestRefused(400, "bad_until", f"Give either for=2h or until={_AT}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,26 +229,36 @@ class AdminRoutes:
         description=f"One of: {ACTIONS}. The audit log records each action before it starts and when it ends.",
         access="operator",
     )
-    async def act(self, request: Request, query: ActQuery) -> SnakeShape:
+    async def act(
+        self,
+        request: Request,
+        action: Annotated[str, Parameter("what to do", {"enum": list(PARAMETERS)}, _action)],
+        until: Annotated[int | None, whole("pause: until when, unix milliseconds", _AT)] = None,
+        length_ms: Annotated[int | None, _LENGTH] = None,
+        task: Annotated[str | None, _ACTED_ON] = None,
+        txid: Annotated[str, text("recheck: a transaction", pattern=TXID_PATTERN)] = "",
+        reason: Annotated[str | None, _REASON] = None,
+    ) -> SnakeShape:
         """Pause, resume, refresh, recheck or reload."""
+        _check_given(action, until, length_ms, task, txid)
         deps, key = self._deps, key_of(request)
-        target = query.task and query.task[:TARGET_MAX]
-        by = AuditEntry(key.name, "operator", networks_of(request.scope)[0], query.action, target, query.reason)
+        target = task and task[:TARGET_MAX]
+        by = AuditEntry(key.name, "operator", networks_of(request.scope)[0], action, target, reason)
         work: Callable[[], Awaitable[SnakeShape]]
-        match query.action:
+        match action:
             case "pause":
-                until = query.until if query.length_ms is None else deps.clock.now() + query.length_ms
-                assert until is not None
+                end = until if length_ms is None else deps.clock.now() + length_ms
+                assert end is not None
                 with _refused_as("bad_until"):
-                    return await deps.scheduler().pause_until(until, query.task, by)
+                    return await deps.scheduler().pause_until(end, task, by)
             case "resume":
                 with _refused_as("bad_task"):
-                    return await deps.scheduler().resume(query.task, by)
+                    return await deps.scheduler().resume(task, by)
             case "refresh":
-                task = query.task or DEFAULT_TASK
-                target, work = task, partial(self._refresh, task)
+                target = task or DEFAULT_TASK
+                work = partial(self._refresh, target)
             case "recheck":
-                target, work = query.txid, partial(self._recheck, query.txid)
+                target, work = txid, partial(self._recheck, txid)
             case _:
                 if deps.process.reload is None:
                     raise RequestRefused(409, "reload_is_a_deployment", DEPLOYMENT)
@@ -317,19 +267,31 @@ class AdminRoutes:
         return await audited(deps.scheduler, deps.logger, entry, work, detail_of)
 
     @get(f"{_SCHEDULER}/audit", "listActions", "the audit log", access="viewer")
-    async def audit(self, _request: Request, query: AuditQuery) -> AuditList:
+    async def audit(
+        self, _request: Request, limit: Annotated[int, whole("50 by default", 50, AUDIT_MAX, 1)] = 50
+    ) -> AuditList:
         """The latest actions of operators, newest first: who, what, why, and how it ended."""
-        return await self._deps.scheduler().audit(query.limit)
+        return await self._deps.scheduler().audit(limit)
 
     @get(f"{_SCHEDULER}/runs", "listRuns", "runs", access="viewer")
-    async def runs(self, _request: Request, query: RunsQuery) -> RunList:
+    async def runs(
+        self,
+        _request: Request,
+        task: Annotated[str | None, _task("only runs of this task", f"^$|{TASK_PATTERN}")] = None,
+        outcome: Annotated[
+            str | None, one_of(("running", *OUTCOMES), "only runs with this outcome", "bad_outcome")
+        ] = None,
+        trigger: Annotated[str | None, one_of(TRIGGERS, "only runs with this trigger", "bad_trigger")] = None,
+        since: Annotated[int | None, whole("only runs that started at or after it, unix milliseconds", _AT)] = None,
+        until: Annotated[int | None, whole("only runs that started at or before it, unix milliseconds", _AT)] = None,
+        limit: Annotated[int, whole("50 by default", 50, RUNS_PAGE_MAX, 1)] = 50,
+        cursor: Annotated[int | None, whole("`next` of the previous page", 51)] = None,
+    ) -> RunList:
         """The runs of the last 30 days, newest first.
 
         `next` is the `cursor` of the next page. With a filter, a page may be short and still have a `next`.
         """
-        wanted = RunFilter(
-            query.task, query.limit, query.outcome, query.since, query.cursor, query.trigger, query.until
-        )
+        wanted = RunFilter(task, limit, outcome, since, cursor, trigger, until)
         with _refused_as("bad_task"):
             return await self._deps.scheduler().runs(wanted)
 
@@ -340,20 +302,22 @@ class AdminRoutes:
         errors={404: "unknown_run: it never began, or its record has expired"},
         access="viewer",
     )
-    async def run(self, _request: Request, query: RunQuery) -> RunDetail:
+    async def run(self, _request: Request, number: Annotated[int, _RUN]) -> RunDetail:
         """One run: how it was started, what it did, how it ended, and its log lines.
 
         The first 10 lines and the last 20 are kept. They are stored when a run ends.
         """
         try:
-            return await self._deps.scheduler().run(query.number)
+            return await self._deps.scheduler().run(number)
         except UsageError as error:
             raise RequestRefused(404, "unknown_run", str(error)) from error
 
     @get(f"{_SCHEDULER}/days", "listDays", "days", access="viewer")
-    async def days(self, _request: Request, query: DaysQuery) -> DayList:
+    async def days(
+        self, _request: Request, limit: Annotated[int, whole("30 by default", 50, DAYS_KEPT, 1)] = 30
+    ) -> DayList:
         """The totals of each day and task, newest first."""
-        return await self._deps.scheduler().days(query.limit)
+        return await self._deps.scheduler().days(limit)
 
     @get(
         f"{_SCHEDULER}/events",
@@ -364,7 +328,7 @@ class AdminRoutes:
         errors={429: "too_many_streams: close one"},
         access="viewer",
     )
-    async def events(self, request: Request, query: EventsQuery) -> ASGIApp:
+    async def events(self, request: Request, after: Annotated[int | None, LAST_EVENT] = None) -> ASGIApp:
         """Server-sent events: runs, alarms, pauses, changes of budgets.
 
         Each event's `data` is a `SchedulerEvent`. While nothing happens, a comment is sent every 15 s.
@@ -372,7 +336,7 @@ class AdminRoutes:
         key, headers = key_of(request), {**PRIVATE, "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type="text/event-stream")
-        return self._streams.open(query.after or 0, lambda: key in admin_keys(self._deps.settings), headers)
+        return self._streams.open(after or 0, lambda: key in admin_keys(self._deps.settings), headers)
 
     @get(_CRON, "describeCron", "a description", store=False)
     async def describe(self, _request: Request) -> CronDescription:

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -53,20 +53,6 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AgentQuery:
-    """One wallet."""
-
-    address: Annotated[str, ADDRESS.in_path()]
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictQuery:
-    """One transaction."""
-
-    txid: Annotated[str, TXID.in_path()]
-
-
 class AgentRoutes:
     """Reads stored data. Only for a verdict on an unknown transaction does the object ask the chain."""
 
@@ -82,9 +68,9 @@ class AgentRoutes:
         "the agent; an address that is not registered has that tier",
         max_age_s=AGE_S,
     )
-    async def agent(self, _request: Request, query: AgentQuery) -> AgentView:
+    async def agent(self, _request: Request, address: Annotated[str, ADDRESS.in_path()]) -> AgentView:
         """One agent: its tier, missing steps, ranks, values, flags, latest refusals and rounds."""
-        return await self.view(query.address)
+        return await self.view(address)
 
     @get(
         "/api/competition/trades/{txid}",
@@ -97,13 +83,13 @@ class AgentRoutes:
             502: "tx_fetch_failed: Hiro cannot be reached now",
         },
     )
-    async def verdict(self, request: Request, query: VerdictQuery) -> TradeVerdict:
+    async def verdict(self, request: Request, txid: Annotated[str, TXID.in_path()]) -> TradeVerdict:
         """Whether a transaction counts, and why, step by step. Nothing is stored.
 
         Recorded, refused and queued transactions are answered from the database. For any other, the service asks the
         chain, with calls from your share.
         """
-        return await self.verdict_on(query.txid, networks_of(request.scope))
+        return await self.verdict_on(txid, networks_of(request.scope))
 
     @get(
         "/api/competition/leaderboard.csv",

@@ -201,7 +201,7 @@ class WebApp:
             for each in handlers_of(routes)
         ]
         listed += handlers_of(openapi.ApiDocs(deps, listed))
-        self._caches: dict[str, ResponseCache[Any]] = {
+        self._caches: dict[str, ResponseCache] = {
             each.path: ResponseCache(deps, everywhere, each, handler) for each, handler in listed if each.kept
         }
         routed = [(each, self._caches[each.path].show if each.kept else handler) for each, handler in listed]

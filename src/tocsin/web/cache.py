@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -15,6 +15,7 @@ from tocsin.web.route import Handler, Operation
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+Values: TypeAlias = tuple[Hashable, ...]
 AGE_MAX_S = 1.0
 QUERIES_MAX = 256
 
@@ -85,10 +86,10 @@ def keep(values: dict[K, V], key: K, value: V, count_max: int) -> None:
     values[key] = value
 
 
-class ResponseCache(Generic[K]):
-    """The newest responses of one operation, by the meaning of the query, however it is written.
+class ResponseCache:
+    """The newest responses of one operation, by the values of its parameters, however they are written.
 
-    `headers` are those of all its responses, besides `Cache-Control`. What the handler returns depends on its query
+    `headers` are those of all its responses, besides `Cache-Control`. What the handler returns depends on these values
     alone.
     """
 
@@ -97,8 +98,8 @@ class ResponseCache(Generic[K]):
         self._headers = [aged, *SECURITY_HEADERS, *headers]
         self._compress = deps.process.compress
         self._handler = handler
-        self._responses: SharedResults[K, PreparedResponse] = SharedResults(deps, AGE_MAX_S, operation.kept)
-        self._keys: dict[bytes, K] = {}  # the meaning of queries that the route accepted, by their text
+        self._responses: SharedResults[Values, PreparedResponse] = SharedResults(deps, AGE_MAX_S, operation.kept)
+        self._keys: dict[bytes, Values] = {}  # of queries that the route accepted, by their text
         self.forget = self._responses.forget
 
     def fresh(self, query: bytes) -> PreparedResponse | None:
@@ -106,13 +107,14 @@ class ResponseCache(Generic[K]):
         key = self._keys.get(query)
         return None if key is None else self._responses.fresh(key)
 
-    async def show(self, request: Request, query: K) -> ASGIApp:
-        keep(self._keys, request.scope["query_string"], query, QUERIES_MAX)
-        return await self._responses.get(query, partial(self._compute, request, query))
+    async def show(self, request: Request, **values: Hashable) -> ASGIApp:
+        key = tuple(values.values())
+        keep(self._keys, request.scope["query_string"], key, QUERIES_MAX)
+        return await self._responses.get(key, partial(self._compute, request, values))
 
-    async def _compute(self, request: Request, query: K) -> PreparedResponse:
+    async def _compute(self, request: Request, values: dict[str, Hashable]) -> PreparedResponse:
         """A new `asOf` alone does not change the ETag."""
-        answer = await self._handler(request, query)
+        answer = await self._handler(request, **values)
         assert isinstance(answer, SnakeShape)
         shown = answer.to_json()
         etag = etag_of(json_bytes({**shown, "asOf": None})) if "asOf" in shown else None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Annotated, get_args
 
@@ -24,6 +24,8 @@ from tocsin.swaps import trades
 from tocsin.swaps.proof import completeness
 from tocsin.swaps.rules import MEANINGS, Code
 from tocsin.swaps.submit import SUBMIT
+from tocsin.swaps.trades import PAGE_DEFAULT as TRADES_DEFAULT
+from tocsin.swaps.trades import PAGE_MAX as TRADES_MAX
 from tocsin.swaps.trades import REFUSALS_DEFAULT, REFUSALS_MAX
 from tocsin.swaps.types import (
     AllowListView,
@@ -68,52 +70,7 @@ NO_DATABASE = Completeness(None, None, None, "the database does not answer")
 FINAL_CODES = tuple(str(code) for code, meaning in MEANINGS.items() if meaning.final)
 
 
-@dataclass(frozen=True, slots=True)
-class CountsQuery:
-    """One wallet."""
-
-    address: Annotated[str, ADDRESS]
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryQuery:
-    """One wallet, and a period."""
-
-    address: Annotated[str, ADDRESS]
-    period: Annotated[Period, one_of(PERIODS, f"{PERIOD_DEFAULT} by default")] = PERIOD_DEFAULT
-
-
 _PERIOD = "the period of the figures: `all` by default; `round` is the current round, or else the last one"
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderboardQuery:
-    """A page of the board, in an order."""
-
-    period: Annotated[BoardPeriod, one_of(board.PERIODS, _PERIOD)] = board.PERIOD_DEFAULT
-    sort: Annotated[str, one_of(board.SORTS, f"{board.SORT_DEFAULT} by default")] = board.SORT_DEFAULT
-    dir: Annotated[str, one_of(board.DIRECTIONS, "desc by default")] = "desc"
-    limit: Annotated[int, nearest(board.PAGE_DEFAULT, board.PAGE_MAX)] = board.PAGE_DEFAULT
-    cursor: Annotated[str | None, CURSOR] = None
-
-
-@dataclass(frozen=True, slots=True)
-class TradesQuery:
-    """A page of the swaps of one agent, or of all."""
-
-    address: Annotated[str | None, replace(ADDRESS, description="only swaps of this agent")] = None
-    limit: Annotated[int, nearest(trades.PAGE_DEFAULT, trades.PAGE_MAX)] = trades.PAGE_DEFAULT
-    cursor: Annotated[str | None, CURSOR] = None
-
-
-@dataclass(frozen=True, slots=True)
-class RefusalQuery:
-    """A page of refusals."""
-
-    code: Annotated[str | None, one_of(FINAL_CODES, "only this reason")] = None
-    sender: Annotated[str | None, text("only refusals of this wallet; not together with code")] = None
-    limit: Annotated[int, nearest(REFUSALS_DEFAULT, REFUSALS_MAX)] = REFUSALS_DEFAULT
-    cursor: Annotated[str | None, CURSOR] = None
 
 
 _STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
@@ -208,14 +165,22 @@ class CompetitionRoutes:
         max_age_s=BOARD_AGE_S,
         kept=RESPONSES_MAX,
     )
-    async def leaderboard(self, _request: Request, query: LeaderboardQuery) -> Board:
+    async def leaderboard(
+        self,
+        _request: Request,
+        period: Annotated[BoardPeriod, one_of(board.PERIODS, _PERIOD)] = board.PERIOD_DEFAULT,
+        sort: Annotated[str, one_of(board.SORTS, f"{board.SORT_DEFAULT} by default")] = board.SORT_DEFAULT,
+        direction: Annotated[str, replace(one_of(board.DIRECTIONS, "desc by default"), name="dir")] = "desc",
+        limit: Annotated[int, nearest(board.PAGE_DEFAULT, board.PAGE_MAX)] = board.PAGE_DEFAULT,
+        cursor: Annotated[str | None, CURSOR] = None,
+    ) -> Board:
         """The leaderboard.
 
         `pnlUsd` is unrealized, at current prices or, after the competition, at those of its end. `pnlAtTradeUsd` values
         each trade at the prices of its own time.
         """
-        deps, now, period = self._deps, self._deps.clock.now(), query.period
-        wanted = board.BoardQuery(query.sort, query.dir, query.limit, query.cursor, period)
+        deps, now = self._deps, self._deps.clock.now()
+        wanted = board.BoardQuery(sort, direction, limit, cursor, period)
         if period == "round":
             published = await deps.round_board.read() or PublishedBoard([], now, None, final=False)
         else:
@@ -247,9 +212,14 @@ class CompetitionRoutes:
         max_age_s=HISTORY_AGE_S,
         kept=RESPONSES_MAX,
     )
-    async def history(self, _request: Request, query: HistoryQuery) -> HistoryView:
+    async def history(
+        self,
+        _request: Request,
+        address: Annotated[str, ADDRESS],
+        period: Annotated[Period, one_of(PERIODS, f"{PERIOD_DEFAULT} by default")] = PERIOD_DEFAULT,
+    ) -> HistoryView:
         """An agent's history: its row of the board at each hour. Hours without a point are left out."""
-        address, period, deps, now = query.address, query.period, self._deps, self._deps.clock.now()
+        deps, now = self._deps, self._deps.clock.now()
         agent_id = (await trades.trade_counts(deps.db, address)).agent_id
         first_ms = 0 if period == "all" else now - LENGTH_MS[period]
         points = [] if agent_id is None else await history_of(deps.db, agent_id, first_ms, now)
@@ -262,9 +232,9 @@ class CompetitionRoutes:
         max_age_s=STATUS_AGE_S,
         kept=AGENTS_MAX,
     )
-    async def counts(self, _request: Request, query: CountsQuery) -> AgentStatus:
+    async def counts(self, _request: Request, address: Annotated[str, ADDRESS]) -> AgentStatus:
         """An agent's counts, and its newest result. An address that is not registered has zeros."""
-        db, address = self._deps.db, query.address
+        db = self._deps.db
         counts, result = await asyncio.gather(trades.trade_counts(db, address), latest_result(db, address))
         newest = {} if result is None else {"latestRoundResult": result.to_json()}
         return AgentStatus.from_json({**counts.to_json(), **newest})
@@ -276,12 +246,17 @@ class CompetitionRoutes:
         max_age_s=BOARD_AGE_S,
         example=TradePage([_TRADE], None),
     )
-    async def trades(self, _request: Request, query: TradesQuery) -> TradePage:
+    async def trades(
+        self,
+        _request: Request,
+        address: Annotated[str | None, replace(ADDRESS, description="only swaps of this agent")] = None,
+        limit: Annotated[int, nearest(TRADES_DEFAULT, TRADES_MAX)] = TRADES_DEFAULT,
+        cursor: Annotated[str | None, CURSOR] = None,
+    ) -> TradePage:
         """Swaps that count, newest first: those of one agent, or of all."""
-        db, limit, after = self._deps.db, query.limit, query.cursor
-        if query.address is None:
-            return await trades.newest_trades(db, limit=limit, after=after)
-        return await trades.trades_of(db, query.address, limit=limit, after=after)
+        if address is None:
+            return await trades.newest_trades(self._deps.db, limit=limit, after=cursor)
+        return await trades.trades_of(self._deps.db, address, limit=limit, after=cursor)
 
     @post(
         "/api/competition/trades",
@@ -301,10 +276,16 @@ class CompetitionRoutes:
         return _submit_response(answer, self._deps.clock.now())
 
     @get("/api/admin/competition/refusals", "listRefusals", "a page", access="viewer")
-    async def refusals(self, _request: Request, query: RefusalQuery) -> RefusalPage:
+    async def refusals(
+        self,
+        _request: Request,
+        code: Annotated[str | None, one_of(FINAL_CODES, "only this reason")] = None,
+        sender: Annotated[str | None, text("only refusals of this wallet; not together with code")] = None,
+        limit: Annotated[int, nearest(REFUSALS_DEFAULT, REFUSALS_MAX)] = REFUSALS_DEFAULT,
+        cursor: Annotated[str | None, CURSOR] = None,
+    ) -> RefusalPage:
         """Transactions that do not count, newest first, with the reason."""
-        db, code, sender = self._deps.db, query.code, query.sender
-        return await trades.refusals(db, limit=query.limit, code=code, sender=sender, after=query.cursor)
+        return await trades.refusals(self._deps.db, limit=limit, code=code, sender=sender, after=cursor)
 
     async def submit_trade(self, txid: str | None, client: Sequence[str]) -> SubmitAnswer:
         argument: JSON = {"txid": None if txid is None else txid.strip(), "client": list(client)}

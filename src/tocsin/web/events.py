@@ -129,16 +129,6 @@ class _Look:
     board: PublishedBoard | None
 
 
-@dataclass(frozen=True, slots=True)
-class NewsQuery:
-    """Whose events, and where a stream continues."""
-
-    address: Annotated[
-        str | None, replace(ADDRESS, description="only events of this agent, of every kind", strict=False)
-    ] = None
-    after: Annotated[int | None, LAST_EVENT] = None
-
-
 class NewsStreams:
     """All open streams of this process."""
 
@@ -157,7 +147,14 @@ class NewsStreams:
         media_type="text/event-stream",
         errors={429: "too_many_streams, or too_many_requests: too many reads; see Retry-After"},
     )
-    async def show(self, request: Request, query: NewsQuery) -> ASGIApp:
+    async def show(
+        self,
+        request: Request,
+        address: Annotated[
+            str | None, replace(ADDRESS, description="only events of this agent, of every kind", strict=False)
+        ] = None,
+        after: Annotated[int | None, LAST_EVENT] = None,
+    ) -> ASGIApp:
         """Server-sent events: swaps that are counted or withdrawn, and each new board; or all events of one agent.
 
         Each event's `data` is `News`. With an address there are also `refused` and `outranked`. While nothing happens,
@@ -171,8 +168,8 @@ class NewsStreams:
             sentence = "Too many streams are open: close one, or ask for the board every few seconds instead."
             headers = {"Retry-After": "30"}
             raise RequestRefused(429, "too_many_streams", sentence, retryable=True, headers=headers)
-        after = newest if query.after is None else min(query.after, newest)
-        stream = self._stream(query.address, after, newest, place)
+        start = newest if after is None else min(after, newest)
+        stream = self._stream(address, start, newest, place)
         return EventResponse(stream, HEADERS, lambda: self._open.closed(place))
 
     async def _stream(self, address: str | None, after: int, newest: int, place: Place) -> AsyncGenerator[bytes, None]:

@@ -7,8 +7,7 @@ what is sent.
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -41,12 +40,9 @@ ANSWERS: dict[int, ResponseDoc | str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LookupQuery:
-    """An upstream, and a path there; the query goes with it."""
-
-    upstream: Annotated[str, one_of(("hiro", "tenero"), "the upstream").in_path()]
-    path: Annotated[str, text("the path at the upstream").in_path()]
+# The query of the request goes with the path.
+UpstreamName: TypeAlias = Annotated[str, one_of(("hiro", "tenero"), "the upstream").in_path()]
+UpstreamPath: TypeAlias = Annotated[str, text("the path at the upstream").in_path()]
 
 
 class LookupRoutes:
@@ -58,13 +54,13 @@ class LookupRoutes:
         self._lane_share = REQUEST_SHARE + lookup_share(deps.settings.lookup_key)
 
     @get(PATH, "lookUp", "the upstream's JSON, unchanged", access="lookup", errors=ANSWERS, prepared=True)
-    async def read(self, request: Request, query: LookupQuery) -> ASGIApp:
+    async def read(self, request: Request, upstream: UpstreamName, path: UpstreamPath) -> ASGIApp:
         """Ask an upstream through the shared budget.
 
         `Age`, `Cache-Control` and `Cache-Status` say how old the answer is and where it comes from; one with the
         header `Warning: 110` is stale.
         """
-        return await self._answer(request, query, None)
+        return await self._answer(request, upstream, path, None)
 
     @post(
         PATH,
@@ -75,9 +71,10 @@ class LookupRoutes:
         body_schema={"type": "object"},
         body_example={"sender": "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE", "arguments": []},
     )
-    async def call(self, request: Request, query: LookupQuery) -> ASGIApp:
+    async def call(self, request: Request, upstream: UpstreamName, path: UpstreamPath) -> ASGIApp:
         """Make a read-only contract call through the shared budget: the paths below `/v2/contracts/call-read/`."""
-        return await self._answer(request, query, json.dumps(await json_body(request), separators=(",", ":")))
+        body = json.dumps(await json_body(request), separators=(",", ":"))
+        return await self._answer(request, upstream, path, body)
 
     def kept(self, scope: Scope) -> PreparedResponse | None:
         """The answer to a GET that needs neither a call nor the object; None if there is none."""
@@ -103,19 +100,16 @@ class LookupRoutes:
         response: PreparedResponse = kept.shown[1]  # type: ignore[assignment]  # nobody else sets it
         return response
 
-    async def _answer(self, request: Request, query: LookupQuery, body: str | None) -> ASGIApp:
-        path, key = f"/{query.path}", key_of(request)
-        allowed = self._allowed(query.upstream, path)
-        if allowed is None or (body is not None) != path.startswith(READ_ONLY):
-            sentence = f"{query.upstream} may not be asked for this path: TOCSIN_LOOKUP_PATHS lists what it may."
+    async def _answer(self, request: Request, upstream: str, path: str, body: str | None) -> ASGIApp:
+        key, allowed = key_of(request), self._allowed(upstream, f"/{path}")
+        if allowed is None or (body is not None) != f"/{path}".startswith(READ_ONLY):
+            sentence = f"{upstream} may not be asked for this path: TOCSIN_LOOKUP_PATHS lists what it may."
             raise RequestRefused(403, "not_allowed", sentence)
         if QUERY.fullmatch(request.scope["query_string"]) is None:
             sentence = "The query may have 1,024 characters, percent-encoded: shorten or encode it."
             raise RequestRefused(400, "bad_query", sentence)
-        target = _target(query.path, request.scope)
-        asked = Lookup(
-            query.upstream, target, body, allowed.pattern, allowed.fresh_s, key.name, key.share / self._lane_share
-        )
+        target, share = _target(path, request.scope), key.share / self._lane_share
+        asked = Lookup(upstream, target, body, allowed.pattern, allowed.fresh_s, key.name, share)
         answer = await self._deps.scheduler().look_up(asked)
         if answer.code:
             raise _refusal(answer)

@@ -6,9 +6,9 @@ tests and `make mcp` use its client.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,12 +24,12 @@ from tocsin.shape import FreeForm, SnakeShape
 from tocsin.stacks import ContractCall
 from tocsin.swaps.rules import Code
 from tocsin.web.agent_guide import guide
-from tocsin.web.agents import AgentQuery, AgentRoutes, VerdictQuery
-from tocsin.web.competition import CompetitionRoutes, LeaderboardQuery
+from tocsin.web.agents import AgentRoutes
+from tocsin.web.competition import CompetitionRoutes
 from tocsin.web.deps import WebDeps
 from tocsin.web.limits import networks_of
-from tocsin.web.parameters import Parameter, parameters, read_query, text
-from tocsin.web.prices import PriceQuery, PriceRoutes
+from tocsin.web.parameters import TXID, Parameter, parameters, read_values, text
+from tocsin.web.prices import PriceRoutes
 from tocsin.web.response import NO_STORE, ErrorBody, json_response, refusal_of
 from tocsin.web.route import ResponseDoc, json_body, post
 
@@ -52,46 +52,22 @@ class McpMessage(SnakeShape):
 
 
 @dataclass(frozen=True, slots=True)
-class McpQuery:
-    """The protocol's version."""
-
-    version: Annotated[
-        str, replace(text("as initialize returned it", "MCP-Protocol-Version"), place="header", strict=True)
-    ] = VERSIONS[0]
-
-
-@dataclass(frozen=True, slots=True)
-class AllowListQuery:
-    """A contract, and one of its functions."""
-
-    contract_id: Annotated[str, text("a contract; the whole list by default", "contract_id")] = ""
-    function_name: Annotated[str, text("a function of it", "function_name")] = ""
-
-
-@dataclass(frozen=True, slots=True)
-class OneRoundQuery:
-    """A round, or those that matter now."""
-
-    round_id: Annotated[str, text("a round; the current ones and the newest result by default")] = ""
-
-
-@dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool that a model may call, with the parameters of `query`: all of them are text."""
+    """A tool that a model may call, with the parameters of `run`: all of them are text."""
 
     name: str
     description: str
-    run: Callable[[Request, Any], Awaitable[JSON | SnakeShape]]
-    query: type[Any] | None = None
+    run: Callable[..., Awaitable[JSON | SnakeShape]]
     reads: bool = True
 
     @property
-    def parameters(self) -> Sequence[Parameter]:
-        return () if self.query is None else tuple(parameters(self.query).values())  # type: ignore[arg-type]  # classes are hashable
+    def arguments(self) -> Mapping[str, Parameter]:
+        return parameters(self.run)
 
     def to_json(self) -> FreeForm:
-        properties: FreeForm = {each.name: _argument(each) for each in self.parameters}
-        required: list[JSON] = [each.name for each in self.parameters if each.required]
+        arguments = self.arguments.values()
+        properties: FreeForm = {each.name: _argument(each) for each in arguments}
+        required: list[JSON] = [each.name for each in arguments if each.required]
         return {
             "name": self.name,
             "description": self.description,
@@ -134,34 +110,21 @@ class McpRoute:
                 "rank",
                 "An agent's tier, missing steps, rank in every order, values, flags and latest refusals.",
                 agents.agent,
-                AgentQuery,
             ),
-            McpTool("leaderboard", "A page of the leaderboard.", competition.leaderboard, LeaderboardQuery),
-            McpTool(
-                "rounds",
-                "The running round with its rules and prizes, or the result of one.",
-                self._rounds,
-                OneRoundQuery,
-            ),
-            McpTool("prices", "Token prices in USD.", prices.prices, PriceQuery),
+            McpTool("leaderboard", "A page of the leaderboard.", competition.leaderboard),
+            McpTool("rounds", "The running round with its rules and prizes, or the result of one.", self._rounds),
+            McpTool("prices", "Token prices in USD.", prices.prices),
             McpTool(
                 "submit",
                 "Submit a swap, so that it counts at once. Without this, it is found within minutes.",
                 self._submit,
-                VerdictQuery,
                 reads=False,
             ),
             McpTool(
-                "explain",
-                "Whether a transaction counts, and why, step by step. Nothing is stored.",
-                agents.verdict,
-                VerdictQuery,
+                "explain", "Whether a transaction counts, and why, step by step. Nothing is stored.", agents.verdict
             ),
             McpTool(
-                "allow_list",
-                "The contracts and functions that count, or whether a given one counts.",
-                self._allow_list,
-                AllowListQuery,
+                "allow_list", "The contracts and functions that count, or whether a given one counts.", self._allow_list
             ),
         )
         self._tools = {tool.name: tool for tool in tools}
@@ -190,14 +153,20 @@ class McpRoute:
         },
         body_example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
     )
-    async def answer(self, request: Request, query: McpQuery) -> ASGIApp:
+    async def answer(
+        self,
+        request: Request,
+        version: Annotated[
+            str, replace(text("as initialize returned it", "MCP-Protocol-Version"), place="header", strict=True)
+        ] = VERSIONS[0],
+    ) -> ASGIApp:
         """The Model Context Protocol: status, rank, leaderboard, rounds, prices, submit, explain and allow_list.
 
         Streamable HTTP without sessions: one JSON-RPC message in, one out.
         """
         message = await json_body(request)
         try:
-            call = _call_of(message, query.version)
+            call = _call_of(message, version)
         except _RpcError as error:
             number = message.get("id") if isinstance(message, dict) else None
             return _failed(number if type(number) in {int, str} else None, error, 400)
@@ -236,19 +205,19 @@ class McpRoute:
             raise _RpcError(INVALID_PARAMETERS, f"The tools are {', '.join(self._tools)}.")
         sent = given if isinstance(given, dict) else {}
         texts = {name: value for name, value in sent.items() if isinstance(value, str)}
-        if any(each.name not in texts and (each.required or each.name in sent) for each in tool.parameters):
-            names = ", ".join(each.name for each in tool.parameters)
+        known = tool.arguments
+        if any(each.name not in texts and (each.required or each.name in sent) for each in known.values()):
+            names = ", ".join(each.name for each in known.values())
             raise _RpcError(INVALID_PARAMETERS, f"{tool.name} takes these arguments as text: {names}.")
         try:
-            query = None if tool.query is None else read_query(tool.query, lambda each: texts.get(each.name))
-            result = await tool.run(request, query)
+            result = await tool.run(request, **read_values(known, lambda each: texts.get(each.name)))
         except HoldfastError as error:
             refusal = refusal_of(error)
             shown: FreeForm = {"error": str(refusal), "code": refusal.code, "retryable": refusal.retryable}
             return _content({**shown, **refusal.fields}, is_error=True)
         return _content(result.to_json() if isinstance(result, SnakeShape) else result, is_error=False)
 
-    async def _status(self, _request: Request, _query: None) -> JSON:
+    async def _status(self, _request: Request) -> JSON:
         snapshot, now = await self._deps.health(), self._deps.clock.now()
         board = await self._deps.newest_board()
         return {
@@ -258,21 +227,29 @@ class McpRoute:
             "agents": len(board.rows),
         }
 
-    async def _rounds(self, _request: Request, query: OneRoundQuery) -> SnakeShape:
+    async def _rounds(
+        self,
+        _request: Request,
+        round_id: Annotated[str, text("a round; the current ones and the newest result by default")] = "",
+    ) -> SnakeShape:
         db, now_s = self._deps.db, self._deps.clock.now() // 1000
-        return await (round_detail(db, query.round_id) if query.round_id else current_rounds(db, now_s))
+        return await (round_detail(db, round_id) if round_id else current_rounds(db, now_s))
 
-    async def _submit(self, request: Request, query: VerdictQuery) -> SnakeShape:
-        answer = await self._competition.submit_trade(query.txid, networks_of(request.scope))
+    async def _submit(self, request: Request, txid: Annotated[str, TXID]) -> SnakeShape:
+        answer = await self._competition.submit_trade(txid, networks_of(request.scope))
         if answer.code not in TAKEN:
             raise RequestRefused(
                 answer.http_status, answer.code or "", answer.sentence, retryable=answer.retryable, reason=answer.reason
             )
         return answer
 
-    async def _allow_list(self, _request: Request, query: AllowListQuery) -> JSON | SnakeShape:
+    async def _allow_list(
+        self,
+        _request: Request,
+        contract: Annotated[str, text("a contract; the whole list by default", "contract_id")] = "",
+        function: Annotated[str, text("a function of it", "function_name")] = "",
+    ) -> JSON | SnakeShape:
         allowlist = self._deps.rules.allowlist
-        contract, function = query.contract_id, query.function_name
         if not contract:
             return allowlist.view()
         if not function:

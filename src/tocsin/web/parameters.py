@@ -1,14 +1,14 @@
 """The parameters of a route: one declaration parses them, refuses wrong ones with a sentence, and documents them.
 
-A query is a frozen dataclass. Each field is annotated with its `Parameter`; one without a default is required. An empty
-parameter counts as absent, unless it is `strict`.
+The handler of a route has an argument for each, annotated with its `Parameter`; one without a default is required. An
+empty parameter counts as absent, unless it is `strict`.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from functools import cache
-from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any, Literal, TypeAlias
 
 from starlette.requests import Request
 
@@ -22,7 +22,6 @@ from tocsin.text import camel_case
 
 Place: TypeAlias = Literal["query", "path", "header"]
 Reader: TypeAlias = Callable[[str, str], Any]  # of the name and the text of a parameter
-Q = TypeVar("Q")
 
 EXAMPLE_TXID = "0x46bc5587ae56e5bd4453daa2bf63c2a9e0414953fd21a82eb44f2f926f0ee0e4"
 EXAMPLE_SENDER = "SP4DXVEC16FS6QR7RBKGWZYJKTXPC81W49W0ATJE"
@@ -33,7 +32,7 @@ _LEADING = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`schema` is JSON Schema. Without a `name`, it has the field's, in camelCase."""
+    """`schema` is JSON Schema. Without a `name`, it has the argument's, in camelCase."""
 
     description: str
     schema: Mapping[str, JSON]
@@ -42,32 +41,32 @@ class Parameter:
     place: Place = "query"
     strict: bool = False
     required: bool = False
+    default: Any = None
     example: JSON = None
 
     def in_path(self) -> "Parameter":
         return replace(self, place="path")
 
 
-@cache
-def parameters(query: type[Any]) -> Mapping[str, Parameter]:
-    """The parameters of a query, by field."""
-    hints = get_type_hints(query, include_extras=True)
+def parameters(handler: Callable[..., object]) -> dict[str, Parameter]:
+    """The parameters of a handler, by argument."""
     found: dict[str, Parameter] = {}
-    for field in fields(query):
-        (declared,) = hints[field.name].__metadata__
-        name = declared.name or camel_case(field.name)
-        found[field.name] = replace(declared, name=name, required=field.default is MISSING)
+    for argument in signature(handler).parameters.values():
+        for declared in getattr(argument.annotation, "__metadata__", ()):
+            name, required = declared.name or camel_case(argument.name), argument.default is argument.empty
+            default = None if required else argument.default
+            found[argument.name] = replace(declared, name=name, required=required, default=default)
     return found
 
 
-def read_query(query: type[Q], text_of: Callable[[Parameter], str | None]) -> Q:
-    """The query of a request, given the text of each parameter. Refuses a parameter that is wrong or missing."""
+def read_values(parameters: Mapping[str, Parameter], text_of: Callable[[Parameter], str | None]) -> dict[str, Any]:
+    """The values of arguments, given the text of each parameter. Refuses a parameter that is wrong or missing."""
     values: dict[str, Any] = {}
-    for field, parameter in parameters(query).items():  # type: ignore[arg-type]  # classes are hashable
+    for argument, parameter in parameters.items():
         text = text_of(parameter)
-        if text or parameter.required or (text is not None and parameter.strict):
-            values[field] = parameter.read(parameter.name, text or "")
-    return query(**values)
+        is_given = text or parameter.required or (text is not None and parameter.strict)
+        values[argument] = parameter.read(parameter.name, text or "") if is_given else parameter.default
+    return values
 
 
 def sent_text(request: Request, parameter: Parameter) -> str | None:

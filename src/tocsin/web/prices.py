@@ -4,7 +4,7 @@ For a month the history reads thousands of rows, so it is not public.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, get_args
 
 from starlette.requests import Request
@@ -21,24 +21,6 @@ PERIODS: tuple[PricePeriod, ...] = get_args(PricePeriod)
 POINTS_MAX = 400
 DAY_MS = 86_400_000
 LENGTH_MS: dict[str, int] = {"24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS}
-
-
-@dataclass(frozen=True, slots=True)
-class PriceQuery:
-    """One token, for a short answer without `tokens`; or some tokens, or all that are supported."""
-
-    tokens: Annotated[tuple[str, ...], TOKEN_IDS] = ()
-    token: Annotated[
-        str | None, replace(TOKEN_ID, description="one id, for a short answer; `tokens` is then ignored")
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class PriceHistoryQuery:
-    """A token, and the period of its prices."""
-
-    token: Annotated[str, TOKEN_ID]
-    period: Annotated[PricePeriod, one_of(PERIODS, f"{PERIODS[0]} by default", "bad_period")] = PERIODS[0]
 
 
 _STSTX = "SP4SZE494VC2YC5JYG7AYFQ44F5Q4PYV7DVMDPBG.ststx-token::ststx"
@@ -61,28 +43,39 @@ class PriceRoutes:
         max_age_s=MAX_AGE_S,
         kept=RESPONSES_MAX,
     )
-    async def prices(self, _request: Request, query: PriceQuery) -> PriceList | OnePrice:
+    async def prices(
+        self,
+        _request: Request,
+        tokens: Annotated[tuple[str, ...], TOKEN_IDS] = (),
+        token: Annotated[
+            str | None, replace(TOKEN_ID, description="one id, for a short answer; `tokens` is then ignored")
+        ] = None,
+    ) -> PriceList | OnePrice:
         """Token prices in USD, from the cache. Without parameters: every tracked token."""
-        kv, now, one = self._deps.kv, self._deps.clock.now(), query.token
-        if one is not None:
-            one = _whole_id(one, await supported_tokens(kv)) if "::" not in one else one
+        kv, now = self._deps.kv, self._deps.clock.now()
+        if token is not None:
+            one = _whole_id(token, await supported_tokens(kv)) if "::" not in token else token
             price = (await prices_of(kv, [one], now)).get(one)
             if price is None:
                 return OnePrice(one, None, None, None)
             return OnePrice(one, price.price_usd, price.decimals, price.fetched_at, price.stale, price.source)
         supported = await supported_tokens(kv)
-        asked = [_whole_id(each, supported) for each in query.tokens] or supported
+        asked = [_whole_id(each, supported) for each in tokens] or supported
         wanted = list(dict.fromkeys(asked))
         prices = await prices_of(kv, wanted, now)
         return PriceList(prices, [token_id for token_id in wanted if token_id not in prices], list(supported))
 
     @get("/api/admin/prices/history", "getPriceHistory", "prices, oldest first", access="viewer")
-    async def history(self, _request: Request, query: PriceHistoryQuery) -> PriceHistory:
+    async def history(
+        self,
+        _request: Request,
+        token: Annotated[str, TOKEN_ID],
+        period: Annotated[PricePeriod, one_of(PERIODS, f"{PERIODS[0]} by default", "bad_period")] = PERIODS[0],
+    ) -> PriceHistory:
         """The price of a token over time: a few hundred points, the last of each interval. Pegs have no history."""
-        now, length_ms = self._deps.clock.now(), LENGTH_MS[query.period]
-        found = await points_between(self._deps.db, [query.token], now - length_ms, now)
-        points = thinned(found.get(query.token, []), length_ms // POINTS_MAX)
-        return PriceHistory(query.token, query.period, now, points)
+        now, length_ms = self._deps.clock.now(), LENGTH_MS[period]
+        found = await points_between(self._deps.db, [token], now - length_ms, now)
+        return PriceHistory(token, period, now, thinned(found.get(token, []), length_ms // POINTS_MAX))
 
 
 def _whole_id(token_id: str, supported: Iterable[str]) -> str:

@@ -5,8 +5,8 @@ What is shown comes from the database. Every action is in the audit log.
 Emits `round.refresh_failed`.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Annotated
+from dataclasses import fields, replace
+from typing import Annotated, TypeAlias
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
@@ -40,7 +40,7 @@ _TYPES = "/openapi.json has the type of each field of RoundAction."
 
 
 _ID = "week-1-2026-05-13"
-_ROUND_ID = replace(text("a round"), place="path", example=_ID)
+RoundId: TypeAlias = Annotated[str, replace(text("a round"), place="path", example=_ID)]
 
 
 def _truth(_name: str, sent: str) -> bool:
@@ -49,48 +49,9 @@ def _truth(_name: str, sent: str) -> bool:
     return sent in {"true", "1"}
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsQuery:
-    """A page of rounds."""
-
-    limit: Annotated[int, nearest(store.PAGE_DEFAULT, store.PAGE_MAX)] = store.PAGE_DEFAULT
-    offset: Annotated[int, count("how many to skip; 0 by default")] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RoundQuery:
-    """One round."""
-
-    round_id: Annotated[str, _ROUND_ID]
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedQuery:
-    """An agent in a round."""
-
-    round_id: Annotated[str, _ROUND_ID]
-    stx_address: Annotated[str, ADDRESS.in_path()]
-
-
-@dataclass(frozen=True, slots=True)
-class FileQuery:
-    """A version of a round's file."""
-
-    round_id: Annotated[str, _ROUND_ID]
-    version: Annotated[int, count("an earlier version; the newest by default")] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ActionQuery:
-    """How to perform an action on a round."""
-
-    dry_run: Annotated[
-        bool,
-        Parameter(
-            "true: compute and respond, but write nothing", {"enum": ["true", "false"]}, _truth, "dry-run", strict=True
-        ),
-    ] = False
-
+_DRY_RUN = Parameter(
+    "true: compute and respond, but write nothing", {"enum": ["true", "false"]}, _truth, "dry-run", strict=True
+)
 
 _NO_ROUND = "round_not_found: there is no such round"
 _NO_RESULT = f"{_NO_ROUND}, or it has no result yet"
@@ -105,9 +66,14 @@ class RoundRoutes:
         self._deps = deps
 
     @get(_PATH, "listRounds", "a page", max_age_s=STATUS_AGE_S)
-    async def listed(self, _request: Request, query: RoundsQuery) -> RoundPage:
+    async def listed(
+        self,
+        _request: Request,
+        limit: Annotated[int, nearest(store.PAGE_DEFAULT, store.PAGE_MAX)] = store.PAGE_DEFAULT,
+        offset: Annotated[int, count("how many to skip; 0 by default")] = 0,
+    ) -> RoundPage:
         """Rounds with a result, newest first."""
-        return await store.published_rounds(self._deps.db, query.limit, query.offset)
+        return await store.published_rounds(self._deps.db, limit, offset)
 
     @get(
         f"{_PATH}/current",
@@ -120,12 +86,12 @@ class RoundRoutes:
         return await store.current_rounds(self._deps.db, self._deps.clock.now() // 1000)
 
     @get(f"{_PATH}/{{roundId}}", "getRound", "the round", RoundDetail, errors={404: _NO_ROUND})
-    async def one(self, _request: Request, query: RoundQuery) -> ASGIApp:
+    async def one(self, _request: Request, round_id: RoundId) -> ASGIApp:
         """A round with its results, prizes, prices of the end, flags and discrepancies.
 
         The lists are empty while it runs and until it has a result: `status` and `waiting_reason` tell how far it is.
         """
-        detail = await store.round_detail(self._deps.db, query.round_id)
+        detail = await store.round_detail(self._deps.db, round_id)
         return json_response(detail.to_json(), headers=aged(ROUND_AGE_S if detail.results else BOARD_AGE_S))
 
     @get(
@@ -135,9 +101,11 @@ class RoundRoutes:
         max_age_s=ROUND_AGE_S,
         errors={404: f"{_NO_RESULT}. agent_not_placed: the agent did not trade in it"},
     )
-    async def placed(self, _request: Request, query: PlacedQuery) -> PlacedAgent:
+    async def placed(
+        self, _request: Request, round_id: RoundId, stx_address: Annotated[str, ADDRESS.in_path()]
+    ) -> PlacedAgent:
         """An agent's result in a round, by the address of any of its wallets."""
-        return await store.placed_agent(self._deps.db, query.round_id, query.stx_address)
+        return await store.placed_agent(self._deps.db, round_id, stx_address)
 
     @get(
         f"{_PATH}/{{roundId}}/file",
@@ -146,10 +114,14 @@ class RoundRoutes:
         media_type=FILE_TYPE,
         errors={404: _NO_RESULT},
     )
-    async def file(self, request: Request, query: FileQuery) -> ASGIApp:
+    async def file(
+        self,
+        request: Request,
+        round_id: RoundId,
+        version: Annotated[int, count("an earlier version; the newest by default")] = 0,
+    ) -> ASGIApp:
         """The inputs of a result, and the result: `tocsin recount` computes it again."""
-        round_id = query.round_id
-        version = await store.file_version(self._deps.db, round_id, query.version or None)
+        version = await store.file_version(self._deps.db, round_id, version or None)
         headers = {**aged(ROUND_AGE_S), "Content-Disposition": f'attachment; filename="{round_id}-{version}.jsonl"'}
         if request.method == "HEAD":
             return Response(headers=headers, media_type=FILE_TYPE)
@@ -178,13 +150,13 @@ class RoundRoutes:
         body=RoundAction,
         body_example={"roundId": _ID, "action": "close"},
     )
-    async def act(self, request: Request, query: ActionQuery) -> ASGIApp:
+    async def act(self, request: Request, dry_run: Annotated[bool, _DRY_RUN] = False) -> ASGIApp:
         """Add, close, capture (snapshot), finalize, void, reopen or pay a round; set prices and decide on flags.
 
         The scheduler closes, captures and finalizes rounds itself. Do it by hand only when a round waits. The audit log
         records each action.
         """
-        deps, key, dry_run = self._deps, key_of(request), query.dry_run
+        deps, key = self._deps, key_of(request)
         action = _action(await json_body(request))
         argument: JSON = {"action": action.to_json(), "by": key.name, "dry_run": dry_run}
 

@@ -26,10 +26,10 @@ from tocsin.errors import RequestRefused
 from tocsin.settings import AccessKey, Settings, matching_key
 from tocsin.shape import FreeForm, Shape, SnakeShape
 from tocsin.web.limits import BODY_MAX, ClientLimits, capped, networks_of
-from tocsin.web.parameters import Parameter, parameters, read_query, sent_text, text
+from tocsin.web.parameters import Parameter, parameters, read_values, sent_text, text
 from tocsin.web.response import LEVEL, NO_STORE, PACKET_BYTES, PRIVATE, ErrorBody, aged, json_response
 
-# Of the request, and of its query if the route has one. A shape is sent as JSON.
+# Of the request, and of the parameters of the route. A shape is sent as JSON.
 Handler: TypeAlias = Callable[..., Awaitable[ASGIApp | SnakeShape]]
 F = TypeVar("F", bound=Handler)
 Access: TypeAlias = Literal["viewer", "operator", "cron", "chainhook", "lookup"]
@@ -137,7 +137,7 @@ class Operation:
     summary: str
     description: str = ""
     responses: Mapping[int, ResponseDoc | str] = field(default_factory=dict)
-    query: type | None = None  # a dataclass with the parameters
+    arguments: Mapping[str, Parameter] = field(default_factory=dict)  # of the handler
     access: Access | None = None  # the key that it needs
     body: type[SnakeShape] | None = None
     body_schema: FreeForm = field(default_factory=dict)  # for a body without a shape
@@ -166,7 +166,7 @@ class Operation:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        own = () if self.query is None else tuple(parameters(self.query).values())
+        own = tuple(self.arguments.values())
         return (*own, IF_NONE_MATCH) if self.is_prepared else own
 
     @property
@@ -258,7 +258,7 @@ def declare(
     errors: Mapping[int, ResponseDoc | str] | None = None,
     **options: Any,  # noqa: ANN401 - further fields of `Operation`
 ) -> Callable[[F], F]:
-    """Declare the handler of an operation: its docstring is the summary, and its `query` has the parameters.
+    """Declare the handler of an operation: its docstring is the summary, and its arguments are the parameters.
 
     `shapes` are those of the response, if it is not the one that the handler returns.
     """
@@ -269,8 +269,8 @@ def declare(
         returned = handler.__annotations__.get("return")
         own = (returned,) if isinstance(returned, type) and issubclass(returned, SnakeShape) else ()
         responses = {200: ResponseDoc(returns, shapes or own, example, media_type), **(errors or {})}
-        query = handler.__annotations__.get("query")
-        handler.operation = Operation(method, path, operation_id, responses=responses, query=query, **texts)  # type: ignore[attr-defined]
+        arguments = parameters(handler)
+        handler.operation = Operation(method, path, operation_id, responses=responses, arguments=arguments, **texts)  # type: ignore[attr-defined]
         return handler
 
     return declared
@@ -356,10 +356,7 @@ class _Path:
             return
         if operation.is_public:
             self._check_names(request.query_params)
-        query: tuple[Any, ...] = ()
-        if operation.query is not None:
-            query = (read_query(operation.query, partial(sent_text, request)),)
-        answer = await handler(request, *query)
+        answer = await handler(request, **read_values(operation.arguments, partial(sent_text, request)))
         if isinstance(answer, SnakeShape):
             answer = json_response(answer.to_json(), headers=operation.headers)
         await answer(scope, receive, send)
