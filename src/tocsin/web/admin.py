@@ -59,7 +59,7 @@ from tocsin.web.deps import WebDeps
 from tocsin.web.events import EventStreams
 from tocsin.web.limits import networks_of
 from tocsin.web.parameters import LAST_EVENT, Parameter, one_of, text, whole
-from tocsin.web.response import NO_STORE, PRIVATE, json_response
+from tocsin.web.response import NO_STORE, PRIVATE
 from tocsin.web.route import admin_keys, get, key_of, post
 
 DAY_MS = 86_400_000
@@ -195,16 +195,15 @@ class AdminRoutes:
         _SCHEDULER,
         "getScheduler",
         "the status; `refusals` by code, null while the database does not answer",
-        SchedulerOverview,
         access="viewer",
     )
-    async def show(self, request: Request) -> ASGIApp:
+    async def show(self, request: Request) -> SchedulerOverview:
         """Everything the scheduler knows about itself, and what was refused in the last 24 hours."""
         deps, key = self._deps, key_of(request)
         status = await deps.scheduler().status()
         snapshot = replace(await deps.health(), status=status)
         refusals, lists = await self._count()
-        overview = SchedulerOverview(
+        return SchedulerOverview(
             name=deps.settings.instance,
             status=status,
             health=health_of(snapshot, deps.clock.now()),
@@ -214,7 +213,6 @@ class AdminRoutes:
             caller=Caller(key.name, "operator" if key.role == "operator" else "viewer"),
             simulator=deps.process.simulator,
         )
-        return json_response(overview.to_json(), headers=PRIVATE)
 
     @post(
         _SCHEDULER,
