@@ -13,7 +13,7 @@ import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -89,8 +89,7 @@ async def open_machine(settings: Settings, stream: TextIO) -> AsyncIterator[Mach
         shown: LineStream = TerminalLines(writer) if stream.isatty() else writer
         lines = logger = open_logger(shown, clock, redact, level_min=settings.log_level)
         stack.enter_context(library_logs(lines))
-        fetch = HttpFetch()
-        stack.push_async_callback(fetch.close)
+        fetch = await stack.enter_async_context(aclosing(HttpFetch()))
         url, key = settings.worker_logs_url, settings.worker_logs_key
         if url is not None and key is not None:
             sender = LogSender(WorkerLogs(fetch, url, key, redact), LOG_APP_ID, clock, lines, asyncio.create_task)

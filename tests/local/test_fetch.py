@@ -3,8 +3,8 @@
 import asyncio
 import gzip
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 
 import pytest
 
@@ -17,13 +17,8 @@ from tocsin.local.fetch import HttpFetch
 Handler = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
-@asynccontextmanager
-async def fetching() -> AsyncIterator[HttpFetch]:
-    fetch = HttpFetch()
-    try:
-        yield fetch
-    finally:
-        await fetch.close()
+def fetching() -> AbstractAsyncContextManager[HttpFetch]:
+    return aclosing(HttpFetch())
 
 
 def responding(response: bytes) -> Handler:
@@ -321,6 +316,6 @@ async def test_a_closed_fetch_raises() -> None:
     async with serving(responding(http(200))) as server:
         fetch = HttpFetch()
         await fetch(server.url)
-        await fetch.close()
+        await fetch.aclose()
         with pytest.raises(FetchFailed, match="closed"):
             await fetch(server.url)

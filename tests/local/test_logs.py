@@ -10,7 +10,7 @@ import resource
 import select
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -486,14 +486,10 @@ async def send_to(response: bytes) -> list[Request]:
     async def write(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(response)
 
-    fetch = HttpFetch()
-    try:
-        async with serving(write) as server:
-            logs: Logs = WorkerLogs(fetch, f"{server.url}/", "api-key", Redactor(["hunter2"]))
-            await logs.log_batch("aibtc-landing", [ENTRY, ENTRY])
-            return server.requests
-    finally:
-        await fetch.close()
+    async with serving(write) as server, aclosing(HttpFetch()) as fetch:
+        logs: Logs = WorkerLogs(fetch, f"{server.url}/", "api-key", Redactor(["hunter2"]))
+        await logs.log_batch("aibtc-landing", [ENTRY, ENTRY])
+        return server.requests
 
 
 async def test_a_batch_is_one_request_with_the_apps_id_and_key() -> None:
@@ -539,14 +535,12 @@ async def test_a_secret_across_the_cut_shows_no_part_of_itself() -> None:
 
 async def test_a_missing_response_is_retryable() -> None:
     """The request to a service that hangs ends after its timeout."""
-    fetch = HttpFetch()
 
     async def hang(_request: Request, _writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
-    async with serving(hang) as server:
+    async with serving(hang) as server, aclosing(HttpFetch()) as fetch:
         with pytest.raises(LogsError, match="no complete response") as caught:
             await WorkerLogs(fetch, server.url, "k", Redactor()).log_batch("app", [ENTRY])
-    await fetch.close()
 
     assert caught.value.retryable

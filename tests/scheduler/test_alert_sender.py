@@ -361,7 +361,7 @@ async def test_a_real_receiver_gets_the_post_without_redirects(tmp_path: Path) -
         }
         async with scheduler(tmp_path, job(health), fetch=fetch, **settings) as made:
             await until(made, lambda: bool(made.log.of("alert.sent")))
-        await fetch.close()
+        await fetch.aclose()
 
     beat, *_, post = server.requests
     assert beat.line == "GET /beat HTTP/1.1"

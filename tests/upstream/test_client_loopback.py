@@ -29,7 +29,7 @@ async def wired_to(simulator: Simulator, url: str = "") -> AsyncIterator[Wired]:
         try:
             yield wired
         finally:
-            await fetch.close()
+            await fetch.aclose()
 
 
 async def test_a_real_answer_is_read() -> None:

@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -291,11 +292,8 @@ def network_checks(settings: Settings, clock: Callable[[], int]) -> dict[str, Ne
 
 
 async def _fetched(url: str, headers: Mapping[str, str]) -> FetchResponse:
-    fetch = HttpFetch()
-    try:
+    async with aclosing(HttpFetch()) as fetch:
         return await fetch(url, headers=headers, timeout_s=TIMEOUT_S)
-    finally:
-        await fetch.close()
 
 
 async def ask_upstream(upstream: Upstream, clock: Callable[[], int]) -> dict[str, Finding]:

@@ -5,6 +5,7 @@ It needs no settings, no database and no service: the file is enough.
 
 import asyncio
 import re
+from contextlib import aclosing
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -65,11 +66,8 @@ def _downloaded(url: str) -> bytes:
 async def _fetched(url: str) -> bytes:
     from tocsin.local.fetch import HttpFetch
 
-    fetch = HttpFetch()
-    try:
+    async with aclosing(HttpFetch()) as fetch:
         response = await fetch(url, timeout_s=DOWNLOAD_S, body_max=FILE_MAX)
-    finally:
-        await fetch.close()
     if 300 <= response.status < 400:
         raise UsageError("The server redirects, and redirects are not followed. Give the final URL of the file.")
     if response.status != 200:

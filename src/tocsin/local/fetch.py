@@ -36,8 +36,14 @@ class HttpFetch:
     """The `Fetch` binding. Create it and close it on the loop that uses it."""
 
     def __init__(self) -> None:
-        self._session: ClientSession | None = None
-        self._closed = False
+        self._session = ClientSession(
+            # No limit: jobs and budgets have their own, and a URL that hangs must not keep other calls waiting.
+            connector=TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            headers={"User-Agent": f"tocsin/{__version__}", "Accept-Encoding": "gzip, deflate"},
+            cookie_jar=DummyCookieJar(),  # no exchange affects the next
+            timeout=ClientTimeout(total=None, sock_connect=None),  # the caller's timeout is the only one
+            middlewares=(_send_once,),
+        )
 
     async def __call__(
         self,
@@ -51,11 +57,13 @@ class HttpFetch:
     ) -> FetchResponse:
         check_request(url, method, headers or {})
         await output_gate()
+        if self._session.closed:
+            raise FetchFailed("fetch is closed: the process is stopping")
         where = f"{method} {without_secrets(url)}"
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._open_session().request(
+                self._session.request(
                     method, URL(url, encoded=True), headers=headers, data=body, allow_redirects=False
                 ) as response,
             ):
@@ -65,25 +73,8 @@ class HttpFetch:
         except (ClientError, OSError, ValueError) as error:
             raise FetchFailed(f"{where}: {_reason(error)}") from error
 
-    def _open_session(self) -> ClientSession:
-        if self._closed:
-            raise FetchFailed("fetch is closed: the process is stopping")
-        if self._session is None:
-            self._session = ClientSession(
-                # No limit: jobs and budgets have their own, and a URL that hangs must not keep other calls waiting.
-                connector=TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
-                headers={"User-Agent": f"tocsin/{__version__}", "Accept-Encoding": "gzip, deflate"},
-                cookie_jar=DummyCookieJar(),  # no exchange affects the next
-                timeout=ClientTimeout(total=None, sock_connect=None),  # the caller's timeout is the only one
-                middlewares=(_send_once,),
-            )
-        return self._session
-
-    async def close(self) -> None:
-        self._closed = True
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+    async def aclose(self) -> None:
+        await self._session.close()
 
 
 async def _send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
