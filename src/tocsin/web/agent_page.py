@@ -270,16 +270,12 @@ def _trades(facts: AgentFacts) -> str:
         f" {_amount(trade.amount_out, trade.token_out, facts.prices)}</div>"
         f'<span class="num">{usd(facts.worth.get(trade.txid))}</span>'
         f"<small>{time_of(trade.block_time or trade.burn_block_time)} · {transaction(trade.txid)}"
-        f"{_without_value(trade)}</small></li>"
+        f"{'' if trade.excess is None else f'<br>has no value: {escape(trade.excess)}'}</small></li>"
         for trade in facts.trades
     )
     return section(
         "Latest trades", f'<ol class="flows">{rows}</ol>', "with the value given, at the prices of that time"
     )
-
-
-def _without_value(trade: Trade) -> str:
-    return "" if trade.excess is None else f"<br>has no value: {escape(trade.excess)}"
 
 
 def _refusals(view: AgentView) -> str:

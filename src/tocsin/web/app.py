@@ -85,7 +85,9 @@ class ErrorMiddleware:
             await send(message)
 
         try:
-            self._check_store(scope)
+            fault = self._store_fault() if scope["method"] == "POST" else None
+            if fault is not None:
+                raise StoreUnavailable(fault)  # noqa: TRY301 - one shape for every error
             await self._app(scope, receive, send_safely)
         except ClientDisconnect:
             return
@@ -101,11 +103,6 @@ class ErrorMiddleware:
             if started:
                 raise  # the server cuts the connection: half a response must not look complete
             await error_response(refusal)(scope, receive, send_safely)
-
-    def _check_store(self, scope: Scope) -> None:
-        fault = self._store_fault() if scope["method"] == "POST" else None
-        if fault is not None:
-            raise StoreUnavailable(fault)
 
     def _log(self, scope: Scope, error: Exception, status: int) -> None:
         fields: dict[str, Any] = {"path": scope["path"][:300], "method": scope["method"], "status": status}

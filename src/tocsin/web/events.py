@@ -82,7 +82,7 @@ class EventStreams:
                     yield b": the scheduler is away\n\n"
                     continue
                 for event in batch.events:
-                    yield _frame(event)
+                    yield _frame(event.seq, event.event, event)
                 if not batch.events:
                     yield b": heartbeat\n\n"
                 after = batch.next
@@ -114,9 +114,8 @@ class EventResponse(StreamingResponse):
             await self.body_iterator.aclose()
 
 
-def _frame(event: SchedulerEvent) -> bytes:
-    data = json_bytes(event.to_json())
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.event.encode(), data)
+def _frame(number: int, kind: str, shown: SchedulerEvent | News) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, kind.encode(), json_bytes(shown.to_json()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +192,7 @@ class NewsStreams:
                 if previous is not None and rank is not None and rank > previous:
                     told.append(News(after, "outranked", address, rank=rank, previous_rank=previous))
             silent = 0 if told else silent + 1
-            frames = b"".join(map(_news_frame, told))
+            frames = b"".join(_frame(news.id, news.kind, news) for news in told)
             del look, told  # a client that does not read keeps the frames only
             if frames:
                 yield frames
@@ -224,7 +223,3 @@ class NewsStreams:
 def _concerns(news: News, address: str | None) -> bool:
     """Whether a stream for this agent, or for everything, gets this news. A refusal goes to its sender alone."""
     return news.address == address or (address is None and news.kind in {"counted", "withdrawn"})
-
-
-def _news_frame(news: News) -> bytes:
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (news.id, news.kind.encode(), json_bytes(news.to_json()))

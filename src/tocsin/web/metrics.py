@@ -195,7 +195,7 @@ class MetricsRoute:
             ),
             MetricFamily("scheduler_up", "1 when the scheduler answers", one(status is not None)),
             MetricFamily("loop_tick_age_seconds", "since the event loop last ran", one(snapshot.loop_tick_age_s)),
-            *_of_runtime(deps.process.metrics()),
+            *(MetricFamily(*RUNTIME[name], one(count)) for name, count in deps.process.metrics().items()),
             *_of_prices(prices, len(supported), now),
             *([] if status is None else _of_status(status, now)),
             *([] if snapshot.measures is None else _of_measures(snapshot.measures)),
@@ -246,10 +246,6 @@ def _of_lists(lists: Mapping[str, int | None], now: int) -> list[MetricFamily]:
         MetricFamily("list_age_seconds", "since a contract's list was read to its end", ages),
         MetricFamily("lists_never_read", "contracts whose list was never read to its end", one(unread)),
     ]
-
-
-def _of_runtime(counters: Mapping[str, float]) -> list[MetricFamily]:
-    return [MetricFamily(*RUNTIME[name], one(count)) for name, count in counters.items()]
 
 
 def _of_prices(prices: Mapping[str, Price], supported: int, now: int) -> list[MetricFamily]:
