@@ -14,7 +14,7 @@ from tocsin.errors import RequestRefused
 from tocsin.swaps import trades
 from tocsin.swaps.trades import check_address, trade_counts, trades_of
 from tocsin.swaps.types import TradeCounts, TradePage
-from tocsin.web.competition import RefusalQuery
+from tocsin.web.competition import CompetitionRoutes
 from tocsin.web.parameters import parameters
 
 NOW = 1_778_700_600_000
@@ -174,7 +174,7 @@ async def test_a_question_for_refusals_that_cannot_be_answered_says_what_can(tmp
             await trades.refusals(db, code="tx_failed", sender=WALLET)
         for code in ("pending", "x" * 50):
             with pytest.raises(RequestRefused, match=rf"^code is one of .*, not {code[:40]!r}\.$"):
-                parameters(RefusalQuery)["code"].read("code", code)
+                parameters(CompetitionRoutes.refusals)["code"].read("code", code)
         for cursor in ("x", trades.write({"t": -1, "x": f"0x{1:064x}"}), trades.write({"t": 1, "x": "0xA"})):
             with pytest.raises(UsageError):
                 await trades.refusals(db, after=cursor)

@@ -108,7 +108,7 @@ async def test_a_round_has_a_page_from_its_start_to_its_result(tmp_path: Path) -
     """
     async with site(tmp_path) as made:
         made.with_settings(public_url="https://board.example")
-        made.with_deps(compress=True)
+        made.with_deps(process=replace(made.deps.process, compress=True))
         pages = [await made.get(f"/rounds/{ROUND_ID}")]
         await made.finalize()
         pages.append(await made.get(f"/rounds/{ROUND_ID}"))

@@ -350,7 +350,7 @@ class AgentPages:
         self._pictures = pictures
 
     def routes(self) -> list[BaseRoute]:
-        compress = self._deps.compress
+        compress = self._deps.process.compress
         return [
             counted("/agents/{who}", self.page, self._limits, compress=compress),
             counted("/agents/{who}/card", self.card, self._limits, compress=compress),

@@ -299,7 +299,7 @@ class RoundPages:
         self._limits = limits
 
     def routes(self) -> list[BaseRoute]:
-        compress = self._deps.compress
+        compress = self._deps.process.compress
         return [
             counted("/rounds", self.listed, self._limits, compress=compress),
             counted("/rounds/{round_id}", self.page, self._limits, compress=compress),
