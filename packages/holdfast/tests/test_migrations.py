@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import MigrationFailed, SchemaMismatch
 from holdfast.local import sqlite_file
-from holdfast.local.kv import KV_MIGRATIONS
-from holdfast.local.migrations import Migration, check, describe, difference, load, migrate, plain, schema_of, split
-from holdfast.local.object_store import OBJECT_MIGRATIONS
+from holdfast.local.migrations import Migration, check, describe, load, migrate, plain, schema_of, split
 from holdfast.statements import first_word
 from holdfast_testing.stores import make_file
 
@@ -45,16 +43,6 @@ def migrations(tmp_path: Path) -> Path:
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite_file.connect(make_file(tmp_path / "db.sqlite"))) as connection:
         yield connection
-
-
-@pytest.mark.parametrize("directory", [KV_MIGRATIONS, OBJECT_MIGRATIONS])
-def test_the_schema_is_the_sum_of_its_migrations(directory: Path) -> None:
-    """schema.sql and the result of the migrations are the same, line by line."""
-    summed = schema_of(*(statement for migration in load(directory) for statement in migration.statements))
-    written = schema_of(*split((directory / "schema.sql").read_text(encoding="utf-8")))
-
-    assert difference(written, summed) == []
-    assert any(line.startswith("table entries: ") for line in summed)
 
 
 def test_migrations_are_applied_once_and_recorded(connection: sqlite3.Connection, migrations: Path) -> None:

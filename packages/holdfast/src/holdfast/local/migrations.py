@@ -1,8 +1,7 @@
 """Migrations: numbered `.sql` files that bring a database to the schema of this code.
 
 Each file is applied in one transaction and recorded with its number, name and checksum. Its statements are
-valid on SQLite and D1. D1 opens the transaction itself, so a file never contains BEGIN. `schema.sql` in the
-same directory is the resulting schema: for readers, and for the tests, which compare it with the migrations.
+valid on SQLite and D1. D1 opens the transaction itself, so a file never contains BEGIN.
 
 `check` only reads. It refuses a database that is newer than the code, whose applied migrations were edited,
 or whose tables differ from those that its migrations made.
@@ -59,7 +58,7 @@ class Migration:
 
 def load(directory: Path) -> list[Migration]:
     """Read the migrations of a directory, in order."""
-    names = sorted(path.name for path in directory.glob("*.sql") if path.name != "schema.sql")
+    names = sorted(path.name for path in directory.glob("*.sql"))
     for expected, name in enumerate(names, 1):
         match = _FILE_NAME.fullmatch(name)
         if match is None:
