@@ -79,11 +79,7 @@ class SimulatedProcess(Service):
         self._outlet = Outlet()
         self.loop = SimulatedLoop(history.time, self.rng, history.disk)
         machine = Machine(
-            clock=history.clock,
-            fetch=self._fetch,
-            logger=ProcessLog(self),
-            redact=Redactor(),
-            random=self.rng.random,
+            clock=history.clock, fetch=self._fetch, logger=ProcessLog(self), redact=Redactor(), random=self.rng.random
         )
         settings = replace(history.settings, data_dir=str(history.directory))
         super().__init__(settings, machine, self._outlet, parts=Parts(self._tasks))

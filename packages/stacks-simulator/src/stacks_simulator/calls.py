@@ -8,6 +8,7 @@ somebody who gave nothing.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import TypeAlias
 
@@ -52,6 +53,7 @@ PROVIDER = "SP1M8KHCJXB3SBRQRDBCG3J3859AA1CN0AWDHN17B"
 FEE_COLLECTOR = address_of("fee-collector")
 NFT_ASSET = f"{address_of('nft')}.trade-badges::badge"
 
+FAILURES = ("abort_by_response", "abort_by_post_condition", "problematic_skipped")
 AMOUNT_MIN = 1000  # large enough to take fees and refunds out of it, for every token
 BINS_MAX = 350  # the most bins that a DLMM router uses in one call
 
@@ -323,16 +325,8 @@ def off_list_function(trade: PlannedTrade) -> CallDraft:
     return replace(simple(trade), call=SimulatedCall(*OFF_LIST_FUNCTION))
 
 
-def abort_by_response(trade: PlannedTrade) -> CallDraft:
-    return replace(simple(trade), events=(), outcome="abort_by_response")
-
-
-def abort_by_post_condition(trade: PlannedTrade) -> CallDraft:
-    return replace(simple(trade), events=(), outcome="abort_by_post_condition")
-
-
-def problematic_skipped(trade: PlannedTrade) -> CallDraft:
-    return replace(simple(trade), events=(), outcome="problematic_skipped")
+def failed(outcome: str, trade: PlannedTrade) -> CallDraft:
+    return replace(simple(trade), events=(), outcome=outcome)
 
 
 def one_sided(trade: PlannedTrade) -> CallDraft:
@@ -383,10 +377,12 @@ SWAP_KINDS: Mapping[str, CallKind] = {kind.__name__: kind for kind in (
     simple, provider, multihop, multibin, fee_leg, third_token_fee, refund, mint_side, burn_side, sponsored, nft_noise,
     bystanders, huge, small_stx,
 )}  # fmt: skip
-REFUSED_KINDS: Mapping[str, CallKind] = {kind.__name__: kind for kind in (
-    off_list_contract, off_list_function, abort_by_response, abort_by_post_condition, problematic_skipped, one_sided,
-    two_given, two_gotten, round_trip, no_events,
-)}  # fmt: skip
+REFUSED_KINDS: Mapping[str, CallKind] = {
+    **{kind.__name__: kind for kind in (
+        off_list_contract, off_list_function, one_sided, two_given, two_gotten, round_trip, no_events,
+    )},
+    **{outcome: partial(failed, outcome) for outcome in FAILURES},
+}  # fmt: skip
 CALL_KINDS: Mapping[str, CallKind] = {**SWAP_KINDS, **REFUSED_KINDS}
 
 

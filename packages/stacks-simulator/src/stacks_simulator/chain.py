@@ -9,7 +9,7 @@ Nothing here reads a clock: `advance(to_ms)` moves time, and every command happe
 """
 
 import heapq
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from random import Random
 from typing import Literal, TypeAlias
@@ -60,31 +60,23 @@ class AccountNonces:
     """
 
     def __init__(self) -> None:
-        self._next: dict[str, int] = defaultdict(int)
+        self._next: Counter[str] = Counter()
 
     def preview(self, tx: ChainTransaction) -> None:
         """Give a waiting transaction the nonces that it would get now, without using them up."""
-        tx.nonce = self._next.get(tx.sender, 0)
+        tx.nonce = self._next[tx.sender]
         if tx.sponsor:
-            tx.sponsor_nonce = self._next.get(tx.sponsor, 0)
+            tx.sponsor_nonce = self._next[tx.sponsor]
 
     def use(self, tx: ChainTransaction) -> None:
         """Give a transaction its nonces when it is mined."""
-        tx.nonce = self._take(tx.sender)
-        if tx.sponsor:
-            tx.sponsor_nonce = self._take(tx.sponsor)
+        self.preview(tx)
+        self._next.update(tx.signers)
 
     def take_back(self, orphans: Iterable[ChainTransaction]) -> None:
         """Free the nonces of the newest transactions again. The transactions still show them."""
         for tx in orphans:
-            self._next[tx.sender] -= 1
-            if tx.sponsor:
-                self._next[tx.sponsor] -= 1
-
-    def _take(self, address: str) -> int:
-        nonce = self._next[address]
-        self._next[address] = nonce + 1
-        return nonce
+            self._next.subtract(tx.signers)
 
 
 class Chain:

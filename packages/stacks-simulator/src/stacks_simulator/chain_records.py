@@ -141,6 +141,10 @@ class ChainTransaction:
     def fee_payer(self) -> str:
         return self.sponsor or self.sender
 
+    @property
+    def signers(self) -> list[str]:
+        return [self.sender, self.sponsor] if self.sponsor else [self.sender]
+
     def set_state(self, state: TxState, status: str) -> None:
         self.state = state
         self.status = status

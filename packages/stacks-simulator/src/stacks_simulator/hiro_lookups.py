@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from stacks_simulator.chain import Chain
 from stacks_simulator.hiro_pages import HiroHttpError, HiroQuery, tag_headers
 from stacks_simulator.http_messages import SimulatedReply, SimulatedRequest, json_reply
-from stacks_simulator.wallets import Wallet
 
 READ_ONLY = re.compile(r"/v2/contracts/call-read/[^/]+/[^/]+/[^/]+")
 READ_ONLY_COST = 2
@@ -43,12 +42,10 @@ class LookupApi:
 
     def identities(self, query: HiroQuery, _params: Mapping[str, str]) -> SimulatedReply:
         owner = query.text("principal", r"S[0-9A-Z.a-z_-]+")
-        found = [
-            wallet for wallet in self._wallets() if wallet.address == owner and wallet.erc8004_agent_id is not None
-        ]
         rows = [
-            {"asset_identifier": "SP1.identity::agent", "value": {"repr": f"u{each.erc8004_agent_id}"}}
-            for each in found
+            {"asset_identifier": "SP1.identity::agent", "value": {"repr": f"u{wallet.erc8004_agent_id}"}}
+            for wallet in self._chain.wallets
+            if wallet.address == owner and wallet.erc8004_agent_id is not None
         ]
         query.end_if_known(f"{owner}:{len(rows)}")
         return json_reply(200, {"total": len(rows), "results": rows}, tag_headers(f"{owner}:{len(rows)}"))
@@ -68,9 +65,6 @@ class LookupApi:
             raise HiroHttpError(400, "body must have required properties 'sender' and 'arguments'") from None
         return json_reply(200, {"okay": True, "result": "0x" + f"{sender}{len(arguments)}".encode().hex()})
 
-    def _wallets(self) -> list[Wallet]:
-        return list(self._chain.wallets)
-
     def _names(self) -> dict[str, str]:
-        known = {wallet.address: wallet.bns_name for wallet in self._wallets() if wallet.bns_name}
+        known = {wallet.address: wallet.bns_name for wallet in self._chain.wallets if wallet.bns_name}
         return {**known, **self.names}
