@@ -35,8 +35,8 @@ from holdfast.cloudflare.bindings import CloudflareClock, D1Database, WorkersKV
 from holdfast.cloudflare.objects import (
     CloudflareContext,
     CloudflareNamespace,
-    CloudflareObject,
     CloudflareStub,
+    OwnObject,
     keep_alive,
     object_id,
 )
@@ -203,7 +203,7 @@ class ArmThrottle:
         return True
 
 
-class SchedulerObject(CloudflareObject):
+class SchedulerObject(OwnObject):
     """The scheduler as a Durable Object. The methods other than `call` are for callers in JavaScript."""
 
     parts: ClassVar[Parts] = Parts()

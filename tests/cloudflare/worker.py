@@ -14,7 +14,7 @@ from contract.contract_do import ContractDO as Contract
 from holdfast.cloudflare import javascript
 from holdfast.cloudflare import objects as context
 from holdfast.cloudflare.bindings import CloudflareClock, D1Database
-from holdfast.cloudflare.objects import CloudflareContext, CloudflareObject, CloudflareStorage, keep_alive, object_id
+from holdfast.cloudflare.objects import CloudflareContext, CloudflareStorage, OwnObject, keep_alive, object_id
 from holdfast.types import JSON, DurableObject
 from tocsin.app import Parts
 from tocsin.cloudflare.fetch import CloudflareFetch
@@ -99,7 +99,7 @@ class SchedulerDO(SchedulerObject):
         self._object = self._make(self._js_ctx, javascript.unwrap(self.env, "_env"))
 
 
-class ContractDO(CloudflareObject):
+class ContractDO(OwnObject):
     """The object of the contract suite, as it also runs on the local platform."""
 
     subrequests_max = 250  # so that a test need not make a thousand

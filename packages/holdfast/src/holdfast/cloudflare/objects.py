@@ -39,13 +39,14 @@ RETRY_START_MS = 60_000
 _TASKS: set[asyncio.Task[Any]] = set()  # the loop keeps only weak references to tasks
 
 
-class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no types outside of the runtime
-    """Base of the classes that `wrangler.jsonc` names. A subclass makes the object in `_make`.
+class OwnObject(WorkersObject):  # type: ignore[misc]  # the SDK has no types outside of the runtime
+    """Base of the classes that `wrangler.jsonc` names. `makes` is the class of the object, or `_make` makes it.
 
     If the object cannot be made (the settings need a change), every call raises the reason, and the alarm
     rings again every minute: a deployment with correct settings needs no further action.
     """
 
+    makes: ClassVar[type[DurableObject]]
     subrequests_max: ClassVar[int] = SUBREQUESTS_MAX
 
     def __init__(self, ctx: Any, env: Any) -> None:
@@ -61,7 +62,7 @@ class CloudflareObject(WorkersObject):  # type: ignore[misc]  # the SDK has no t
             javascript.js.console.error(json.dumps(line))
 
     def _make(self, ctx: Any, env: Any) -> DurableObject:
-        raise NotImplementedError
+        return self.makes(CloudflareContext(ctx, object_id(ctx, None, ""), ConsoleLogger()), objects_of(env))
 
     async def call(self, method: str, arguments: str) -> str:
         if self._object is None:
@@ -325,15 +326,6 @@ class ConsoleLogger(Levels):
     def _line(self, level: Level, event: str, fields: dict[str, JSON]) -> None:
         line = {"level": level, "event": event, **fields}
         getattr(javascript.js.console, level.lower())(json.dumps(line))
-
-
-class OwnObject(CloudflareObject):
-    """Base of the class that `wrangler.jsonc` names. `makes` is the class of the object."""
-
-    makes: ClassVar[type[DurableObject]]
-
-    def _make(self, ctx: Any, env: Any) -> DurableObject:
-        return self.makes(CloudflareContext(ctx, object_id(ctx, None, ""), ConsoleLogger()), objects_of(env))
 
 
 def objects_of(env: Any) -> SimpleNamespace:

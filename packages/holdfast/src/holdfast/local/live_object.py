@@ -239,7 +239,7 @@ class LiveObject:
 
     # Reset and eviction
 
-    def abort(self, reason: str | None, *, retry_alarm: bool) -> None:
+    def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> None:
         if self.ring is not None:
             self.ring.retry = retry_alarm
         self.reset(ObjectReset(reason or "The object called abort() and was reset."))
@@ -345,18 +345,12 @@ class LocalContext:
         self._live = live
         self.id = live.id
         self.storage = live.storage
-
-    def now(self) -> int:
-        return self._live.now()
+        self.now = live.now
+        self.wait_until = live.wait_until
+        self.abort = live.abort
 
     def block_concurrency_while(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         return self._live.enter(work, fatal=True)
-
-    def wait_until(self, work: Awaitable[Any]) -> None:
-        self._live.wait_until(work)
-
-    def abort(self, reason: str | None = None, *, retry_alarm: bool = True) -> None:
-        self._live.abort(reason, retry_alarm=retry_alarm)
 
 
 def _for_caller(error: Exception) -> Exception:
