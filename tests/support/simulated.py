@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from holdfast.testing.virtual_time import START_MS
 from holdfast.types import Clock
@@ -61,3 +62,12 @@ def ask_json(simulator: Simulator, target: str, upstream: UpstreamName = "hiro")
     reply = ask(simulator, target, upstream=upstream)
     assert reply.status == 200, reply
     return json.loads(reply.body)
+
+
+def walk(simulator: Simulator, target: str, direction: str = "next", cursor: str | None = None) -> list[Any]:
+    """All pages of a list of Hiro, from a cursor on in one direction."""
+    pages: list[Any] = []
+    while not pages or cursor is not None:
+        pages.append(ask_json(simulator, target if cursor is None else f"{target}&cursor={quote(cursor)}"))
+        cursor = pages[-1]["cursor"][direction]
+    return pages

@@ -50,6 +50,24 @@ def made() -> tuple[Simulator, Starlette]:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
+        ("explode", {}),
+        ("mine", {"now": True}),
+        ("mine", []),
+        ("reorg", {"depth": "deep"}),
+        ("reorg", {"fate": "fun"}),
+        ("swap", {"wallet": 99}),
+        ("swap", {"kind": "sideways"}),
+        ("limits", {"upstream": "moon"}),
+        ("limits", {"upstream": "hiro", "keyed": {"hour": 3}}),
+        ("price", {"token": "none"}),
+        ("price", {"token": "stx", "quoting": "loud"}),
+        ("switch", {"network_list": "hidden"}),
+        ("switch", {"list_lag_ms": "long"}),
+        ("fault", {}),
+        ("fault", {"kind": "explode"}),
+        ("fault", {"kind": "hang", "when": 3}),
+        ("fault", {"kind": "hang", "times": "3"}),
+        ("fault", {"kind": "hang", "seconds": "long"}),
         ("swap", {"wallet": 0, "count": 1_001}),
         ("swap", {"wallet": 0, "count": 0}),
         ("swap", {"wallet": 0, "count": -1}),
@@ -73,12 +91,13 @@ def made() -> tuple[Simulator, Starlette]:
         ("mine", b"[" * 50_000),
     ],
 )
-async def test_every_count_and_size_has_a_bound(name: str, values: Any) -> None:
-    """The sentence names what is accepted, and nothing happens."""
+async def test_a_wrong_command_is_refused(name: str, values: Any) -> None:
+    """Unknown names and types, counts and sizes without bound: the sentence names what is accepted."""
     simulator, app = made()
     status, refusal = await command(app, name, values)
 
-    assert (status, refusal["code"]) == (400, "bad_command")
+    assert (status, refusal["code"], refusal["retryable"]) == (400, "bad_command", False)
+    assert len(refusal["error"]) > 20
     assert len(simulator.chain.transactions) == 0
     assert simulator.faults.active == []
 

@@ -236,35 +236,6 @@ async def test_commands_control_the_simulator() -> None:
         assert (await caller.tip())[0] == 429
 
 
-async def test_wrong_commands_get_an_error_with_the_fix() -> None:
-    """An unknown command, field or value is 400, in the project's one format of errors."""
-    async with calling() as caller:
-        mistakes = [
-            await caller.control("explode"),
-            await caller.control("reorg", depth="deep"),
-            await caller.control("reorg", fate="fun"),
-            await caller.control("swap", wallet=99),
-            await caller.control("swap", kind="sideways"),
-            await caller.control("limits", upstream="moon"),
-            await caller.control("limits", upstream="hiro", keyed={"hour": 3}),
-            await caller.control("price", token="none"),
-            await caller.control("price", token="stx", quoting="loud"),
-            await caller.control("mine", now=True),
-            await caller.control("switch", network_list="hidden"),
-            await caller.control("switch", omitted_share=1.5),
-            await caller.control("switch", list_lag_ms="long"),
-            await caller.control("fault"),
-            await caller.control("fault", kind="explode"),
-            await caller.control("fault", kind="hang", when=3),
-            await caller.control("fault", kind="hang", times="3"),
-            await caller.control("fault", kind="hang", seconds="long"),
-        ]
-
-        for status, body in mistakes:
-            assert (status, body["code"], body["retryable"]) == (400, "bad_command", False)
-            assert len(body["error"]) > 20
-
-
 async def test_the_truth_the_agents_and_the_state_can_be_read() -> None:
     """The truth has exact amounts, and the agents are in the import format."""
     async with calling() as caller:

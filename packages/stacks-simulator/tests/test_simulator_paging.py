@@ -2,7 +2,6 @@
 
 import json
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from stacks_simulator.chain import Chain
 from stacks_simulator.chain_records import NO_MICROBLOCK
 from stacks_simulator.simulator import Simulator
 from stacks_simulator.tokens import STX
-from support.simulated import ask, ask_json, quiet_simulator
+from support.simulated import ask, ask_json, quiet_simulator, walk
 
 V1 = "/extended/v1"
 V3 = "/extended/v3"
@@ -29,18 +28,6 @@ def busy_wallet(count: int) -> tuple[Simulator, str, list[str]]:
             chain.mine()
     chain.mine()
     return simulator, chain.wallets[0].address, ids[::-1]
-
-
-def walk(simulator: Simulator, target: str, direction: str, cursor: str | None = None) -> list[Any]:
-    """All pages from a cursor on in one direction."""
-    pages = []
-    while True:
-        parameter = f"&cursor={quote(cursor)}" if cursor is not None else ""
-        page = ask_json(simulator, target + parameter)
-        pages.append(page)
-        cursor = page["cursor"][direction]
-        if cursor is None:
-            return pages
 
 
 def tx_ids(pages: list[Any]) -> list[str]:
