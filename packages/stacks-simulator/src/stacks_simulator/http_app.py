@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from ipaddress import ip_address
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
@@ -27,7 +27,7 @@ from stacks_simulator.simulator import Simulator
 from stacks_simulator.wallets import import_lines
 
 CUT_CONNECTION = "cut_connection"  # the key of the server's function in the scope's state
-COMMAND_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 64 * 1024  # of a request
 CHUNK_BYTES = 64 * 1024
 SLOW_CHUNKS = 20  # the number of pieces of a slow body
 
@@ -66,7 +66,7 @@ class _UpstreamApp:
             scope["path"].removeprefix(base),
             scope["query_string"].decode("ascii", "replace"),
             {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
-            b"" if scope["method"] == "GET" else await _body(receive),
+            b"" if scope["method"] == "GET" else await _body(receive) or b"",
         )
         delivery = self._simulator.handle(self._upstream, request)
         if delivery.hangs:
@@ -76,9 +76,6 @@ class _UpstreamApp:
             await _cut(scope, receive)
             return
         await send(_start(delivery, base))
-        if delivery.undisturbed:
-            await send({"type": "http.response.body", "body": delivery.reply.body})
-            return
         async for chunk in self._chunks(delivery):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         if delivery.cut_after is not None:
@@ -125,9 +122,9 @@ class _ControlRoutes:
         refused = refusal(request, self._is_key)
         if refused is not None:
             return refused
-        body = await _command_body(request)
+        body = await _body(request.receive)
         if body is None:
-            return _refused(413, "body_too_large", f"A command may have {COMMAND_BYTES_MAX} bytes at most.")
+            return _refused(413, "body_too_large", f"A command may have {BODY_BYTES_MAX} bytes at most.")
         try:
             values = json.loads(body or b"{}")
             return JSONResponse(control.run(self._simulator, request.path_params["command"], values))
@@ -178,19 +175,6 @@ def _is_local(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-async def _command_body(request: Request) -> bytes | None:
-    """The body; None if it is too large or does not arrive."""
-    body = b""
-    try:
-        async for piece in request.stream():
-            body += piece
-            if len(body) > COMMAND_BYTES_MAX:
-                return None
-    except ClientDisconnect:
-        return None
-    return body
-
-
 def _start(delivery: Delivery, base: str) -> dict[str, object]:
     headers = dict(delivery.reply.headers)
     if headers.get("location", "").startswith("/"):
@@ -209,13 +193,15 @@ async def _cut(scope: Scope, receive: Receive) -> None:
     await _disconnected(receive)  # once the server has noticed, it does not report the incomplete response
 
 
-async def _body(receive: Receive) -> bytes:
-    """The body of a request that changes something; a GET has none."""
+async def _body(receive: Receive) -> bytes | None:
+    """The body; None if it is too large or does not arrive."""
     body, more = b"", True
     while more:
         message = await receive()
         body += message.get("body", b"")
-        more = message.get("more_body", False) and len(body) <= CHUNK_BYTES
+        if message["type"] == "http.disconnect" or len(body) > BODY_BYTES_MAX:
+            return None
+        more = message.get("more_body", False)
     return body
 
 

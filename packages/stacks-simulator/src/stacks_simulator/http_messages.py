@@ -67,7 +67,3 @@ class Delivery:
     @property
     def size(self) -> int:
         return len(self.reply.body) + self.padding
-
-    @property
-    def undisturbed(self) -> bool:
-        return self == Delivery(self.reply)
