@@ -26,13 +26,13 @@ KEYS = {
     "ADMIN_KEY": "fuzz-0123456789-admin",
     "CRON_SECRET": "fuzz-0123456789-cron",
     "CHAINHOOK_SECRET": "fuzz-0123456789-hook",
-    "TOCSIN_LOOKUP_KEY": "fuzz:50%:fuzz-0123456789-look",
+    "TOCSIN_LOOKUP_KEY": "fuzz-0123456789-site",
 }
 HEADERS = (
     f"X-Admin-Key: {KEYS['ADMIN_KEY']}",
     f"X-Cron-Secret: {KEYS['CRON_SECRET']}",
     f"Authorization: Bearer {KEYS['CHAINHOOK_SECRET']}",
-    "X-Api-Key: fuzz-0123456789-look",
+    f"X-Api-Key: {KEYS['TOCSIN_LOOKUP_KEY']}",
 )
 CHECKS = (
     "not_a_server_error",

@@ -34,7 +34,7 @@ from tocsin.local import server as http_server
 from tocsin.local.server import HttpServer
 from tocsin.scheduler import alerts as process_alerts
 from tocsin.scheduler.scheduler_do import SchedulerDO
-from tocsin.service import Service, open_machine, run
+from tocsin.service import LOCK_WAIT_S, Service, open_machine, run
 from tocsin.settings import AccessKey, Settings
 
 P = ParamSpec("P")
@@ -97,6 +97,7 @@ async def opened(path: Path, **changes: Any) -> AsyncIterator[Opened]:
         async with open_machine(made.settings, stream) as machine:
             made.service = Service(made.settings, machine, made.server)
             await made.service.open()
+            assert made.service.app.health.seen().scheduler_error is None, "the first request finds a checked service"
             made.service.watch()
             try:
                 yield made
@@ -229,13 +230,15 @@ async def test_a_start_that_fails_late_leaves_nothing_open(tmp_path: Path) -> No
 async def test_a_refused_start_frees_its_port(tmp_path: Path) -> None:
     """The socket is there before the data is looked at. The sentence names the process that holds the directory."""
     async with opened(tmp_path) as made:
-        port = await free_port()
+        port, began_s = await free_port(), time.monotonic()
         with (
             made.log.open() as stream,
             pytest.raises(StartError, match=rf"{made.data} is in use by process {os.getpid()}"),
         ):
             await run(settings_in(tmp_path, port=port), stream=stream)
+        took_s = time.monotonic() - began_s
     HttpServer("127.0.0.1", port).close()
+    assert took_s < LOCK_WAIT_S  # only under a supervisor it waits for the process before it
 
 
 async def accept(_request: Request, writer: asyncio.StreamWriter) -> None:

@@ -232,7 +232,9 @@ async def test_who_may_ask(tmp_path: Path) -> None:
     assert [answer.status for answer in (*answers, console)] == [401, 401, 401, 401, 401]
     assert (guesses[-1].status, guessed.status, elsewhere.status) == (429, 429, 200)
     async with tocsin_in(make(tmp_path / "off")) as off:
-        assert (await off.get(f"{BASE}/v1/names/a", **SITE)).json()["code"] == "key_not_configured"
+        switched_off = (await off.get(f"{BASE}/v1/names/a", **SITE)).json()
+    assert switched_off["code"] == "key_not_configured"
+    assert switched_off["error"].endswith("set TOCSIN_LOOKUP_KEY in .env and restart.")  # a reload does not apply it
 
 
 @pytest.mark.parametrize(

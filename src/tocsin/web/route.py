@@ -60,7 +60,8 @@ def authorize(request: Request, access: Access, settings: Settings, logger: Logg
     own = {"cron": settings.cron_secret, "chainhook": settings.chainhook_secret, "lookup": settings.lookup_key}
     known = own.get(access, admin_keys(settings))
     if not known:
-        off = f"This route is switched off: set {setting} in .env and run `tocsin reload`, or restart with it."
+        apply = "restart" if access == "lookup" else "run `tocsin reload`, or restart with it"
+        off = f"This route is switched off: set {setting} in .env and {apply}."
         raise RequestRefused(503, "key_not_configured", off, headers={"Retry-After": "60"})
     sent = request.headers.get(header, "")
     example = f"Send the value of {setting} in the header {header}."
