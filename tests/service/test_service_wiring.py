@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -30,6 +31,7 @@ from holdfast.local.data_dir import is_in_use
 from holdfast.local.object_id import LocalObjectId
 from support.loopback import Request, http, serving
 from support.patience import PATIENCE_S
+from tocsin import service
 from tocsin.local import server as http_server
 from tocsin.local.server import HttpServer
 from tocsin.scheduler import alerts as process_alerts
@@ -364,6 +366,36 @@ async def test_the_exit_code_tells_a_stop_from_a_failure(
     with (tmp_path / "log").open("w") as stream:
         assert await run(settings_in(tmp_path), stream=stream) == code
     assert ("store.failed" in (tmp_path / "log").read_text()) == (code == 1)
+
+
+def test_the_command_takes_the_port_that_it_is_given_and_exits_with_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a demo without a port looks for a free one."""
+    ports, codes = list[int](), [0, 1]
+
+    async def end(settings: Settings, **_: Any) -> int:
+        ports.append(settings.port)
+        return codes[len(ports) - 1]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(service, "run", end)
+    service.serve(as_demo=True, bad_times=False, host=None, port=0, data_dir=tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        service.serve(as_demo=True, bad_times=False, host=None, port=None, data_dir=tmp_path)
+
+    assert (ports[0], ports[1] >= Settings().port, ended.value.code) == (0, True, 1)
+
+
+@in_real_time
+async def test_a_supervisor_is_told_the_state_and_its_causes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        async with opened(tmp_path):
+            told = receiver.recv(65_536).decode()
+
+    assert told.startswith("READY=1\nSTATUS=disabled: Token prices switched off (TOCSIN_TENERO_ENABLED). ")
 
 
 @pytest.mark.parametrize("with_key", [True, False])
