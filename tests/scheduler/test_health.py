@@ -88,6 +88,11 @@ def test_a_task_is_overdue_after_two_cadences_or_its_own_bound(changes: dict[str
             0,
             ["the store cannot be written: full"],
         ),
+        (  # on Cloudflare the store that is missing is not the object's own
+            {"status": None, "store_error": "full", "scheduler_error": "reset", "loop_tick_age_s": None},
+            0,
+            ["the store cannot be written: full", "reset"],
+        ),
         ({"status": scheduler_status(next_alarm_at=None)}, 0, ["no alarm is set: no task will run"]),
     ],
 )

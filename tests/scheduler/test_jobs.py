@@ -359,6 +359,17 @@ async def test_a_limited_run_is_repeated_when_the_wait_is_over_with_the_same_key
     assert runs[0].started_at == EIGHT + 120_000
 
 
+async def test_a_run_of_the_next_slot_has_another_key_although_the_last_one_was_limited(tmp_path: Path) -> None:
+    answers = iter([response({}, status=429, headers={"retry-after": "1200"}), OK])
+    async with with_jobs(tmp_path, lambda _: next(answers)) as made:
+        await add(made, PAYOUTS)
+        await asyncio.sleep(25 * 60)
+        keys = [request.headers["webhook-id"] for request in made.env.fetch.requests]
+
+    assert [(each["slot"], each["attempt"]) for each in sent(made.env.fetch)] == [(EIGHT, 1), (at(8, 15), 1)]
+    assert keys == [f"payouts-{EIGHT}", f"payouts-{EIGHT + 1_200_000}"]
+
+
 @pytest.mark.parametrize(
     ("answer", "outcome", "words"),
     [
@@ -425,7 +436,7 @@ async def test_jobs_survive_a_reset_and_follow_changes(tmp_path: Path) -> None:
         hourly = len(made.env.fetch.requests)
         paused = await add(made, PAYOUTS, action="pause")
         await asyncio.sleep(3 * 3_600)
-        while_paused, condition = len(made.env.fetch.requests), (await made.status()).tasks["payouts"].condition
+        while_paused, shown = len(made.env.fetch.requests), (await made.status()).tasks["payouts"]
         await add(made, PAYOUTS, action="resume")
         await asyncio.sleep(1)
         after = len(made.env.fetch.requests)
@@ -434,7 +445,8 @@ async def test_jobs_survive_a_reset_and_follow_changes(tmp_path: Path) -> None:
         entries, status = made.entries(), await made.status()
 
     assert (hourly, paused) == (1, ["payouts: enabled yes → no"])
-    assert (while_paused, condition, after, len(made.env.fetch.requests)) == (1, "disabled", 2, 2)
+    assert (while_paused, after, len(made.env.fetch.requests)) == (1, 2, 2)
+    assert (shown.condition, shown.next_due_at, shown.overdue) == ("disabled", None, False)
     assert "payouts" not in status.tasks
     assert not [key for key in entries if key in {"job:payouts", "task:payouts"}]
 

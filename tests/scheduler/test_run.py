@@ -296,7 +296,10 @@ async def test_a_run_is_shown_with_its_lines_while_it_runs_and_after_its_end(tmp
         await asyncio.sleep(1)
         under_way = await made.client().run(1)
         await asyncio.sleep(10)
+        another = asyncio.create_task(made.client().refresh("tenero"))
+        await asyncio.sleep(1)
         ended = await made.client().run(1)
+        await another
     async with scheduler(tmp_path, job, clock=clock) as made:
         again = await made.client().run(1)
         with pytest.raises(UsageError, match=r"^there is no run 99: "):

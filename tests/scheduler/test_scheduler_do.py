@@ -725,6 +725,16 @@ async def test_a_request_job_may_ask_for_a_run(tmp_path: Path) -> None:
     assert len(sweep.started) == 1
 
 
+async def test_before_it_is_armed_a_request_job_starts_nothing(tmp_path: Path) -> None:
+    feed = Job("feed", HOUR)
+    async with scheduler(tmp_path, feed, request_jobs={"look": look}, arm=False) as made:
+        await made.client().run_job("look", None)
+        await asyncio.sleep(60)
+        next_at = (await made.status()).next_alarm_at
+
+    assert (feed.started, next_at) == ([], None)
+
+
 async def test_a_run_requested_during_a_run_follows_it(tmp_path: Path) -> None:
     """What came in meanwhile may be behind the place where the run already is."""
     feed = Job("feed", FIVE, run=doing(for_s=60))
@@ -801,6 +811,20 @@ async def test_a_pause_and_a_resume_survive_a_restart(tmp_path: Path) -> None:
                 await made.client().resume()
 
     assert paused == [False, True, False]
+
+
+async def test_a_paused_task_that_is_held_back_says_when_it_runs(tmp_path: Path) -> None:
+    """When both have ended."""
+    async with scheduler(tmp_path, prices(limited(10 * MINUTE, incomplete="429", progressed=False))) as made:
+        await asyncio.sleep(1)
+        dues = []
+        for minutes in (5, 30):
+            until = made.clock.now() + minutes * MINUTE
+            await made.client().pause_until(until, "tenero")
+            task, held_until = (await made.status()).tasks["tenero"], (await made.status()).next_run_after["tenero"]
+            dues.append((task.next_due_at == held_until, task.next_due_at == until))
+
+    assert dues == [(True, False), (False, True)]
 
 
 async def test_a_pause_of_one_task_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -884,6 +908,20 @@ async def test_after_an_eviction_a_429_does_not_close_the_upstream_for_good(tmp_
     assert status.budgets["hiro"].in_flight == 0
 
 
+async def test_a_run_that_is_repeated_by_itself_waits_for_a_closed_upstream(tmp_path: Path) -> None:
+    """Only an operator's refresh may try at once."""
+    hiro = Hiro()
+    hiro.mode = "429"
+    async with scheduler(tmp_path, asking(), fetch=hiro.fetch) as made:
+        await asyncio.sleep(5)
+        made.reset()
+        await made.status()
+        await asyncio.sleep(15)
+        runs, calls = await made.runs(), len(hiro.fetch.requests)
+
+    assert ([run.trigger for run in runs], calls) == (["rerun", "alarm"], 1)
+
+
 async def test_a_call_cut_off_with_its_slice_is_no_longer_in_flight(tmp_path: Path) -> None:
     """The slice ends during the fetch; then a 429 arrives, and after it the upstream is called again."""
     hiro = Hiro()
@@ -905,16 +943,16 @@ async def test_a_call_cut_off_with_its_slice_is_no_longer_in_flight(tmp_path: Pa
 
 
 async def test_resume_lets_an_open_breaker_try_again(tmp_path: Path) -> None:
-    """At once, not after the hour for which the breaker holds the task back."""
-    job = asking(run=doing(RuntimeError("down")))
-    async with scheduler(tmp_path, job, breaker_failures=3) as made:
+    """At once, not after the hour for which the breaker holds the task back; the breaker of another task stays open."""
+    job, other = asking(run=doing(RuntimeError("down"))), prices(doing(RuntimeError("down")))
+    async with scheduler(tmp_path, job, other, breaker_failures=3) as made:
         await asyncio.sleep(20 * 60)
         assert len(job.started) == 3
         resumed_at = made.clock.now()
-        await made.stub().resume()
+        await made.stub().resume("sweep")
         await asyncio.sleep(1)
 
-    assert job.started[3:] == [resumed_at]
+    assert (job.started[3:], other.started[3:]) == ([resumed_at], [])
 
 
 async def test_a_run_that_did_not_fail_opens_no_breaker(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ async def test_the_cadence_follows_the_quota_of_a_third_upstream(tmp_path: Path)
     fetch = ScriptedFetch(lambda _: response({"rate": 1}))
     async with scheduler(tmp_path, job, fetch=fetch, upstreams=upstreams, arm=False) as made:
         task = (await made.status()).tasks["rates"]
+        await made.stub().reload()  # which says nothing that was said before
 
     assert (task.upstream, task.effective_cadence_ms) == ("thirdparty", 2 * MINUTE)
     assert task.cadence_reason == "stretched: tasks may make 3 calls a minute"

@@ -190,9 +190,7 @@ def process_problems(snapshot: HealthSnapshot, now: int) -> list[str]:
 
 
 def _overdue(facts: TaskFacts) -> str:
-    why = _because(None if facts.last_outcome == "ok" else facts.last_reason)
-    if facts.paused_until is not None:
-        why = ": it is paused"
+    why = _because(facts.last_reason) if facts.paused_until is None else ": it is paused"
     age_ms = facts.complete_ago_ms
     since = "yet" if age_ms is None else f"for {short_duration(age_ms)}"
     return f"{facts.title} overdue, no complete run {since} (every {short_duration(facts.cadence_ms)}){why}"
