@@ -340,12 +340,16 @@ async def test_a_run_cut_off_by_a_crash_is_repeated_with_the_same_key(tmp_path: 
     assert requests[2].headers["webhook-id"] == f"payouts-{at(8, 15)}"
 
 
-async def test_a_limited_run_is_repeated_when_the_wait_is_over_with_the_same_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("by_hand", "again_s"), [(False, 120), (True, 10)])
+async def test_a_limited_run_is_repeated_with_the_same_key(tmp_path: Path, by_hand: bool, again_s: int) -> None:
+    """When the wait is over, or when an operator asks for a run before."""
     answers = iter([response({}, status=429, headers={"retry-after": "120"}), OK])
     async with with_jobs(tmp_path, lambda _: next(answers)) as made:
         await add(made, PAYOUTS)
         await asyncio.sleep(10)
         limited = (await made.status()).tasks["payouts"]
+        if by_hand:
+            await made.client().refresh("payouts")
         await asyncio.sleep(150)
         sent_ids = [
             (request.headers["webhook-id"], int(request.headers["webhook-timestamp"]) - EIGHT // 1000)
@@ -354,9 +358,10 @@ async def test_a_limited_run_is_repeated_when_the_wait_is_over_with_the_same_key
         runs = await made.runs("payouts")
 
     assert limited.condition == "limited"
-    assert sent_ids == [(f"payouts-{EIGHT}", 0), (f"payouts-{EIGHT}", 120)]
+    assert sent_ids == [(f"payouts-{EIGHT}", 0), (f"payouts-{EIGHT}", again_s)]
+    assert [each["attempt"] for each in sent(made.env.fetch)] == [1, 2]
     assert [run.outcome for run in runs] == ["ok", "limited"]
-    assert runs[0].started_at == EIGHT + 120_000
+    assert runs[0].started_at == EIGHT + again_s * 1_000
 
 
 async def test_a_run_of_the_next_slot_has_another_key_although_the_last_one_was_limited(tmp_path: Path) -> None:
