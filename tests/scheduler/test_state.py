@@ -382,12 +382,12 @@ def test_ages_and_holds_keep_their_length_when_the_clock_is_set(by_ms: int) -> N
     """A pause ends at a time of the clock."""
     made = state("tenero")
     task = made.tasks["tenero"]
-    made.own.armed_at = task.last_success_at = START_MS - MINUTE
+    made.own.armed_at = task.last_success_at = task.watched_since = START_MS - MINUTE
     task.next_run_after, made.own.paused_until = START_MS + MINUTE, START_MS + 2 * DAY_MS
     made.move_times(by_ms)
     made.bound_times(START_MS + by_ms)
 
-    assert made.own.armed_at == task.last_success_at == START_MS - MINUTE + by_ms
+    assert made.own.armed_at == task.last_success_at == task.watched_since == START_MS - MINUTE + by_ms
     assert task.next_run_after == START_MS + MINUTE + by_ms
     assert made.own.paused_until == START_MS + 2 * DAY_MS
 
@@ -396,11 +396,11 @@ def test_a_clock_that_was_set_back_between_two_processes_makes_no_time_longer_th
     """Nothing was set up or complete after now, and no pause and no hold is longer than the longest."""
     made = state("tenero")
     task = made.tasks["tenero"]
-    made.own.armed_at = task.last_success_at = START_MS + DAY_MS
+    made.own.armed_at = task.last_success_at = task.watched_since = START_MS + DAY_MS
     task.next_run_after = made.own.paused_until = START_MS + 60 * DAY_MS
     made.bound_times(START_MS)
 
-    assert (made.own.armed_at, task.last_success_at) == (START_MS, START_MS)
+    assert (made.own.armed_at, task.last_success_at, task.watched_since) == (START_MS, START_MS, START_MS)
     assert (task.next_run_after, made.own.paused_until) == (START_MS + 60 * MINUTE, START_MS + 7 * DAY_MS)
 
 
