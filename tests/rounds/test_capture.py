@@ -30,18 +30,24 @@ def point(minutes_before: int, price_usd: str | None, token_id: str = "stx", dec
 
 
 async def test_the_price_of_the_end_is_the_median_of_its_last_hour(tmp_path: Path) -> None:
-    """A spike of the last half hour does not move it, nor does anything after the end. Pegs are always there."""
+    """A spike of the last half hour does not move it, nor does anything after the end. Pegs are always there.
+
+    A price is in force for two hours.
+    """
     async with open_competition(tmp_path) as db:
         steady = [point(10, "0.9"), point(5, "0.8")]
         calm = [point(minutes, "0.85") for minutes in range(30, 120, 5)]
         spike = [point(minutes, "9") for minutes in (25, 20, 15, 0)]
         after = [point(-5, "500")]
-        await db.batch(append(db, [*calm, *spike, *steady, *after, point(0, "3", "b"), point(180, "3", "c")]))
+        await db.batch(
+            append(db, [*calm, *spike, *steady, *after, point(0, "3", "b"), point(180, "3", "c"), point(119, "3", "d")])
+        )
 
-        found = await closing_prices(db, ["stx", USDA, "c", "b", "stx", "unknown"], END)
+        found = await closing_prices(db, ["stx", USDA, "c", "b", "d", "stx", "unknown"], END)
 
     assert found == [
         RoundPrice(USDA, "1", 6, "peg", END_MS),
+        RoundPrice("d", "3", 6, "tenero", END_MS - 119 * MINUTE_MS, "20000", "700"),
         RoundPrice("stx", "0.85", 6, "tenero", END_MS - 35 * MINUTE_MS, "20000", "700"),
     ]
 

@@ -115,10 +115,14 @@ async def test_what_counts_now_that_its_sender_is_eligible_holds_a_round_up(
         await world.swept(GRACE_S)
         await add_refusal(world.db, 77, AGENTS[0], code, at_s=at_s)
         found = await reason(world, FOLLOWED)
+        await world.candidate(78, 0)
+        both = await reason(world, FOLLOWED)
+        await world.execute("DELETE FROM candidates")
         await world.claim(0, "failed")
         ineligible = await reason(world, FOLLOWED)
 
     assert (found, ineligible) == ("transactions that wait to be verified: 1" if waits else None, None)
+    assert both == f"transactions that wait to be verified: {2 if waits else 1}"
 
 
 async def test_a_reopened_round_waits_for_the_lists_of_new_wallets(tmp_path: Path) -> None:
@@ -231,3 +235,17 @@ def test_the_chain_is_read_from_the_instant_at_which_the_grace_ends(by: str, lat
     followed = replace(FOLLOWED, complete_at=at if by == "feed" else None)
     found = incomplete_because(ROUND, known(followed, at if by == "sweep" else None))
     assert found == (None if is_read else UNREAD)
+
+
+@pytest.mark.parametrize(
+    "feed", [FeedState(source="contracts"), replace(FOLLOWED, rests_on="older rules"), replace(FOLLOWED, newest_s=1)]
+)
+def test_a_sweep_after_the_grace_does_not_rest_on_the_feed(feed: FeedState) -> None:
+    """It has read all contracts' lists under the rules in force."""
+    assert incomplete_because(ROUND, known(feed, GRACE_S * 1000)) is None
+
+
+def test_without_the_networks_list_nonces_show_nothing() -> None:
+    """The contracts' lists show only what calls them, so most nonces are missing there."""
+    contracts = FeedState(source="contracts")
+    assert incomplete_because(ROUND, known(contracts, GRACE_S * 1000, missing=(2, None))) is None
