@@ -240,7 +240,7 @@ def test_every_mistake_is_a_sentence_and_an_exit_code(
     known = {"TOCSIN_PORT": str(running.port), "ADMIN_KEY": ADMIN_KEY, **environment}
     done = tocsin_here(*arguments, environment=known)
 
-    assert done.returncode == code
+    assert (done.returncode, done.stdout) == (code, "")
     assert sentence in done.stderr
 
 

@@ -123,7 +123,10 @@ def test_one_task_is_paused_and_resumed(running: Running) -> None:
     other = tocsin("resume", "--task", "tenero", port=running.port).stdout
     held = [name for name, task in running.status().tasks.items() if task.paused_until is not None]
     tocsin("resume", port=running.port)
+    tocsin("pause", "--for", "2h", port=running.port)
+    everything = tocsin("resume", port=running.port).stdout
 
+    assert everything == "Resumed.\n"
     assert re.fullmatch(r"sweep is paused until .+\. `tocsin resume` ends the pause\.\n", paused)
     assert other == "Nothing was paused.\n"
     assert held == ["sweep"]

@@ -107,11 +107,14 @@ async def test_other_decimals_than_those_of_the_prices_are_refused(tmp_path: Pat
         wrong = await world.act("snapshot", roundId=ROUND_ID, decimalsMap={"stx": 6, STSTX: 8})
         unknown = f"{AGENTS[0]}.a-token::a"
         status = await world.status()
-        right = await world.act("snapshot", roundId=ROUND_ID, decimalsMap={"stx": 6, STSTX: 6, unknown: 3})
+        decimals = {"stx": 6, STSTX: 6, unknown: 3}
+        right = await world.act("snapshot", roundId=ROUND_ID, decimalsMap=decimals, tokenIds=[USDA])
+        priced = await world.column("SELECT token_id FROM competition_round_price_snapshots")
 
     assert (wrong.ok, wrong.http_status, wrong.code, status) == (False, 409, "wrong_decimals", "closed")
     assert wrong.detail == (f"{STSTX} has 6 decimals, not 8: amounts would count wrong. Leave its decimals out.")
     assert right.ok
+    assert USDA in priced  # nobody traded it, but the operator named it
 
 
 async def test_only_swaps_within_the_round_count(tmp_path: Path) -> None:

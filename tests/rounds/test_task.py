@@ -82,12 +82,13 @@ async def test_a_clock_that_is_set_back_makes_no_wait_shorter(tmp_path: Path) ->
     assert late.incomplete is not None
 
 
-async def test_a_round_that_a_wrong_clock_closed_is_open_again(tmp_path: Path) -> None:
-    """What is traded until its end counts; an operator cannot capture it sooner either."""
+@pytest.mark.parametrize("at_s", [START_S + 3_600, GRACE_S - 1])
+async def test_a_round_that_a_wrong_clock_closed_is_open_again(tmp_path: Path, at_s: int) -> None:
+    """What is traded until its end counts; an operator cannot capture it sooner either, nor in its grace."""
     async with round_world(tmp_path) as world:
         await world.run(GRACE_S + 60)  # the clock is days ahead, and nothing was read there
-        await world.swept(START_S + 3_600)
-        await world.run(START_S + 3_600)
+        await world.swept(at_s)
+        await world.run(at_s)
         corrected = await world.status(ROUND_ID)
         forced = await world.act("snapshot", roundId=ROUND_ID, force=True, reason="now")
         await world.swap(40, 0, ("stx", 10), (STSTX, 10), at_s=START_S + 7_200)
@@ -125,12 +126,14 @@ async def test_a_round_waits_for_the_prices_of_its_end(tmp_path: Path) -> None:
         await world.prices_around(END_S - 86_400, stx="1", ststx="1")
         await world.swept(GRACE_S)
         waits = await world.run(GRACE_S)
+        ahead = await world.act("finalize", roundId=ROUND_ID, dry_run=True)
         refused = await world.act("snapshot", roundId=ROUND_ID)
         await world.act("price", roundId=ROUND_ID, tokenId="stx", priceUsd="2", decimals=6, reason="Tenero was down")
         done = await world.run(GRACE_S + MINUTE_S)
         prices = await world.all("SELECT token_id, price_usd, source, reason FROM competition_round_price_snapshots")
 
     assert "the price of stx at the end is not known" in str(waits.counters["waiting"])
+    assert "the price of stx at the end is not known" in str(ahead.detail)
     assert (refused.http_status, refused.code) == (503, "empty_price_cache")
     assert done.counters["finalized"] == 1
     assert prices == [{"token_id": "stx", "price_usd": 2.0, "source": "manual_admin", "reason": "Tenero was down"}]

@@ -343,6 +343,7 @@ def test_a_client_may_use_a_twentieth_and_its_network_a_tenth() -> None:
     shares.charge(["c", "net"], 4.5, 0)
     assert shares.wait_s(["d", "net"], 100, 0) == 1
     assert shares.wait_s(["d", "net"], 101, 0) == 0
+    assert shares.wait_s(["b", "net"], 100, 0) == shares.wait_s(["b"], 100, 0) > 8_000  # the longer of the two
 
 
 def test_what_a_client_used_is_forgotten_evenly() -> None:
