@@ -149,3 +149,4 @@ def test_the_example_in_python_verifies_a_call() -> None:
     assert verify(headers, body + b" ", SECRET) is None
     assert verify(signed("payouts-1", now - 301, body, SECRET), body, SECRET) is None
     assert verify(signed("payouts-1", now, body, "another-secret"), body, SECRET) is None
+    assert verify({}, body, SECRET) is verify({**headers, "webhook-signature": "v1,é"}, body, SECRET) is None
