@@ -106,6 +106,16 @@ async def send_until_closed(running: HttpServer, first: bytes, piece: bytes, pie
     return sent, answer
 
 
+@pytest.mark.parametrize(("chunk", "is_read"), [(b"1\r\n \r\n", False), (b"400\r\n" + b" " * 1_024 + b"\r\n", True)])
+async def test_of_the_rest_of_a_body_only_usual_chunks_are_read(chunk: bytes, is_read: bool) -> None:
+    """Its response is complete. Parsing millions of chunks of one byte would hold up everybody else."""
+    async with server() as running:
+        first = CHUNKED.replace(b"/body", b"/")
+        sent, _ = await send_until_closed(running, first, chunk * (8_000 // len(chunk)), 3_000)
+
+    assert (sent > 12_000_000) is is_read
+
+
 @pytest.mark.parametrize(
     ("first", "piece"),
     [

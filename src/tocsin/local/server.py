@@ -8,8 +8,8 @@ the body counts: of everything else (blank lines, sizes and extensions of chunks
 each byte of the body are read. At most 16 requests wait for their turn.
 
 If a body has not arrived completely when its response is complete, the rest is read for a while, because many clients
-send everything before they read anything. Then the connection is cut, because a body may be endless. It is also cut
-if its client stops reading.
+send everything before they read anything. Then the connection is cut, because a body may be endless; at once if it
+comes in tiny chunks. It is also cut if its client stops reading.
 
 When the server stops, a connection that waits for a request stays open for a moment, because a request that is already
 on its way would be lost. Each response then ends its connection.
@@ -50,6 +50,7 @@ WRITE_WAIT_S = 30.0
 WRITE_BYTES_MIN = 16 * 1024  # that a client must read in this time, or all
 DRAIN_S = 5.0  # for the rest of a body whose response is complete
 DRAIN_BYTES_MAX = 16 * 1024 * 1024
+DRAINED_PER_BODY_BYTE = 2  # nobody waits for the rest, and to parse many tiny chunks would hold up everybody
 NOWHERE: deque[tuple[bytes, bytes]] = deque(maxlen=0)
 LAST_REQUEST_S = 0.5  # for a request that is on its way when the server stops
 GRACE_S = 3  # for requests under way when the process stops
@@ -200,7 +201,8 @@ class HttpProtocol(HttpToolsProtocol):
                 self._refuse(MALFORMED)
             return
         self._received_bytes += len(data)
-        if self._received_bytes > HEAD_BYTES_MAX + BYTES_PER_BODY_BYTE * self._body_bytes:
+        per_body_byte = DRAINED_PER_BODY_BYTE if "drain" in self._timers else BYTES_PER_BODY_BYTE
+        if self._received_bytes > HEAD_BYTES_MAX + per_body_byte * self._body_bytes:
             if self._head_open:
                 self._refuse(HEAD_TOO_LARGE)
             else:
