@@ -81,7 +81,7 @@ def test_each_command_sends_its_action(sent: list[Any], command: str, fields: An
 
     assert result.exit_code == 0, result.output
     assert sent == [("/api/admin/competition/finalize", body, {"dry-run": "true"})]
-    assert result.output.startswith(f"Nothing was written. {body['action']}")
+    assert result.output.startswith(f"Nothing was written. {body.get('roundId', body['action'])}: done")
 
 
 def test_an_action_answers_with_json(sent: list[Any]) -> None:

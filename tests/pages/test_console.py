@@ -26,7 +26,7 @@ def test_a_wrong_key_opens_nothing(page: Page) -> None:
     page.goto("/console")
     enter_key(page, "guessed")
 
-    sentence = "This key is wrong: enter the value of ADMIN_KEY or VIEWER_KEY."
+    sentence = "This key is wrong: enter a key of ADMIN_KEY or TOCSIN_VIEWER_KEY."
     expect(page.get_by_role("alert")).to_have_text(sentence)
     expect(page.locator("#desk")).to_be_hidden()
     assert page.evaluate("sessionStorage.length") == 0

@@ -54,7 +54,7 @@ def test_the_console_says_what_a_round_waits_for(page: Page, world: World) -> No
 
     rounds = page.locator("#view tbody tr")
     expect(rounds.nth(0)).to_contain_text(re.compile(r"Week 3\s*runs, ends\s*in 5 d 23 h\s*1\s*100,000 sats to win"))
-    expect(page.locator("#view .note")).to_have_text("Another one follows every 7 days, by a rule.")
+    expect(page.locator("#view .note")).to_have_text("A new round starts every 7 days.")
     expect(rounds.nth(1)).to_contain_text("closed")
     expect(rounds.nth(1)).to_contain_text("waits: transactions that wait to be verified: 2")
     expect(rounds.nth(2)).to_contain_text("2 discrepancies since its result")

@@ -52,7 +52,7 @@ START, END = "2026-05-01 00:00:00 UTC", "2026-06-01 00:00:00 UTC"
             {"status": "dropped_problematic", "mined": None},
             *("status", "it left the mempool unmined (dropped_problematic)", "tx_failed"),
         ),
-        ({"status": "new"}, "status", "Hiro calls it new, a status that Tocsin does not know", "malformed_tx"),
+        ({"status": "new"}, "status", "Hiro reports the unknown status new", "malformed_tx"),
         ({"canonical": False}, "status", FORKED, "pending"),
         ({"status": FAILED}, "status", f"it was mined and failed ({FAILED})", "tx_failed"),
         ({"status": FAILED, "canonical": False}, "status", FORKED, "pending"),

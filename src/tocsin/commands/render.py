@@ -410,9 +410,9 @@ def recounted(counted: Answer, names: Names) -> Lines:
     )
 
 
-def done(answer: Answer) -> Lines:
-    """The answer to an action on a round."""
-    name = answer["round"]["round_id"] if "round" in answer else answer["action"]
+def done(answer: Answer, round_id: object) -> Lines:
+    """The answer to an action on a round, or on the rule that adds rounds."""
+    name = round_id or answer["action"]
     would = "Nothing was written. " if answer["dry_run"] else ""
     yield escape(f"{would}{name}: {answer.get('detail') or 'done'}.")
     if "outcome" in answer:

@@ -41,7 +41,7 @@ def acts(command: Callable[..., dict[str, JSON] | None]) -> Callable[..., None]:
         if reason is not None:
             action["reason"] = reason
         answer = client.send(PATH, action, {"dry-run": "true" if dry_run else None})
-        print_answer(answer, as_json, render.done(answer))
+        print_answer(answer, as_json, render.done(answer, action.get("roundId")))
 
     return calls_service(with_options(run, command))
 

@@ -43,7 +43,7 @@ FAILURES_MAX = 5  # in a row, after which a wallet's visits are no longer urgent
 FEED_KEY = "competition_feed"
 
 ENDS_EARLY = "hiro broke its contract: the list of all transactions ends too early"
-NOT_DOWN = "hiro broke its contract: its cursor does not lead further down the list"
+NOT_DOWN = "hiro broke its contract: its cursor leads to no older transactions"
 
 SQL = read_queries(__file__)
 

@@ -381,7 +381,7 @@ def _status(transaction: Transaction) -> Check:
     if status in DROPPED:
         return Check("status", f"it left the mempool unmined ({status})", Code.TX_FAILED)
     if status != "success" and status not in FAILED:
-        return Check("status", f"Hiro calls it {status}, a status that Tocsin does not know", Code.MALFORMED_TX)
+        return Check("status", f"Hiro reports the unknown status {status}", Code.MALFORMED_TX)
     if not transaction.canonical:
         return Check("status", "it is on a fork that was abandoned, and not mined again yet", Code.PENDING)
     if status != "success":

@@ -36,7 +36,7 @@ async function open(key) {
 		begin(key, body);
 	} catch (error) {
 		if (error.status === 401) sessionStorage.removeItem(KEPT_AS);
-		close(error.status === 401 ? "This key is wrong: enter the value of ADMIN_KEY or VIEWER_KEY." : error.message);
+		close(error.status === 401 ? "This key is wrong: enter a key of ADMIN_KEY or TOCSIN_VIEWER_KEY." : error.message);
 	}
 	byId("enter").disabled = false;
 }

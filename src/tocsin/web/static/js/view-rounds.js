@@ -20,7 +20,7 @@ export async function show(body, { session }) {
 		/** @type {import("./types.js").RoundList} */
 		const { now, rounds, rule } = (await getJson(PATH, { key })).body;
 		const made = "`tocsin round add` or `tocsin round every` adds one.";
-		note.textContent = rounds.length ? (rule ? `Another one follows every ${span(rule.period_s * 1000)}, by a rule.` : "") : `None. ${made}`;
+		note.textContent = rounds.length ? (rule ? `A new round starts every ${span(rule.period_s * 1000)}.` : "") : `None. ${made}`;
 		rows.replaceChildren(...rounds.map((listed) => row(listed, now)));
 	}
 
