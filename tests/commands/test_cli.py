@@ -72,7 +72,7 @@ def test_status_shows_what_readyz_knows_when_the_scheduler_does_not_answer(tmp_p
 
     assert (done.returncode, as_json.returncode) == (1, 1)
     assert done.stdout.startswith("Not ready (broken)")
-    assert done.stderr == as_json.stderr == "The scheduler did not answer: try again soon.\n"
+    assert done.stderr == as_json.stderr == "The scheduler did not answer: try again soon; /readyz says why.\n"
     assert as_json.stdout == ""
 
 

@@ -133,5 +133,5 @@ def test_the_status_says_that_the_disk_is_full(tmp_path: Path, upstreams: dict[s
         free = tocsin("status", port=port, ADMIN_KEY=ADMIN_KEY)
 
     assert full.stdout == "Not ready (broken): the store cannot be written: KV.put: database or disk is full\n"
-    assert (full.returncode, full.stderr) == (1, "The scheduler did not answer: try again soon.\n")
+    assert (full.returncode, full.stderr) == (1, "The scheduler did not answer: try again soon; /readyz says why.\n")
     assert (free.returncode, free.stdout[:5]) == (0, "Ready")

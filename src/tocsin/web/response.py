@@ -76,11 +76,12 @@ class _ErrorResponse(NamedTuple):
         return self.status >= 500
 
 
+_NO_ANSWER = "The scheduler did not answer: try again soon; /readyz says why."
 # The first match counts.
 TABLE: tuple[tuple[type[Exception], _ErrorResponse], ...] = (
     (UsageError, _ErrorResponse(400, "bad_request")),
     (StoreError, _ErrorResponse(503, "store_unavailable", "The store cannot be used right now: try again soon.")),
-    (ObjectError, _ErrorResponse(503, "scheduler_unavailable", "The scheduler did not answer: try again soon.")),
+    (ObjectError, _ErrorResponse(503, "scheduler_unavailable", _NO_ANSWER)),
     (BindingMissing, _ErrorResponse(503, "not_configured")),
     (Exception, _ErrorResponse(500, "internal_error", "Something went wrong in the service; its log has the cause.")),
 )
