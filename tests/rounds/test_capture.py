@@ -176,6 +176,21 @@ async def test_flags_see_who_funded_a_wallet(tmp_path: Path) -> None:
     assert [flag.erc8004_agent_id for flag in looked.flags if flag.kind == "shared_funder"] == shared
 
 
+async def test_a_look_at_a_running_round_uses_the_prices_of_now(tmp_path: Path) -> None:
+    """As if it ended now: the prices of its end are not known yet. Nothing is written."""
+    now_s = END_S - 7_200
+    async with round_world(tmp_path) as world:
+        await world.prices_around(now_s, stx="3", ststx="4")
+        world.clock.at_s = now_s
+        running = await world.act("finalize", roundId=ROUND_ID, dry_run=True)
+        statuses = await world.column("SELECT status FROM competition_rounds")
+
+    first = RoundOutcome.from_json(running.outcome).results[0]
+    assert running.detail == "as if it ended now: 3 swaps, 2 prices"
+    assert (first.priced_trade_count, first.unpriced_tokens) == (first.trade_count, [])
+    assert statuses == ["open"]
+
+
 async def test_prices_after_the_end_do_not_matter(tmp_path: Path) -> None:
     """The round is captured an hour later, at the prices of its end; one that an operator set holds."""
     async with round_world(tmp_path) as world:

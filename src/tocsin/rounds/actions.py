@@ -156,6 +156,8 @@ class RoundActions:
 
     async def _look_ahead(self, round_: RoundRow) -> str:
         inputs, self._outcome, waits = await look_ahead(self._work, round_)
+        if self._work.clock.now() < round_.ends_at * 1000:
+            return f"as if it ended now: {len(inputs.swaps):,} swaps, {len(inputs.prices)} prices"
         return waits or f"{len(inputs.swaps)} swaps and {len(inputs.prices)} prices would be captured"
 
     # What operators decide

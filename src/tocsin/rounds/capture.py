@@ -160,8 +160,10 @@ async def captured_inputs(db: Database, round_: RoundRow) -> RoundInputs:
     return replace(inputs, allowlist_version=version, complete_until_block=block)
 
 
-async def live_inputs(db: Database, rules: RoundRules, prices: Sequence[RoundPrice]) -> RoundInputs:
-    """Return the inputs that would be captured now, but not how complete they are: for a preview."""
+async def live_inputs(db: Database, rules: RoundRules, now_s: int) -> RoundInputs:
+    """Return the inputs that would be captured if the round ended now, but not how complete they are: for a preview."""
+    tokens = {*await traded_in(db, rules), GAUGE}
+    prices = await prices_of_end(db, replace(rules, ends_at=min(rules.ends_at, now_s)), tokens)
     window, funders = (rules.starts_at, rules.ends_at), await _funders(db)
     agents = await _rows(_pages(db, SQL["live_agents"], (), ("stx_address",)))
     return await _inputs(

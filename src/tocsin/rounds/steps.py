@@ -125,14 +125,13 @@ async def note_waiting(work: RoundWork, round_: RoundRow, reason: str) -> None:
 
 async def look_ahead(work: RoundWork, round_: RoundRow) -> tuple[RoundInputs, RoundOutcome, str | None]:
     """Return the inputs that would be captured now, their result, and what a capture would wait for. Writes nothing."""
-    rules = round_.rules
-    record = await load_record(work.db, work.rules, rules, work.clock.now(), feed_runs=work.feed_runs)
-    prices = await prices_of_end(work.db, rules, {*await traded_in(work.db, rules), GAUGE})
+    rules, now = round_.rules, work.clock.now()
+    record = await load_record(work.db, work.rules, rules, now, feed_runs=work.feed_runs)
     with collector_paused():
-        inputs = await live_inputs(work.db, rules, prices)
+        inputs = await live_inputs(work.db, rules, now // 1000)
         outcome = await with_pauses(scoring(inputs))
     waits = incomplete_because(rules, record) or await _unvalued_because(work, rules)
-    return inputs, outcome, waits or unpriced_because(prices)
+    return inputs, outcome, waits or unpriced_because(inputs.prices)
 
 
 async def finalize_round(work: RoundWork, round_: RoundRow) -> RoundOutcome | None:

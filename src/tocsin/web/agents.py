@@ -17,7 +17,7 @@ from tocsin.board.agents import BoardRanks, agent_view
 from tocsin.board.board import SORT_DEFAULT, PublishedBoard, ranked
 from tocsin.board.types import AgentView, BoardRow
 from tocsin.errors import RequestRefused
-from tocsin.rounds.capture import live_inputs, prices_of_end, traded_in
+from tocsin.rounds.capture import live_inputs
 from tocsin.rounds.round import AgentFlag
 from tocsin.rounds.score import scoring, with_pauses
 from tocsin.rounds.store import rounds_of_agent, the_round
@@ -130,11 +130,7 @@ class AgentRoutes:
         db, now = self._deps.db, self._deps.clock.now()
         rules = (await the_round(db, round_id)).rules
         try:
-            prices = await prices_of_end(
-                db, replace(rules, ends_at=min(now // 1000, rules.ends_at)), await traded_in(db, rules)
-            )
-            inputs = await live_inputs(db, rules, prices)
-            outcome = await with_pauses(scoring(inputs))
+            outcome = await with_pauses(scoring(await live_inputs(db, rules, now // 1000)))
         except UsageError:
             return None
         return [flag for flag in outcome.flags if not flag.cleared]
