@@ -32,7 +32,9 @@ from tocsin.rounds.round import (
 from tocsin.rounds.score import score
 from tocsin.swaps.values import SwapWorth
 
-PAGE = (Path(__file__).parents[2] / "docs/round-file.md").read_text()
+PAGE, PAGE_OF_COMMANDS = (
+    (Path(__file__).parents[2] / "docs" / name).read_text() for name in ("round-file.md", "commands.md")
+)
 TXID = "0x" + "ab" * 32
 INPUTS = RoundInputs(
     RoundRules("week-1", 1_000, 2_000, 5_600),
@@ -270,11 +272,13 @@ def block(language: str) -> str:
 
 
 def test_the_example_of_the_page_is_a_file_that_recounts(tmp_path: Path) -> None:
-    """If the format or the rules change, so does the page."""
+    """If the format or the rules change, so does the page; docs/commands.md shows what the command prints."""
     file = tmp_path / "round.jsonl"
     file.write_text(block("jsonl"))
     recounted = tocsin_here("recount", str(file), environment={})
     assert (recounted.returncode, recounted.stderr) == (0, "")
+    shown = PAGE_OF_COMMANDS.partition("$ tocsin recount week-1.jsonl\n")[2].partition("```")[0]
+    assert shown.split() == recounted.stdout.split()
 
 
 def test_the_script_of_the_page_recounts_its_example(tmp_path: Path) -> None:
