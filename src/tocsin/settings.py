@@ -436,7 +436,7 @@ class Settings:
     )  # fmt: skip
     reads_per_minute: int = _setting(
         "TOCSIN_READS_PER_MINUTE", integer(0, 10**9), 300, "300",
-        "how many times a minute one client may read the public API; of requests of any kind, ten times as many; 0: no limits",
+        "reads of the public API by one client per minute; of requests of any kind, ten times as many; 0: no limits",
     )  # fmt: skip
     data_dir: str = _setting("TOCSIN_DATA_DIR", str.strip, "data", "/var/lib/tocsin", "the data directory")
     log_level: Level = _setting(  # noqa: RUF009 - a field, like the others
