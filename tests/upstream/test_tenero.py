@@ -191,91 +191,53 @@ def test_a_list_of_rows_that_cannot_be_read_is_no_list() -> None:
         tenero.list_page({"data": {"rows": [bad, bad]}})
 
 
+def priced(price: JSON) -> TokenPrice:
+    return tenero.token_price({"data": {"address": SBTC, "price_usd": price, "decimals": None}}, SBTC, SBTC)
+
+
 @pytest.mark.parametrize(
     ("price", "expected"),
-    [
-        (1, 1.0),
-        ("0.5", 0.5),
-        ("1e-9", 1e-9),
-        (1e-18, 1e-18),
-        (9.9e-19, None),
-        ("1e-300", None),
-        (5e-324, None),
-        (1e12, 1e12),
-        (0, None),
-        ("0", None),
-        (-1, None),
-        ("-1", None),
-        (None, None),
-        ("", None),
-        ("NaN", None),
-        ("n/a", None),
-        ("0x10", None),
-        ("1_000", None),
-        (" 1", None),
-        ("1e999", None),
-        (float("nan"), None),
-        (float("inf"), None),
-        (1e300, None),
-        ("1e13", None),
-        (10**400, None),
-        ("9" * 40, None),
-        ("9" * 41, None),
-        (1.1e12, None),
-        ("1e-3", 0.001),
-        ("1E-3", 0.001),
-        ("1e-999", None),
-        ("1e1000", None),
-        ("9e-19", None),
-        ("1e12", 1e12),
-        ("1.1e12", None),
-        ("+1", None),
-        ("1.", None),
-        (".5", None),
-    ],
+    [(1, 1.0), ("0.5", 0.5), ("1e-9", 1e-9), ("1E-3", 0.001), (1e-18, 1e-18), (1e12, 1e12), ("1e12", 1e12)],
 )
-def test_a_price_is_finite_and_above_zero_or_none(price: JSON, expected: float | None) -> None:
-    """Never an error for a missing price, never a price that is not one."""
-    body: JSON = {"data": {"address": SBTC, "price_usd": price, "decimals": None}}
+def test_a_price_is_a_number_within_its_bounds(price: JSON, expected: float) -> None:
+    assert priced(price) == TokenPrice(SBTC, expected, None)
 
-    assert tenero.token_price(body, SBTC, SBTC) == TokenPrice(SBTC, expected, None)
+
+def test_what_is_no_price_is_none() -> None:
+    """Never an error for a missing price, never a price that is not one."""
+    missing_or_no_number: list[JSON] = [None, "", "NaN", "n/a", "0x10", "1_000", " 1", "+1", "1.", ".5", float("nan")]
+    too_small: list[JSON] = [0, "0", -1, "-1", 9.9e-19, "9e-19", "1e-300", "1e-999", 5e-324]
+    too_large: list[JSON] = [1.1e12, "1.1e12", "1e13", 1e300, "1e999", "1e1000", 10**400, "9" * 40, "9" * 41]
+    for price in (*missing_or_no_number, *too_small, *too_large, float("inf")):
+        assert priced(price) == TokenPrice(SBTC, None, None)
 
 
 @pytest.mark.parametrize(
-    ("told", "known"),
-    [
-        (250_000, 250_000.0),
-        ("1234.5", 1234.5),
-        (0, 0.0),
-        (1e15, 1e15),
-        (1.1e15, None),
-        (10**400, None),
-        ("1e999", None),
-        (-1, None),
-        (float("nan"), None),
-        (float("inf"), None),
-        (True, None),
-        ("n/a", None),
-        ([], None),
-        ({}, None),
-        (None, None),
-        ("0", 0.0),
-        ("1.1e15", None),
-        ("x", None),
-    ],
+    ("told", "known"), [(250_000, 250_000.0), ("1234.5", 1234.5), (0, 0.0), ("0", 0.0), (1e15, 1e15)]
 )
-def test_what_a_pool_holds_is_a_number_or_not_known(told: JSON, known: float | None) -> None:
-    """Liquidity and the volume of a day come with the price, and never make it unreadable."""
+def test_what_a_pool_holds_and_trades_comes_with_the_price(told: JSON, known: float) -> None:
+    assert pooled(told) == TokenPrice(SBTC, 2.0, None, known, known)
+
+
+def test_what_is_no_number_of_a_pool_is_not_known() -> None:
+    """It never makes the price unreadable."""
+    too_much: list[JSON] = [1.1e15, "1.1e15", 10**400, "1e999", float("inf")]
+    for told in (*too_much, -1, float("nan"), True, "n/a", "x", [], {}, None):
+        assert pooled(told) == TokenPrice(SBTC, 2.0, None, None, None)
+
+
+def pooled(told: JSON) -> TokenPrice:
+    """What is read of a token whose pools hold and trade this much, alone and in the list."""
     row: dict[str, JSON] = {
         "address": SBTC,
         "price_usd": 2,
         "total_liquidity_usd": told,
         "metrics": {"volume_1d_usd": told},
     }
-
-    assert tenero.token_price({"data": row}, SBTC, SBTC) == TokenPrice(SBTC, 2.0, None, known, known)
-    assert tenero.list_page({"data": {"rows": [row]}}).prices[SBTC].volume_usd == known
+    found = tenero.token_price({"data": row}, SBTC, SBTC)
+    assert tenero.list_page({"data": {"rows": [row]}}).prices[SBTC].volume_usd == found.volume_usd
     assert tenero.token_price({"data": {**row, "metrics": 5}}, SBTC, SBTC).volume_usd is None
+    return found
 
 
 @pytest.mark.parametrize(
