@@ -243,18 +243,11 @@ def pooled(told: JSON) -> TokenPrice:
 @pytest.mark.parametrize(
     ("row", "field"),
     [
+        ({}, "price_usd"),
         ({"price_usd": True}, "price_usd"),
         ({"price_usd": [1]}, "price_usd"),
         ({"price_usd": {}}, "price_usd"),
-        ({}, "price_usd"),
-        ({"price_usd": 1, "decimals": -1}, "decimals"),
-        ({"price_usd": 1, "decimals": 39}, "decimals"),
-        ({"price_usd": 1, "decimals": "39"}, "decimals"),
-        ({"price_usd": 1, "decimals": "100"}, "decimals"),
-        ({"price_usd": 1, "decimals": "-1"}, "decimals"),
-        ({"price_usd": 1, "decimals": 6.5}, "decimals"),
-        ({"price_usd": 1, "decimals": "six"}, "decimals"),
-        ({"price_usd": 1, "decimals": True}, "decimals"),
+        *[({"price_usd": 1, "decimals": n}, "decimals") for n in (-1, 39, "39", "100", "-1", 6.5, "six", True)],
         ({"price_usd": 1, "address": "another"}, "address"),
     ],
 )
