@@ -3,7 +3,17 @@
 import pytest
 
 from tocsin.fetch import FetchResponse
-from tocsin.upstream.answer import BadRequest, Gone, Limited, Malformed, NotFound, Unauthorised, Unavailable, classify
+from tocsin.upstream.answer import (
+    BadRequest,
+    Gone,
+    Limited,
+    Malformed,
+    Moved,
+    NotFound,
+    Unauthorised,
+    Unavailable,
+    classify,
+)
 
 UNKNOWN = b'{"message": "Route GET:/x not found"}'
 
@@ -39,10 +49,9 @@ def test_a_status_has_its_class(status: int, expected: object) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_not_followed_and_has_its_target(status: int) -> None:
-    reason = f"hiro redirects ({status}), which is not followed: check HIRO_URL"
-    assert judged(status, headers={"location": "/y"}) == BadRequest(reason, status, "/y")
-    assert judged(status) == BadRequest(reason, status)
+def test_a_redirect_has_its_target(status: int) -> None:
+    assert judged(status, headers={"location": "/y"}) == Moved("/y")
+    assert judged(status) == Malformed(f"hiro answered {status}, which is not expected here")
 
 
 @pytest.mark.parametrize("status", [300, 304, 305, 306, 309])

@@ -55,9 +55,9 @@ class Unauthorised:
 
 @dataclass(frozen=True, slots=True)
 class BadRequest:
-    """A bug or a wrong setting on our side: any other 4xx, an unknown route, a redirect.
+    """A bug or a wrong setting on our side: any other 4xx, an unknown route, a redirect to another host.
 
-    `message` is the upstream's explanation, or where it redirects to.
+    `message` is the upstream's explanation.
     """
 
     kind: ClassVar[str] = "bad_request"
@@ -92,8 +92,17 @@ class Malformed:
     too_large: bool = False  # more bytes than the limit: asking for less may help
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A redirect; the client decides whether to follow it."""
+
+    kind: ClassVar[str] = "moved"
+    url: str
+
+
 Failure: TypeAlias = Limited | Unauthorised | BadRequest | Gone | Unavailable | Malformed
 Answer: TypeAlias = Ok[T] | NotFound | Failure
+HEALTHY = (Ok, NotFound, Moved)
 
 
 class NoAnswer(TocsinError):
@@ -115,18 +124,14 @@ def value_or_raise(answer: Answer[T]) -> T | None:
 
 def classify(  # noqa: PLR0911 - one return per row of the table
     response: FetchResponse, name: str, key_setting: str, url_setting: str, closed_until: int
-) -> NotFound | Failure | None:
-    """The class of a response. None means: parse the body. `closed_until` is when a limited caller may ask again.
-
-    A redirect is not followed: our key must not leave the host.
-    """
+) -> NotFound | Moved | Failure | None:
+    """The class of a response. None means: parse the body. `closed_until` is when a limited caller may ask again."""
     status = response.status
     match status:
         case 200:
             return None
-        case 301 | 302 | 303 | 307 | 308:
-            reason = f"{name} redirects ({status}), which is not followed: check {url_setting}"
-            return BadRequest(reason, status, response.headers.get("location", ""))
+        case 301 | 302 | 303 | 307 | 308 if response.headers.get("location"):
+            return Moved(response.headers["location"])
         case 401 | 403:
             return Unauthorised(f"{name} refuses our key ({status}): check {key_setting}")
         case 404:

@@ -1,7 +1,7 @@
 """All calls to upstreams go through this client: permit, attempt, classification, log line, retry.
 
 Before every attempt the client acquires a permit from the upstream's limiter, and releases it with the limits in the
-answer's headers. So retries cost as much as any call. A 429 closes the limiter for all callers, and the
+answer's headers. So retries and redirects cost as much as any call. A 429 closes the limiter for all callers, and the
 retry waits there; after a 5xx or no answer, the client backs off with full jitter. A call takes at most the session's
 patience plus one attempt's timeout, whatever the upstream does. Numbers in headers may be nonsense; the module of each
 upstream (`hiro.py`, `tenero.py`) interprets its own.
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Generic, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from holdfast.errors import UsageError
 from holdfast.types import JSON
@@ -28,7 +28,18 @@ from tocsin.errors import FetchError, FetchTooLarge, MalformedBody
 from tocsin.fetch import Fetch, FetchResponse
 from tocsin.logs import forms_of, pattern_of
 from tocsin.text import utc_clock
-from tocsin.upstream.answer import Answer, BadRequest, Limited, Malformed, NotFound, Ok, Unavailable, classify
+from tocsin.upstream.answer import (
+    HEALTHY,
+    Answer,
+    BadRequest,
+    Limited,
+    Malformed,
+    Moved,
+    NotFound,
+    Ok,
+    Unavailable,
+    classify,
+)
 from tocsin.upstream.budget import Denial, LimitReading, Quota
 from tocsin.upstream.decode import decode, printable
 from tocsin.upstream.limiter import BudgetEvent, BudgetLimiter, CallSession
@@ -40,6 +51,7 @@ CHANGED = frozenset({200, 201, 202, 204})  # statuses of a successful change
 JSON_CONTENT = {"content-type": "application/json"}
 TIMEOUT_S = 8.0  # of an attempt
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
+REDIRECTS_MAX = 3
 RETRIES_MAX = 2  # of one call, after a 429; as many more after a 5xx, a timeout or a lost connection
 BACKOFF_S = 0.5
 BACKOFF_MAX_S = 8.0
@@ -54,6 +66,7 @@ RETRY_AFTER_MAX_MS = 31 * DAY_MS
 
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _DIGITS = re.compile(r"[0-9]{1,10}")
+_URL = re.compile(r"[!-~]{1,2048}")
 _ETAG = re.compile(r'(?:W/)?"[!#-~]{1,200}"')
 
 
@@ -71,7 +84,8 @@ class Relayed:
 class Call(Generic[T]):
     """One call and its attempts so far."""
 
-    target: str  # path and query
+    target: str  # path and query, as shown in the log
+    url: str
     read: Callable[[FetchResponse], T]
     session: CallSession
     method: str = "GET"
@@ -81,6 +95,7 @@ class Call(Generic[T]):
     etag: str | None = None
     deadline: float = 0.0
     attempt: int = 0
+    redirects: int = 0
     limited: int = 0
     unavailable: int = 0
     retry_after_s: float = 0.0
@@ -182,7 +197,8 @@ class UpstreamClient:
 
     async def get(self, target: str, parse: Callable[[JSON], T], session: CallSession) -> Answer[T]:
         """Ask for `target` (path and query)."""
-        return await self._call(Call(target, lambda response: parse(decode(response.body)), session))
+        url = self._base + target
+        return await self._call(Call(target, url, lambda response: parse(decode(response.body)), session))
 
     async def relay(
         self, target: str, session: CallSession, *, body: str | None = None, etag: str | None = None, cost: int = 1
@@ -192,7 +208,7 @@ class UpstreamClient:
         `etag`: that of the answer which the caller has; `cost`: as how many calls the upstream counts this one.
         """
         method, sent = ("GET", None) if body is None else ("POST", body.encode())
-        call = Call(target, self._relayed, session, method, sent, cost, relayed=True, etag=etag)
+        call = Call(target, self._base + target, self._relayed, session, method, sent, cost, relayed=True, etag=etag)
         return await self._call(call)
 
     def _relayed(self, response: FetchResponse) -> Relayed:
@@ -204,10 +220,10 @@ class UpstreamClient:
     async def patch(self, target: str, change: JSON, session: CallSession) -> Answer[None]:
         """Change `target`. The change must be idempotent, because it is retried like a GET.
 
-        The body of the answer to a successful change is not read.
+        A redirect is not followed. The body of the answer to a successful change is not read.
         """
-        body = json.dumps(change).encode()
-        return await self._call(Call(target, lambda _: None, session, method="PATCH", body=body))
+        url, body = self._base + target, json.dumps(change).encode()
+        return await self._call(Call(target, url, lambda _: None, session, method="PATCH", body=body))
 
     async def _call(self, call: Call[T]) -> Answer[T]:
         session = call.session
@@ -248,7 +264,10 @@ class UpstreamClient:
             began_s = self._clock.monotonic()
             answer = await self._attempt(call)
             call.session.on_answer(self._upstream.name, answer.kind, self._clock.monotonic() - began_s)
-            if not await self._wait_to_retry(call, answer):
+            if isinstance(answer, Moved):
+                call.url = answer.url
+                call.redirects += 1
+            elif not await self._wait_to_retry(call, answer):
                 return answer
 
     async def _permit(self, call: Call[T]) -> Denial | None:
@@ -263,7 +282,7 @@ class UpstreamClient:
         again = f"next call {utc_clock(denial.until, self._clock.now())}"
         return Limited(denial.until, f"{self._upstream.name}: {denial.reason}, {again}", denial.by_budget)
 
-    async def _attempt(self, call: Call[T]) -> Answer[T]:
+    async def _attempt(self, call: Call[T]) -> Answer[T] | Moved:
         """Make one attempt. The permit is always released, even if the caller is cancelled."""
         call.attempt += 1
         call.session.calls += call.cost
@@ -274,7 +293,7 @@ class UpstreamClient:
         closed_until = 0
         try:
             response = await self._fetch(
-                self._base + call.target,
+                call.url,
                 method=call.method,
                 headers=self._headers_of(call),
                 body=call.body,
@@ -303,9 +322,9 @@ class UpstreamClient:
         self._note_limits(call, reading)
         self._note_deprecation(call, response.headers.get("warning", ""))
         answer = self._judge(call, response, closed_until)
-        return answer if isinstance(answer, Ok | NotFound) else self._failed(call, answer, response)
+        return answer if isinstance(answer, HEALTHY) else self._failed(call, answer, response)
 
-    def _judge(self, call: Call[T], response: FetchResponse, closed_until: int) -> Answer[T]:
+    def _judge(self, call: Call[T], response: FetchResponse, closed_until: int) -> Answer[T] | Moved:
         """The answer's class, and its value if it has one."""
         upstream = self._upstream
         is_changed = call.method == "PATCH" and response.status in CHANGED
@@ -315,6 +334,8 @@ class UpstreamClient:
         match verdict:
             case None | NotFound() if verdict is None or call.relayed:
                 return self._value(call, response)
+            case Moved(url=location):
+                return self._follow(call, location, response.status)
             case BadRequest(message=message):
                 return replace(verdict, message=self._shown(message))
             case _:
@@ -325,6 +346,26 @@ class UpstreamClient:
             return Ok(call.read(response))
         except MalformedBody as error:
             return Malformed(f"{self._upstream.name} broke its contract: {self._shown(str(error))}")
+
+    def _follow(self, call: Call[T], location: str, status: int) -> Moved | BadRequest:
+        """Follow redirects within the same host only: our key must not leave it."""
+        name, setting = self._upstream.name, self._upstream.url_setting
+        if call.method != "GET":
+            return BadRequest(f"{name} redirects a {call.method}, which is not followed: check {setting}", status)
+        if call.redirects >= REDIRECTS_MAX:
+            return BadRequest(f"{name} redirects in a loop: check {setting}", status)
+        try:
+            url = urljoin(call.url, location)
+            same_host = urlsplit(url)[:2] == urlsplit(self._base)[:2]
+        except ValueError:
+            url, same_host = "", False
+        if same_host and _URL.fullmatch(url):
+            return Moved(url)
+        return BadRequest(
+            f"{name} redirects to another host, which is not followed: if it moved, change {setting}",
+            status,
+            self._shown(location),
+        )
 
     async def _wait_to_retry(self, call: Call[T], answer: Answer[T]) -> bool:
         """Wait if the call may be retried within its own limit, its session's limit and its patience."""

@@ -374,7 +374,7 @@ class CallSession:
     unanswered_max: int = 5
     unanswered: int = 0
     limited: bool = False
-    calls: int = 0  # made so far, retries included
+    calls: int = 0  # made so far, retries and redirects included
     ends_at_s: float = inf
     may_probe: bool = False
     on_answer: OnAnswer = ignore
