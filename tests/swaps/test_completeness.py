@@ -225,25 +225,20 @@ async def test_after_the_faults_the_database_is_the_truth(seed: int, tmp_path: P
         calmed(simulator)
         await sweep(world, after_s=SLOT_S)
         clean = await sweep(world, after_s=SLOT_S)
-        rows = await world.rows()
-        truth = simulator.chain.truth(senders=history.eligible)
-        drift = await store.drift(world.db)
-        pairs = await world.all("SELECT * FROM pair_totals")
-        late = await after_a_pass(world)
+        await check_truth(world, history)
+        for _ in range(WALLETS):  # until every wallet's own list has been read as well
+            await sweep(world, after_s=SLOT_S)
+        await check_truth(world, history)
 
     assert clean.error is None
-    assert rows == as_rows(truth), history.happened
-    assert drift == {}
-    assert summed(pairs) == sums_of(truth)
-    assert late == rows
     assert sum(history.happened.values()) > 10
 
 
-async def after_a_pass(world: World) -> list[dict[str, Any]]:
-    """What is recorded when every wallet's own list has been read as well."""
-    for _ in range(WALLETS):
-        await sweep(world, after_s=SLOT_S)
-    return await world.rows()
+async def check_truth(world: World, history: History) -> None:
+    rows, truth = await world.rows(), world.simulator.chain.truth(senders=history.eligible)
+    assert rows == as_rows(truth), (history.happened, difference(rows, as_rows(truth)))
+    assert await store.drift(world.db) == {}
+    assert summed(await world.all("SELECT * FROM pair_totals")) == sums_of(truth)
 
 
 @pytest.mark.slow
@@ -263,18 +258,11 @@ async def test_after_the_faults_the_feed_has_recorded_the_truth(seed: int, tmp_p
         if omits:
             await days_of_turns(world)
         clean = await feed(world, settings=STANDING_STILL)
-        rows = await world.rows()
-        truth = simulator.chain.truth(senders=history.eligible)
-        drift = await store.drift(world.db)
-        pairs = await world.all("SELECT * FROM pair_totals")
+        await check_truth(world, history)
         await sweep(world, world.run(by_hand=True))
-        late = await world.rows()
+        await check_truth(world, history)
 
     assert (clean.error, clean.incomplete) == (None, None)
-    assert rows == as_rows(truth), (history.happened, difference(rows, as_rows(truth)))
-    assert drift == {}
-    assert summed(pairs) == sums_of(truth)
-    assert late == rows
     assert seed % 4 == 1 or history.happened["way network"] > 150
     assert sum(history.happened.values()) > 200
 
