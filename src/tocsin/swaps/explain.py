@@ -34,8 +34,7 @@ async def known_verdict(db: Database, txid: str, rules: Rules) -> TradeVerdict |
             check = Check(STEP_OF.get(Code(refusal["code"]), "tokens"), refusal["reason"], Code(refusal["code"]))
             return explain_refusal(store.stored_transaction(refusal), check, tier, rules)
     if refusal is not None or await store.queued(db, [txid]):
-        check = Check("queue", QUEUED, Code.PENDING)
-        return _verdict(txid, "queue", check, [check])
+        return _verdict(txid, "queue", [Check("queue", QUEUED, Code.PENDING)])
     return None
 
 
@@ -49,7 +48,7 @@ def explain(transaction: Transaction, moves: Moves | None, tier: Tier, rules: Ru
         steps.append(missed or Check("tokens", shown_legs(legs)))
     elif all(check.code is None for check in steps):
         steps.append(Check("tokens", "Hiro does not show its tokens yet", Code.PENDING))
-    shown = _verdict(transaction.tx_id, "chain", _first_failed(steps), _headed(transaction, steps))
+    shown = _verdict(transaction.tx_id, "chain", steps, transaction.sender)
     if isinstance(swap, Swap):
         amounts = SwapAmounts(swap.token_in, str(swap.amount_in), swap.token_out, str(swap.amount_out))
         return replace(shown, swap=amounts, legs=legs)
@@ -64,7 +63,7 @@ def explain_stored_swap(transaction: Transaction, row: Row, tier: Tier, rules: R
     block = Check("record", f"recorded in block {row['block_height']}: {shown_legs(legs)}{without_value}")
     steps = [*checks(transaction, tier, rules), block]
     amounts = SwapAmounts(row["token_in"], row["amount_in"], row["token_out"], row["amount_out"])
-    shown = _verdict(row["txid"], "record", _first_failed(steps), _headed(transaction, steps))
+    shown = _verdict(row["txid"], "record", steps, row["sender"])
     return replace(shown, swap=amounts, legs=legs, trade=trades.trade_of(row))
 
 
@@ -75,10 +74,16 @@ def explain_refusal(transaction: Transaction, refusal: Check, tier: Tier, rules:
     if refused is None:
         steps = [check for check in steps if check.name != refusal.name]
         steps.insert(0 if refusal.name == "status" else len(steps), refusal)
-    return _verdict(transaction.tx_id, "refusal", refused or refusal, _headed(transaction, steps))
+    return _verdict(transaction.tx_id, "refusal", steps, transaction.sender, refused or refusal)
 
 
-def _verdict(txid: str, known_from: KnownFrom, decisive: Check, steps: list[Check]) -> TradeVerdict:
+def _verdict(
+    txid: str, known_from: KnownFrom, steps: list[Check], sender: str | None = None, decisive: Check | None = None
+) -> TradeVerdict:
+    """Return the verdict of these steps. The first that failed is decisive, else the last, unless another is given."""
+    decisive = decisive or next((check for check in steps if check.code is not None), steps[-1])
+    if sender is not None:
+        steps = [Check("transaction", f"{txid}, sent by {sender}"), *steps]
     code = decisive.code
     status: Literal["verified", "pending", "rejected"] = "verified"
     if code is not None:
@@ -92,12 +97,3 @@ def _verdict(txid: str, known_from: KnownFrom, decisive: Check, steps: list[Chec
         code=code and str(code),
         sentence=code and MEANINGS[code].sentence,
     )
-
-
-def _first_failed(steps: list[Check]) -> Check:
-    """Return the decisive step: the first that failed, else the last."""
-    return next((check for check in steps if check.code is not None), steps[-1])
-
-
-def _headed(transaction: Transaction, steps: list[Check]) -> list[Check]:
-    return [Check("transaction", f"{transaction.tx_id}, sent by {transaction.sender}"), *steps]

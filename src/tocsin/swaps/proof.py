@@ -104,7 +104,8 @@ async def record_seen(
             ranges = settled(ranges, shown)
         if ranges != known.get(wallet, ()):
             above = ranges[0].block if len(ranges) > 1 else None
-            rows.append([wallet, _encoded(ranges), missing(ranges), above])
+            encoded = json.dumps([[each.low, each.high, each.block] for each in ranges])
+            rows.append([wallet, encoded, missing(ranges), above])
     return [db.prepare(SQL["save_nonces"]).bind(json.dumps(rows))] if rows else []
 
 
@@ -123,15 +124,7 @@ def forget_all(db: Database) -> Statement:
 
 async def _load(db: Database, wallets: Sequence[str]) -> dict[str, Ranges]:
     rows = (await db.prepare(SQL["nonces_of"]).bind(json.dumps(wallets)).all()).results
-    return {row["wallet"]: _decoded(row["ranges_json"]) for row in rows}
-
-
-def _encoded(ranges: Ranges) -> str:
-    return json.dumps([[each.low, each.high, each.block] for each in ranges])
-
-
-def _decoded(text: str) -> Ranges:
-    return tuple(NonceRange(*each) for each in json.loads(text))
+    return {row["wallet"]: tuple(NonceRange(*each) for each in json.loads(row["ranges_json"])) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
