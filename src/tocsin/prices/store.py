@@ -7,11 +7,8 @@
 - The price *in force* at a time is the newest point of the series (`price_points`) at or before it, unless that is
   stale. Gaps stay gaps: nothing is interpolated.
 
-Every reader (the API, the board) takes prices from here, so all of them show the same ones.
-
-The tracked tokens: a few fixed ones, and those that agents trade.
-
-Each refresh determines the set and publishes it in KV for readers.
+Every reader (the API, the board) takes prices from here, so all of them show the same ones. The tracked tokens are a
+few fixed ones and those that agents trade; each refresh determines them, and publishes them in KV for readers.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""One upstream's budget: may this lane call now, and if not, when. Pure.
+"""One upstream's budget: may this lane call now, and if not, when; and how often tasks can afford to run. Pure.
 
 **Windows.** Second and minute slide, the month is paced (`windows.py`). A call is counted when its permit is granted,
 before it is made, so it stays counted if the process dies in between. Retries count too.
@@ -17,11 +17,9 @@ After a day without calls the marks start again, so days on which the service di
 **Storage.** A budget is stored as it is. Reading rejects values that Tocsin cannot have stored, because calculations
 with them would fail later.
 
+**Cadences.** All tasks of an upstream are stretched by the same factor, so none pays for another's demand.
+
 `limiter.py` grants a budget's permits, and applies answers to it.
-
-Calculates how often tasks can afford to run, and why. Pure.
-
-All tasks of an upstream are stretched by the same factor, so none pays for another's demand.
 """
 
 from collections.abc import Mapping, Sequence
