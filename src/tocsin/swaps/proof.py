@@ -5,9 +5,9 @@ transaction waits to be verified. Transactions from before the network's list wa
 contracts and wallets. Only the network's list shows every nonce; without it nothing can be proven.
 
 The chain numbers the transactions of an account without gaps, whether it sends or sponsors them. So a nonce that was
-not seen is a transaction that no list has shown. The nonces seen are kept as ranges. If everything was read, more than one range means that a transaction between them was left out, and
-the wallet's own list is read at once. Once that list was read to its end, nothing more can be learned about nonces
-below the newest that it showed: they are `settled`.
+not seen is a transaction that no list has shown. The nonces seen are kept as ranges. If everything was read, more than
+one range means that a transaction between them was left out, and the wallet's own list is read at once. Once that list
+was read to its end, nothing more can be learned about nonces below the newest that it showed: they are `settled`.
 """
 
 import json
