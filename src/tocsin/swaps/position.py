@@ -367,7 +367,7 @@ def save_state(db: Database, state: FeedState, now: int) -> Statement:
 
 
 async def get_value(db: Database, key: str) -> str | None:
-    row = await db.prepare(SQL["value"]).bind(key).first()
+    row = await ask_for_values(db, key).first()
     return None if row is None else row["value"]
 
 

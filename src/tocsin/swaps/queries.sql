@@ -230,21 +230,17 @@ ON CONFLICT (principal) DO UPDATE SET rules = excluded.rules, position_json = ex
 INSERT INTO marks (principal, rules, failures, tried_at) VALUES (?, ?, ?, ?)
 ON CONFLICT (principal) DO UPDATE SET failures = failures + excluded.failures, tried_at = excluded.tried_at;
 
--- name: value
--- A single value that outlives a run.
-SELECT value FROM competition_state WHERE key = ?;
-
 -- name: values
--- Several of them.
+-- Single values that outlive a run.
 SELECT key, value FROM competition_state WHERE key IN (SELECT value FROM json_each(?));
 
 -- name: set_value
--- Store one.
+-- Store such a value.
 INSERT INTO competition_state (key, value, updated_at) VALUES (?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at;
 
 -- name: clear_value
--- Remove one.
+-- Remove such a value.
 DELETE FROM competition_state WHERE key = ?;
 
 -- name: nonces_of
