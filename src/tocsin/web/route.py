@@ -238,16 +238,6 @@ def all_responses(operation: Operation) -> dict[int, ResponseDoc]:
     return dict(sorted(listed.items()))
 
 
-def get(path: str, operation_id: str, returns: str, *shapes: type[SnakeShape], **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - see `declare`
-    """Declare the handler of a GET."""
-    return declare("GET", path, operation_id, returns, *shapes, **options)
-
-
-def post(path: str, operation_id: str, returns: str, *shapes: type[SnakeShape], **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - see `declare`
-    """Declare the handler of a POST."""
-    return declare("POST", path, operation_id, returns, *shapes, **options)
-
-
 def declare(
     method: Literal["GET", "POST"],
     path: str,
@@ -275,6 +265,9 @@ def declare(
         return handler
 
     return declared
+
+
+get, post = partial(declare, "GET"), partial(declare, "POST")
 
 
 def operation_of(handler: Handler) -> Operation:
