@@ -9,11 +9,7 @@ from typing import Any, Literal
 from holdfast.errors import HoldfastError
 
 
-class TocsinError(HoldfastError):
-    """Base of all errors raised on purpose."""
-
-
-class RequestRefused(TocsinError):
+class RequestRefused(HoldfastError):
     """The sentence, status and code that a client gets, with further `fields` and `headers`."""
 
     def __init__(
@@ -34,23 +30,23 @@ class RequestRefused(TocsinError):
         self.fields = fields
 
 
-class FileRefused(TocsinError):
+class FileRefused(HoldfastError):
     """A file or a directory cannot be used as it is, and nothing was changed: names the cause and the fix."""
 
 
-class RoundFileError(TocsinError):
+class RoundFileError(HoldfastError):
     """The file of a round is incomplete, or violates its format; the sentence names the line."""
 
 
-class OtherNetwork(TocsinError):
+class OtherNetwork(HoldfastError):
     """A push that is not about Stacks mainnet."""
 
 
-class ServiceUnreachable(TocsinError):
+class ServiceUnreachable(HoldfastError):
     """No service answers where a command looks for it; the sentence explains how to start it."""
 
 
-class RunStopped(TocsinError):
+class RunStopped(HoldfastError):
     """The run must end at this checkpoint, as at a pause or the end of its slice. Tasks must not catch it.
 
     The work done so far is kept. `outcome` is how the run is recorded.
@@ -61,7 +57,7 @@ class RunStopped(TocsinError):
         self.outcome = outcome
 
 
-class LogsError(TocsinError):
+class LogsError(HoldfastError):
     """The log service did not accept a batch. Unless `retryable`, it never will."""
 
     def __init__(self, message: str, *, retryable: bool) -> None:
@@ -69,7 +65,7 @@ class LogsError(TocsinError):
         self.retryable = retryable
 
 
-class FetchError(TocsinError):
+class FetchError(HoldfastError):
     """An HTTP exchange without a response."""
 
 
@@ -91,15 +87,15 @@ class FetchFailed(FetchError):
     """The connection could not be made, or was lost."""
 
 
-class MalformedBody(TocsinError):
+class MalformedBody(HoldfastError):
     """An upstream's body breaks its contract; the sentence names the field."""
 
 
-class MalformedShape(TocsinError):
+class MalformedShape(HoldfastError):
     """A value does not have the expected shape; the sentence names the field."""
 
 
-class ShareUsed(TocsinError):
+class ShareUsed(HoldfastError):
     """One client has used its share of the calls to an upstream; it may ask again after `wait_s`."""
 
     def __init__(self, wait_s: int) -> None:

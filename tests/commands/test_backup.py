@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import StartError, UsageError
+from holdfast.errors import HoldfastError, StartError, UsageError
 from holdfast.local import sqlite_file
 from holdfast.local.data_dir import DataDir, is_in_use
 from holdfast.local.migrations import load
@@ -27,7 +27,7 @@ from holdfast_testing.objects import objects
 from support.tocsin_command import tocsin_here
 from tocsin.commands.backup import backup, restore, verify
 from tocsin.commands.files import load_migrations
-from tocsin.errors import FileRefused, TocsinError
+from tocsin.errors import FileRefused
 from tocsin.swaps import COMPETITION_MIGRATIONS
 
 NOW = 1_778_700_600_000
@@ -306,7 +306,7 @@ def test_root_restores_for_the_owner_of_the_directory(tmp_path: Path, target: Pa
 
 def test_all_refusals_are_sentences_for_the_command(tmp_path: Path) -> None:
     """The command prints Tocsin's own errors; anything else would be a traceback."""
-    assert issubclass(FileRefused, TocsinError)
+    assert issubclass(FileRefused, HoldfastError)
     (tmp_path / "file").write_text("x")
     for name in ("nowhere.tar", "."):
         with pytest.raises(UsageError, match=r"is not a file. Give a backup"):

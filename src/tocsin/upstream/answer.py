@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
-from tocsin.errors import MalformedBody, TocsinError
+from tocsin.errors import MalformedBody
 from tocsin.fetch import FetchResponse
 from tocsin.upstream.decode import decode, printable
 
@@ -105,7 +105,7 @@ Answer: TypeAlias = Ok[T] | NotFound | Failure
 HEALTHY = (Ok, NotFound, Moved)
 
 
-class NoAnswer(TocsinError):
+class NoAnswer(HoldfastError):
     """A call did not end with a fact; `answer` is how it ended."""
 
     def __init__(self, answer: Failure) -> None:
