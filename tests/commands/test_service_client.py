@@ -388,7 +388,7 @@ def test_an_action_may_take_longer_than_a_look(monkeypatch: pytest.MonkeyPatch) 
         client = ServiceClient(ServiceAddress("127.0.0.1", port), ADMIN_KEY)
         with pytest.raises(RequestRefused, match=r"^Try again soon\.$"):
             client.get("/api/competition/leaderboard")
-        refreshed = refresh_with_progress(client, "tenero", 0.05, None)
+        refreshed = refresh_with_progress(client, "tenero", None)
         closed = client.send("/api/admin/competition/finalize", {"action": "close"}, {})
 
     assert refreshed == closed == {"done": True}

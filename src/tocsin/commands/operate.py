@@ -9,7 +9,6 @@ from tocsin.commands import render
 from tocsin.commands.options import ACT, WATCH, AsJson, Client, Reason, calls_service, print_answer
 from tocsin.text import check_duration, parse_instant_ms, shown_instant
 
-POLL_S = 0.25
 OneTask = Annotated[str | None, typer.Option("--task", help="Only this task.", metavar="TASK")]
 
 
@@ -29,7 +28,7 @@ def refresh(
     """Run a task now, or join the run under way, and wait until it ends."""
     from tocsin.commands.refresh import refresh_with_progress
 
-    answer = refresh_with_progress(client, task, POLL_S, reason)
+    answer = refresh_with_progress(client, task, reason)
     results = answer["result"] if answer["task"] == "all" else {answer["task"]: answer["result"]}
     print_answer(answer, as_json, render.refreshed(results))
     if any(result["run"]["outcome"] != "ok" for result in results.values()):

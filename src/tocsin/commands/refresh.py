@@ -12,10 +12,11 @@ from holdfast.errors import HoldfastError
 from tocsin.commands.client import REFRESH_S, Answer, ServiceClient
 from tocsin.text import shown_until
 
+POLL_S = 0.25
 INTERRUPTED = 130  # as a shell reports Ctrl-C
 
 
-def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, reason: str | None) -> Answer:
+def refresh_with_progress(client: ServiceClient, task: str, reason: str | None) -> Answer:
     """Refresh, and return the service's response. Progress goes to stderr, and only to a terminal."""
     answer: Future[Answer] = Future()
 
@@ -31,7 +32,7 @@ def refresh_with_progress(client: ServiceClient, task: str, poll_s: float, reaso
             shown = Console(stderr=True, highlight=False).status("asking")
             if sys.stderr.isatty():
                 stack.enter_context(shown)
-            while wait([answer], poll_s).not_done:
+            while wait([answer], POLL_S).not_done:
                 shown.update(_progress(client, task))
     except KeyboardInterrupt:
         which = "" if task == "all" else f" --task {task}"

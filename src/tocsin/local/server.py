@@ -361,11 +361,10 @@ class HttpServer:
         self._server: _Server | None = None
         self.connections = Connections(connections_max(raise_descriptor_limit()), trusted_proxies)
 
-    async def start(self, app: ASGIApp, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own options
-        """Serve the app. The options are uvicorn's and are added to ours."""
+    async def start(self, app: ASGIApp) -> None:
         config = uvicorn.Config(
             app,
-            **{"http": partial(HttpProtocol, places=self.connections), **options},
+            http=partial(HttpProtocol, places=self.connections),  # type: ignore[arg-type]  # it makes one
             lifespan="off",
             log_config=None,
             access_log=False,

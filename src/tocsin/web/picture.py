@@ -88,11 +88,10 @@ def fitting(text: str, size: int, width: int) -> str:
 class Picture:
     """A picture of a few colors; each pixel is an index into the palette."""
 
-    def __init__(self, width: int, height: int, colors: Sequence[Color], ground: Color = GROUND) -> None:
+    def __init__(self, width: int, height: int, colors: Sequence[Color]) -> None:
         self.width = width
         self.height = height
         self._colors = colors
-        self._ground = ground
         self._rows = [bytearray(width) for _ in range(height)]
 
     def rectangle(self, left: int, top: int, width: int, height: int, color: int, level: int = LEVELS - 1) -> None:
@@ -131,7 +130,7 @@ class Picture:
     def png(self) -> bytes:
         header = struct.pack(">IIBBBBB", self.width, self.height, 8, 3, 0, 0, 0)
         palette = bytes(
-            (self._ground[part] * (LEVELS - 1 - level) + color[part] * level) // (LEVELS - 1)
+            (GROUND[part] * (LEVELS - 1 - level) + color[part] * level) // (LEVELS - 1)
             for color in self._colors
             for level in range(LEVELS)
             for part in range(3)
