@@ -89,15 +89,6 @@ class _RpcError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A message that expects a response."""
-
-    number: JSON
-    method: str
-    parameters: Arguments
-
-
 class McpRoute:
     """Gives the same answers as the routes of the API."""
 
@@ -172,11 +163,12 @@ class McpRoute:
             return _failed(number if type(number) in {int, str} else None, error, 400)
         if call is None:
             return Response(status_code=202, headers=NO_STORE)
+        number, method, parameters = call
         try:
-            result = await self._result(request, call.method, call.parameters)
+            result = await self._result(request, method, parameters)
         except _RpcError as error:
-            return _failed(call.number, error, 200)
-        return json_response({"jsonrpc": "2.0", "id": call.number, "result": result}, headers=NO_STORE)
+            return _failed(number, error, 200)
+        return json_response({"jsonrpc": "2.0", "id": number, "result": result}, headers=NO_STORE)
 
     async def _result(self, request: Request, method: str, parameters: Arguments) -> JSON:
         match method:
@@ -268,8 +260,8 @@ def _content(value: JSON, *, is_error: bool) -> JSON:
     return {"content": [{"type": "text", "text": text}], "structuredContent": value, "isError": is_error}
 
 
-def _call_of(message: JSON, version: str) -> _Call | None:
-    """The call of a message; None for a notification or a response, which get no response."""
+def _call_of(message: JSON, version: str) -> tuple[JSON, str, Arguments] | None:
+    """The id, the method and the parameters of a message; None for a notification or a response: nobody waits."""
     if isinstance(message, list):
         raise _RpcError(INVALID_MESSAGE, "Batches are not supported: send one message at a time.")
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
@@ -284,7 +276,7 @@ def _call_of(message: JSON, version: str) -> _Call | None:
         raise _RpcError(INVALID_MESSAGE, "The id of a message is a whole number or text.")
     if not isinstance(method, str):
         raise _RpcError(INVALID_MESSAGE, "A message with an id needs a method, as text.")
-    return _Call(number, method, parameters if isinstance(parameters, dict) else {})
+    return number, method, parameters if isinstance(parameters, dict) else {}
 
 
 def _failed(number: JSON, error: _RpcError, status: int) -> Response:

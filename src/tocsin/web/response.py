@@ -64,26 +64,14 @@ class ErrorBody(Shape):
     retryable: bool
 
 
-class _ErrorResponse(NamedTuple):
-    """The response to an exception. Without a sentence, it has the exception's own."""
-
-    status: int
-    code: str
-    sentence: str | None = None
-
-    @property
-    def retryable(self) -> bool:
-        return self.status >= 500
-
-
 _NO_ANSWER = "The scheduler did not answer: try again soon; /readyz says why."
-# The first match counts.
-TABLE: tuple[tuple[type[Exception], _ErrorResponse], ...] = (
-    (UsageError, _ErrorResponse(400, "bad_request")),
-    (StoreError, _ErrorResponse(503, "store_unavailable", "The store cannot be used right now: try again soon.")),
-    (ObjectError, _ErrorResponse(503, "scheduler_unavailable", _NO_ANSWER)),
-    (BindingMissing, _ErrorResponse(503, "not_configured")),
-    (Exception, _ErrorResponse(500, "internal_error", "Something went wrong in the service; its log has the cause.")),
+# The status, the code and the sentence for an exception; without a sentence, its own. The first match counts.
+TABLE: tuple[tuple[type[Exception], int, str, str], ...] = (
+    (UsageError, 400, "bad_request", ""),
+    (StoreError, 503, "store_unavailable", "The store cannot be used right now: try again soon."),
+    (ObjectError, 503, "scheduler_unavailable", _NO_ANSWER),
+    (BindingMissing, 503, "not_configured", ""),
+    (Exception, 500, "internal_error", "Something went wrong in the service; its log has the cause."),
 )
 
 
@@ -103,10 +91,9 @@ def refusal_of(error: Exception) -> RequestRefused:
     """The refusal that a client gets for an exception."""
     if isinstance(error, RequestRefused):
         return error
-    shown = next(shown for kind, shown in TABLE if isinstance(error, kind))
-    headers = {"Retry-After": str(RETRY_S)} if shown.status == 503 else {}
-    sentence = shown.sentence or str(error)
-    return RequestRefused(shown.status, shown.code, sentence, retryable=shown.retryable, headers=headers)
+    _, status, code, sentence = next(row for row in TABLE if isinstance(error, row[0]))
+    headers = {"Retry-After": str(RETRY_S)} if status == 503 else {}
+    return RequestRefused(status, code, sentence or str(error), retryable=status >= 500, headers=headers)
 
 
 def in_site_shape(refusal: RequestRefused) -> RequestRefused:
