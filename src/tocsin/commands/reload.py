@@ -71,20 +71,14 @@ def _sources() -> SettingSources:
     return SettingSources(os.environ, Path(".env"))
 
 
-@dataclass(frozen=True, slots=True)
-class ReloadPlan:
-    """What is in force after a reload, and the names of the settings that changed."""
+def plan_reload(old: Settings, new: Settings) -> tuple[Settings, list[str], list[str]]:
+    """What is in force after a reload, and the names of changed settings: those applied, those that need a restart.
 
-    settings: Settings
-    applied: list[str]
-    needs_restart: list[str]
-
-
-def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
-    """Which changes take effect. No setting that a reload applies depends on one that needs a restart. Pure."""
+    No setting that a reload applies depends on one that needs a restart. Pure.
+    """
     changed = [setting for setting in fields(Settings) if getattr(old, setting.name) != getattr(new, setting.name)]
     applied = [setting for setting in changed if setting_of(setting).reload]
-    return ReloadPlan(
+    return (
         replace(old, **{setting.name: getattr(new, setting.name) for setting in applied}),
         [setting_of(setting).name for setting in applied],
         [setting_of(setting).name for setting in changed if not setting_of(setting).reload],
@@ -106,19 +100,19 @@ class Reloader:
         """Apply the settings. If any is wrong, refuse with every problem; the old ones stay in force."""
         async with self._one_at_a_time:
             try:
-                plan = plan_reload(self._app.settings, self._source.read())
+                settings, applied, needs_restart = plan_reload(self._app.settings, self._source.read())
                 overridden = self._source.overridden()
-                new = self._app.configured(plan.settings)
+                new = self._app.configured(settings)
             except (StartError, UsageError, OSError) as error:
                 self._logger.exception("settings.refused", error=str(error))
                 sentence = f"Nothing was changed, and the old settings stay in force. {error}"
                 raise RequestRefused(422, "settings_refused", sentence) from None
-            self._redact.learn(secret_values(plan.settings))  # before anything can log them
-            applied, allowlist = plan.applied, self._app.in_force.rules.allowlist
+            self._redact.learn(secret_values(settings))  # before anything can log them
+            allowlist = self._app.in_force.rules.allowlist
             await self._app.apply(new)
             if new.rules.allowlist != allowlist and ALLOWLIST not in applied:
                 applied = [*applied, ALLOWLIST]  # the same file with another content
-        done = Reloaded(plan.settings.instance, applied, plan.needs_restart, overridden)
+        done = Reloaded(settings.instance, applied, needs_restart, overridden)
         self._logger.info(
             "settings.reloaded",
             applied=[*done.applied],
