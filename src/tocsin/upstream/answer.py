@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
+from holdfast.errors import HoldfastError
 from tocsin.errors import MalformedBody
 from tocsin.fetch import FetchResponse
 from tocsin.upstream.decode import decode, printable

@@ -343,18 +343,17 @@ def _amount(text: str, token: str, prices: Mapping[str, Price]) -> str:
 class AgentPages:
     """Reads stored data, as the API's routes do. An agent is one identity: all its wallets count."""
 
-    def __init__(self, deps: WebDeps, agents: AgentRoutes, limits: ClientLimits, pictures: Pictures) -> None:
+    def __init__(self, deps: WebDeps, agents: AgentRoutes, pictures: Pictures) -> None:
         self._deps = deps
         self._agents = agents
-        self._limits = limits
         self._pictures = pictures
 
-    def routes(self) -> list[BaseRoute]:
+    def routes(self, limits: ClientLimits) -> list[BaseRoute]:
         compress = self._deps.process.compress
         return [
-            counted("/agents/{who}", self.page, self._limits, compress=compress),
-            counted("/agents/{who}/card", self.card, self._limits, compress=compress),
-            counted("/agents/{who}/card.png", self.picture, self._limits, READS_PER_PICTURE),
+            counted("/agents/{who}", self.page, limits, compress=compress),
+            counted("/agents/{who}/card", self.card, limits, compress=compress),
+            counted("/agents/{who}/card.png", self.picture, limits, READS_PER_PICTURE),
         ]
 
     async def page(self, request: Request) -> ASGIApp:

@@ -206,9 +206,9 @@ class WebApp:
         pictures = Pictures(in_one_loop=deps.in_one_loop)
         self.routes = [
             *routes_of(routed, limits, compress=deps.process.compress),
-            *BoardPage(deps, limits, pictures).routes(),
-            *AgentPages(deps, agent_routes, limits, pictures).routes(),
-            *RoundPages(deps, limits, pictures).routes(),
+            *BoardPage(deps, pictures).routes(limits),
+            *AgentPages(deps, agent_routes, pictures).routes(limits),
+            *RoundPages(deps, pictures).routes(limits),
             *pages,
         ]
         self._http.know(route.path for route in self.routes if isinstance(route, Route))

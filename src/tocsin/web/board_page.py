@@ -129,16 +129,15 @@ def curve(values: Sequence[float | None]) -> str:
 class BoardPage:
     """Sends the page of the newest board: that of the round while one runs, otherwise that of everything."""
 
-    def __init__(self, deps: WebDeps, limits: ClientLimits, pictures: Pictures) -> None:
+    def __init__(self, deps: WebDeps, pictures: Pictures) -> None:
         self._deps = deps
-        self._limits = limits
         self._pictures = pictures
         self._looked_at_s = -LOOK_S
         self._shown: object = self  # the board of the prepared page
         self._prepare(None, "")
 
-    def routes(self) -> list[BaseRoute]:
-        return [Route(PATH, ReadOnly(self)), counted(f"{PATH}/card.png", self.picture, self._limits, READS_PER_PICTURE)]
+    def routes(self, limits: ClientLimits) -> list[BaseRoute]:
+        return [Route(PATH, ReadOnly(self)), counted(f"{PATH}/card.png", self.picture, limits, READS_PER_PICTURE)]
 
     async def picture(self, _request: Request) -> ASGIApp:
         return await self._pictures.response(card_of(await self.newest()))

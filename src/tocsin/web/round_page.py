@@ -293,17 +293,16 @@ def _past(round_: RoundRow, winners: Sequence[RoundWinner]) -> str:
 class RoundPages:
     """Reads stored data, as the API's routes do."""
 
-    def __init__(self, deps: WebDeps, limits: ClientLimits, pictures: Pictures) -> None:
+    def __init__(self, deps: WebDeps, pictures: Pictures) -> None:
         self._deps = deps
         self._pictures = pictures
-        self._limits = limits
 
-    def routes(self) -> list[BaseRoute]:
+    def routes(self, limits: ClientLimits) -> list[BaseRoute]:
         compress = self._deps.process.compress
         return [
-            counted("/rounds", self.listed, self._limits, compress=compress),
-            counted("/rounds/{round_id}", self.page, self._limits, compress=compress),
-            counted("/rounds/{round_id}/card.png", self.picture, self._limits, READS_PER_PICTURE),
+            counted("/rounds", self.listed, limits, compress=compress),
+            counted("/rounds/{round_id}", self.page, limits, compress=compress),
+            counted("/rounds/{round_id}/card.png", self.picture, limits, READS_PER_PICTURE),
         ]
 
     async def listed(self, _request: Request) -> ASGIApp:
