@@ -246,6 +246,13 @@ def test_the_console_says_until_which_block_the_record_is_complete(
     assert ask(page, "task-words", "m.completeWords(a)", complete.to_json()) == words
 
 
+def board_state(page: Page, health: Health, at: int, prices: Json | None = None, **board: Any) -> Any:
+    """What the board says about this answer of the API."""
+    shown = {"rows": [], "complete": True, "service": health.to_json(), **board}
+    poll = {"error": None, "nextAt": 1}
+    return ask(page, "board-state", "m.stateOf(a)", {"board": shown, "prices": prices, "poll": poll, "at": at})
+
+
 @pytest.mark.parametrize(
     ("state", "mood", "title"),
     [
@@ -266,14 +273,8 @@ def test_the_board_says_what_the_service_says(page: Page, state: ServiceState, m
     ready = state not in {"overdue", "failing", "disabled", "broken"}
     reasons = [] if ready else ["sweep is overdue"]
     notes = ["sweep is limited"] if ready and state != "ready" else []
-    health = Health(ready, state, reasons, notes).to_json()
-    board = {"rows": [], "complete": True, "pricesAsOf": at - 60_000, "sweptAt": at - 120_000, "service": health}
-    shown = ask(
-        page,
-        "board-state",
-        "m.stateOf(a)",
-        {"board": board, "prices": None, "poll": {"error": None, "nextAt": 1}, "at": at},
-    )
+    health = Health(ready, state, reasons, notes)
+    shown = board_state(page, health, at, pricesAsOf=at - 60_000, sweptAt=at - 120_000)
 
     assert (shown["mood"], shown["title"]) == (mood, title)
     current = r"Swaps as of \d\d:\d\d, prices 1 min old\."
@@ -284,16 +285,8 @@ def test_the_board_says_what_the_service_says(page: Page, state: ServiceState, m
 def test_the_first_sweep_shows_how_far_it_is(page: Page) -> None:
     """On a cold start nothing is called live, and the page does not claim that there are no trades."""
     at = 1_778_700_600_000
-    board = {
-        "rows": [],
-        "complete": True,
-        "pricesAsOf": at,
-        "sweptAt": None,
-        "service": Health(True, "starting", [], []).to_json(),
-        "firstSweep": {"done": 29, "total": 40},
-    }
-    asked = {"board": board, "prices": None, "poll": {"error": None, "nextAt": 1}, "at": at}
-    shown = ask(page, "board-state", "m.stateOf(a)", asked)
+    starting, first = Health(True, "starting", [], []), {"done": 29, "total": 40}
+    shown = board_state(page, starting, at, pricesAsOf=at, sweptAt=None, firstSweep=first)
 
     assert (shown["mood"], shown["title"]) == ("wait", "Still reading the chain")
     assert shown["text"] == "29 of 40 lists are read."
@@ -303,11 +296,9 @@ def test_a_final_board_is_not_called_stale(page: Page) -> None:
     """Its prices are those of the end, however long ago that was; a service that is not ready is shown first."""
     titles = []
     for ready in (True, False):
-        health = Health(ready, "ready" if ready else "overdue", [], []).to_json()
-        board = {"rows": [], "complete": True, "pricesAsOf": 1, "sweptAt": 1, "service": health, "final": True}
-        poll = {"error": None, "nextAt": 1}
-        given = {"board": board, "prices": {}, "poll": poll, "at": 10**12}
-        titles.append(ask(page, "board-state", "m.stateOf(a)", given)["title"])
+        health = Health(ready, "ready" if ready else "overdue", [], [])
+        shown = board_state(page, health, 10**12, {}, pricesAsOf=1, sweptAt=1, final=True)
+        titles.append(shown["title"])
 
     assert titles == ["Final", "Not up to date"]
 
