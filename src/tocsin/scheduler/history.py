@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from holdfast.storage import Storage
@@ -83,12 +82,7 @@ def log_key(number: int) -> str:
 
 def day_of(at_ms: int) -> str:
     """The day in UTC."""
-    return _named_day(min(max(at_ms, 0), LAST_DAY_MS) // DAY_MS)
-
-
-@lru_cache(maxsize=64)
-def _named_day(number: int) -> str:
-    return datetime.fromtimestamp(number * DAY_MS / 1000, UTC).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(min(max(at_ms, 0), LAST_DAY_MS) / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def counted(day: DayTotals, record: RunRecord, items: int = 0) -> DayTotals:
