@@ -53,14 +53,6 @@ RULES = RoundRules("week-1", STARTS_S, ENDS_S, ENDS_S + 3_600, rewards={"overall
 TOKENS = (SBTC, AEUSDC, STSTX, WELSH, ALEX)  # each has a pool with STX
 
 
-def _apply(simulator: Simulator, quote: QuoteChange, set_liquidity: Callable[[str, int], None]) -> None:
-    if quote.liquidity_usd is not None:
-        set_liquidity(quote.token.id, quote.liquidity_usd)
-    if quote.factor is not None:
-        market = price_usd(quote.token, simulator.chain.now_ms)
-        simulator.tenero.set_price(quote.token.id, market * quote.factor)
-
-
 @dataclass(frozen=True)
 class HonestRound:
     """What honest agents did, and the greatest capital that one of them used."""
@@ -317,29 +309,6 @@ def start_honest(chain: Chain, wallets: list[Wallet], starts_ms: int, ends_ms: i
         kind(Trader(chain, wallet, Random(rng.random()), starts_ms, ends_ms, capital_usd))
 
 
-def start_attack(
-    simulator: Simulator,
-    name: str,
-    wallets: Sequence[Wallet],
-    *,
-    starts_ms: int,
-    ends_ms: int,
-    capital_usd: float,
-    set_liquidity: Callable[[str, int], None] = lambda _token_id, _usd: None,
-) -> Attack:
-    """Run a recipe against a whole simulator: on its chain, and with its quotes.
-
-    Import the wallets of the attack afterwards: a recipe may change their identities and owners.
-    """
-    chain = simulator.chain
-    rng = Random(f"{chain.seed}:{name}")
-    attack = Attack(chain, list(wallets), starts_ms, ends_ms, capital_usd, rng)
-    ATTACKS[name](attack)
-    for quote in attack.quotes:
-        chain.schedule(quote.at_ms, partial(_apply, simulator, quote, set_liquidity))
-    return attack
-
-
 def test_there_are_thirteen_recipes() -> None:
     assert len(ATTACKS) == 13
 
@@ -412,13 +381,22 @@ def test_no_order_of_the_inputs_changes_the_outcome(name: str) -> None:
 MINUTE_MS = 60_000
 
 
+def quote_at(simulator: Simulator, token: SimulatedToken, factor: float) -> None:
+    simulator.tenero.set_price(token.id, price_usd(token, simulator.chain.now_ms) * factor)
+
+
 async def lived_through(world: World, name: str) -> Attack:
     """A round of two hours, followed from before its start until after its grace."""
     chain = world.simulator.chain
     starts_ms = chain.now_ms + HOUR_MS
     ends_ms = starts_ms + 2 * HOUR_MS + 290_000
     chain.campaign = Campaign(chain.campaign.start_s)
-    attack = start_attack(world.simulator, name, chain.wallets, starts_ms=starts_ms, ends_ms=ends_ms, capital_usd=500)
+    rng = Random(f"{chain.seed}:{name}")
+    attack = Attack(chain, list(chain.wallets), starts_ms, ends_ms, 500, rng)
+    ATTACKS[name](attack)
+    for quote in attack.quotes:
+        if quote.factor is not None:
+            chain.schedule(quote.at_ms, partial(quote_at, world.simulator, quote.token, quote.factor))
     await register(world.db, attack.wallets)
     await follow(world, (ends_ms + HOUR_MS - chain.now_ms) // MINUTE_MS)
     return attack
