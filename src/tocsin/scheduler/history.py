@@ -179,7 +179,8 @@ async def read_days(entries: EntryReader, limit: int) -> list[DayTotals]:
 async def _remove_old(state: HistoryState, storage: Storage, now: int) -> None:
     """Remove expired runs and days, about once an hour and a limited number at a time."""
     if state.oldest_run is None:
-        state.oldest_run = _first(await storage.list(prefix=RUN_PREFIX, limit=1))
+        oldest = await storage.list(prefix=RUN_PREFIX, limit=1)
+        state.oldest_run = next((_numbered(key, value) for key, value in oldest.items()), None)
     if state.oldest_run is None or not _is_due(state.oldest_run, state.run_seq, now):
         return
     stored = await storage.list(prefix=RUN_PREFIX, limit=REMOVED_MAX)
@@ -207,10 +208,6 @@ def _is_old(run: tuple[int, int], run_seq: int, now: int) -> bool:
 def _is_due(oldest: tuple[int, int], run_seq: int, now: int) -> bool:
     """Whether to remove runs now: an hour after the first expires, so that one query removes many at once."""
     return _is_old((oldest[0] + REMOVED_MAX, oldest[1]), run_seq, now - HOUR_MS)
-
-
-def _first(stored: Mapping[str, JSON]) -> tuple[int, int] | None:
-    return next((_numbered(key, value) for key, value in stored.items()), None)
 
 
 def _numbered(key: str, value: JSON) -> tuple[int, int]:

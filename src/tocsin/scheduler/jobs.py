@@ -15,6 +15,7 @@ import hmac
 import json
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from ipaddress import ip_address
@@ -257,17 +258,12 @@ def _word(field: str, value: object) -> str:
 
 def view_of(job: Job, now: int) -> JobView:
     """A job with its next times. A stored job that this release cannot run has none."""
-    try:
-        return JobView(job, _times(schedule_of(job), now, NEXT_SHOWN))
-    except UsageError:
-        return JobView(job, [])
-
-
-def _times(schedule: Every | Cron, now: int, count: int) -> list[int]:
     times: list[int] = []
-    for _ in range(count):
-        times.append(schedule.after(times[-1] if times else now))
-    return times
+    with suppress(UsageError):
+        schedule = schedule_of(job)
+        for _ in range(NEXT_SHOWN):
+            times.append(schedule.after(times[-1] if times else now))
+    return JobView(job, times)
 
 
 def job_task(job: Job, fetch: Fetch, secrets: Mapping[str, str]) -> Task:

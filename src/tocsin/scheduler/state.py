@@ -105,13 +105,6 @@ class TaskState(Shape):
             raise ValueError(f"{task.last_run!r:.40} is not the number of a run")
         return task
 
-    def ended(self, outcome: str, calls: int) -> None:
-        """Learn from one more run. Call this in the order in which the runs began."""
-        self.interruptions = self.interruptions + 1 if outcome == "interrupted" else 0
-        self.run_counts[outcome] = self.run_counts.get(outcome, 0) + 1
-        if outcome == "ok":
-            self.recent_calls = [*self.recent_calls, calls][-RECENT_MAX:]
-
 
 @dataclass(slots=True)
 class SchedulerRecord(Shape):
@@ -211,11 +204,13 @@ class SchedulerState:
         day = day_of(record.started_at)
         self.days[day] = counted(self.days.get(day, DayTotals(day)), record, items)
         self.changed_days.add(day)
-        task.ended(record.outcome, record.calls)
+        task.interruptions = task.interruptions + 1 if record.outcome == "interrupted" else 0
+        task.run_counts[record.outcome] = task.run_counts.get(record.outcome, 0) + 1
         task.last_result = record.summary()
         task.last_outcome = record.outcome
         task.last_reason = record.reason if record.error is None else record.error.cause
         if record.outcome == "ok":
+            task.recent_calls = [*task.recent_calls, record.calls][-RECENT_MAX:]
             task.last_success_at = now
             task.consecutive_failures = 0
             task.next_run_after = task.last_error = None
