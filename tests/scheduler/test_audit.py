@@ -90,15 +90,9 @@ async def test_a_pause_and_its_record_are_one_transaction(tmp_path: Path) -> Non
             await made.client().pause_until(until, None, entry())
         made.runtime.store.refusal = None
         kept = (await made.status()).paused_until, (await made.client().audit(9)).records
-        commits, commit = [], made.runtime.store.commit
-
-        def committing(owner: Any, changes: Any, undo: Any) -> int:
-            commits.append({key for key in changes.entries if key.startswith(("audit:", "scheduler"))})
-            return commit(owner, changes, undo)
-
-        made.runtime.store.commit = committing  # type: ignore[method-assign,assignment]
+        use = made.watch_store()
         await made.client().pause_until(until, None, entry(reason="a test"))
-        made.runtime.store.commit = commit  # type: ignore[method-assign]
+        commits = list(use.committed)
         with pytest.raises(UsageError, match="That time is past"):
             await made.client().pause_until(1, "tenero", entry(target="tenero"))
         await made.client().resume()

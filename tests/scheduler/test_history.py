@@ -61,40 +61,23 @@ async def test_a_clock_that_was_set_ahead_leaves_two_thousand_runs(tmp_path: Pat
     assert 2_000 <= len(left) <= 2_000 + 128
 
 
-def counting(rows: Any, read: list[str]) -> Any:
-    """The same rows, with the key of each that is read."""
-
-    def read_rows(*arguments: Any, **options: Any) -> Any:
-        for key, value in rows(*arguments, **options):
-            read.append(key)
-            yield key, value
-
-    return read_rows
-
-
-async def test_an_object_that_wakes_reads_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_object_that_wakes_reads_few_rows(tmp_path: Path) -> None:
     """However long the history is: Cloudflare bills every row, and wakes the object every minute."""
     clock = VirtualClock(START_MS + DAY)
     days = {f"day:2025-{month:02}-{day:02}": {"day": "x"} for month in range(6, 13) for day in range(1, 29)}
-    read: list[str] = []
     entries = noted(5_000, {**many_runs(1, 5_000, START_MS, 15_000), **days})
     async with scheduler(tmp_path, prices(), clock=clock, stored=entries, arm=False) as made:
-        store = made.runtime.store
-        monkeypatch.setattr(store, "read_range", counting(store.read_range, read))
-        read_one, got = store.read, list[str]()
-
-        def counted_read(owner: str, key: str) -> str | None:
-            got.append(key)
-            return read_one(owner, key)
-
-        monkeypatch.setattr(store, "read", counted_read)
+        use = made.watch_store()
         await made.stub().arm()
         await asyncio.sleep(1)
 
-    assert [key for key in read if key.startswith("run:")] == ["run:000000000001"]  # is it too old?
-    assert [key for key in read if key.startswith("day:")] == []
-    assert len(read) < 10
-    assert got == [*("budget:hiro", "budget:tenero", "measures", "scheduler"), *("run:000000005000", "day:2026-05-14")]
+    assert [key for key in use.listed if key.startswith("run:")] == ["run:000000000001"]  # is it too old?
+    assert [key for key in use.listed if key.startswith("day:")] == []
+    assert len(use.listed) < 10
+    assert use.read == [
+        *("budget:hiro", "budget:tenero", "measures", "scheduler"),
+        *("run:000000005000", "day:2026-05-14"),
+    ]
 
 
 @pytest.mark.slow

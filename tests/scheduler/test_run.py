@@ -1,7 +1,6 @@
 """How runs end, and their log lines: in time, at a checkpoint, cut off with their slice, or interrupted."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -334,24 +333,17 @@ async def test_old_runs_are_removed_with_their_lines(tmp_path: Path, monkeypatch
     assert 200 <= len(runs) <= 200 + 2 * 128
 
 
-async def test_an_object_that_wakes_reads_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_object_that_wakes_reads_no_lines(tmp_path: Path) -> None:
     """They are read when somebody requests their run."""
     job = Job("tenero", MINUTE, slice_ms=20_000, run=fail_a_unit)
     async with scheduler(tmp_path, job) as made:
         await asyncio.sleep(600)
-        read: list[str] = []
-        rows = made.runtime.store.read_range
-
-        def read_range(*arguments: Any, **options: Any) -> Iterator[tuple[str, str]]:
-            for key, value in rows(*arguments, **options):
-                read.append(key)
-                yield key, value
-
-        monkeypatch.setattr(made.runtime.store, "read_range", read_range)
+        use = made.watch_store()
         made.reset()
         await made.status()
 
-    assert [key for key in read if key.startswith("run-log:")] == []
+    assert use.listed
+    assert [key for key in use.listed if key.startswith("run-log:")] == []
 
 
 async def test_the_first_lines_and_the_newest_are_kept() -> None:

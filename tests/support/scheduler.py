@@ -1,7 +1,7 @@
 """SchedulerDO in virtual time, with the test's own tasks and a scripted or simulated wire."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,6 +113,15 @@ def prices(run: Work | None = None, **options: Any) -> Job:
     return Job("tenero", FIVE, run=run, **options)
 
 
+@dataclass
+class StoreUse:
+    """The keys that were read one by one, the keys of the rows that were read in ranges, and those of each commit."""
+
+    read: list[str] = field(default_factory=list)
+    listed: list[str] = field(default_factory=list)
+    committed: list[set[str]] = field(default_factory=list)
+
+
 class Scheduler:
     """A scheduler under test."""
 
@@ -150,6 +159,27 @@ class Scheduler:
     def reset(self, name: str = "v1") -> None:
         """Reset the object, as the platform does after `ctx.abort()` or a failed commit."""
         self.runtime.live(self.namespace.id_from_name(name)).reset(ObjectReset("The test has reset the object."))
+
+    def watch_store(self) -> StoreUse:
+        """Note how the objects' store is used from now on."""
+        use, store = StoreUse(), self.runtime.store
+        read, read_range, commit = store.read, store.read_range, store.commit
+
+        def noted_read(owner: str, key: str) -> str | None:
+            use.read.append(key)
+            return read(owner, key)
+
+        def noted_range(*arguments: Any, **options: Any) -> Iterator[tuple[str, str]]:
+            for key, value in read_range(*arguments, **options):
+                use.listed.append(key)
+                yield key, value
+
+        def noted_commit(owner: Any, changes: Any, undo: Any) -> int:
+            use.committed.append({*changes.entries})
+            return commit(owner, changes, undo)
+
+        vars(store).update(read=noted_read, read_range=noted_range, commit=noted_commit)
+        return use
 
     def entries(self, name: str = "v1") -> dict[str, Any]:
         """Return the entries that the object has stored."""
