@@ -209,7 +209,7 @@ async def exchange(
     return None if 200 <= response.status < 300 else f"the receiver answered {response.status}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AlertSender:
     """Sends the alerts of one record, one at a time. `save` stores the record.
 
@@ -267,7 +267,7 @@ class AlertSender:
             self.save()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TaskAlerts(AlertSender):
     """The alerts about the tasks of one scheduler, and its heartbeats. `running` has the tasks that are running now."""
 
