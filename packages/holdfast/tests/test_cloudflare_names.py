@@ -6,7 +6,6 @@ docs/cloudflare-programs.md lists.
 
 import http.server
 import importlib.util
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import pytest
 import holdfast.cloudflare
 from holdfast.errors import ObjectReset, RemoteError, UsageError
 from holdfast.testing import VirtualObjects
+from holdfast_testing.processes import python
 
 PROGRAMS = Path(__file__).parent / "cloudflare_programs"
 
@@ -216,7 +216,7 @@ def test_the_page_shows_what_works(tmp_path: Path) -> None:
     page = (PROGRAMS.parents[1] / "docs" / "cloudflare-programs.md").read_text()
     (tmp_path / "main.py").write_text(page.split("```python\n")[1].split("```")[0])
     (tmp_path / "entry.py").write_text((PROGRAMS / "counter.py").read_text())
-    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = python("main.py", cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 

@@ -2,28 +2,20 @@
 
 import json
 import signal
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast_testing.crash import STEPS
+from holdfast_testing.processes import python
 from holdfast_testing.stores import LOG_FRAME
 
-TESTS = Path(__file__).parent
 FAR_MS = 3 * 10**12
 
 
-def crash(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast_testing.crash", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=TESTS,
-    )
+crash = partial(python, "-m", "holdfast_testing.crash")
 
 
 def states() -> list[dict[str, Any]]:

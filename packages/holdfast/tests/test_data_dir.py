@@ -21,15 +21,12 @@ import pytest
 from holdfast.errors import DataDirInUse, MigrationFailed, SchemaMismatch, StartError, StoreUnusable
 from holdfast.local import sqlite_file, store_check
 from holdfast.local.data_dir import LOCK_NAME, DataDir, DataLock, is_in_use
-from holdfast.local.kv import KV_MIGRATIONS
 from holdfast.local.migrations import Migration
 from holdfast.testing.virtual_time import START_MS
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.linux import mount_namespace, only_linux, open_files
+from holdfast_testing.processes import TESTS, holding, run
 from holdfast_testing.stores import open_dir, with_an_index_that_lacks_a_row
-
-TESTS = Path(__file__).parent
-HOLD = [sys.executable, "-m", "holdfast_testing.processes", "hold"]
 
 
 def snapshot(path: Path) -> dict[str, tuple[int, int, str]]:
@@ -47,18 +44,13 @@ def snapshot(path: Path) -> dict[str, tuple[int, int, str]]:
 @contextmanager
 def holder(path: Path) -> Iterator["subprocess.Popen[str]"]:
     """Another process that holds the directory."""
-    process = start_holder(path)
+    process = subprocess.Popen(holding(path), cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
     try:
         yield process
     finally:
         process.communicate()
-
-
-def start_holder(path: Path, *, wrapped_in: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
-    command = [*wrapped_in, *HOLD, str(path), f"kv.sqlite={KV_MIGRATIONS}"]
-    return subprocess.Popen(command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
@@ -437,15 +429,7 @@ def start_in(namespace: list[str], data: Path, mounts: str) -> tuple[str, str, s
     """Mount and start. Returns the directory before, the output of the start, and the directory after."""
     script = f"""set -e; {mounts}
         ({CONTENT}) 2>&1; echo ====; "$@" </dev/null || true; echo ====; ({CONTENT}) 2>&1"""
-    program = [*HOLD, str(data), f"kv.sqlite={KV_MIGRATIONS}"]
-    done = subprocess.run(
-        [*namespace, "sh", "-c", script, "sh", *program],
-        cwd=TESTS,
-        env={**os.environ, "D": str(data)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run(*namespace, "sh", "-c", script, "sh", *holding(data), env={"D": str(data)})
     before, output, after = done.stdout.split("====\n")
     return before, output, after
 

@@ -18,9 +18,10 @@ from holdfast import DurableObject, open_objects
 from holdfast.errors import UsageError
 from holdfast.local.open_objects import StandardLogger
 from holdfast.testing.virtual_time import VirtualClock
+from holdfast_testing.processes import python
 
 HOLDFAST = Path(__file__).parents[1]
-HEARTBEAT = [sys.executable, str(HOLDFAST / "examples" / "heartbeat.py")]
+HEARTBEAT = HOLDFAST / "examples" / "heartbeat.py"
 
 
 def python_blocks(page: Path) -> list[str]:
@@ -30,10 +31,7 @@ def python_blocks(page: Path) -> list[str]:
 def test_the_example_of_the_readme_runs_and_remembers(tmp_path: Path) -> None:
     """As it is printed, twice in the same directory; at most 11 lines with code, two of them imports."""
     example = python_blocks(HOLDFAST / "README.md")[0]
-    runs = [
-        subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=True)
-        for _ in range(2)
-    ]
+    runs = [python("-c", example, cwd=tmp_path) for _ in range(2)]
 
     assert [(run.stdout, run.stderr) for run in runs] == [("2\n", ""), ("4\n", "")]
     code = list(filter(None, example.splitlines()))
@@ -47,9 +45,8 @@ def test_a_type_checker_knows_the_methods_of_a_stub(tmp_path: Path) -> None:
     example = python_blocks(HOLDFAST / "README.md")[0]
     (tmp_path / "right.py").write_text(example)
     (tmp_path / "wrong.py").write_text(example.replace("add(n=2)", 'add("x").upper()'))
-    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", "right.py", "wrong.py"]
-    environment = {**os.environ, "MYPYPATH": str(HOLDFAST / "src")}
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    command = ("-m", "mypy", "--strict", f"--cache-dir={tmp_path}", "right.py", "wrong.py")
+    run = python(*command, cwd=tmp_path, env={"MYPYPATH": str(HOLDFAST / "src")})
 
     assert "right.py" not in run.stdout
     assert 'Argument 1 to "add" of "Counter" has incompatible type "str"; expected "int"' in run.stdout
@@ -119,9 +116,8 @@ async def test_idle_objects_are_dropped_after_the_given_time(
 def test_the_package_imports_neither_asyncio_nor_sqlite() -> None:
     """A class can be imported where there is no SQLite, such as on Pyodide."""
     code = "import holdfast, sys; print(holdfast.DurableObject.__name__, {'asyncio', 'sqlite3'} & {*sys.modules})"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
-    assert shown == "DurableObject set()\n"
+    assert python("-c", code).stdout == "DurableObject set()\n"
     assert not hasattr(holdfast, "close_objects")
     assert holdfast.open_objects is open_objects
 
@@ -149,7 +145,7 @@ class Heartbeat:
 
     def __init__(self, directory: Path) -> None:
         self.process = subprocess.Popen(
-            [*HEARTBEAT, str(directory)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, HEARTBEAT, directory], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def beats(self, count: int) -> list[int]:
@@ -187,7 +183,7 @@ def test_a_second_process_is_refused_with_the_reason(tmp_path: Path) -> None:
     """Two processes on one directory would be two writers. The message contains the id of the first."""
     with heartbeat(tmp_path) as first:
         first.beats(1)
-        second = subprocess.run([*HEARTBEAT, str(tmp_path)], capture_output=True, text=True, check=False)
+        second = python(HEARTBEAT, tmp_path)
 
         assert second.returncode == 1
         assert str(first.process.pid) in second.stderr.splitlines()[-1]

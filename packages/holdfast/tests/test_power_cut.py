@@ -16,9 +16,9 @@ from random import Random
 import pytest
 
 from holdfast_testing.linux import compiled
+from holdfast_testing.processes import TESTS, python
 from holdfast_testing.synced_files import Disk, Record
 
-TESTS = Path(__file__).parent
 ACKNOWLEDGED = 240  # lines, after which the process is killed
 FIRST, CUTS = 8, 24
 
@@ -103,13 +103,7 @@ def test_after_a_power_cut_everything_acknowledged_is_there(recorder: str, sync_
     made = list(cuts(records, directory.stat().st_ino, home, Random(sync_ms)))
     made.append(Cut(directory, acknowledged_at_kill))
 
-    read = subprocess.run(
-        [sys.executable, "-m", "holdfast_testing.power_cut", "read", *(cut.directory for cut in made)],
-        cwd=TESTS,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    read = python("-m", "holdfast_testing.power_cut", "read", *(cut.directory for cut in made))
 
     assert read.returncode == 0, f"a store does not open: {read.stderr[-2000:]}"
     for cut, line in zip(made, read.stdout.splitlines(), strict=True):

@@ -1,6 +1,5 @@
 """What a start finds in a database and its log: without temporary room, without calling a bad disk bad data."""
 
-import os
 import shutil
 import signal
 import sqlite3
@@ -18,6 +17,7 @@ from holdfast.local.migrations import load
 from holdfast.types import JSON
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.linux import compiled, mount_namespace
+from holdfast_testing.processes import holding, run
 from holdfast_testing.stores import open_dir, with_an_index_that_lacks_a_row
 
 FILL = """
@@ -118,7 +118,6 @@ def test_how_much_of_a_database_is_checked_depends_on_its_size() -> None:
     assert store_check.EXAMINE_BYTES_MAX == 268_435_456
 
 
-TESTS = Path(__file__).parent
 LOG = "kv.sqlite-wal"
 ROWS = 4000
 WRITE = f"""
@@ -132,7 +131,6 @@ connection.execute('''WITH RECURSIVE counter (n) AS (SELECT 1 UNION ALL SELECT n
 print("written", flush=True)
 sys.stdin.read()
 """
-OPEN = [sys.executable, "-m", "holdfast_testing.processes", "hold"]
 SMALL_TMP = 'mount -t tmpfs -o size=$ROOM none "$TMPDIR"; exec "$@" </dev/null'
 
 
@@ -163,15 +161,7 @@ def crashed(image: Path, tmp_path: Path) -> Path:
 
 def start(path: Path, *command: str, **environment: str) -> str:
     """Start in a process of its own; returns what it says, once it has closed again."""
-    done = subprocess.run(
-        [*command, *OPEN, str(path), f"kv.sqlite={KV_MIGRATIONS}"],
-        cwd=TESTS,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(*command, *holding(path), env=environment)
     return done.stdout + done.stderr
 
 

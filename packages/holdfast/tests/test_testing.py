@@ -1,7 +1,5 @@
 """The fixture `objects` and its plugin."""
 
-import subprocess
-import sys
 import time
 from itertools import count
 from pathlib import Path
@@ -14,6 +12,7 @@ from holdfast.errors import ObjectReset, UsageError
 from holdfast.local import sqlite_file
 from holdfast.testing import VirtualObjects
 from holdfast.testing.virtual_time import START_MS
+from holdfast_testing.processes import python
 
 FIVE_MINUTES = 300_000
 
@@ -215,19 +214,8 @@ def run_pytest(directory: Path, test: str, *options: str) -> str:
     """Run a test file in a process of its own, without our settings; the plugin comes by its name."""
     (directory / "test_it.py").write_text(dedent(test))
     (directory / "pytest.ini").write_text("[pytest]\nmarkers = asyncio\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rN",  # no summary: with `CI` set it repeats every message whole
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "holdfast.testing.plugin",
-        *options,
-    ]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False).stdout
+    plain = ("-q", "-rN", "-p", "no:cacheprovider")  # no summary: with `CI` set it repeats every message whole
+    return python("-m", "pytest", *plain, "-p", "holdfast.testing.plugin", *options, cwd=directory).stdout
 
 
 @pytest.mark.slow

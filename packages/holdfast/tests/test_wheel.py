@@ -1,12 +1,11 @@
 """The wheel, alone: no dependency, small, and its plugin is found by pytest."""
 
-import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from holdfast_testing.processes import python
 
 HOLDFAST = Path(__file__).parents[1]
 BUILD = "import sys; from flit_core.buildapi import build_wheel; print(build_wheel(sys.argv[1]))"
@@ -43,8 +42,7 @@ pytestmark = pytest.mark.slow
 def site(tmp_path: Path) -> Path:
     """The unpacked wheel."""
     pytest.importorskip("flit_core")
-    command = [sys.executable, "-c", BUILD, str(tmp_path)]
-    built = subprocess.run(command, cwd=HOLDFAST, capture_output=True, text=True, check=True).stdout.strip()
+    built = python("-c", BUILD, tmp_path, cwd=HOLDFAST).stdout.strip()
     with zipfile.ZipFile(tmp_path / built) as wheel:
         wheel.extractall(tmp_path / "site")
     assert (tmp_path / built).stat().st_size < 120_000
@@ -55,8 +53,7 @@ def test_hello_world_runs_with_nothing_else(site: Path, tmp_path: Path) -> None:
     """The first program of the README, twice: the object remembers."""
     code = (HOLDFAST / "README.md").read_text().split("```python\n")[1].split("```")[0]
     (tmp_path / "main.py").write_text(code)
-    command = [sys.executable, *ALONE, str(site)]
-    runs = [subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False) for _ in range(2)]
+    runs = [python(*ALONE, site, cwd=tmp_path) for _ in range(2)]
 
     assert [(run.stdout, run.stderr) for run in runs] == [("2\n", ""), ("4\n", "")]
 
@@ -64,8 +61,7 @@ def test_hello_world_runs_with_nothing_else(site: Path, tmp_path: Path) -> None:
 def test_the_import_is_quick(site: Path, tmp_path: Path) -> None:
     """With asyncio and SQLite, by the clock of the CPU; the best of several, because the machine does other work."""
     (tmp_path / "main.py").write_text(IMPORTED)
-    command = [sys.executable, *ALONE, str(site)]
-    runs = [subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True) for _ in range(7)]
+    runs = [python(*ALONE, site, cwd=tmp_path) for _ in range(7)]
 
     assert min(float(run.stdout) for run in runs) <= IMPORT_MS_MAX
 
@@ -74,10 +70,8 @@ def test_pytest_finds_the_plugin(site: Path, tmp_path: Path) -> None:
     """By its entry point; an async test without the fixture is left alone."""
     (tmp_path / "test_it.py").write_text(TEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider", "test_it.py"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = ("-m", "pytest", "-rP", "-p", "no:cacheprovider", "test_it.py")
+    run = python(*command, cwd=tmp_path, env={"PYTHONPATH": str(site)})
 
     assert f"{site}/holdfast/__init__.py" in run.stdout
     assert "1 failed, 1 passed" in run.stdout

@@ -6,16 +6,45 @@ python -m holdfast_testing.processes count FILE...
     writes a counter to one SQLite file after the other, again and again
 """
 
+import os
+import subprocess
 import sys
+from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from holdfast.errors import StartError
 from holdfast.local.clock import SystemClock
 from holdfast.local.data_dir import DataDir
+from holdfast.local.kv import KV_MIGRATIONS
 from holdfast.local.migrations import load
 from holdfast.local.sqlite_file import connect
 from holdfast_testing.captured_log import CapturedLog
+
+TESTS = Path(__file__).parents[1]
+
+
+def run(*command: Any, cwd: Path = TESTS, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run a program to its end, without input. `env` is added to the environment."""
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+python = partial(run, sys.executable)
+
+
+def holding(directory: Path) -> list[str]:
+    """The command that holds this directory, with a KV."""
+    return [sys.executable, "-m", "holdfast_testing.processes", "hold", f"{directory}", f"kv.sqlite={KV_MIGRATIONS}"]
 
 
 def hold(directory: str, *pairs: str) -> int:
