@@ -55,17 +55,19 @@ class Pair(DurableObject):
         return list(await self.ctx.storage.list())
 
 
-async def test_a_day_of_alarms(objects: VirtualObjects) -> None:
-    """288 rings, each at its time; how long that took is printed."""
+async def test_a_day_of_alarms_takes_a_tenth_of_a_second(objects: VirtualObjects) -> None:
+    """288 rings, each at its time; by the clock of the CPU, on the best of three days."""
     await objects.get(Clockwork, "a").begin()
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
-    await objects.advance(days=1)
-    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
-    print(f"288 alarms took {wall_s * 1000:.0f} ms, {cpu_s * 1000:.0f} ms of the CPU")
+    took_s = []
+    for day in range(1, 4):
+        began_s = time.process_time()
+        await objects.advance(days=1)
+        took_s.append(time.process_time() - began_s)
 
-    assert await objects.get(Clockwork, "a").rings() == 288
-    assert objects.now() == START_MS + 86_400_000
-    assert objects.alarms() == [("Clockwork", "a", START_MS + 289 * FIVE_MINUTES, 0)]
+        assert await objects.get(Clockwork, "a").rings() == 288 * day
+        assert objects.now() == START_MS + day * 86_400_000
+        assert objects.alarms() == [("Clockwork", "a", START_MS + (288 * day + 1) * FIVE_MINUTES, 0)]
+    assert min(took_s) < 0.1
 
 
 async def test_advancing_reaches_the_exact_time(objects: VirtualObjects) -> None:
