@@ -15,7 +15,7 @@ from holdfast.local.object_id import LocalObjectId
 from holdfast.local.object_store import Changes, ObjectStore
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.objects import Objects, Register, objects
-from holdfast_testing.stores import make_objects_file
+from holdfast_testing.stores import full_disk, make_objects_file, nothing
 
 CrashPoint = Callable[[str, sqlite3.Connection], None]
 
@@ -61,15 +61,6 @@ class Armed(Register):
         self.env.rings.append((self.ctx.id.name, self.env.now()))
 
 
-def nothing(_step: str, _connection: sqlite3.Connection) -> None:
-    """Take the place of a crash point."""
-
-
-def broken_before(step: str, _connection: sqlite3.Connection) -> None:
-    if step == "before commit":
-        raise OSError(28, "No space left on device")
-
-
 def broken_commit(step: str, connection: sqlite3.Connection) -> None:
     """Let COMMIT fail itself: what it has to check is violated. The transaction stays open."""
     if step == "before commit":
@@ -102,7 +93,7 @@ async def test_turns_of_one_iteration_share_a_transaction(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("broken", "reason"), [(broken_before, "No space left on device"), (broken_commit, "FOREIGN KEY constraint failed")]
+    ("broken", "reason"), [(full_disk, "No space left on device"), (broken_commit, "FOREIGN KEY constraint failed")]
 )
 async def test_a_failed_transaction_undoes_all_its_turns(tmp_path: Path, broken: CrashPoint, reason: str) -> None:
     """No call is answered, and every object goes on with its stored entries, rows and alarm."""

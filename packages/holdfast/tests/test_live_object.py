@@ -12,6 +12,7 @@ from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import DurableObject
 from holdfast_testing.objects import Register
 from holdfast_testing.objects import objects as opened
+from holdfast_testing.stores import full_disk
 
 
 class Counted(Register):
@@ -357,15 +358,11 @@ async def test_a_retry_that_cannot_be_stored_is_made_all_the_same(tmp_path: Path
     """It is in memory; the log reports it, unless everything is refused, which was already reported."""
     async with opened(tmp_path, Failing) as made:
 
-        def fail(step: str, _db: Any) -> None:
-            if step == "before commit":
-                raise OSError(28, "No space left on device")
-
         def break_store() -> None:
             if refused:
                 made.runtime.store.refusal = "the file was deleted"
             else:
-                made.runtime.store.crash_point = fail
+                made.runtime.store.crash_point = full_disk
 
         made.env.break_store = break_store
         await made.stub().arm()

@@ -12,6 +12,7 @@ import pytest
 from holdfast.errors import ObjectReset, RemoteError
 from holdfast.local import object_sql, snapshot
 from holdfast_testing.objects import Register, objects
+from holdfast_testing.stores import nothing
 
 
 class Table(Register):
@@ -198,7 +199,7 @@ async def test_a_failed_commit_undoes_rows_and_entries(tmp_path: Path, method: s
         made.runtime.store.crash_point = fail
         with pytest.raises(ObjectReset, match="rolled back to its last committed state: disk I/O error"):
             await getattr(made.stub(), method)(*["lost"][: method == "add"])
-        made.runtime.store.crash_point = lambda _step, _connection: None
+        made.runtime.store.crash_point = nothing
         assert await made.stub().both() == [left, left]
         assert await made.stub().add("more") == left + 1
 

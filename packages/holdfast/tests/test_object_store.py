@@ -17,7 +17,7 @@ from holdfast.local.object_store import Changes, ObjectStore
 from holdfast_testing.captured_log import CapturedLog
 from holdfast_testing.linux import only_linux, open_files
 from holdfast_testing.objects import Register, objects
-from holdfast_testing.stores import LOG_FRAME, make_objects_file
+from holdfast_testing.stores import LOG_FRAME, broken_disk, make_objects_file
 
 
 class Disk:
@@ -78,14 +78,10 @@ async def test_an_answer_leaves_after_a_sync_of_the_log(tmp_path: Path, monkeypa
 async def test_who_waits_for_a_sync_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them, including later ones; one that has stopped waiting does no harm. Nothing more is committed."""
     fatal: list[OSError] = []
-
-    def fail(_fd: int) -> float:
-        raise OSError(5, "Input/output error")
-
     store = object_store.ObjectStore(make_objects_file(tmp_path), logger=CapturedLog(), on_fatal=fatal.append)
     store.open()
     owner, changes = LocalObjectId("a", "TEST", "a"), object_store.Changes(entries={"k": "1"})
-    monkeypatch.setattr(object_store, "_timed_sync", fail)
+    monkeypatch.setattr(object_store, "_timed_sync", broken_disk)
     number = store.commit(owner, changes)
     waiting = [store.durable(number) for _ in range(3)]
     assert waiting[0] is not None

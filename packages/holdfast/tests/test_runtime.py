@@ -12,6 +12,7 @@ from holdfast.testing import VirtualObjects
 from holdfast.testing.virtual_time import VirtualClock
 from holdfast.types import AlarmInfo, DurableObject
 from holdfast_testing.objects import objects as opened
+from holdfast_testing.stores import broken_disk, full_disk
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS
@@ -320,12 +321,7 @@ async def test_child_tasks_wait_at_the_gate(objects: VirtualObjects) -> None:
 async def test_a_call_to_another_object_leaves_after_the_writes_are_durable(tmp_path: Path) -> None:
     """The output gate also holds calls between objects: after a failed commit the call is never made."""
     async with opened(tmp_path, Notes) as made:
-
-        def refuse(point: str, _db: Any) -> None:
-            if point == "before commit":
-                raise OSError(28, "No space left on device")
-
-        made.runtime.store.crash_point = refuse
+        made.runtime.store.crash_point = full_disk
         with pytest.raises(ObjectReset, match="No space left"):
             await made.stub().call_another("x")
 
@@ -348,14 +344,10 @@ async def test_a_disk_that_fails_to_sync_stops_everything_loudly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed sync nothing more is acknowledged, even when the disk works again."""
-
-    def fail(_fd: int) -> float:
-        raise OSError(5, "Input/output error")
-
     async with opened(tmp_path, Notes) as made:
         await made.stub().read("x")
         with monkeypatch.context() as patch:
-            patch.setattr(object_store, "_timed_sync", fail)
+            patch.setattr(object_store, "_timed_sync", broken_disk)
             with pytest.raises(ObjectReset, match="Input/output error"):
                 await made.stub().call_another("x")
         with pytest.raises(ObjectReset, match="Input/output error"):

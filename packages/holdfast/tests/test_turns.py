@@ -19,7 +19,7 @@ from holdfast.testing import VirtualObjects
 from holdfast.types import DurableObject
 from holdfast_testing.objects import Objects, Register
 from holdfast_testing.objects import objects as opened
-from holdfast_testing.stores import LOG_FRAME
+from holdfast_testing.stores import LOG_FRAME, broken_disk
 
 
 def on_disk(directory: Path, key: str) -> Any:
@@ -31,11 +31,6 @@ def on_disk(directory: Path, key: str) -> Any:
 
 def is_durable(made: Objects) -> bool:
     return made.runtime.store.synced == made.runtime.store.commits
-
-
-def broken_disk(_fd: int) -> float:
-    """Take the place of a sync."""
-    raise OSError(5, "Input/output error")
 
 
 class Sender(DurableObject):

@@ -27,6 +27,21 @@ LOG_FRAME = 24 + 4096  # bytes of a page in SQLite's log, with its header
 SCHEMAS = {"kv.sqlite": load(KV_MIGRATIONS)}
 
 
+def nothing(_step: str, _connection: sqlite3.Connection) -> None:
+    """Take the place of a crash point."""
+
+
+def full_disk(step: str, _connection: sqlite3.Connection) -> None:
+    """Take the place of a crash point, and let each commit fail."""
+    if step == "before commit":
+        raise OSError(28, "No space left on device")
+
+
+def broken_disk(_fd: int) -> float:
+    """Take the place of a sync."""
+    raise OSError(5, "Input/output error")
+
+
 def open_dir(
     path: Path, schemas: Mapping[str, Sequence[Migration]] | None = None, log: Logger | None = None
 ) -> DataDir:
