@@ -133,19 +133,23 @@ class PlannedTrade:
     def swap(self) -> IntendedSwap:
         return IntendedSwap(self.token_in.id, self.amount_in, self.token_out.id, self.amount_out)
 
-    def outgoing(self, amount: int, token: SimulatedToken | None = None, to: str = "") -> AssetEvent:
+    def outgoing(self, amount: int | None = None, token: SimulatedToken | None = None, to: str = "") -> AssetEvent:
+        """A transfer from the wallet, usually of all that it gives to the pool."""
+        amount = self.amount_in if amount is None else amount
         return AssetEvent((token or self.token_in).id, "transfer", self.wallet, to or self.pool.vault, amount)
 
-    def incoming(self, amount: int, token: SimulatedToken | None = None) -> AssetEvent:
+    def incoming(self, amount: int | None = None, token: SimulatedToken | None = None) -> AssetEvent:
+        amount = self.amount_out if amount is None else amount
         return AssetEvent((token or self.token_out).id, "transfer", self.pool.vault, self.wallet, amount)
 
     def log(self, contract: str = "") -> ContractLogEvent:
         return ContractLogEvent(contract or self.pool.contract, self.function)
 
-    def draft(self, *events: ChainEvent, swap: IntendedSwap | None) -> "CallDraft":
+    def draft(self, *events: ChainEvent, is_swap: bool = True) -> "CallDraft":
         """Draft a plain call to the pool's own contract, with these events."""
         arguments = (CallArgument("x-amount", self.amount_in), CallArgument("min-dy", self.amount_out * 99 // 100))
-        return CallDraft(SimulatedCall(self.pool.contract, self.function, arguments), events, swap)
+        call = SimulatedCall(self.pool.contract, self.function, arguments)
+        return CallDraft(call, events, self.swap if is_swap else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +201,7 @@ def _directions(
 
 
 def simple(trade: PlannedTrade) -> CallDraft:
-    return trade.draft(trade.log(), trade.outgoing(trade.amount_in), trade.incoming(trade.amount_out), swap=trade.swap)
+    return trade.draft(trade.log(), trade.outgoing(), trade.incoming())
 
 
 def provider(trade: PlannedTrade) -> CallDraft:
@@ -213,13 +217,8 @@ def provider(trade: PlannedTrade) -> CallDraft:
 def multihop(trade: PlannedTrade) -> CallDraft:
     """The middle token passes through the wallet: it comes in and goes out, and its net is zero."""
     middle, amount = _third(trade), trade.rng.randrange(10**6, 10**9)
-    events = (
-        trade.outgoing(trade.amount_in),
-        trade.incoming(amount, middle),
-        trade.outgoing(amount, middle),
-        trade.incoming(trade.amount_out),
-        trade.log(MULTIHOP_ROUTER),
-    )
+    through = (trade.incoming(amount, middle), trade.outgoing(amount, middle))
+    events = (trade.outgoing(), *through, trade.incoming(), trade.log(MULTIHOP_ROUTER))
     call = SimulatedCall(MULTIHOP_ROUTER, "swap-helper-a", (CallArgument("provider", None),))
     return CallDraft(call, events, trade.swap)
 
@@ -241,13 +240,8 @@ def multibin(trade: PlannedTrade) -> CallDraft:
 def fee_leg(trade: PlannedTrade) -> CallDraft:
     """The aggregator's fee leaves the wallet in the same token; it is part of the amount in."""
     fee = max(1, trade.amount_in // 400)
-    events = (
-        trade.outgoing(trade.amount_in - fee),
-        trade.outgoing(fee, to=FEE_COLLECTOR),
-        trade.log(),
-        trade.incoming(trade.amount_out),
-    )
-    return trade.draft(*events, swap=trade.swap)
+    paid = (trade.outgoing(trade.amount_in - fee), trade.outgoing(fee, to=FEE_COLLECTOR))
+    return trade.draft(*paid, trade.log(), trade.incoming())
 
 
 def third_token_fee(trade: PlannedTrade) -> CallDraft:
@@ -259,24 +253,20 @@ def third_token_fee(trade: PlannedTrade) -> CallDraft:
 def refund(trade: PlannedTrade) -> CallDraft:
     """The wallet sends more than needed and gets the rest back; the difference is the amount in."""
     rest = max(1, trade.amount_in // 3)
-    paid, back, got = (
-        trade.outgoing(trade.amount_in + rest),
-        trade.incoming(rest, trade.token_in),
-        trade.incoming(trade.amount_out),
-    )
-    return trade.draft(paid, got, back, trade.log(), swap=trade.swap)
+    paid, back = trade.outgoing(trade.amount_in + rest), trade.incoming(rest, trade.token_in)
+    return trade.draft(paid, trade.incoming(), back, trade.log())
 
 
 def mint_side(trade: PlannedTrade) -> CallDraft:
     """The token that comes in is minted for the wallet; it has no sender."""
     minted = AssetEvent(trade.token_out.id, "mint", "", trade.wallet, trade.amount_out)
-    return trade.draft(trade.outgoing(trade.amount_in), minted, trade.log(), swap=trade.swap)
+    return trade.draft(trade.outgoing(), minted, trade.log())
 
 
 def burn_side(trade: PlannedTrade) -> CallDraft:
     """The token that goes out is burned; it has no recipient."""
     burned = AssetEvent(trade.token_in.id, "burn", trade.wallet, "", trade.amount_in)
-    return trade.draft(trade.log(), burned, trade.incoming(trade.amount_out), swap=trade.swap)
+    return trade.draft(trade.log(), burned, trade.incoming())
 
 
 def sponsored(trade: PlannedTrade) -> CallDraft:
@@ -287,21 +277,14 @@ def sponsored(trade: PlannedTrade) -> CallDraft:
 def nft_noise(trade: PlannedTrade) -> CallDraft:
     """The wallet also receives a badge, an NFT without an amount."""
     badge = NftEvent(NFT_ASSET, "transfer", trade.pool.vault, trade.wallet, trade.rng.randrange(1, 5000))
-    return trade.draft(badge, trade.outgoing(trade.amount_in), trade.incoming(trade.amount_out), swap=trade.swap)
+    return trade.draft(badge, trade.outgoing(), trade.incoming())
 
 
 def bystanders(trade: PlannedTrade) -> CallDraft:
     """The wallet sends a token to itself, and others transfer the same tokens between them."""
     to_itself = AssetEvent(trade.token_in.id, "transfer", trade.wallet, trade.wallet, trade.amount_in * 7)
     others = AssetEvent(trade.token_out.id, "transfer", trade.pool.vault, FEE_COLLECTOR, trade.amount_out * 9)
-    return trade.draft(
-        to_itself,
-        trade.outgoing(trade.amount_in),
-        others,
-        trade.incoming(trade.amount_out),
-        trade.log(),
-        swap=trade.swap,
-    )
+    return trade.draft(to_itself, trade.outgoing(), others, trade.incoming(), trade.log())
 
 
 def huge(trade: PlannedTrade) -> CallDraft:
@@ -330,43 +313,28 @@ def failed(outcome: str, trade: PlannedTrade) -> CallDraft:
 
 
 def one_sided(trade: PlannedTrade) -> CallDraft:
-    return trade.draft(trade.outgoing(trade.amount_in), trade.log(), swap=None)
+    return trade.draft(trade.outgoing(), trade.log(), is_swap=False)
 
 
 def two_given(trade: PlannedTrade) -> CallDraft:
     """Two assets go to the pool, which pays out a third: neither is a fee, so it is not a swap."""
-    return trade.draft(
-        trade.outgoing(trade.amount_in),
-        trade.outgoing(5000, _third(trade)),
-        trade.incoming(trade.amount_out),
-        swap=None,
-    )
+    return trade.draft(trade.outgoing(), trade.outgoing(5000, _third(trade)), trade.incoming(), is_swap=False)
 
 
 def two_gotten(trade: PlannedTrade) -> CallDraft:
     """The wallet also gets a reward in a third token."""
-    return trade.draft(
-        trade.outgoing(trade.amount_in),
-        trade.incoming(trade.amount_out),
-        trade.incoming(5000, _third(trade)),
-        swap=None,
-    )
+    return trade.draft(trade.outgoing(), trade.incoming(), trade.incoming(5000, _third(trade)), is_swap=False)
 
 
 def round_trip(trade: PlannedTrade) -> CallDraft:
     """To the other token and back: the net has only one asset."""
     back = trade.amount_in * 99 // 100
-    legs = (
-        trade.outgoing(trade.amount_in),
-        trade.incoming(trade.amount_out),
-        trade.outgoing(trade.amount_out, trade.token_out),
-        trade.incoming(back, trade.token_in),
-    )
-    return trade.draft(*legs, swap=None)
+    returned = (trade.outgoing(trade.amount_out, trade.token_out), trade.incoming(back, trade.token_in))
+    return trade.draft(trade.outgoing(), trade.incoming(), *returned, is_swap=False)
 
 
 def no_events(trade: PlannedTrade) -> CallDraft:
-    return trade.draft(swap=None)
+    return trade.draft(is_swap=False)
 
 
 CallKind: TypeAlias = Callable[[PlannedTrade], CallDraft]
