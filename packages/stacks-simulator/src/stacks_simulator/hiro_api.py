@@ -78,20 +78,27 @@ class HiroApi:
 
     def reply(self, request: SimulatedRequest) -> SimulatedReply:
         """The reply to a request, without limits and faults."""
+        headers = {"x-api-version": VERSION}
         try:
-            return self._answer(request).with_headers({"x-api-version": VERSION})
+            if request.path.startswith("/chainhooks/"):
+                reply = self.hooks.reply(request)
+            elif READ_ONLY.fullmatch(request.path) and request.method == "POST":
+                reply = self.lookups.call(request)
+            else:
+                route, params = self._route_of(request)
+                if route.deprecated:
+                    headers["warning"] = DEPRECATED
+                _check_params(request, params)
+                reply = route.handler(HiroQuery(request), params)
         except HiroHttpError as error:
-            return error.reply.with_headers({"x-api-version": VERSION})
+            reply = error.reply
+        return reply.with_headers(headers)
 
-    def _answer(self, request: SimulatedRequest) -> SimulatedReply:
-        if request.path.startswith("/chainhooks/"):
-            return self.hooks.reply(request)
-        if READ_ONLY.fullmatch(request.path) and request.method == "POST":
-            return self.lookups.call(request)
+    def _route_of(self, request: SimulatedRequest) -> tuple[HiroRoute, dict[str, str]]:
         for route in self._routes:
             match = route.pattern.fullmatch(request.path)
             if match and request.method == "GET":
-                return _handle(route, request, match.groupdict())
+                return route, match.groupdict()
         raise HiroHttpError(404, f"Route {request.method}:{request.path} not found")
 
     # v1
@@ -206,15 +213,6 @@ class HiroApi:
 
 def _route(path: str, handler: HiroHandler, *, deprecated: bool = False) -> HiroRoute:
     return HiroRoute(re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), handler, deprecated)
-
-
-def _handle(route: HiroRoute, request: SimulatedRequest, params: Mapping[str, str]) -> SimulatedReply:
-    try:
-        _check_params(request, params)
-        reply = route.handler(HiroQuery(request), params)
-    except HiroHttpError as error:
-        reply = error.reply
-    return reply.with_headers({"warning": DEPRECATED}) if route.deprecated else reply
 
 
 def _check_params(request: SimulatedRequest, params: Mapping[str, str]) -> None:
