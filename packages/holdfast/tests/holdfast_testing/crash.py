@@ -1,10 +1,8 @@
 """A scripted run in a separate process that can be killed at any step of any commit.
 
-python -m holdfast_testing.crash count DISK DIR
-    run the script to its end; print how many crash points it passed
-python -m holdfast_testing.crash run DISK DIR N
-    for K from 1 to N, in DIR/K: run a process that is killed at crash point K; print the signal, the acknowledged
-    steps, and what the next process reads
+python -m holdfast_testing.crash run DISK DIR
+    for K from 1 on, in DIR/K: run a process that is killed at crash point K; print the signal, the acknowledged steps,
+    and what the next process reads. The last process passes all crash points and ends by itself
 python -m holdfast_testing.crash read DIR...
     open what is left in each, let a due alarm ring, print the state
 python -m holdfast_testing.crash record DIR
@@ -23,6 +21,7 @@ import sys
 import time
 import traceback
 from collections.abc import Coroutine
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ class Process:
             print("acknowledged", number + 1, flush=True)
 
 
-async def count_or_run(disk: str, directory: Path, kill_at: int | None) -> None:
+async def run(disk: str, directory: Path, kill_at: int) -> None:
     object_store.CHECKPOINT_BYTES = 20_000  # so that the log is also copied during the run
     object_store.QUICK_DISK_S = {"quick": math.inf, "slow": 0.0}[disk]
     process = Process(directory)
@@ -136,18 +135,19 @@ async def count_or_run(disk: str, directory: Path, kill_at: int | None) -> None:
 
     process.runtime.store.crash_point = crash_point
     await process.steps()
-    print("points", passed, flush=True)
     await process.runtime.close()
 
 
-def run_and_read(disk: str, home: Path, points: int) -> None:
+def run_and_read(disk: str, home: Path) -> None:
     """Run each in a fork: a separate process that need not import everything again."""
-    for point in range(1, points + 1):
+    for point in count(1):
         directory = home / str(point)
         directory.mkdir()
-        killed_by, lines = forked(count_or_run(disk, directory, point))
+        killed_by, lines = forked(run(disk, directory, point))
         _, state = forked(print_state(directory))
-        print(json.dumps([point, killed_by, lines.count("acknowledged"), json.loads(state)]), flush=True)
+        print(json.dumps([killed_by, lines.count("acknowledged"), json.loads(state)]), flush=True)
+        if not killed_by:
+            break
 
 
 async def print_state(directory: Path) -> None:
@@ -235,10 +235,8 @@ async def record(directory: Path) -> None:
 if __name__ == "__main__":
     command, *rest = sys.argv[1:]
     match command:
-        case "count":
-            asyncio.run(count_or_run(rest[0], Path(rest[1]), None))
         case "run":
-            run_and_read(rest[0], Path(rest[1]), int(rest[2]))
+            run_and_read(rest[0], Path(rest[1]))
         case "read":
             for name in rest:
                 asyncio.run(print_state(Path(name)))
