@@ -432,7 +432,7 @@ def test_another_program_looks_up_through_the_object(site: DeployedSite) -> None
 
 
 def test_a_job_calls_its_url_signed_and_a_hang_ends_within_its_limit(site: DeployedSite) -> None:
-    """Stored in the object, run by its alarm at once, and then by hand."""
+    """Stored in the object, run by its alarm at once, and then by hand. A secret in its answer is not in the log."""
     calls: list[tuple[str | None, Any]] = []
 
     def respond(request: BaseHTTPRequestHandler) -> answers.Answer:
@@ -440,6 +440,8 @@ def test_a_job_calls_its_url_signed_and_a_hang_ends_within_its_limit(site: Deplo
         calls.append((verify(dict(request.headers), body, JOB_SECRET), json.loads(body)))
         if len(calls) == 1:
             time.sleep(2)  # longer than the job's limit
+        if len(calls) == 3:
+            return 500, {}, f"wrong key: {JOB_SECRET}".encode()
         return 200, {}, b'{"payment": 7}'
 
     with answers.answering(respond) as port:
@@ -451,13 +453,15 @@ def test_a_job_calls_its_url_signed_and_a_hang_ends_within_its_limit(site: Deplo
             return site.workerd.ask("/api/admin/jobs", method="POST", headers=ADMIN, body=body)
 
         added = change("add", jobs=[job])
-        until(lambda: calls and site.finished_runs()[0]["task"] == "payouts")
-        hung = site.finished_runs()[0]
+        (hung,) = until(lambda: [run for run in site.finished_runs() if run["task"] == "payouts"])
         refreshed = site.act("refresh&task=payouts").json()["result"]
+        site.act("refresh&task=payouts")
         removed = change("remove", names=["payouts"]).json()
 
     assert (added.status, removed["jobs"]) == (200, [])
     assert (hung["outcome"], hung["error"]["class"]) == ("failed", "FetchTimeout")
     assert (refreshed["payment"], refreshed["run"]["outcome"]) == (7, "ok")
-    assert [call["trigger"] for _, call in calls] == ["alarm", "refresh"]
+    assert [call["trigger"] for _, call in calls] == ["alarm", "refresh", "refresh"]
+    assert "wrong key: [redacted]" in site.workerd.output()
+    assert JOB_SECRET not in site.workerd.output()
     assert None not in {key for key, _ in calls}
