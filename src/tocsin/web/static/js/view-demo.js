@@ -11,7 +11,7 @@ const FAULTS = [
 	["Tenero answers 429", "fault", { kind: "limited", upstream: "tenero", retry_after: 20 }, "It asks us to wait 20 seconds, again and again."],
 	["Tenero is down", "fault", { kind: "status", upstream: "tenero", status: 503 }, "Every call gets a 503."],
 	["Tenero sends nonsense", "fault", { kind: "wrong_types", upstream: "tenero" }, "Its answers have values of the wrong type."],
-	["Hiro's plan shrinks", "limits", { upstream: "hiro", keyed: { month: 30000 } }, "A fifth of the calls: the tasks are stretched to fit."],
+	["Hiro's plan shrinks", "limits", { upstream: "hiro", keyed: { month: 30000 } }, "A fifth of the calls is left: tasks run less often."],
 	["The chain forks", "reorg", { depth: 3, fate: "mixed" }, "Three blocks are replaced: swaps move, wait or vanish."],
 ];
 const KINDS = { limited: "answers 429", status: "is down", delay: "is slow", hang: "hangs", wrong_types: "sends nonsense" };
