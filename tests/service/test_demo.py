@@ -74,11 +74,14 @@ def test_commands_in_the_same_directory_find_a_running_demo(tmp_path: Path) -> N
         explained, saved = tocsin_here("explain", txid, "--json", **here), tocsin_here("backup", ".", **here)
         checks = json.loads(tocsin_here("doctor", "--json", **here).stdout)["checks"]
         elsewhere = tocsin_here("status", cwd=tmp_path, environment={"TOCSIN_PORT": "1"})
+        (tmp_path / ".env").write_bytes((Path(__file__).parents[2] / ".env.example").read_bytes())
+        beside_unset = tocsin_here("status", **here)
     finally:
         process.kill()
     after = tocsin_here("export", "swaps", **here)
 
     assert (status.returncode, json.loads(status.stdout)["active"]) == (0, True)
+    assert (beside_unset.returncode, beside_unset.stderr) == (0, "")
     assert exported.returncode == 0
     assert (explained.returncode, json.loads(explained.stdout)["txid"]) == (0, txid)
     assert (saved.returncode, len(list(tmp_path.glob("tocsin-*.tar")))) == (0, 1)

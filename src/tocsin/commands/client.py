@@ -136,13 +136,14 @@ class SettingSources:
         self.values: Mapping[str, str] = {**self.in_file, **environment}
         self._environment = environment
         if demo is not None and not any(self.values.get(name) for name in NAMED_BY_DEMO):
-            self.values = {**of_running_demo(demo), **self.values}
+            given = {name: value for name, value in self.values.items() if value}  # .env.example has empty ones
+            self.values = {**of_running_demo(demo), **given}
 
     def of(self, name: str) -> str | None:
         """Where the setting comes from; None if it is not set."""
         if not self.values.get(name):
             return None
-        return ENVIRONMENT if name in self._environment else FILE if name in self.in_file else str(DEMO_DIR)
+        return ENVIRONMENT if self._environment.get(name) else FILE if self.in_file.get(name) else str(DEMO_DIR)
 
     def parted(self, key: str, addresses: Iterable[str]) -> str | None:
         """A sentence if the key and a part of its address come from different sources."""
