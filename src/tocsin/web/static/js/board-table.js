@@ -24,7 +24,7 @@ export function drawRows(entries, view) {
 	}
 }
 
-/** Explicit roles: on a phone the rows are laid out as cards, and the browser would drop the table's roles. */
+/** Explicit roles: as cards on a phone, the rows would lose those of a table. */
 const cell = (name, ...children) => el("td", { role: "cell", class: name }, ...children);
 
 function makeRow({ row }) {

@@ -1,4 +1,4 @@
-/** The banner above the board: the round that runs with its end and its prizes, rounds that wait, and the last winner. */
+/** The banner above the board: the round that runs, rounds that wait, and the last winner. */
 
 import { leftUntil, now } from "./clock.js";
 import { byId, el } from "./dom.js";
