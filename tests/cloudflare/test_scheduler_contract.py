@@ -7,6 +7,7 @@ import pytest
 from cloudflare.platforms import LocalPlatform, Platform, WorkerdPlatform
 from contract.suite import World
 from holdfast.errors import UsageError
+from support.service_states import TASKS
 
 MINUTE_MS = 60_000
 
@@ -75,9 +76,7 @@ async def test_a_pause_holds_until_it_is_resumed(platform: Platform) -> None:
 async def test_mistakes_get_the_same_sentences(platform: Platform) -> None:
     """An unknown task, a time that is past, a pause that is too long."""
     async with platform.scheduler() as world:
-        with pytest.raises(
-            UsageError, match=r"^there is no task 'x': give one of tenero, feed, sweep, board, snapshot, rounds, all$"
-        ):
+        with pytest.raises(UsageError, match=rf"^there is no task 'x': give one of {', '.join(TASKS)}, all$"):
             await world.call("v1", "refresh_now", "x")
         with pytest.raises(
             UsageError, match=r"^there is no task 'all': give one of tenero, feed, sweep, board, snapshot, rounds$"

@@ -23,7 +23,7 @@ from support.processes import ADMIN_KEY as SERVICE_KEY
 from support.processes import ServiceProcess, running_simulator
 from support.processes import running as process
 from support.scheduler import run_entries
-from support.service_states import Case, entries_of
+from support.service_states import TASKS, Case, entries_of
 from support.simulated_fetch import SimulatedFetch
 from support.statuses import DAY, MINUTE, run_record
 from support.tocsin_command import TOCSIN, tocsin, tocsin_here, tocsin_process
@@ -219,7 +219,7 @@ def test_prices_and_board_need_no_key(running: Running) -> None:
     ("arguments", "environment", "code", "sentence"),
     [
         (("prices", "no-id"), {}, 2, "'no-id' is not a token id"),
-        (("refresh", "bogus"), {}, 2, "tenero, feed, sweep, board, snapshot, rounds, all"),
+        (("refresh", "bogus"), {}, 2, ", ".join([*TASKS, "all"])),
         (("refresh",), {}, 2, "Missing argument"),
         (("pause",), {}, 2, "Give one of the two: `tocsin pause --for 2h`"),
         (("pause", "--for", "2h", "--until", "1"), {}, 2, "Give one of the two: `tocsin pause --for 2h`"),

@@ -6,9 +6,12 @@ from typing import Any
 
 from support.asgi import Answer
 from support.statuses import DAY, MINUTE
+from tocsin.app import tasks
 from tocsin.scheduler.types import ServiceState
+from tocsin.settings import Settings
 from tocsin.upstream.budget import Budget, CallRate, Quota, RateMark
 
+TASKS = tuple(task.name for task in tasks(Settings()))
 NOW = 2_000_000_760_000  # 2033-05-18 03:46 UTC: no slot is due, and on workerd no alarm
 
 
@@ -27,7 +30,7 @@ def entries_of(case: Case, now: int = NOW) -> dict[str, Any]:
     own = {"armedAt": now - DAY, **case.changes.get("scheduler", {})}
     well = {"lastSlotAt": now - MINUTE, "lastSuccessAt": now - MINUTE, "lastOutcome": "ok"}
     well_now = {**well, "lastSlotAt": now}
-    tasks = {"tenero": well, "sweep": well, **dict.fromkeys(("feed", "board", "snapshot", "rounds"), well_now)}
+    tasks = {**dict.fromkeys(TASKS, well_now), "tenero": well, "sweep": well}
     entries = {f"task:{name}": {**task, **case.changes.get(name, {})} for name, task in tasks.items()}
     return {"scheduler": own, **entries}
 

@@ -13,7 +13,7 @@ from holdfast.local.data_dir import FileFault
 from holdfast.testing.virtual_time import START_MS, VirtualClock
 from holdfast.types import JSON
 from stacks_simulator.faults import SimulatedFault
-from support.service_states import CASES, NOW, Case, check, entries_of
+from support.service_states import CASES, NOW, TASKS, Case, check, entries_of
 from support.simulated_fetch import SimulatedFetch
 from support.statuses import DAY, HEALTHY, scheduler_status, task_status
 from support.world import (
@@ -177,7 +177,7 @@ NO_DURATION = " is not a duration: a number and ms, s, m, h or d, such as for=2h
 WRONG_DURATIONS = ("soon", "0h", "-2h", "1.5h", "2H", f"{'9' * 60}d")
 FOREIGN_PARAMETERS = ("resume&until=1", "refresh&task=tenero&for=2h", "pause&for=2h&txid=0x1")
 WRONG_TIMES = ("tomorrow", "12abc", "-5", "1e12", "٣٣٣")
-TASK_NAMES = "tenero, feed, sweep, board, snapshot, rounds, all"
+TASK_NAMES = ", ".join([*TASKS, "all"])
 
 
 @pytest.mark.parametrize(
@@ -396,8 +396,7 @@ async def test_what_the_object_refuses_is_recorded_as_refused(made: Tocsin) -> N
     assert (await made.act("action=dance")).status == 400
 
     assert [record.outcome for record in before] == ["refused", "refused"]
-    known = "tenero, feed, sweep, board, snapshot, rounds, all"
-    assert before[0].detail == f"there is no task 'nothing': give one of {known}"
+    assert before[0].detail == f"there is no task 'nothing': give one of {TASK_NAMES}"
     assert await records(made) == before
 
 
