@@ -82,7 +82,9 @@ class Simulator:
         reply = decision.error_reply or self._reply(upstream, request)
         reply = reply.with_headers({**decision.headers, **self._edge_headers(now_ms)})
         delivery, fault = self.faults.deliver(upstream, request, reply, rate_limit, now_ms)
-        self._record(upstream, request, delivery, fault)
+        is_keyed, status = "x-api-key" in request.headers, delivery.reply.status
+        record = RecordedRequest(now_ms, upstream, request.path, request.query_text, is_keyed, status, fault)
+        self.requests.append(record)
         return delivery
 
     def rate_limit(self, upstream: UpstreamName) -> UpstreamRateLimit:
@@ -99,18 +101,3 @@ class Simulator:
         ray = digest(f"{self.chain.seed}:ray:{self._reply_count}")[2:18]
         date = formatdate(now_ms // 1000, usegmt=True)
         return {"date": date, "server": "cloudflare", "cf-ray": f"{ray}-SIM"}
-
-    def _record(
-        self, upstream: UpstreamName, request: SimulatedRequest, delivery: Delivery, fault: FaultKind | None
-    ) -> None:
-        self.requests.append(
-            RecordedRequest(
-                at_ms=self.clock.now(),
-                upstream=upstream,
-                path=request.path,
-                query=request.query_text,
-                keyed="x-api-key" in request.headers,
-                status=delivery.reply.status,
-                fault=fault,
-            )
-        )
