@@ -5,7 +5,6 @@ import hmac
 import json
 from base64 import b64decode
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import ObjectReset, UsageError
+from holdfast.errors import UsageError
 from holdfast.testing.virtual_time import VirtualClock
 from support.scheduler import MINUTE, Scheduler, scheduler
 from support.scheduler import Job as CodedTask
@@ -32,7 +31,7 @@ from tocsin.scheduler.jobs import (
     judged,
     read_change,
 )
-from tocsin.scheduler.task import TaskContext, TaskResult
+from tocsin.scheduler.task import TaskResult
 from tocsin.scheduler.types import AuditEntry
 
 SECRETS = {"job": "a-long-random-text"}
@@ -555,69 +554,6 @@ async def test_a_cron_job_is_overdue_by_its_times_whenever_it_was_loaded(tmp_pat
     assert (late, night) == ({"patient": False, "payouts": True}, at(10, 5, day=3))
 
 
-# Steps that are not repeated
-
-
-async def test_a_step_is_done_once_in_the_attempts_of_a_slot(tmp_path: Path) -> None:
-    """After a crash its stored result is returned; in the next slot it is done again."""
-    done: list[str] = []
-
-    async def work(context: TaskContext) -> TaskResult:
-        async def charge() -> int:
-            done.append(f"charge {context.attempt.number}")
-            return 7
-
-        paid = await context.once("charge", charge)
-        await asyncio.sleep(30 if len(done) == 1 and context.attempt.number == 1 else 0)
-        return TaskResult({"paid": paid})
-
-    task = CodedTask("payouts", 15 * MINUTE, run=work, upstream=None, calls_per_run=0)
-    async with scheduler(tmp_path, task, clock=VirtualClock(EIGHT)) as made:
-        await asyncio.sleep(5)
-        made.reset()
-        await made.client().status()
-        await asyncio.sleep(10)
-        first = (await made.status()).last_result["payouts"]
-        again = list(done)
-        await asyncio.sleep(15 * 60)
-
-    assert first is not None
-    assert (first["paid"], again) == (7, ["charge 1"])
-    assert done == ["charge 1", "charge 1"]
-
-
-async def test_steps_are_bounded(tmp_path: Path) -> None:
-    async def long(context: TaskContext) -> TaskResult:
-        async def text() -> str:
-            return "x" * 4_096
-
-        await context.once("long", text)
-        return TaskResult({})
-
-    async def many(context: TaskContext) -> TaskResult:
-        async def nothing() -> None:
-            return None
-
-        for number in range(21):
-            await context.once(f"step {number}", nothing)
-        return TaskResult({})
-
-    tasks = [
-        CodedTask(name, 15 * MINUTE, run=run, upstream=None, calls_per_run=0)
-        for name, run in (("long", long), ("many", many))
-    ]
-    async with scheduler(tmp_path, *tasks, clock=VirtualClock(EIGHT)) as made:
-        await asyncio.sleep(5)
-        errors = {
-            name: task.last_error and task.last_error.message for name, task in (await made.status()).tasks.items()
-        }
-
-    assert errors == {
-        "long": "the result of the step 'long' is longer than 4,096 characters",
-        "many": "a run can have 20 steps: 'step 20' is one too many",
-    }
-
-
 async def test_a_new_or_resumed_job_is_overdue_only_after_its_own_times(tmp_path: Path) -> None:
     """On workdays at 8:30: not before its first time, not over a weekend, but after two times without a success."""
     answers: list[FetchResponse] = []
@@ -645,58 +581,3 @@ async def test_a_new_or_resumed_job_is_overdue_only_after_its_own_times(tmp_path
     assert set(conditions) <= {"starting", "ok"}
     assert (resumed, on_sunday) == ("starting", False)
     assert (failing.overdue, failing.problem is not None) == (True, True)
-
-
-def two_steps(done: list[str]) -> CodedTask:
-    """A task whose runs charge and then mail; `done` has what was done."""
-
-    async def charge() -> str:
-        done.append("charge")
-        return "charged"
-
-    async def mail() -> str:
-        done.append("mail")
-        return "mailed"
-
-    async def work(context: TaskContext) -> TaskResult:
-        return TaskResult({"steps": [await context.once("charge", charge), await context.once("mail", mail)]})
-
-    return CodedTask("payouts", 15 * MINUTE, run=work, upstream=None, calls_per_run=0)
-
-
-async def done_with_a_crash(directory: Path, moment: str, number: int) -> list[str]:
-    """Run two steps, with a crash at one commit of the object. Return what was done, repeated or not."""
-    done: list[str] = []
-    left = [number]
-
-    def crash(step: str, _db: Any) -> None:
-        left[0] -= step == moment
-        if step == moment and left[0] == 0:
-            raise OSError(5, "the process is gone")
-
-    async with scheduler(directory, two_steps(done), clock=VirtualClock(EIGHT), arm=False) as made:
-        made.runtime.store.crash_point = crash
-        for _ in range(3):  # a supervisor starts it again
-            with suppress(ObjectReset):
-                await made.stub().arm()
-            await asyncio.sleep(10)
-        result = (await made.status()).last_result["payouts"]
-    assert result is not None
-    assert result["steps"] == ["charged", "mailed"]
-    return done
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("moment", "repeated"), [("before commit", ["charge", "mail"]), ("after commit", [])])
-async def test_a_step_is_repeated_only_if_its_result_was_not_stored(
-    tmp_path: Path, moment: str, repeated: list[str]
-) -> None:
-    """At each commit of a run: the one that stores a step's result repeats that step, and no other does."""
-    found: list[str] = []
-    for number in range(1, 10):
-        directory = tmp_path / f"{number}"
-        directory.mkdir()
-        done = await done_with_a_crash(directory, moment, number)
-        found += [name for name in ("charge", "mail") if done.count(name) > 1]
-
-    assert found == repeated
