@@ -416,6 +416,10 @@ def test_check_is_doctor_without_the_network() -> None:
     assert json.loads(fine.stdout)["ok"] is (not problems)
     assert (wrong.returncode, same.returncode, fine.returncode) == (1, 1, len(problems))
 
+    secret = "a-long-random-text"
+    masked = tocsin_here("check", environment={"ADMIN_KEY": secret, "TOCSIN_DATA_DIR": f"/nowhere/{secret}/data"})
+    assert "problem  databases: /nowhere/[redacted]/data: its parent directory does not exist" in masked.stdout
+
 
 def test_the_help_groups_the_commands() -> None:
     """Somebody who looks for a command finds it under its purpose."""

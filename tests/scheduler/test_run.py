@@ -159,6 +159,15 @@ async def test_a_task_without_an_upstream_that_takes_too_long_is_cut_off(tmp_pat
     assert (made.runtime.metrics.alarms_failed, made.log.of("wait_until.failed")) == (0, [])
 
 
+async def test_a_timeout_within_a_run_is_not_the_end_of_its_slice(tmp_path: Path) -> None:
+    async with scheduler(tmp_path, prices(doing(TimeoutError("no answer")))) as made:
+        await asyncio.sleep(1)
+        (run,) = await made.runs()
+
+    assert run.error is not None
+    assert (run.error.kind, run.error.message) == ("TimeoutError", "no answer")
+
+
 async def test_a_run_that_asks_for_an_unknown_upstream_fails_with_the_known_names(tmp_path: Path) -> None:
     """Like any missing binding: an error of the platform that leaves the alarm set."""
 

@@ -31,9 +31,9 @@ from support.scheduler import (
 from support.scripted_fetch import Request, ScriptedFetch, always, response
 from tocsin import __version__
 from tocsin.fetch import FetchResponse
-from tocsin.scheduler.state import SchedulerState, TaskState
+from tocsin.scheduler.state import SchedulerRecord, SchedulerState, TaskState
 from tocsin.scheduler.task import TaskContext, TaskResult
-from tocsin.scheduler.types import LastError, RunFilter, RunRecord
+from tocsin.scheduler.types import LastError, Problem, RunFilter, RunRecord
 from tocsin.upstream.hiro import HiroClient
 from tocsin.upstream.windows import DAY_MS
 
@@ -402,6 +402,12 @@ def test_a_clock_that_was_set_back_between_two_processes_makes_no_time_longer_th
 
     assert (made.own.armed_at, task.last_success_at, task.watched_since) == (START_MS, START_MS, START_MS)
     assert (task.next_run_after, made.own.paused_until) == (START_MS + 60 * MINUTE, START_MS + 7 * DAY_MS)
+
+
+def test_a_problem_is_shown_for_a_day_whatever_the_clock_was() -> None:
+    """One that was found before the clock was set back does not stay until the clock is there again."""
+    found = {f"{hours}": Problem(START_MS + hours * 60 * MINUTE, f"{hours} h") for hours in (-24, -23, 0, 23, 24)}
+    assert SchedulerRecord(problems=found).problems_at(START_MS) == ["-23 h", "0 h", "23 h"]
 
 
 def test_a_hold_and_a_pause_end_exactly_on_time() -> None:

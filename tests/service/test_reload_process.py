@@ -117,6 +117,7 @@ def test_keys_the_allow_list_and_cadences_change_without_a_restart(tmp_path: Pat
         kept = ask(f"{service.url}/api/admin/scheduler/audit", headers={"X-Admin-Key": NEW})[1]["records"]
         shown = tocsin_process("audit", port=port, directory=tmp_path, ADMIN_KEY=f"alice:{NEW}").stdout
         assert [record["key"] for record in kept] == ["SIGHUP", "admin", "SIGHUP", "admin"]
+        assert {record["action"] for record in kept} == {"reload"}
         assert [record["outcome"] for record in kept] == ["done", "done", "refused", "refused"]
         assert kept[1]["reason"] == "my key is [redacted]"
         assert "my key is [redacted]" in shown
