@@ -85,7 +85,7 @@ def test_its_settings_are_accepted() -> None:
     assert not {known.name for known in settings.ALL if known.secret and example.get(known.name)}
 
 
-def test_compose_takes_every_right_away() -> None:
+def test_compose_drops_every_capability() -> None:
     """Read-only, no capabilities, no new privileges, and only this machine reaches the port."""
     text = (DOCKER / "compose.yml").read_text()
 
