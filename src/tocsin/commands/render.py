@@ -223,7 +223,8 @@ def jobs(views: Sequence[Answer]) -> RenderableType:
 
 
 def job(view: Answer) -> Lines:
-    yield table("field | value", ((name, str(value)) for name, value in view["job"].items() if value not in {None, ""}))
+    fields = ((name, value if isinstance(value, str) else json.dumps(value)) for name, value in view["job"].items())
+    yield table("field | value", ((name, text) for name, text in fields if text not in {"null", "", "0.0"}))
     yield f"Next: {', '.join(map(shown_instant, view['nextAt'])) or 'never: this release cannot run it'}"
 
 
