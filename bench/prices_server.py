@@ -29,7 +29,7 @@ from tocsin.settings import Settings, lookup_keys
 from tocsin.swaps import COMPETITION_MIGRATIONS
 from tocsin.upstream.answer import Answer, Ok
 from tocsin.upstream.client import Relayed, UpstreamClient
-from tocsin.upstream.limiter import request_session
+from tocsin.upstream.limiter import BudgetLimiter, request_session
 from tocsin.upstream.lookups import Lookup, LookUps
 from tocsin.upstream.windows import Lane
 from tocsin.web.deps import Process
@@ -101,14 +101,21 @@ async def site(directory: Path, tokens: int, agents: int, reads_per_minute_max: 
     return app.web()
 
 
-class Names(UpstreamClient):
-    """In the place of a client: the name of every address."""
+class OneCall(BudgetLimiter):
+    """In the place of a limiter."""
 
     def __init__(self) -> None:
         pass
 
     def calls_left(self, _lane: Lane) -> float:
         return 1.0
+
+
+class Names(UpstreamClient):
+    """In the place of a client: the name of every address."""
+
+    def __init__(self) -> None:
+        self.limiter = OneCall()
 
     async def relay(self, *_target: object, **_options: object) -> Answer[Relayed]:
         return Ok(Relayed(200, '{"names":["brisk-otter.btc"]}', '"a"', 1))
