@@ -192,11 +192,11 @@ class ServiceClient:
         connection = self._connection(ANSWER_S)
         try:
             connection.request("GET", f"{self.address.prefix}{SCHEDULER}/events", headers=self._key())
+            sock = connection.sock  # the connection forgets it if the answer ends with it, as behind some proxies
             answer = connection.getresponse()
             if answer.status != 200:
                 self._read(answer.status, answer.read())
-            if connection.sock is not None:
-                connection.sock.settimeout(FOLLOW_S if follow else QUIET_S)
+            sock.settimeout(FOLLOW_S if follow else QUIET_S)
             yield from _data_of(answer)
         except TimeoutError as error:
             if follow:
