@@ -46,11 +46,11 @@ async def test_a_refresh_runs_the_task_and_returns_its_result(platform: Platform
         prices = await world.call("v1", "refresh_now", "tenero")
         sweep = await world.call("v1", "refresh_now", "sweep")
         status = await world.call("v1", "status")
-        runs = (await world.call("v1", "runs", {"task": "sweep", "limit": 1}))["runs"]
+        runs = (await world.call("v1", "runs", {"task": "sweep", "limit": 5}))["runs"]
     assert prices["run"]["outcome"] == "ok", prices
     assert prices["tokensAttempted"] > 0
     assert sweep["contractsScanned"] > 0
-    assert runs[0]["id"] == sweep["run"]["id"]
+    assert sweep["run"]["id"] in [run["id"] for run in runs]  # a second sweep may follow the first by itself
     assert status["lastSweepResult"]["contractsScanned"] == sweep["contractsScanned"]
     assert status["consecutiveFailures"] == dict.fromkeys(TASKS, 0)
     assert status["tasks"]["tenero"]["lastSuccessAt"] >= prices["startedAt"]
