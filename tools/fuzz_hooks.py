@@ -13,4 +13,6 @@ LENIENT = ("limit", "offset")
 @schemathesis.hook  # type: ignore[untyped-decorator]
 def filter_query(_context: Any, query: dict[str, Any] | None) -> bool:
     sent = (query or {}).items()
-    return not any(value in ("", [], {}) or (name in LENIENT and isinstance(value, str | dict)) for name, value in sent)
+    return not any(
+        value in ("", [], {}) or (name in LENIENT and not isinstance(value, int | float)) for name, value in sent
+    )
